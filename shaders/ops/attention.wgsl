@@ -1,5 +1,5 @@
 // Attention over a paged cache. A work group takes ROWS rows, a row being a query head of one
-// token, that share a head of the cache, and one range of positions (a split). Keys come through
+// token, that share a head of the cache, and every so many blocks of positions (a split). Keys come through
 // workgroup memory KEYS at a time and CHUNK vectors of each, then the values of the same positions.
 // Softmax is online: a running maximum, and sums rescaled when it moves. Loops have as many iterations for
 // all threads, without which D3D12's compiler refuses the barriers behind them.
@@ -61,13 +61,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var run = first / params.group;
     while run < end_token {
         let tokens = run_from(run, end_token);
-        let range = part_of(tokens.seen, group.z);
+        let end = tokens.seen.y;
         if lane < ROWS {
-            seen[lane] = seen_in(tokens, first + lane, last, range);
+            seen[lane] = seen_in(tokens, first + lane, last);
         }
-        // From a multiple on, so that what a row adds up together depends on its position alone.
-        for (var start = range.x / KEYS * KEYS; start < range.y; start += KEYS) {
-            let count = min(KEYS, range.y - start);
+        let begin = first_in_turn(tokens.seen.x, group.z, KEYS);
+        for (var start = begin; start < end; start += params.splits * KEYS) {
+            let count = min(KEYS, end - start);
             if lane < KEYS {
                 let at = start + min(lane, count - 1u);
                 slots[lane] = cache_row(tokens.sequence, at) * params.kv_heads + kv_head;

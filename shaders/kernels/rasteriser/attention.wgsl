@@ -1,5 +1,5 @@
 // Attention over a paged cache for devices whose lanes are a CPU's. A work group takes ROWS
-// rows, a row being a query head of one token, that share a head of the cache, and one range of
+// rows, a row being a query head of one token, that share a head of the cache, and every so many blocks of
 // positions (a split).
 // @import formats/load/f32 as q
 // @import formats/vec4/f32 as k
@@ -44,17 +44,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     var run = first / params.group;
     while run < end_token {
         let tokens = run_from(run, end_token);
-        let range = part_of(tokens.seen, group.z);
-        let seen_low = seen_in(tokens, first + lane, last, range);
-        let seen_high = seen_in(tokens, first + lane + width, last, range);
-        // From a multiple on, so that what a row adds up together depends on its position alone.
-        for (var start = range.x / tile * tile; start < range.y; start += tile) {
+        let end = tokens.seen.y;
+        let seen_low = seen_in(tokens, first + lane, last);
+        let seen_high = seen_in(tokens, first + lane + width, last);
+        let begin = first_in_turn(tokens.seen.x, group.z, tile);
+        for (var start = begin; start < end; start += params.splits * tile) {
             // Surplus positions repeat the last one, unseen.
             var keys: array<u32, POSITIONS>;
             var values: array<u32, POSITIONS>;
             // @unroll
             for (var p = 0u; p < POSITIONS; p++) {
-                let at_p = min(start + p * width + lane, range.y - 1u);
+                let at_p = min(start + p * width + lane, end - 1u);
                 let slot_p = cache_row(tokens.sequence, at_p) * params.kv_heads + kv_head;
                 keys[p] = slot_p * params.k_vec4s;
                 values[p] = value_at(slot_p);

@@ -20,7 +20,6 @@ const TEMPERED: bool = false;    // queries grow with their position
 const SINKS: bool = false;       // heads have a further score, which has no value
 const SHARED: bool = false;      // values are the first columns of keys
 const LOWEST: f32 = -3.4028234e38;
-const CUT: u32 = 32u;            // a multiple of the positions that a tile takes at once
 
 struct Params {
     heads: u32, kv_heads: u32, group: u32, block: u32, rows: u32, step: u32, splits: u32, k_vec4s: u32, v_vec4s: u32,
@@ -93,24 +92,27 @@ fn end_of(token: u32) -> u32 {
     return min(end, params.table_width * params.block);
 }
 
-// Those of a range that a row sees: none if it is beyond the tile, or its token of another run.
-fn seen_in(run: Run, row: u32, last: u32, range: vec2<u32>) -> vec2<u32> {
+// Positions that a row sees: none if it is beyond the tile, or its token of another run.
+fn seen_in(run: Run, row: u32, last: u32) -> vec2<u32> {
     let token = row / params.group;
     let apart = row >= last || token < run.begin || token >= run.end;
     let seen = seen_by(select(token, run.begin, apart));
-    let own = vec2<u32>(max(seen.x, range.x), min(seen.y, range.y));
-    return select(own, vec2<u32>(0u), apart);
+    return select(seen, vec2<u32>(0u), apart);
 }
 
-// The share of a range that one split takes. Where tiles span tokens, all are cut at the same
-// positions, or the last bits of a token would depend on which others share its tile.
+// The share of a token's positions that one split takes.
 fn part_of(range: vec2<u32>, split: u32) -> vec2<u32> {
-    let spans = params.rows > params.table_rows * params.group;
-    let whole = select(range, vec2<u32>(0u, params.table_width * params.block), spans);
-    let unit = select(1u, CUT, spans);
-    let share = (whole.y - whole.x + params.splits * unit - 1u) / (params.splits * unit) * unit;
-    let first = clamp(whole.x + split * share, range.x, range.y);
-    return vec2<u32>(first, clamp(whole.x + (split + 1u) * share, first, range.y));
+    let share = (range.y - range.x + params.splits - 1u) / params.splits;
+    let first = min(range.x + split * share, range.y);
+    return vec2<u32>(first, min(first + share, range.y));
+}
+
+// The first block of `size` positions that a split takes, at `begin` or behind it: splits take blocks in
+// turn. Which split adds what to a row depends on positions alone, and not on the tokens that share
+// its tile, which begin and end elsewhere.
+fn first_in_turn(begin: u32, split: u32, size: u32) -> u32 {
+    let block = begin / size;
+    return (block + (split + params.splits - block % params.splits) % params.splits) * size;
 }
 
 fn cache_row(sequence: u32, position: u32) -> u32 {
