@@ -81,15 +81,23 @@ def test_room_that_is_short_changes_nothing(path, full):
 
 
 @pytest.mark.parametrize(
-    ("name", "num_ctx", "batch_tokens"),
-    [("llama", 512, 64), ("gemma3", 128, 32), ("gemma3", 128, 256)],
+    ("name", "window", "num_ctx", "batch_tokens"),
+    [
+        ("llama", 0, 512, 64),
+        ("gemma3", 8, 128, 32),
+        ("gemma3", 8, 128, 256),
+        pytest.param("gemma3", 600, 1024, 64, marks=pytest.mark.slow),
+    ],
 )
 def test_logprobs_have_the_same_bits_whoever_is_beside(
-    tmp_path, full, rng, name, num_ctx, batch_tokens
+    tmp_path, full, rng, name, window, num_ctx, batch_tokens
 ):
     """Long caches are cut in parts, windows begin in blocks: neither may follow a tile's tokens."""
-    path = written(tmp_path / "model.gguf", outlines()[name])
-    lengths = rng.integers(num_ctx // 8, num_ctx // 2, 6)
+    outline = outlines()[name]
+    outline["keys"] |= {f"{name}.attention.sliding_window": window} if window else {}
+    outline["keys"][f"{name}.context_length"] = num_ctx
+    path = written(tmp_path / "model.gguf", outline)
+    lengths = rng.integers(num_ctx // 8, num_ctx - 8, 6)
     how = {"max_tokens": 4, "logprobs": 0, "ignore_eos": True}
     many = [Request(rng.integers(4, 90, n).tolist(), GREEDY, **how) for n in lengths]
     with (

@@ -30,9 +30,9 @@ _TICK_SECONDS = 0.1
 Open = Callable[[Stored, int | None], Opened]
 """Loads a model with a context of so many positions; None for its own."""
 Measure = Callable[[Stored, int | None], Room]
+"""Says what a model would take, and what there is."""
 Wish = int | Literal["any"] | None
 """Positions of a context; None for the model's own."""
-"""Says what a model would take, and what there is."""
 
 
 @dataclass(slots=True)

@@ -169,7 +169,9 @@ def attended(
     """
     tokens, heads = q.spec.shape[:2]
     groups = max(scores.kv_heads, 1) * -(-tokens * heads // (max(scores.kv_heads, 1) * TILE_ROWS))
-    splits = useful_splits(seen, groups)
+    # Tables of windows begin where a pass does: a split would take other blocks of a sequence.
+    moves = bool(scores.window or scores.chunk) and tokens > pages.table.spec.shape[0]
+    splits = 1 if moves else useful_splits(seen, groups)
     places = pages.operands
     operands = (q, k, v, *(places.pop(name) for name in (*PLACES, "table")))
     others = {**places, **terms}
