@@ -40,6 +40,19 @@ def puller(store: Store, **more) -> Puller:
     return Puller(store, **given)
 
 
+def called_off(store: Store, name: ModelName) -> None:
+    """A pull that was called off when it had 120,000 bytes."""
+    seen: list[int] = []
+    off = puller(
+        store,
+        streams=1,
+        told=lambda p: seen.append(p.completed),
+        cancelled=lambda: max(seen) >= 120_000,
+    )
+    with pytest.raises(PullCancelled):
+        off.pull(name)
+
+
 def test_a_model_is_pulled_in_parts_and_only_once(registry, store: Store):
     told: list[Progress] = []
     name = ModelName.parse(registry.name)
@@ -91,16 +104,8 @@ def test_a_worse_one_is_told_and_leaves_no_model(registry, store: Store, fault: 
 
 
 def test_a_pull_that_was_called_off_goes_on_where_it_stopped(registry, store: Store):
-    seen: list[int] = []
     name = ModelName.parse(registry.name)
-    off = puller(
-        store,
-        streams=1,
-        told=lambda p: seen.append(p.completed),
-        cancelled=lambda: max(seen) >= 120_000,
-    )
-    with pytest.raises(PullCancelled):
-        off.pull(name)
+    called_off(store, name)
     assert list(store.entries()) == []
     first = len(registry.asked)
     puller(store).pull(name)
@@ -112,33 +117,25 @@ def test_a_pull_that_was_called_off_goes_on_where_it_stopped(registry, store: St
 def test_a_pull_whose_registry_stalls_is_called_off_at_once(registry, store: Store, monkeypatch):
     monkeypatch.setattr(pull, "STALL_SECONDS", 10 * PATIENCE)
     registry.fault, off = "stalls", threading.Event()
-    called_off = puller(
+    waiting = puller(
         store, told=lambda p: p.completed and off.set(), cancelled=off.is_set, streams=2
     )
     monkeypatch.setattr(pull, "_TOLD_EVERY", 1)
     with pytest.raises(PullCancelled):
-        called_off.pull(ModelName.parse(registry.name))
+        waiting.pull(ModelName.parse(registry.name))
 
 
 def test_who_waits_for_another_pull_can_be_called_off(registry, store: Store):
     asked = []
     with FileLock(store.root / ".locks" / f"sha256-{hashlib.sha256(CONTENT).hexdigest()}"):
-        called_off = puller(store, cancelled=lambda: asked.append(1) or len(asked) > 2)
+        waiting = puller(store, cancelled=lambda: asked.append(1) or len(asked) > 2)
         with pytest.raises(PullCancelled):
-            called_off.pull(ModelName.parse(registry.name))
+            waiting.pull(ModelName.parse(registry.name))
 
 
 def test_what_is_there_needs_no_room(registry, store: Store, monkeypatch):
-    seen: list[int] = []
     name = ModelName.parse(registry.name)
-    off = puller(
-        store,
-        streams=1,
-        told=lambda p: seen.append(p.completed),
-        cancelled=lambda: max(seen) >= 120_000,
-    )
-    with pytest.raises(PullCancelled):
-        off.pull(name)
+    called_off(store, name)
 
     class Usage:
         free = len(CONTENT) + 36 - 100_000

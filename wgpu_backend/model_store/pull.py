@@ -6,11 +6,10 @@ pull has is kept in Ollama's files, so either program goes on where the other st
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ import httpx2
 from filelock import FileLock, Timeout
 
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.model_store.files import replace, settle, sha256
+from wgpu_backend.model_store.files import settle, sha256
 from wgpu_backend.model_store.manifest import (
     MANIFEST_TYPE,
     MAX_NBYTES,
@@ -31,10 +30,10 @@ from wgpu_backend.model_store.manifest import (
     parse_manifest,
 )
 from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.parts import Part, forget, kept_parts, partial_of, parts_of
 from wgpu_backend.model_store.store import Entry, Store, require_room
 
 STREAMS = 4
-PARTS = 16  # of a blob, as far as they are neither too small nor too large
 MIN_PART, MAX_PART = 100_000_000, 1_000_000_000
 TRIES = 6
 STALL_SECONDS = 30.0
@@ -77,26 +76,6 @@ class RegistryFailed(StoreError):
 
 class _NoRanges(Exception):
     """The server sends whole files alone."""
-
-
-@dataclass(slots=True)
-class _Part:
-    """A part of a blob, with how much of it is on the disk."""
-
-    number: int
-    offset: int
-    size: int
-    completed: int
-    note: Path
-
-    def save(self) -> None:
-        fields = {
-            "N": self.number,
-            "Offset": self.offset,
-            "Size": self.size,
-            "Completed": self.completed,
-        }
-        replace(self.note, json.dumps(fields).encode())
 
 
 class Puller:
@@ -182,7 +161,7 @@ class Puller:
         """Bytes of a blob that are still to come."""
         if self._store.has(layer):
             return 0
-        kept = _kept(self._store.blob(layer.digest), layer.size) or []
+        kept = kept_parts(self._store.blob(layer.digest), layer.size) or []
         return layer.size - sum(part.completed for part in kept)
 
     def _require_allowed(self, request: httpx2.Request) -> None:
@@ -209,13 +188,13 @@ class Puller:
         locks.mkdir(exist_ok=True)
         with self._alone(FileLock(locks / path.name)):
             if self._store.has(layer):
-                _forget(path)  # of a pull that was killed when it had all
+                forget(path)  # of a pull that was killed when it had all
             else:
                 url = f"{address_of(name)}/blobs/{layer.digest}"
                 try:
                     self._fetched(client, url, layer, path, self._part_sizes)
                 except _NoRanges:
-                    _forget(path)
+                    forget(path)
                     self._fetched(client, url, layer, path, (layer.size or 1, layer.size or 1))
             self._tell(layer, layer.size)
 
@@ -246,18 +225,18 @@ class Puller:
         path: Path,
         part_sizes: tuple[int, int],
     ) -> None:
-        partial = _partial(path)
-        parts = _parts(path, layer.size, part_sizes)
+        partial = partial_of(path)
+        parts = parts_of(path, layer.size, part_sizes)
         with partial.open("r+b" if partial.exists() else "w+b") as file:
             file.truncate(layer.size)
         self._all(client, url, layer, partial, parts)
         self._told(Progress("verifying sha256 digest", layer.digest, layer.size, layer.size))
         found = sha256(partial)
         if found != digest_hex(layer.digest):
-            _forget(path)
+            forget(path)
             raise StoreError(f"{url}: its SHA-256 is {found}, the manifest has {layer.digest}")
         settle(partial, path)
-        _forget(path)  # last: without notes what is there would be fetched again
+        forget(path)  # last: without notes what is there would be fetched again
 
     def _all(
         self,
@@ -265,11 +244,11 @@ class Puller:
         url: str,
         layer: Layer,
         partial: Path,
-        parts: list[_Part],
+        parts: list[Part],
     ) -> None:
         streams = _Streams()
 
-        def fetch(part: _Part) -> None:
+        def fetch(part: Part) -> None:
             attempt = 0
             while part.completed < part.size and not streams.stopped:
                 before = part.completed
@@ -302,7 +281,7 @@ class Puller:
         client: httpx2.Client,
         url: str,
         partial: Path,
-        part: _Part,
+        part: Part,
         streams: _Streams,
         done: Callable[[], None],
     ) -> None:
@@ -324,7 +303,7 @@ class Puller:
         self,
         response: httpx2.Response,
         file: BinaryIO,
-        part: _Part,
+        part: Part,
         streams: _Streams,
         done: Callable[[], None],
     ) -> None:
@@ -342,7 +321,7 @@ class Puller:
             if whole:
                 return
 
-    def _write(self, file: BinaryIO, part: _Part, chunk: bytes) -> None:
+    def _write(self, file: BinaryIO, part: Part, chunk: bytes) -> None:
         kept = chunk[: part.size - part.completed]  # a server may send more than was asked for
         file.write(kept)
         before = part.completed // _SAVED_EVERY
@@ -417,7 +396,7 @@ def _bounded(response: httpx2.Response) -> bytes:
     return data
 
 
-def _require_range(response: httpx2.Response, start: int, part: _Part) -> None:
+def _require_range(response: httpx2.Response, start: int, part: Part) -> None:
     """Refuse an answer that is not the part that was asked for."""
     status = response.status_code
     if status == 200 and start == 0:
@@ -431,54 +410,3 @@ def _require_range(response: httpx2.Response, start: int, part: _Part) -> None:
     found = response.headers.get("Content-Range", "")
     if status != 206 or not found.startswith(f"bytes {start}-"):
         raise httpx2.ReadError(f"HTTP status {status}, range {found!r}, needs 206 from {start}")
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(f"{path.name}-partial")
-
-
-def _notes(path: Path) -> Iterator[Path]:
-    return path.parent.glob(f"{path.name}-partial-*")
-
-
-def _forget(path: Path) -> None:
-    _partial(path).unlink(missing_ok=True)
-    for note in _notes(path):
-        note.unlink()
-
-
-def _parts(path: Path, size: int, part_sizes: tuple[int, int]) -> list[_Part]:
-    """Parts of a blob, as an earlier pull left them, or anew."""
-    kept = _kept(path, size)
-    if kept is not None:
-        return kept
-    _forget(path)
-    smallest, largest = part_sizes
-    each = min(max(-(-size // PARTS), smallest), largest)
-    parts = [
-        _Part(i, at, min(each, size - at), 0, path.with_name(f"{path.name}-partial-{i}"))
-        for i, at in enumerate(range(0, size, each))
-    ]
-    for part in parts:
-        part.save()
-    return parts
-
-
-def _kept(path: Path, size: int) -> list[_Part] | None:
-    """What an earlier pull left; None where it does not cover the blob."""
-    found: list[_Part] = []
-    try:
-        for note in _notes(path):
-            value = json.loads(note.read_text())
-            found.append(
-                _Part(value["N"], value["Offset"], value["Size"], value["Completed"], note)
-            )
-        found.sort(key=lambda part: part.offset)
-        at = 0
-        for part in found:
-            if part.offset != at or not 0 <= part.completed <= part.size:
-                return None
-            at += part.size
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return found if found and at == size and _partial(path).exists() else None
