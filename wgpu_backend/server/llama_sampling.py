@@ -8,7 +8,7 @@ from typing import Any, cast
 from wgpu_backend.server import forms
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
-from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.server.wanted import RequestError, soft_limits
 from wgpu_backend.serving.request import MOST_LOGPROBS
 
 NUMBERS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty",
@@ -20,7 +20,6 @@ DEFAULTS: dict[str, Any] = {
     "seed": -1,
 }  # fmt: skip
 _BY_CHANCE = (-1, (1 << 32) - 1)  # seeds that mean none
-_CLAMPED = {"top_k": (0, 1 << 24), "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1)}
 _LIMITS = ("max_completion_tokens", "max_tokens", "n_predict")  # the last one that is given holds
 # Values up to these are off; what is on would change the text, and is not there.
 _OFF: Mapping[str, float] = {
@@ -79,9 +78,7 @@ def sampling(fields: Fields) -> dict[str, Any]:
         name: v for name in NUMBERS if (v := fields.get(name, float)) is not None
     }
     found |= {name: v for name in WHOLE if (v := fields.get(name, int)) is not None}
-    for name in found.keys() & _CLAMPED.keys():
-        least, most = _CLAMPED[name]
-        found[name] = min(max(found[name], least), most)
+    found = soft_limits(found)
     if found.get("seed") in _BY_CHANCE:
         found["seed"] = -1
     for name in _LIMITS:

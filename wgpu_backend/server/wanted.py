@@ -32,7 +32,7 @@ _WITHOUT_MEANING = {
     "mirostat_eta", "tfs_z", "draft_num_predict", "rope_frequency_base", "rope_frequency_scale",
     "num_gqa", "embedding_only",
 }  # fmt: skip
-# Beyond these, Ollama's options mean what they do there: that nothing is left out, or greedy.
+# Beyond these, options mean what they do there: that nothing is left out, or greedy.
 _SOFT: Mapping[str, tuple[float, float]] = {
     "top_k": (0, 1 << 24), "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1),
     "typical_p": (0, 1),
@@ -157,7 +157,7 @@ def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def soft_limits(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options, those that are out of range at its end, where that means the same to Ollama."""
+    """Options, those that are out of range at its end, which means the same in llama.cpp."""
     return {name: _softened(name, value) for name, value in options.items()}
 
 
