@@ -3,6 +3,10 @@
 // @import lib/index/group_row
 // @import lib/sort/order
 
+// Values that a thread asks for before it compares any: one row keeps few threads busy, and a load takes
+// longer than all that follows it.
+const AT_ONCE: u32 = 8u;
+
 struct Params { rows: u32, cols: u32, x_offset: u32 }
 
 @group(0) @binding(0) var<storage, read_write> y: array<i32>;
@@ -12,13 +16,20 @@ var<workgroup> places: array<u32, WG>;
 
 fn group_row(row: u32, lane: u32) {
     let start = params.x_offset + row * params.cols;
-    var best = key_of_f32(x_load(start + min(lane, params.cols - 1u)));
-    var place = min(lane, params.cols - 1u);
-    for (var i = lane + WG; i < params.cols; i += WG) {
-        let key = key_of_f32(x_load(start + i));
-        if key > best {
-            best = key;
-            place = i;
+    var best = 0u;  // less than any value's
+    var place = 0u;
+    for (var begin = lane; begin < params.cols; begin += AT_ONCE * WG) {
+        var found: array<u32, AT_ONCE>;
+        // @unroll
+        for (var t = 0u; t < AT_ONCE; t++) {
+            found[t] = key_of_f32(x_load(start + min(begin + t * WG, params.cols - 1u)));
+        }
+        // @unroll
+        for (var t = 0u; t < AT_ONCE; t++) {
+            if found[t] > best {
+                best = found[t];
+                place = min(begin + t * WG, params.cols - 1u);
+            }
         }
     }
     keys[lane] = best;

@@ -27,7 +27,7 @@ from wgpu_backend.shader import Shader
 
 _LOG = logging.getLogger("wgpu_backend.engine")
 THREADS = 2  # more would take the processor from the weights, which are rearranged on it
-TOKENS = (1, 16, CHUNK)  # a step, a short prompt, a long one: other kernels suit each
+TOKENS = (1, 16, 64, CHUNK)  # a step, and prompts by whose lengths kernels differ
 
 
 @contextmanager
