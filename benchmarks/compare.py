@@ -95,7 +95,8 @@ class Side:
 
 def sides(options: argparse.Namespace) -> list[Side]:
     """The programs, ours first."""
-    sizes = ["-p", str(options.prompt), "-n", str(options.generate), "-r", "1"]
+    sizes = ["-p", str(options.prompt), "-n", str(options.generate)]
+    sizes += ["-r", str(options.repetitions)]
     ours = [sys.executable, "-m", "wgpu_backend", "bench", *sizes, "--json"]
     device = ["--device", options.device] if options.device else []
     peer = [str(options.peer), *sizes, "-o", "json"]
@@ -114,12 +115,13 @@ def our_rates(text: str) -> Rates:
 
 
 def peer_rates(text: str) -> Rates:
-    """Figures from ``llama-bench -o json``."""
+    """Figures from ``llama-bench -o json``.
+
+    Of several runs the median: it warms up with one, during which a GPU's clock is still low.
+    """
     rows = json.loads(text)
-    return {
-        f"pp{row['n_prompt']}" if row["n_prompt"] else f"tg{row['n_gen']}": float(row["avg_ts"])
-        for row in rows
-    }
+    names = [f"pp{r['n_prompt']}" if r["n_prompt"] else f"tg{r['n_gen']}" for r in rows]
+    return {n: median(r["samples_ts"]) for n, r in zip(names, rows, strict=True)}
 
 
 @dataclass(slots=True)
@@ -262,6 +264,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("-p", "--prompt", type=int, default=512, help="0 leaves it out")
     parser.add_argument("-n", "--generate", type=int, default=128, help="0 leaves it out")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--repetitions", type=int, default=1, help="runs of a process; 20 on a GPU")
     parser.add_argument("--device", default="", help="ours, as `wgpu-backend devices` lists them")
     parser.add_argument("--peer-device", default="0", help="index that llama.cpp gives the device")
     parser.add_argument("--driver", type=Path, help="manifest of the Vulkan driver, for both")

@@ -90,8 +90,8 @@ def test_a_side_gets_its_environment():
 
 def test_figures_of_llama_bench_are_read():
     rows = [
-        {"n_prompt": 64, "n_gen": 0, "avg_ts": 25.9, "backends": "Vulkan"},
-        {"n_prompt": 0, "n_gen": 16, "avg_ts": 7.8, "backends": "Vulkan"},
+        {"n_prompt": 64, "n_gen": 0, "samples_ts": [11.5, 25.9, 26.0], "backends": "Vulkan"},
+        {"n_prompt": 0, "n_gen": 16, "samples_ts": [7.8], "backends": "Vulkan"},
     ]
     assert peer_rates(json.dumps(rows)) == {"pp64": 25.9, "tg16": 7.8}
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from wgpu_backend.batch import Batch
+from wgpu_backend.cli.clocks import at_full_clock
 from wgpu_backend.cli.console import answer, human_bytes, human_count, note, print_table
 from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.loading import open_model
@@ -251,7 +252,8 @@ class Bench:
 
     def test(self, label: str, tokens: int, repetitions: int, run: Callable[[int], None]) -> Result:
         """Warm up, then time a number of runs."""
-        self._timed(run, tokens)
+        capabilities = self._model.backend.executor.capabilities
+        at_full_clock(lambda: self._timed(run, tokens), capabilities)
         dispatches, host = self._dispatches(), self._model.runner.clock.host
         rates = [tokens / self._timed(run, tokens) for _ in range(repetitions)]
         made = tokens * repetitions

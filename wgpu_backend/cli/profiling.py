@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from wgpu_backend.batch import BatchShape
+from wgpu_backend.cli.clocks import at_full_clock
 from wgpu_backend.cli.console import answer, human_seconds, note, print_table
 from wgpu_backend.cli.loading import open_model
 from wgpu_backend.cli.names import model_path, save, writable
@@ -93,7 +94,9 @@ def _timed(model: LanguageModel, head: Head, name: str, tokens: Sequence[int]) -
         bucket(len(tokens)), 1, 1, min(bucket(longest, SHORTEST), runner.cache.positions)
     )
     runner.run([Work(SEQUENCE, tokens, (len(tokens) - 1,))], head, {}).wait()
-    runs = [runner.recorded(shape, head).timed() for _ in range(RUNS)]
+    recorded = runner.recorded(shape, head)
+    at_full_clock(recorded.timed, model.backend.executor.capabilities)
+    runs = [recorded.timed() for _ in range(RUNS)]
     ops, shaders, _ = zip(*runs[0], strict=True)
     seconds = np.median([[s for _, _, s in run] for run in runs], axis=0)
     return Step(name, ops, shaders, tuple(seconds.tolist()))

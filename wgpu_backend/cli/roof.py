@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from wgpu_backend import shader
+from wgpu_backend.cli.clocks import at_full_clock
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
@@ -51,6 +52,7 @@ def read_roof(device: Device) -> float:
             groups,
         )
         stack.callback(program.close)
+        at_full_clock(program.timed, device.capabilities)
         return nbytes / min(program.timed()[0].seconds for _ in range(RUNS))
 
 
