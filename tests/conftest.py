@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.count_cases import CaseCounter
 from tests.pairwise import pairwise
+from tests.rasterisers import as_rasteriser
 from tests.representative import representatives
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import complete
@@ -213,6 +214,12 @@ def two_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def full(executors: Executors) -> WgpuExecutor:
     return executors("full")
+
+
+@pytest.fixture(scope="session")
+def rasteriser(full: WgpuExecutor) -> WgpuExecutor:
+    """What has the kernels of rasterisers, on a GPU of one whose lanes do not shuffle."""
+    return as_rasteriser(full)
 
 
 @pytest.fixture(scope="session", params=["split", "split wide"])

@@ -62,12 +62,12 @@ def test_a_rule_joins_gate_and_projection(executors, monkeypatch, rng, halves):
     assert nmse(got, want) <= 1e-11
 
 
-def test_rasterisers_keep_their_own_products(executors, monkeypatch, rng):
+def test_rasterisers_keep_their_own_products(rasteriser, monkeypatch, rng):
     pytest.importorskip("wgpu_backend.kernels.rasteriser", reason="whose products these are")
     data = weight_bytes(rng, 10 * 8, 256, Q8_0, 1 / 16)
     x, ids = drawn(rng)
     build = lambda ctx: [gated(ctx, experts_of(ctx, 10, 8, 256, Q8_0, data), x, ids)]  # noqa: E731
-    names, _ = ran(executors("full"), monkeypatch, RULES[:1], build)
+    names, _ = ran(rasteriser, monkeypatch, RULES[:1], build)
     assert "swiglu" in names
 
 

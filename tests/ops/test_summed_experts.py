@@ -81,10 +81,10 @@ def test_a_rule_sums_within_the_product(executors, monkeypatch, rng, dtype, k, h
     assert nmse(got, want) <= 1e-11
 
 
-def test_rasterisers_keep_their_own_products(executors, monkeypatch, rng):
+def test_rasterisers_keep_their_own_products(rasteriser, monkeypatch, rng):
     pytest.importorskip("wgpu_backend.kernels.rasteriser", reason="whose products these are")
     data, arrays = weight_bytes(rng, COUNT * 32, K, Q8_0, 1 / 8), drawn(rng, 3, 2, 32)
-    names, _ = ran(executors("full"), monkeypatch, RULES, lambda c: model(c, Q8_0, data, arrays))
+    names, _ = ran(rasteriser, monkeypatch, RULES, lambda c: model(c, Q8_0, data, arrays))
     assert names == ["linear_by_expert", "expert_sum"]
 
 

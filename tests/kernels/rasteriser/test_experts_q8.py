@@ -84,14 +84,14 @@ def test_a_part_may_end_inside_an_expert(executors, check, rng, dtype, size):
 
 @pytest.mark.parametrize("choice", CHOICES)
 @pytest.mark.parametrize("dtype", [MXFP4, Q5_1], ids=str)
-def test_products_are_rounded_where_that_is_allowed(full, monkeypatch, rng, choice, dtype):
+def test_products_are_rounded_where_that_is_allowed(rasteriser, monkeypatch, rng, choice, dtype):
     data, x = weight_bytes(rng, 4 * 9, 64, dtype, 1 / 8), rng.standard_normal((20, 1, 64), "f4")
     ids = CHOICES[choice](rng, (20, 3), 4).astype("i4")
     inside = (ids >= 0) & (ids < 4)
 
     def made(rules, wanted):
-        monkeypatch.setattr(full, "rules", fusions(rules, exact=False))
-        with Context(full) as ctx:
+        monkeypatch.setattr(rasteriser, "rules", fusions(rules, exact=False))
+        with Context(rasteriser) as ctx:
             weights = experts_of(ctx, 4, 9, 64, dtype, data)
             recorded = ctx.record(weights.mulmat_id(tensor(ctx, x), ctx.from_numpy(ids)))
             assert [titled(node) for node, _ in recorded.plan.steps] == wanted
@@ -136,9 +136,10 @@ def test_what_does_not_fit_is_refused(full, rng):
     ("recipe", "activation", "mix"),
     [("qwen3moe", "swiglu", ["expert_sum"]), ("gpt_oss", "silu_alpha_limit", ["mul", "chain"])],
 )
-def test_what_a_step_of_a_layer_consists_of(full, monkeypatch, rng, recipe, activation, mix):
+def test_what_a_step_of_a_layer_consists_of(rasteriser, monkeypatch, rng, recipe, activation, mix):
     model = getattr(Mixture(rng, Q8_0), recipe)
-    names, _ = ran_layer(full, monkeypatch, True, False, model, np.ones((1, HIDDEN), "f4"))
+    x = np.ones((1, HIDDEN), "f4")
+    names, _ = ran_layer(rasteriser, monkeypatch, True, False, model, x)
     product = "linear_by_expert q8" + (" add" if recipe == "gpt_oss" else "")
     gate_and_up = ["q8_activations", *2 * [product], activation]
     assert names == ["linear", "route", *gate_and_up, "q8_activations", product, *mix]

@@ -5,6 +5,7 @@ import pytest
 
 from tests.ops.fused import ran
 from tests.ops.operands import tensor, weight, weight_bytes
+from tests.rasterisers import as_rasteriser
 from wgpu_backend.cpu.q8 import values_of as decoded
 from wgpu_backend.dtypes import MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, ShapeError
@@ -267,7 +268,7 @@ def test_a_gated_product_that_others_read_is_not_rounded(shuffling, monkeypatch,
 
 def test_a_device_whose_lanes_do_not_shuffle_keeps_the_ops_apart(executors, monkeypatch, rng):
     layer, x = Layer(rng), rng.standard_normal((2, 64), "f4")
-    baseline = executors("baseline")
+    baseline = as_rasteriser(executors("baseline"))
     names, got = ran(baseline, monkeypatch, RULES, lambda ctx: layer(ctx, x), exact=False)
     _, want = ran(baseline, monkeypatch, [], lambda ctx: layer(ctx, x), exact=False)
     assert not any("to_q8" in name for name in names)

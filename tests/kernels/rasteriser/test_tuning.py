@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from tests.kernels.products import shader_of_a_product
+from tests.rasterisers import as_rasteriser
 from wgpu_backend.device_info import Tile
 from wgpu_backend.dtypes import F16, Q4_0
 from wgpu_backend.kernels import complete
@@ -30,7 +31,7 @@ def test_what_lies_in_textures_is_measured_there(shuffling):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["full", "baseline"])
 def test_kernels_of_lanes_are_measured_and_rounding_is_no_question(executors, kind):
-    executor = executors(kind)
+    executor = as_rasteriser(executors(kind))
     found = tune(executor, [Q4_0], TINY)
     lanes = "matmul_shuffled" if shuffles(executor.capabilities) else "matmul"
     assert lanes in {m.key.split(" ")[0] for m in found.tiles}
