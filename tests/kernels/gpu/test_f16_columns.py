@@ -37,6 +37,12 @@ def wide(executors):
     return executors("wide")
 
 
+@pytest.fixture
+def without_dot(wide):
+    """Hardware that multiplies f16 faster than packed bytes."""
+    return wide.as_if(dataclasses.replace(wide.capabilities, integer_dot=False))
+
+
 def rounded(ctx, x, dtype, rounding=f16_activations, *operands):
     return rounding(tensor(ctx, x), *operands, planar=dtype != F16, nibbles=dtype in NIBBLES)
 
@@ -219,13 +225,13 @@ def dense_products(rng):
     return build
 
 
-def test_rules_make_them_where_rounding_is_allowed(wide, rng, monkeypatch):
+def test_rules_make_them_where_rounding_is_allowed(without_dot, rng):
     build = dense_products(rng)
-    exact = values_of(wide, build)
-    monkeypatch.setattr(wide, "rules", fusions(exact=False))
-    names = rules_used(wide, build)
+    exact = values_of(without_dot, build)
+    without_dot.rules = fusions(exact=False)
+    names = rules_used(without_dot, build)
     assert names == ["f16_weighted", "linear", "linear"]  # the first rounds for the second
-    assert 1e-10 < nmse(values_of(wide, build), exact) < OF_F16
+    assert 1e-10 < nmse(values_of(without_dot, build), exact) < OF_F16
 
 
 @pytest.mark.parametrize("known", [{"integer_dot": True}, {"f16": False}], ids=str)
@@ -270,9 +276,11 @@ def test_operands_that_do_not_fit_are_refused(full):
             f16_activations(ctx.zeros(2, 33))
 
 
-def test_each_rule_has_a_trial_in_which_it_applies(wide):
+@pytest.mark.parametrize("integer_dot", [False, True])
+def test_each_rule_has_a_trial_in_which_it_applies(wide, integer_dot):
     # Nothing runs, so a rasteriser of four lanes may stand for a GPU of eight.
-    device = wide.as_if(dataclasses.replace(wide.capabilities, rounded=frozenset(), lanes=8))
+    known = {"rounded": frozenset(), "unrounded": EVERY_PRODUCT, "integer_dot": integer_dot}
+    device = wide.as_if(dataclasses.replace(wide.capabilities, lanes=8, **known))
     assert F16_TRIALS
     for trial in F16_TRIALS:
         with_it = recorded_by(device, (*trial.before, trial.rule), trial.build)
@@ -280,8 +288,10 @@ def test_each_rule_has_a_trial_in_which_it_applies(wide):
 
 
 @pytest.mark.parametrize("trial", F16_TRIALS, ids=lambda trial: trial.rule)
-def test_the_self_test_tries_them_in_place_of_bytes(wide, trial):
-    device = wide.as_if(dataclasses.replace(wide.capabilities, rounded=EVERY_PRODUCT))
+@pytest.mark.parametrize("integer_dot", [False, True])
+def test_the_self_test_tries_them_in_place_of_bytes(wide, trial, integer_dot):
+    known = {"rounded": EVERY_PRODUCT, "integer_dot": integer_dot}
+    device = wide.as_if(dataclasses.replace(wide.capabilities, **known))
     found = _fused_finding(device, (trial.rule, trial.largest_error, trial.build))
     assert found.passed
     assert found.error > 1e-9  # that of f16: something was rounded
