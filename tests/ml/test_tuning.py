@@ -89,8 +89,8 @@ def test_rounding_is_remembered_by_format_and_columns(untuned, tmp_path):
 
 def test_products_round_where_that_was_measured_to_pay(executors):
     executor = executors("wide")
-    measured = dataclasses.replace(executor.capabilities, rounded=frozenset({"q4_0 many"}))
-    executor = executor.as_if(measured)
+    known = {"rounded": frozenset({"q4_0 many"}), "integer_dot": False}
+    executor = executor.as_if(dataclasses.replace(executor.capabilities, **known))
     executor.rules = fusions(exact=False)
     assert "q8_activations" not in kernels_of_a_product(executor, 1)
     assert "q8_activations" in kernels_of_a_product(executor, 9)

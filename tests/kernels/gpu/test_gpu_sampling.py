@@ -104,14 +104,14 @@ def test_two_dispatches_choose_a_token(wide, rng, monkeypatch):
     np.testing.assert_array_equal(got[0], want[0])
 
 
-def test_too_many_candidates_are_refused(executors, wide):
+def test_too_many_candidates_are_refused(rasteriser, wide):
     with Context(wide) as ctx:
         rest = (ctx.zeros(1, 8), ctx.zeros(1, 2, dtype=U32))
         with pytest.raises(ShapeError, match=r"top_k_sample_into: k is 300, needs 1 to 256"):
             top_k_sample_into(
                 ctx.zeros(1, dtype=I32), ctx.zeros(1, 9), ctx.zeros(1, 9, dtype=I32), *rest, k=300
             )
-    with Context(executors("full")) as ctx:
+    with Context(rasteriser) as ctx:
         rest = (ctx.zeros(1, 8), ctx.zeros(1, 2, dtype=U32))
         y = top_k_sample_into(
             ctx.zeros(1, dtype=I32), ctx.zeros(1, 9), ctx.zeros(1, 9, dtype=I32), *rest, k=3

@@ -79,7 +79,7 @@ def test_it_is_the_merge_in_f16(wide, rng, nibbles):
             1e-9,
         ),
         (
-            {},
+            {"integer_dot": False},
             ["linear_f16_groups", "attention_merge_f16"],
             ["attention_merge_f16", "linear f16_nibbles"],
             1e-7,

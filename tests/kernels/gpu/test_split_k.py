@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import tensor, weight, weight_bytes
+from tests.rasterisers import as_rasteriser
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import BF16, F16, IQ4_NL, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, ShapeError
@@ -220,7 +221,7 @@ def test_what_does_not_add_up_is_refused(wide, rng):
 
 
 def test_devices_without_tiles_say_what_they_need(executors, rng):
-    with Context(executors("baseline")) as ctx:
+    with Context(as_rasteriser(executors("baseline"))) as ctx:
         w, x = (tensor(ctx, rng.standard_normal((20, 64), "f4")) for _ in range(2))
         with pytest.raises(DeviceError, match="linear_splits: the device has no kernel"):
             linear_splits(w, x, part_groups=1).numpy()
