@@ -10,6 +10,7 @@ from tests.ops.fused import ran
 from tests.ops.test_rope_attention import BLOCK, NORMS, RULES, SHAPES, operands, other_value
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.kernels import runs
 from wgpu_backend.kernels.gpu.rope_splits import rope_attention_splits
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
@@ -33,18 +34,23 @@ def seed(rng):
     return int(rng.integers(1 << 30))
 
 
-def in_ranges(given, heads, *, eps=None, interleaved=False):
+def in_ranges(given, heads, **how):
     """Result of the one op, joined."""
+    return attention_merge(of_ranges(given, heads, **how))
+
+
+def of_ranges(given, heads, *, eps=None, interleaved=False):
+    """What the one op gives."""
     norms = {} if eps is None else {"eps": eps, **dict(zip(NORMS, given.norms, strict=True))}
-    parts = rope_attention_splits(
+    return rope_attention_splits(
         *(given.q, given.key, given.value, given.angles, given.slot, given.keys, given.values),
         *given.places,
         interleaved=interleaved,
         scores=heads.scores(),
         splits=SPLITS,
+        sinks=given.sinks,
         **norms,
     )
-    return attention_merge(parts)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +135,24 @@ def layer(seed, *, value_apart=False, make=None):
 
 
 RULE = [*RULES, "rope_attention_splits"]
+
+
+@pytest.mark.parametrize(
+    ("extras", "needed"),
+    [((), 9), (("value",), 10), (("norms",), 11), (("sinks",), 10), (("value", "norms"), 12)],
+    ids=str,
+)
+def test_devices_that_show_too_few_buffers_have_no_kernel(wide, seed, extras, needed):
+    with Context(wide) as context:
+        given = operands(context, seed, SHAPES[0], F16, 5)
+        if "value" in extras:
+            given.value = other_value(context, SHAPES[0])
+        if "sinks" in extras:
+            given.sinks = context.zeros(SHAPES[0].heads)
+        node = of_ranges(given, SHAPES[0], eps=0.1 if "norms" in extras else None)
+        for most in (needed - 1, needed):
+            known = dataclasses.replace(wide.capabilities, max_storage_bindings=most)
+            assert runs(node.call.op, node.launch, known) == (most == needed)
 
 
 @pytest.mark.parametrize("value_apart", [False, True])

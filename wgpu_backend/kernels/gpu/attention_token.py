@@ -12,7 +12,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.attention.paged import Scores, paged_attention, paged_attention_splits
 from wgpu_backend.ops.attention.paged_kernels import Rows, rows_of
-from wgpu_backend.ops.attention.rope_attention import NORMS, has_bindings
+from wgpu_backend.ops.attention.rope_attention import has_bindings, more_bindings
 from wgpu_backend.ops.op import find
 
 FOLDER = "kernels/gpu"
@@ -33,8 +33,7 @@ def attend(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Attend after norms, rotation and cache write; None where buffers are too few."""
-    norms = sum(name in launch.operands for name in NORMS)
-    if not has_bindings(capabilities, norms):
+    if not has_bindings(capabilities, more_bindings(launch)):
         return None
     found = attend(launch, capabilities)
     return found and _with_prologue(found)
