@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
+from wgpu_backend.cli import loading
 from wgpu_backend.cli import tune as command
 from wgpu_backend.kernels.table import FAMILIES
 from wgpu_backend.ml import tuning_memory
@@ -49,14 +50,22 @@ def test_a_table_says_what_is_chosen(cli: Cli, adapter: str, tiny: Path) -> None
 def test_json_has_every_candidate(cli: Cli, adapter: str, tiny: Path) -> None:
     done = cli("tune", "-d", adapter, "--only", "q4_0", "--json")
     found = json.loads(done.out)
-    assert found["rounding"] == []  # a device that is software always rounds
+    rounding = found["rounding"]
+    # A device that is software always rounds.
+    software = loading.choose_device(adapter)[1].kind == "software"
+    assert (rounding == []) == software
+    assert {r["key"].split(" ")[0] for r in rounding} <= {"q4_0"}
     rows = found["tiles"]
     assert {r["key"].split(" ")[1] for r in rows} == {"q4_0"}
     assert all(r["seconds"] > 0 and r["tile"]["threads"] for r in rows)
     kept = json.loads(tiny.read_text())
     (of_device,) = kept.values()
     chosen = {r["key"]: [*r["tile"].values()] for r in rows if r["chosen"]}
-    assert of_device == {**chosen, "rounded": [], "unrounded": []}
+    answers = {
+        name: sorted(r["key"] for r in rounding if r["chosen"] is rounds)
+        for name, rounds in (("rounded", True), ("unrounded", False))
+    }
+    assert of_device == {**chosen, **answers}
 
 
 @pytest.mark.parametrize(

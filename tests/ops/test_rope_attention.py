@@ -155,10 +155,13 @@ def both(
 @pytest.mark.any_width
 @pytest.mark.parametrize("eps", [None, 0.1])
 def test_the_kernel_for_hardware(executors, seed, eps):
-    got, want = both(executors("wide"), seed, SHAPES[2], F16, 70, eps=eps)
+    wide = executors("wide")
+    got, want = both(wide, seed, SHAPES[2], F16, 70, eps=eps)
+    # A GPU's compiler may join a product and a sum in one of the kernels and not in the other.
+    near = {} if wide.info.kind == "software" else {"atol": 1e-6}
     for a, b in zip(got, want, strict=True):
         # Another order of a norm's sum may take a half of the cache to its neighbour.
-        np.testing.assert_allclose(a, b, rtol=0 if eps is None else 2**-10)
+        np.testing.assert_allclose(a, b, rtol=2**-10 if near or eps else 0, **near)
 
 
 @pytest.mark.parametrize(
