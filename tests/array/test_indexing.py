@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import wgpu_backend.array as wx
+from wgpu_backend.array import indexing
 from wgpu_backend.errors import DTypeError, ShapeError
 
 pytestmark = pytest.mark.usefixtures("session")
@@ -46,6 +47,46 @@ def test_parts_are_written_as_numpy_does(rng, name):
     array[index] = 7
     expected[index] = 7
     np.testing.assert_array_equal(array.numpy(), expected)
+
+
+# With so many of each id a device would keep others than the last, were all written.
+REPEATED = {
+    "one axis": (np.arange(4096) % 4,),
+    "from the end too": (slice(None), np.arange(4096) % 10 - 5),
+    "two axes": (np.arange(4096) % 3, slice(None), np.int8(np.arange(4096) % 6) - np.int8(6)),
+    "behind a slice": (slice(1, 3), np.arange(2048).reshape(2, 1024) % 5, np.array([[1], [4]])),
+    "beside a number": (2, np.uint8([3, 3, 1, 3])),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_of_equal_ids_the_last_stays(rng, name):
+    index, values = REPEATED[name], rng.standard_normal((4, 5, 6), dtype="f4")
+    given = rng.standard_normal(values[index].shape, dtype="f4")
+    array = wx.array(values)
+    array[index] = given
+    values[index] = given
+    np.testing.assert_array_equal(array.numpy(), values)
+
+
+def test_ids_that_come_once_more_are_found_before_anything_is_written():
+    """A rasteriser writes in turn, so that it would keep the last of itself."""
+    assert indexing._beaten([np.array([2, 0, 2])]).tolist() == [True, False, False]
+    assert (
+        indexing._beaten([np.array([[0], [1]]), np.array([2, 2])]).tolist() == [[True, False]] * 2
+    )
+    assert indexing._beaten([np.array([2, 0, 2]), np.array([0, 0, 1])]) is None
+    assert indexing._beaten([np.array([1, 1]), None]) is None
+
+
+def test_of_equal_ids_on_the_device_one_stays(rng):
+    ids, given = np.arange(300) % 3, rng.standard_normal((300, 4), dtype="f4")
+    array = wx.zeros((5, 4))
+    array[wx.array(ids)] = given
+    got = array.numpy()
+    for place in range(3):
+        assert all(got[place, k] in given[place::3, k] for k in range(4))
+    assert not got[3:].any()
 
 
 @pytest.mark.parametrize("shape", [(33,), (4, 5, 6), (2, 3, 2, 3, 2, 3)])

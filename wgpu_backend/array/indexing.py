@@ -24,6 +24,7 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, dense_strides
+from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.elementwise import arithmetic, comparison
 from wgpu_backend.ops.rows import scatter, taking, writing
 from wgpu_backend.ops.shape.shapes import reshaped
@@ -56,7 +57,11 @@ def getitem(x: Array, index: Any) -> Array:
 
 
 def updated(x: Array, index: Any, values: Any) -> Array:
-    """Array with other values where an index looks; where it looks twice, either wins."""
+    """Array with other values where an index looks.
+
+    Where it looks twice the last value stays, as in NumPy, if the host knows the ids: numbers,
+    lists, NumPy's arrays. Of equal ids in an array of the device either may win, as in MLX.
+    """
     node = x.node
     mask = _mask(node.spec.shape, index)
     if mask is not None and _is_number(values):
@@ -72,9 +77,38 @@ def updated(x: Array, index: Any, values: Any) -> Array:
     ids, given = _ids_and_values(node, places, values, x.session)
     if not given.spec.size:
         return x
+    if not _is_number(values):
+        ids = _last_of_each(ids, places, node.spec.size, x.session)
     dst = reshaped(written(node, node.spec.shape), (node.spec.size,))
     made = scatter.put_along_axis(dst, flat(ids), flat(given), 0)
     return wrap(reshaped(made, node.spec.shape))
+
+
+def _last_of_each(ids: Node, places: Sequence[Place], size: int, session: Session) -> Node:
+    """Ids of which all but the last that look at a value lie outside, so that nothing races."""
+    beaten = _beaten([p.host for p in places if isinstance(p, Ids)])
+    if beaten is None:
+        return ids
+    first, count = _array_place(places), len(ids.spec.shape)
+    behind = count - beaten.ndim if first == -2 else _behind(places, first)
+    mask = constant(session, beaten.reshape(*beaten.shape, *(1,) * behind), BOOL)
+    outside = constant(session, np.asarray(size), I32)
+    return over_axes(comparison.where, "index", mask, outside, ids)
+
+
+def _beaten(hosts: Sequence[HostArray | None]) -> HostArray | None:
+    """Which ids come once more behind; None where all differ, or only the device knows them."""
+    known = [host for host in hosts if host is not None]
+    if not known or len(known) < len(hosts):
+        return None
+    common = np.broadcast_arrays(*known)
+    keys = np.ravel_multi_index(common, [int(ids.max()) + 1 for ids in known])
+    _, last = np.unique(keys.reshape(-1)[::-1], return_index=True)
+    if len(last) == keys.size:
+        return None
+    beaten = np.ones(keys.size, np.bool)
+    beaten[keys.size - 1 - last] = False
+    return beaten.reshape(keys.shape)
 
 
 def places_written(x: Array, index: Any, values: Any) -> tuple[Node, Node]:

@@ -46,10 +46,11 @@ class One:
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """Values of an axis by their numbers, from 0 on."""
+    """Values of an axis by their numbers, from 0 on; `host` has them where the host knows them."""
 
     axis: int
     node: Node
+    host: HostArray | None = None
 
 
 Place = Range | One | Ids
@@ -142,6 +143,7 @@ def _one(item: Any, axis: int, extent: int) -> One:
 
 def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
     """Ids from an array of integers; below 0 they count from the end."""
+    known: HostArray | None = None
     if isinstance(item, Core):
         node = item.node
     else:
@@ -150,12 +152,13 @@ def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
         if outside.size:
             raise OutOfRange(f"index: {outside.flat[0]}, axis {axis} has {extent} values")
         node = constant(session, host, I32) if host.dtype.kind in "iu" else node_of(host)
+        known = host.astype(np.int64) % max(extent, 1) if host.dtype.kind in "iu" else None
     if node.spec.dtype.numpy is None or node.spec.dtype.numpy.kind not in "iu":
         raise DTypeError(f"index: an array of {node.spec.dtype}, needs integers or bool")
     ids = converted(node, I32)
     turned = over_axes(arithmetic.add, "index", ids, constant(session, np.asarray(extent), I32))
     below = over_axes(comparison.less, "index", ids, constant(session, np.asarray(0), I32))
-    return Ids(axis, over_axes(comparison.where, "index", below, turned, ids))
+    return Ids(axis, over_axes(comparison.where, "index", below, turned, ids), known)
 
 
 def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[Place]:
