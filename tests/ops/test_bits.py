@@ -71,7 +71,8 @@ def test_signs_are_copied_to_zeros_and_nan(executor, dtype):
     a, b = pairs(SPECIAL)
     with Context(executor) as ctx:
         x, y = (ctx.from_numpy(v).cast(dtype=dtype) for v in (a, b))
-        got = x.copysign(y).cast(dtype=F32).numpy()
+        # On the host: a device may lose the sign of an f16 that is not a number, once it widens it.
+        got = x.copysign(y).numpy()
         want = np.copysign(x.cast(dtype=F32).numpy(), y.cast(dtype=F32).numpy())
     np.testing.assert_array_equal(got, want)
     np.testing.assert_array_equal(np.signbit(got), np.signbit(want))

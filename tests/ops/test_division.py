@@ -74,6 +74,19 @@ def test_quotients_of_floats_are_whole_numbers_of_numpy(gpu, rng, dtype):
     np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
 
 
+@pytest.mark.second_driver
+def test_quotients_by_the_largest_numbers_are_as_close_as_others(gpu):
+    """The inverse of what is beyond 2¹²⁶ is below normal numbers, which a device takes as zero."""
+    ends = np.float32([2.0**125, 2.0**126, 1.5 * 2.0**126, 2.0**127, np.finfo("f4").max])
+    a, b = pairs(np.concatenate([ends, -ends, np.float32([1, 0, 3e37, np.inf, np.nan])]))
+    with Context(gpu) as ctx, np.errstate(all="ignore"):
+        x, y = ctx.from_numpy(a), ctx.from_numpy(b)
+        # WGSL's 2.5 units, and results below normal numbers.
+        np.testing.assert_allclose((x / y).numpy(), a / b, rtol=2.5 * 2.0**-23, atol=2.0**-126)
+        curve = np.where(np.isinf(a), np.nan, a / (1 + np.abs(a.astype("f8"))))
+        np.testing.assert_allclose(x.softsign().numpy(), curve, rtol=1e-6)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", [F32, F16, I32, U8, I64], ids=str)
 @pytest.mark.parametrize("name", OPS)

@@ -1,6 +1,7 @@
 // Remainders of f32 without rounding, by long division of the mantissas: a - b · trunc(a / b), as WGSL
 // has it, is far off where the quotient is large.
 // @import lib/numeric/nan
+// @import lib/numeric/divided
 // @import lib/numeric/sign
 
 struct Binary { exponent: i32, mantissa: u32 }
@@ -78,7 +79,7 @@ fn floored_rest(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
 fn floored_quotient(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     let rest = truncated_rest(a, b);
     let moved = select(vec4<f32>(0.0), vec4<f32>(1.0), rest_moves(rest, b));
-    let quotient = round((a - rest) / b) - moved;
+    let quotient = round(divided(a - rest, b)) - moved;
     let sign = bitcast<vec4<f32>>(bitcast<vec4<u32>>(a) ^ bitcast<vec4<u32>>(b));
     let zero = quotient == vec4<f32>(0.0);
     let found = keep_nan(rest, select(quotient, with_sign_of(sign, quotient), zero));
