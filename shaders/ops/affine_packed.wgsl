@@ -1,6 +1,7 @@
 // y = codes of values, nearest to (w - bias) / scale, packed from the low bits on: 32 a thread, which
 // are BITS words.
 // @import formats/load/f32 as w
+// @import lib/numeric/exact_ratio
 // @import lib/index/grid
 
 const WG: u32 = 64u;
@@ -24,7 +25,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     var at = i * BITS;
     for (var k = 0u; k < 32u; k++) {
         let value = w_load(params.w_offset + i * 32u + k);
-        let nearest = round((value - of_group.y) / of_group.x);
+        let nearest = nearest_code(value - of_group.y, of_group.x);
         let code = u32(clamp(nearest, 0.0, f32(params.bins)));
         word |= code << filled;
         filled += BITS;
@@ -35,4 +36,14 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
             word = select(code >> (BITS - filled), 0u, filled == 0u);
         }
     }
+}
+
+// x / scale rounded to a whole number: between two, where values of few bits often are, one unit decides.
+fn nearest_code(x: f32, scale: f32) -> f32 {
+    let quotient = x / scale;
+    let beside = abs(quotient - floor(quotient) - 0.5);
+    if beside < 1e-3 {
+        return round(exact_ratio(x, scale));
+    }
+    return round(quotient);
 }

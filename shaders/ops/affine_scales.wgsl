@@ -1,6 +1,7 @@
 // y[group] = scale and bias: the end of the values that is further from 0 is met exactly, and 0 is
 // where a code is. A group a thread.
 // @import formats/load/f32 as w
+// @import lib/numeric/exact_ratio
 // @import lib/index/grid
 
 const WG: u32 = 64u;
@@ -26,13 +27,13 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
         high = max(high, value);
     }
     let below = abs(low) > abs(high);
-    let size = max((high - low) / f32(params.bins), LEAST);
+    let size = max(exact_ratio(high - low, f32(params.bins)), LEAST);
     let edge = select(high, low, below);
     var scale = select(-size, size, below);
     var bias = 0.0;
-    let code = round(edge / scale);
+    let code = round(exact_ratio(edge, scale));
     if code != 0.0 {
-        scale = edge / code;
+        scale = exact_ratio(edge, code);
         bias = edge;
     }
     y[i] = vec2<f32>(scale, bias);

@@ -166,7 +166,7 @@ def unpacked(
 def affine_quantise(w: Node, group_size: int = 64, bits: int = 4) -> tuple[Node, Node, Node]:
     """Quantise groups of a row to equal steps between their smallest and largest values.
 
-    What MLX's ``quantize`` gives: bit for bit where a device divides as IEEE 754 asks.
+    What MLX's ``quantize`` gives, bit for bit.
 
     Parameters
     ----------
