@@ -8,9 +8,11 @@ import numpy as np
 
 from tests.builders import WEIGHT_TYPES, quantised
 from wgpu_backend.cpu.values import narrowed
-from wgpu_backend.dtypes import ALL, BF16, BOOL, F16, F32, DType, named
+from wgpu_backend.dtypes import ALL, BF16, BOOL, F16, F32, Q6_K, DType, named
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
 FLOATS = (F32, F16, BF16)
 WEIGHTS = tuple(named(name) for name in WEIGHT_TYPES)
@@ -83,6 +85,34 @@ def shifted(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
 
 Layout = Callable[..., Tensor]
 LAYOUTS: dict[str, Layout] = {f.__name__: f for f in (tensor, permuted, sliced, stepped, shifted)}
+
+
+def beside_ties(x: np.ndarray) -> np.ndarray:
+    """Rows of which no value is just between two of 127 steps of its group's largest.
+
+    WGSL lets a quotient be 2.5 units off, by which a device may round such a value the other way.
+    """
+    groups = x.reshape(*x.shape[:-1], -1, 32)
+    step = np.abs(groups).max(axis=-1, keepdims=True) / 127
+    near = between(groups / step, 0.01)
+    return np.where(near, groups + 0.02 * step, groups).astype(x.dtype).reshape(x.shape)
+
+
+def between(steps: np.ndarray, by: float = 1e-4) -> np.ndarray:
+    """Which numbers of steps lie so near to a half that the driver may round them either way."""
+    return np.abs(steps - np.floor(steps) - 0.5) < by
+
+
+# Of products in eight bits: integers are summed exactly, and f32 in another order than NumPy's.
+# Tiles of Q6_K on a device that fuses take 3 · 2²² times both scales off at once, and lose half
+# of the larger one, where sums of 32 products are some thousands of it: 4e-9.
+SUMMED, TAKEN_OFF = 1e-10, 1e-8
+
+
+def limit_of_bytes(executor: Executor, dtype: DType) -> float:
+    """Largest NMSE of a product of many columns in eight bits."""
+    fused = isinstance(executor, WgpuExecutor) and executor.capabilities.fused
+    return TAKEN_OFF if fused and dtype == Q6_K else SUMMED
 
 
 def weight_bytes(

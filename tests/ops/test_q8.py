@@ -2,7 +2,15 @@ import numpy as np
 import pytest
 
 from tests.blocks import random_blocks, sampled
-from tests.ops.operands import tensor, weight, weight_bytes
+from tests.ops.operands import (
+    SUMMED,
+    beside_ties,
+    between,
+    limit_of_bytes,
+    tensor,
+    weight,
+    weight_bytes,
+)
 from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
 from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
 from wgpu_backend.dtypes import F16, F32, MXFP4, Q4_0, Q4_1, Q4_K, Q5_1, Q6_K, Q8_0, U32
@@ -19,20 +27,21 @@ from wgpu_backend.ops.rounding.q8 import (
 )
 from wgpu_backend.testing import nmse, values_of
 
-# Integers are summed exactly; scales are f32 here and in NumPy, which sums in another order.
-LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8
+LIMIT, LIMIT_OF_ONE = SUMMED, 1e-8
 
 
 def product(executor, check, rng, dtype, m, n, k):
     data = weight_bytes(rng, m, k, dtype, k**-0.5)
-    x = rng.standard_normal((n, k), "f4")
+    x = beside_ties(rng.standard_normal((n, k), "f4"))
 
     def multiplied(ctx):
         return linear(
             weight(ctx._executor, m, k, dtype, data), q8_activations(tensor(ctx, x)), prologue=Q8
         )
 
-    check(executor, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
+    check(
+        executor, multiplied, limit=limit_of_bytes(executor, dtype) if m * n > 1 else LIMIT_OF_ONE
+    )
 
 
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (33, 3), (257, 1)])
@@ -97,7 +106,7 @@ def test_rows_of_any_number_of_super_blocks(any_gpu, check, rng, k):
 @pytest.mark.parametrize("dtype", FORMATS, ids=str)
 def test_weights_in_parts(split, check, rng, dtype):
     data = weight_bytes(rng, 960, 256, dtype, 1 / 16)
-    x = rng.standard_normal((1, 256), "f4")
+    x = beside_ties(rng.standard_normal((1, 256), "f4"))
 
     def multiplied(ctx):
         return linear(
@@ -112,7 +121,8 @@ def test_weights_in_parts(split, check, rng, dtype):
 
 @pytest.mark.parametrize("dtype", [Q4_1, Q6_K], ids=str)
 def test_rows_of_a_weight_may_be_sliced(any_gpu, check, rng, dtype):
-    data, x = weight_bytes(rng, 48, 256, dtype, 1 / 16), rng.standard_normal((2, 256), "f4")
+    data = weight_bytes(rng, 48, 256, dtype, 1 / 16)
+    x = beside_ties(rng.standard_normal((2, 256), "f4"))
 
     def multiplied(ctx):
         part = weight(ctx._executor, 48, 256, dtype, data).slice(0, 17, 40)
@@ -140,7 +150,8 @@ def test_rounding_costs_less_than_a_thousandth(full, rng, dtype):
 @pytest.mark.parametrize("residual", [False, True], ids=["bias", "residual"])
 def test_a_sum_goes_into_the_product(any_gpu, check, rng, n, residual):
     data = weight_bytes(rng, 67, 256, Q4_0)
-    x, addend = rng.standard_normal((n, 256), "f4"), rng.standard_normal((n, 67), "f4")
+    x = beside_ties(rng.standard_normal((n, 256), "f4"))
+    addend = rng.standard_normal((n, 67), "f4")
 
     def added(ctx):
         rows = q8_activations(tensor(ctx, x))
@@ -176,7 +187,9 @@ def pairs(executor, check, rng, dtype, m, n, k):
         w = weight(ctx._executor, m, k, dtype, data)
         return linear(w, tensor(ctx, parts, U32), prologue=Q8_PAIR)
 
-    check(executor, multiplied, limit=LIMIT if m * n > 1 else LIMIT_OF_ONE)
+    check(
+        executor, multiplied, limit=limit_of_bytes(executor, dtype) if m * n > 1 else LIMIT_OF_ONE
+    )
 
 
 @pytest.mark.parametrize("n", [1, 33])
@@ -194,7 +207,7 @@ def test_a_gate_goes_through_its_activation(any_gpu, check, rng, activation, n):
 
 def joined(executor, check, rng, dtype, m, n, activation):
     data = weight_bytes(rng, 2 * m, 256, dtype, 1 / 16)
-    x = rng.standard_normal((n, 256), "f4")
+    x = beside_ties(rng.standard_normal((n, 256), "f4"))
 
     def build(ctx):
         rows = q8_activations(tensor(ctx, x))
@@ -225,11 +238,25 @@ def test_the_same_rounding_as_numpy(any_gpu, rng):
 
 
 def same_groups(got, x):
-    """Quants, scale and sums bit for bit; squares but for the order of their sum."""
+    """Quants and scale bit for bit, and sums of these quants; squares but for their sum's order."""
     want = numpy_activations(x)
-    np.testing.assert_array_equal(got[..., :11], want[..., :11])
-    squares = (np.ascontiguousarray(words[..., 11]).view("f4") for words in (got, want))
-    np.testing.assert_allclose(*squares, rtol=1e-6, atol=1e-44)
+    (quants, tail), (expected, other) = (parts_of(words) for words in (got, want))
+    groups = x.reshape(quants.shape)
+    with np.errstate(invalid="ignore"):
+        steps = groups * 127 / np.abs(groups).max(axis=-1, keepdims=True)
+    np.testing.assert_array_equal(quants[~between(steps)], expected[~between(steps)])
+    assert np.abs(quants - expected).max() <= 1
+    np.testing.assert_array_equal(tail[..., 0], other[..., 0])
+    for place, count in ((1, 32), (2, 16)):
+        sums = quants[..., :count].sum(axis=-1).astype("f4")
+        np.testing.assert_array_equal(tail[..., place], sums * tail[..., 0])
+    np.testing.assert_allclose(tail[..., 3], other[..., 3], rtol=1e-6, atol=1e-44)
+
+
+def parts_of(words):
+    """Quants, and what stands behind them."""
+    quants, tail = (np.ascontiguousarray(part) for part in (words[..., :8], words[..., 8:]))
+    return quants.view("i1").astype("i4"), tail.view("f4")
 
 
 @pytest.mark.parametrize("shape", [(64,), (1, 96), (5, 3, 64)], ids=str)
@@ -248,8 +275,9 @@ def test_rows_are_weighted_before_they_are_rounded(any_gpu, rng, shape):
 )
 @pytest.mark.parametrize("kind", ["alone", "bias", "gated"])
 def test_a_product_makes_up_for_a_norm(any_gpu, check, rng, kind, dtype, n):
-    data, x = weight_bytes(rng, 66, 512, dtype, 1 / 16), 3 * rng.standard_normal((n, 512), "f4")
+    data = weight_bytes(rng, 66, 512, dtype, 1 / 16)
     scale, bias = rng.standard_normal(512, "f4"), rng.standard_normal(66, "f4")
+    x = beside_ties(3 * rng.standard_normal((n, 512), "f4") * scale) / scale
 
     def normed(ctx):
         rows = q8_weighted(tensor(ctx, x), tensor(ctx, scale))

@@ -39,7 +39,7 @@ def _rounded(groups: Array) -> Array:
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
     plain = (largest >= _SMALLEST) & (largest < _INFINITY)
     magnitude = np.where(plain, largest, np.float32(1).view(np.uint32)).view(np.float32)
-    scale = np.where(plain, magnitude / _STEPS, np.float32(0))
+    scale = np.where(plain, magnitude * np.float32(1 / 32639), np.float32(0))
     quants = np.rint(np.where(plain, groups, np.float32(0)) * (_STEPS / magnitude)).astype(np.int32)
     sums = [quants[..., :count].sum(axis=-1, keepdims=True, dtype=np.int32) for count in (32, 16)]
     given = np.where(largest >= _INFINITY, np.float32(np.nan), scale)

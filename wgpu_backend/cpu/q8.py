@@ -32,7 +32,7 @@ def _rounded(x: Array) -> Array:
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
     plain = (largest >= _SMALLEST) & (largest < _INFINITY)
     magnitude = np.where(plain, largest, np.float32(1).view(np.uint32)).view(np.float32)
-    scale = np.where(plain, magnitude / np.float32(127), np.float32(0))
+    scale = np.where(plain, magnitude * np.float32(1 / 127), np.float32(0))
     scaled = np.where(plain, groups, np.float32(0)) * (np.float32(127) / magnitude)
     quants = np.rint(scaled).astype(np.int8)
     sums = [quants[..., :count].sum(axis=-1, keepdims=True, dtype=np.int32) for count in (32, 16)]

@@ -4,9 +4,10 @@
 // @import lib/q8/q8
 
 const Q16_STEPS: f32 = 32639.0;  // of the largest magnitude: 256 · 127 + 127
+const Q16_STEP: f32 = 1.0 / 32639.0;
 
 fn q16_scale(largest: u32) -> Q8Scale {
-    return q8_scale_of(largest, Q16_STEPS);
+    return q8_scale_of(largest, Q16_STEPS, Q16_STEP);
 }
 
 // Upper and lower bytes of four values.

@@ -4,6 +4,8 @@
 const Q8_SMALLEST: u32 = 0x0d800000u;
 const Q8_INFINITY: u32 = 0x7f800000u;
 const Q8_NAN: u32 = 0x7fc00000u;
+// Of the largest magnitude. A product is rounded to nearest on every driver, a quotient is not.
+const Q8_STEP: f32 = 1.0 / 127.0;
 
 struct Q8Scale {
     scale: f32,
@@ -14,13 +16,13 @@ struct Q8Scale {
 
 // What a group is divided by. Magnitudes are compared by their bits, so that a NaN is the largest.
 fn q8_scale(largest: u32) -> Q8Scale {
-    return q8_scale_of(largest, 127.0);
+    return q8_scale_of(largest, 127.0, Q8_STEP);
 }
 
-// The same where the largest magnitude is so many steps.
-fn q8_scale_of(largest: u32, steps: f32) -> Q8Scale {
+// The same where the largest magnitude is so many steps, and a step this part of it.
+fn q8_scale_of(largest: u32, steps: f32, step: f32) -> Q8Scale {
     let plain = largest >= Q8_SMALLEST && largest < Q8_INFINITY;
-    let scale = select(0.0, bitcast<f32>(largest) / steps, plain);
+    let scale = select(0.0, bitcast<f32>(largest) * step, plain);
     let inverse = select(0.0, steps / bitcast<f32>(largest), plain);
     let given = select(bitcast<u32>(scale), Q8_NAN, largest >= Q8_INFINITY);
     return Q8Scale(scale, inverse, plain, given);

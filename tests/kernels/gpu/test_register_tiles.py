@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from tests.ops.operands import tensor, weight, weight_bytes
+from tests.ops.operands import SUMMED, beside_ties, limit_of_bytes, tensor, weight, weight_bytes
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import BF16, F16, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.graph.spec import Spec
@@ -32,7 +32,7 @@ from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.each_value
 
-EXACT = 1e-10  # sums in another order
+EXACT = SUMMED
 OF_F16 = 5e-6  # eleven bits, and sums of 32 in as many: up to 1e-6
 OF_FUSED = 1e-6  # on a device whose fma rounds twice; one that is wrong gives 1
 ROOM = Capabilities(max_workgroup_nbytes=32768)
@@ -66,7 +66,8 @@ def edges(tile):
 def test_every_tile_of_rounded_activations(wide, check, rng, tile, groups):
     """One slab only, two of two groups, and an odd number of groups."""
     (m, n), k = edges(tile), 32 * groups
-    data, x = weight_bytes(rng, m, k, Q4_0, k**-0.5), rng.standard_normal((n, k), "f4")
+    data = weight_bytes(rng, m, k, Q4_0, k**-0.5)
+    x = beside_ties(rng.standard_normal((n, k), "f4"))
 
     def product(ctx):
         return linear(
@@ -95,13 +96,14 @@ def test_tiles_of_threads_with_few_registers(wide, check, rng, dtype, rounds):
     """Slabs are brought behind the products, and fewer rows are multiplied at once."""
     device = wide.as_if(dataclasses.replace(wide.capabilities, few_registers=True))
     m, n, k = 131, 66, 768
-    data, x = weight_bytes(rng, m, k, dtype, k**-0.5), rng.standard_normal((n, k), "f4")
+    data = weight_bytes(rng, m, k, dtype, k**-0.5)
+    x = beside_ties(rng.standard_normal((n, k), "f4"))
 
     def product(ctx):
         w, columns = weight(ctx._executor, m, k, dtype, data), tensor(ctx, x)
         return linear(w, q8_activations(columns), prologue=Q8) if rounds else linear(w, columns)
 
-    check(device, product, limit=EXACT)
+    check(device, product, limit=limit_of_bytes(device, dtype) if rounds else EXACT)
 
 
 @pytest.mark.slow
@@ -244,7 +246,8 @@ def test_sums_that_a_fused_multiply_add_makes(wide, check, rng, dtype):
 @pytest.mark.parametrize("rounds", [True, False], ids=["q8", "f16"])
 def test_halves_are_joined_in_a_tile(wide, check, rng, monkeypatch, rounds):
     monkeypatch.setattr(register_tiles, "pick_tile", lambda *_: Tile(64, 64, 64))
-    data, x = weight_bytes(rng, 134, 64, Q4_0, 1 / 8), rng.standard_normal((65, 64), "f4")
+    data = weight_bytes(rng, 134, 64, Q4_0, 1 / 8)
+    x = beside_ties(rng.standard_normal((65, 64), "f4"))
 
     def product(ctx):
         columns, both = tensor(ctx, x), weight(ctx._executor, 134, 64, Q4_0, data)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import tensor, weight, weight_bytes
+from tests.ops.operands import SUMMED, beside_ties, limit_of_bytes, tensor, weight, weight_bytes
 from tests.rasterisers import as_rasteriser
 from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import BF16, F16, IQ4_NL, Q4_0, Q4_K, Q6_K, Q8_0
@@ -31,7 +31,7 @@ from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.any_width
 
-EXACT = 1e-10  # sums in another order
+EXACT = SUMMED
 OF_F16 = 5e-6  # eleven bits, and sums of 32 in as many: up to 1e-6
 LARGE = Tile(128, 64, 128)
 ROWS, COLUMNS = 36, 35  # two of the smallest tiles each way, neither of them full
@@ -72,14 +72,15 @@ def columns(ctx, x, prologue, dtype):
 def test_sums_of_parts_of_k(wide, check, rng, dtype, groups, part_groups, kind):
     (prologue, precision), k = kind, 32 * groups
     data = weight_bytes(rng, ROWS, k, dtype, k**-0.5)
-    x = rng.standard_normal((COLUMNS, k), "f4")
+    x = beside_ties(rng.standard_normal((COLUMNS, k), "f4"))
 
     def parts(ctx):
         w = weight(ctx._executor, ROWS, k, dtype, data)
         given = {"prologue": prologue, "precision": precision, "part_groups": part_groups}
         return linear_splits(w, columns(ctx, x, prologue, dtype), **given)
 
-    check(wide, parts, limit=OF_F16 if precision == "f16" else EXACT)
+    exact = limit_of_bytes(wide, dtype) if prologue.in_bytes else EXACT
+    check(wide, parts, limit=OF_F16 if precision == "f16" else exact)
 
 
 def test_rows_of_a_weight_that_lies_in_several_bindings(executors, check, rng, monkeypatch):
