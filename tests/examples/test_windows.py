@@ -206,7 +206,9 @@ def test_every_shader_of_the_playground_moves(full, examples, shader: str):
 
 
 def test_attention_weights_are_causal_add_up_to_one_and_stay_as_they_were(examples):
-    with wgpu_backend.load() as model:
+    # Batches of 16 and of 32 have other kernels, which on hardware round activations to eight bits,
+    # or sum in another order, by which a key in f16 may come to lie a step aside.
+    with wgpu_backend.load(exact=True, kv_dtype="f32") as model:
         watcher = examples["attention_map"].Watcher(model, -1)
         tokens = list(range(5, 25))
         weights, before = watcher.weights(tokens), watcher.weights(tokens[:11])

@@ -1,8 +1,31 @@
 """What fusion rules leave of a graph, and what it gives."""
 
+import numpy as np
+
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.linear.attributes import Attributes
 from wgpu_backend.ops.op import fusions
+from wgpu_backend.testing import nmse
+
+# WGSL lets a product be fused with the sum behind it where both are in one kernel; then a last bit
+# may differ, and what it goes into: 6e-8 of a value, squared, and some of these.
+FUSED_SUMS = 1e-12
+
+
+def same_but_for_fused_sums(got, want):
+    """Values of a kernel are those of the ops it stands for, but for the rounding of products."""
+    assert len(got) == len(want)
+    for a, b in zip(got, want, strict=True):
+        assert a.dtype == b.dtype
+        found = nmse(a, b)
+        assert found <= FUSED_SUMS, f"NMSE {found:.3g}"
+
+
+def same_but_for_what_is_read(got, want):
+    """A result but for the rounding of products, keys and values bit for bit."""
+    same_but_for_fused_sums(got[:1], want[:1])
+    for a, b in zip(got[1:], want[1:], strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def ran(executor, monkeypatch, rules, build, *, exact=True, coarse=True):
