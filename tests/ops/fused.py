@@ -10,21 +10,24 @@ from wgpu_backend.testing import nmse
 # WGSL lets a product be fused with the sum behind it where both are in one kernel; then a last bit
 # may differ, and what it goes into: 6e-8 of a value, squared, and some of these.
 FUSED_SUMS = 1e-12
+# Of a cache in f16, where that bit may take one value of thousands to its neighbour.
+ROTATED_KEYS = 1e-9
 
 
-def same_but_for_fused_sums(got, want):
+def same_but_for_fused_sums(got, want, most=FUSED_SUMS):
     """Values of a kernel are those of the ops it stands for, but for the rounding of products."""
     assert len(got) == len(want)
     for a, b in zip(got, want, strict=True):
         assert a.dtype == b.dtype
         found = nmse(a, b)
-        assert found <= FUSED_SUMS, f"NMSE {found:.3g}"
+        assert found <= most, f"NMSE {found:.3g}"
 
 
-def same_but_for_what_is_read(got, want):
-    """A result but for the rounding of products, keys and values bit for bit."""
+def same_but_for_what_is_turned(got, want):
+    """A result and keys but for the rounding of products, values bit for bit."""
     same_but_for_fused_sums(got[:1], want[:1])
-    for a, b in zip(got[1:], want[1:], strict=True):
+    same_but_for_fused_sums(got[1:2], want[1:2], ROTATED_KEYS)
+    for a, b in zip(got[2:], want[2:], strict=True):
         np.testing.assert_array_equal(a, b)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tests.ops.fused import ran, same_but_for_fused_sums, same_but_for_what_is_read
+from tests.ops.fused import ran, same_but_for_fused_sums, same_but_for_what_is_turned
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -157,7 +157,7 @@ def both(
 def test_the_kernel_for_hardware(executors, seed, eps):
     got, want = both(executors("wide"), seed, SHAPES[2], F16, 70, eps=eps)
     if eps is None:
-        same_but_for_what_is_read(got, want)
+        same_but_for_what_is_turned(got, want)
         return
     for a, b in zip(got, want, strict=True):
         # Another order of a norm's sum may take a half of the cache to its neighbour.
@@ -181,7 +181,7 @@ def test_norms_of_heads_come_first(lanes_or_tiles, seed, heads, dtype):
 @pytest.mark.parametrize("position", [0, 3, 257])
 def test_as_one_after_the_other(lanes_or_tiles, seed, heads, dtype, position):
     got, want = both(lanes_or_tiles, seed, heads, dtype, position)
-    same_but_for_what_is_read(got, want)
+    same_but_for_what_is_turned(got, want)
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_as_one_after_the_other(lanes_or_tiles, seed, heads, dtype, position):
 )
 def test_options(lanes_or_tiles, seed, changes):
     got, want = both(lanes_or_tiles, seed, SHAPES[0], F16, 70, **changes)
-    same_but_for_what_is_read(got, want)
+    same_but_for_what_is_turned(got, want)
 
 
 @pytest.mark.parametrize("heads", SHAPES[:2], ids=str)
@@ -337,7 +337,7 @@ def test_keys_may_be_read_behind_it(lanes_or_tiles, seed, monkeypatch):
     fused, got = ran(lanes_or_tiles, monkeypatch, RULES, layer(seed, wanted=["keys"]))
     _, want = ran(lanes_or_tiles, monkeypatch, [], layer(seed, wanted=["keys"]))
     assert fused.index("rope_attention") < len(fused) - 1 - fused[::-1].index("tanh")
-    same_but_for_what_is_read(got, want)
+    same_but_for_what_is_turned(got, want)
 
 
 def test_a_device_of_the_baseline_keeps_them_apart(executors, seed, monkeypatch):
