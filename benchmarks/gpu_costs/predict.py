@@ -258,7 +258,8 @@ LETTERS = {"bytes": "b", "instructions": "i", "accesses": "a", "one wave": "w", 
 HEAD = f"""\
 # Predicted speed
 
-Tokens a second as they follow from static costs. **Nobody has measured any of this.** Written by
+Tokens a second as they follow from static costs. **None of these cards was measured**; an
+[H100 was](../benchmarks/results/h100.md), which has 70 % of an H200's bandwidth. Written by
 `python -m benchmarks.gpu_costs.predict`; `wgpu-backend bench --compare-prediction MODEL` shows a
 measurement beside its prediction, on a card and with a model that are named here.
 

@@ -216,12 +216,28 @@ def test_without_an_adapter_one_line_says_what_to_install(
     best = Devices().find("cpu")
     monkeypatch.setattr(loading, "choose_device", lambda which: ("cpu", best))
     monkeypatch.setattr(devices, "_distribution", lambda: ("debian",))
+    monkeypatch.setattr(devices, "_NVIDIA", Path("/none"))
     monkeypatch.setattr("platform.system", lambda: "Linux")
     done = cli("run", "story", "hi", "--num-predict", "2")
     assert done.code == 0
     [line] = done.err.splitlines()
     assert "using the CPU with NumPy" in line
     assert "apt install mesa-vulkan-drivers" in line
+
+
+@pytest.mark.parametrize(
+    ("distribution", "said"), [(("debian",), "apt install libvulkan1 libx11-6"), ((), "libX11")]
+)
+def test_beside_a_driver_of_nvidia_another_one_is_no_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distribution: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "version").touch()
+    monkeypatch.setattr(devices, "_NVIDIA", tmp_path / "version")
+    monkeypatch.setattr(devices, "_distribution", lambda: distribution)
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    hint = devices.driver_hint()
+    assert said in hint
+    assert "mesa" not in hint.lower()
 
 
 def test_the_story_model_is_the_one_that_load_takes_by_itself() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from wgpu_backend.cli.console import answer, human_bytes, note, print_table
 from wgpu_backend.device.adapters import Devices
@@ -19,6 +20,16 @@ _PACKAGES = {
     "arch": "pacman -S vulkan-icd-loader vulkan-swrast",
     "alpine": "apk add mesa-vulkan-swrast vulkan-loader",
 }
+
+# What NVIDIA's own driver loads for Vulkan, even where there is no display.
+_BESIDE_NVIDIA = {
+    "debian": "apt install libvulkan1 libx11-6 libxext6",
+    "fedora": "dnf install vulkan-loader libX11 libXext",
+    "rhel": "dnf install vulkan-loader libX11 libXext",
+    "suse": "zypper install libvulkan1 libX11-6 libXext6",
+    "arch": "pacman -S vulkan-icd-loader libx11 libxext",
+}
+_NVIDIA = Path("/proc/driver/nvidia/version")
 
 
 def print_devices(*, as_json: bool) -> None:
@@ -38,8 +49,16 @@ def driver_hint() -> str:
     system = platform.system()
     if system != "Linux":
         return f"the graphics driver of {system} brings one, update it"
-    command = next((_PACKAGES[name] for name in _distribution() if name in _PACKAGES), "")
+    if _NVIDIA.exists():
+        command = _of_distribution(_BESIDE_NVIDIA) or "the Vulkan loader, libX11, libXext"
+        container = "NVIDIA_DRIVER_CAPABILITIES=all in a container"
+        return f"NVIDIA's driver is here and needs: {command}; {container}"
+    command = _of_distribution(_PACKAGES)
     return f"to get one: {command or 'install a Vulkan driver, Mesa for example'}"
+
+
+def _of_distribution(commands: Mapping[str, str]) -> str:
+    return next((commands[name] for name in _distribution() if name in commands), "")
 
 
 def _distribution() -> Sequence[str]:
