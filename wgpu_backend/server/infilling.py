@@ -10,6 +10,7 @@ from wgpu_backend.tokenizer import Tokenizer
 
 _ROLES = ("fim_pre", "fim_suf", "fim_mid")
 _BATCH = 2048  # llama-server's: tokens around a gap at most
+_LONGEST = 256  # characters of a token: of a text no more is looked at than may be kept
 # What llama-server writes, too: models were trained on repositories, and see no other names.
 _PROJECT, _FILE, _CHUNK = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"
 
@@ -27,6 +28,7 @@ def infill(tokenizer: Tokenizer, prefix: str, suffix: str) -> list[int]:
     RequestError
         The vocabulary has no tokens for that.
     """
+    _require_roles(tokenizer)
     before, behind = _plain(tokenizer, prefix), _plain(tokenizer, suffix)
     return [*_bos(tokenizer), *_around(tokenizer, before, behind)]
 
@@ -66,17 +68,18 @@ class Gap:
         RequestError
             The vocabulary has no tokens for that.
         """
-        kept = limit if limit > 0 else room // 4
+        _require_roles(tokenizer)
+        kept, most = limit if limit > 0 else room // 4, _LONGEST * room
         batch = min(_BATCH, max(room - kept, room // 2))
         begun, bos = _plain(tokenizer, self.begun), _bos(tokenizer)
-        before = _plain(tokenizer, self.prefix)[-max(3 * (batch // 4) - len(bos), 1) :]
-        behind = _plain(tokenizer, self.suffix)[: max(batch // 4 - 3 - len(begun), 0)]
+        before = _plain(tokenizer, self.prefix[-most:])[-max(3 * (batch // 4) - len(bos), 1) :]
+        behind = _plain(tokenizer, self.suffix[:most])[: max(batch // 4 - 3 - len(begun), 0)]
         around = _around(tokenizer, [*before, *begun], behind)
         left = room - kept - len(bos) - len(around)
-        return [*bos, *(self._others(tokenizer)[-left:] if left > 0 else ()), *around]
+        return [*bos, *(self._others(tokenizer, most)[-left:] if left > 0 else ()), *around]
 
-    def _others(self, tokenizer: Tokenizer) -> list[int]:
-        """Tokens of the other files, and of what begins this one."""
+    def _others(self, tokenizer: Tokenizer, most: int) -> list[int]:
+        """Tokens of the other files' last characters, and of what begins this one."""
         special = tokenizer.special_ids
         found = [special["fim_rep"], *_plain(tokenizer, _PROJECT)] if "fim_rep" in special else []
         for name, text in self.files:
@@ -84,18 +87,20 @@ class Gap:
                 found += [special["fim_sep"], *_plain(tokenizer, f"{name}\n")]
             else:
                 found += _plain(tokenizer, _CHUNK)
-            found += _plain(tokenizer, text)
+            found += _plain(tokenizer, text[-most:])
         if "fim_sep" in special:
             found += [special["fim_sep"], *_plain(tokenizer, _FILE)]
         return found
 
 
-def _around(tokenizer: Tokenizer, before: Sequence[int], behind: Sequence[int]) -> list[int]:
-    special = tokenizer.special_ids
-    if missing := [role for role in _ROLES if role not in special]:
+def _require_roles(tokenizer: Tokenizer) -> None:
+    if missing := [role for role in _ROLES if role not in tokenizer.special_ids]:
         needed = ", ".join(missing)
         raise RequestError(400, f"the model does not infill: its vocabulary has no {needed} token")
-    prefix, suffix, middle = (special[role] for role in _ROLES)
+
+
+def _around(tokenizer: Tokenizer, before: Sequence[int], behind: Sequence[int]) -> list[int]:
+    prefix, suffix, middle = (tokenizer.special_ids[role] for role in _ROLES)
     return [prefix, *before, suffix, *behind, middle]
 
 
