@@ -344,6 +344,7 @@ def test_files_stand_around_a_gap_as_models_are_trained():
         ("/infill", {"input_prefix": "a"}, "its vocabulary has no fim_pre"),
         ("/infill", {"model": "actor", "input_extra": [{}]}, "input_extra[0].text is required"),
         ("/detokenize", {"tokens": ["a"]}, "tokens: 'a'"),
+        ("/detokenize", {"tokens": [1] * (2 << 20)}, "tokens: 2097152, needs at most 1048576"),
         ("/apply-template", {"messages": [{"role": 1}]}, "role"),
         ("/embedding", {}, "content is required"),
         ("/reranking", {"query": "a", "documents": ["b"]}, "does not support rerank"),

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.tokenizer.vocabularies import (
@@ -46,6 +47,14 @@ def test_bytes_that_are_no_text_become_replacement_characters(tokenizer):
     letter = tokenizer.encode("a", add_special=False)[0]
     assert tokenizer.token_bytes(first) == b"\xf0"
     assert tokenizer.decode([first, letter, first]) == "�a�"
+
+
+def test_a_stream_and_the_whole_are_the_same_text(tokenizer):
+    ids = [int(token) for token in np.random.default_rng().integers(tokenizer.vocab_size, size=257)]
+    for skip in (True, False):
+        stream = tokenizer.stream(skip_special=skip)
+        text = "".join(map(stream.push, ids)) + stream.flush()
+        assert tokenizer.decode(ids, skip_special=skip) == text
 
 
 def test_control_tokens_are_hidden_and_user_defined_ones_shown(tokenizer):

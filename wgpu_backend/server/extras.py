@@ -10,8 +10,7 @@ from wgpu_backend.server import forms
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
-from wgpu_backend.server.llama_prompts import token_of
-from wgpu_backend.server.llama_server import tokenized
+from wgpu_backend.server.llama_server import detokenized, tokenized
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError
 
@@ -38,9 +37,8 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def detokenize(_: Request, fields: Fields) -> Response:
         async with state.using(state.named(fields), "any") as loaded:
-            tokenizer = loaded.model.tokenizer
-            ids = [token_of(each, tokenizer) for each in fields.get("tokens", list)]
-        return JSONResponse({"text": tokenizer.decode(ids)})
+            text = await run_in_threadpool(detokenized, fields, loaded, skip_special=True)
+        return JSONResponse({"text": text})
 
     api = "llama-cpp-python"
     return [

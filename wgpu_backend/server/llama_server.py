@@ -25,7 +25,7 @@ from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError, Wanted
 from wgpu_backend.tokenizer import Tokenizer
 
-_MOST = 1 << 20  # characters of a text whose tokens are asked for
+_MOST = 1 << 20  # characters of a text, and tokens, that one request may turn into each other
 _TOKENIZE = {
     "model": forms.MODEL_OR_OWN,
     "content": Field((str, list), "a text, or texts and tokens one behind another"),
@@ -52,9 +52,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def detokenize(_: Request, fields: Fields) -> Response:
         async with state.using(state.named(fields), "any") as loaded:
-            tokenizer = loaded.model.tokenizer
-            ids = [token_of(each, tokenizer) for each in fields.get("tokens", list)]
-            text = tokenizer.decode(ids, skip_special=False)
+            text = await run_in_threadpool(detokenized, fields, loaded, skip_special=False)
         return JSONResponse({"content": text})
 
     async def template(_: Request, fields: Fields) -> Response:
@@ -121,6 +119,21 @@ def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
     if not fields.switch("with_pieces", default=False):
         return cast("list[Any]", ids)
     return [{"id": token, "piece": _piece(tokenizer.token_bytes(token))} for token in ids]
+
+
+def detokenized(fields: Fields, loaded: Loaded, *, skip_special: bool) -> str:
+    """Text of tokens, without or with the control tokens among them.
+
+    Raises
+    ------
+    RequestError
+        They are too many, or the vocabulary lacks one.
+    """
+    tokenizer, tokens = loaded.model.tokenizer, fields.get("tokens", list)
+    if len(tokens) > _MOST:
+        raise RequestError(400, f"tokens: {len(tokens)}, needs at most {_MOST}")
+    ids = [token_of(each, tokenizer) for each in tokens]
+    return tokenizer.decode(ids, skip_special=skip_special)
 
 
 def _piece(piece: bytes) -> str | list[int]:

@@ -291,10 +291,10 @@ class Tokenizer:
         TokenizerError
             When no token has one of the ids.
         """
-        stream = self.stream(skip_special=skip_special)
         hidden = self._special.control if skip_special else frozenset[int]()
         shown = [token for token in map(self._checked, ids) if token not in hidden]
-        text = "".join(map(stream.push, shown)) + stream.flush()
+        pieces = {token: self._pieces[token] for token in set(shown)}
+        text = b"".join(map(pieces.__getitem__, shown)).decode(errors="replace")
         if self._space_prefix and shown and not self.is_control(shown[0]):
             text = text.removeprefix(" ")
         wanted = self._vocabulary.model == "bert" if clean is None else clean
