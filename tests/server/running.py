@@ -103,11 +103,11 @@ class ServerProcess:
 
     @property
     def workers(self) -> list[int]:
-        """Processes that it has started and that still are, zombies included."""
+        """Processes that it has started and that still are, zombies included, oldest first."""
         while tasks := list(Path(f"/proc/{self.process.pid}/task").iterdir()):
             with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that has ended
                 found = [(task / "children").read_text().split() for task in tasks]
-                return sorted(int(pid) for each in found for pid in each)
+                return sorted((int(pid) for each in found for pid in each), key=_started)
         return []
 
     @property
@@ -130,7 +130,16 @@ class ServerProcess:
 def alive(pid: int) -> bool:
     """Whether there is such a process; one that waits to be taken note of is none."""
     try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return _told(pid)[0] != "Z"
     except OSError:
         return False
-    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def _started(pid: int) -> int:
+    return int(_told(pid)[19])  # clock ticks after the system's start
+
+
+def _told(pid: int) -> list[str]:
+    """What the system tells of a process, from its state on (proc(5))."""
+    found = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    return found.rpartition(")")[2].split()

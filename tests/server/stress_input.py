@@ -1,7 +1,8 @@
 """Bad input for a running server, as the command ``input`` of `tests.server.stress`.
 
 Each request has to be answered within its time, by no 5xx but 503, and by a server that goes on
-with the worker that it has.
+with the worker that it has; `malformed` alone gets another one, as a context of a size of its own
+loads the model again.
 """
 
 from __future__ import annotations
@@ -259,14 +260,14 @@ def inputs(folder: Path, _count: int, _rng: random.Random) -> Iterator[str]:
     ask = {"model": "tiny", "prompt": "a", "stream": False, "options": {"num_predict": 2}}
     with ServerProcess(folder, "--num-ctx", "256", "--model", "tiny") as server:
         assert server.ask("POST", "/api/generate", {**ask, "keep_alive": -1})[0] == 200
-        before = (server.workers[0], server.files, server.mib)
+        before = (server.files, server.mib)
         groups = {
             "prompts of 10 MB": large(), "malformed": malformed(), "paths": paths(),
             "schemas and options": poisoned(), "templates": templates(server, folder),
             "strangers": strangers(),
         }  # fmt: skip
         for name, group in groups.items():
-            found = Answers()
+            found, worker = Answers(), server.workers[0]
             for bad in group:
                 begin = time.monotonic()
                 status = answered(server, bad)
@@ -275,12 +276,11 @@ def inputs(folder: Path, _count: int, _rng: random.Random) -> Iterator[str]:
                 f"{count} x {code}" for code, count in sorted(found.statuses.items())
             )
             yield f"{name}: {statuses}; slowest {found.seconds:.1f} s: {found.slowest}"
+            yield f"  the same worker: {worker in server.workers}"
             yield from found.wrong
-        yield f"then: {server.ask('POST', '/api/generate', ask)[0]}, worker as before: " + str(
-            before[0] in server.workers
-        )
-        yield f"files {before[1]} before, {server.files} after"
-        yield f"memory {before[2]:.0f} MiB before, {server.mib:.0f} MiB after"
+        yield f"then: {server.ask('POST', '/api/generate', ask)[0]}"
+        yield f"files {before[0]} before, {server.files} after"
+        yield f"memory {before[1]:.0f} MiB before, {server.mib:.0f} MiB after"
     yield f"server ended with {server.process.returncode}"
 
 
