@@ -12,6 +12,7 @@ import signal
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,11 @@ KINDS: dict[str, dict[str, object]] = {
 }
 GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
 
-# Kinds whose kernels are the same however many lanes a rasteriser has.
+# Kinds whose kernels are the same however many lanes a rasteriser has, and folders of the tests
+# that look at its lanes. What stands on those is tested on four, whose code `make test` compiled.
 OF_ANY_WIDTH = {"baseline", "wide", "split wide"}
+OF_LANES = {"benchmarks", "device", "kernels", "ml", "models", "ops"}
+TESTS = Path(__file__).parent
 # Shares by the marks of the tests they hold: what runs again on a second driver, and what runs on a
 # rasteriser of four lanes, for which LLVM compiles a kernel in half the time that it
 # takes for eight. `make test` runs the representatives, `make test-all` the other shares.
@@ -91,7 +95,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("gpu")
         if asked_for(item) & spared(item):
             item.add_marker("variants")
-        if asked_for(item) & OF_ANY_WIDTH:
+        if of_any_width(item):
             item.add_marker("any_width")
     if share := config.getoption("--share"):
         if not config.getoption("--every-case"):
@@ -110,6 +114,13 @@ def asked_for(item: pytest.Item) -> set[object]:
     """Kinds of executor that a case has among its parameters."""
     spec = getattr(item, "callspec", None)
     return {p for p in spec.params.values() if isinstance(p, str) and p in KINDS} if spec else set()
+
+
+def of_any_width(item: pytest.Item) -> bool:
+    """Whether a case shows the same of the code however many lanes a rasteriser has."""
+    kinds = asked_for(item)
+    above = item.path.relative_to(TESTS).parts[0] not in OF_LANES
+    return bool(kinds & OF_ANY_WIDTH if kinds else above)
 
 
 def spared(item: pytest.Item) -> set[str]:

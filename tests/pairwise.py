@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from heapq import heapify, heappop, heappush
 from itertools import combinations, groupby
 
@@ -48,10 +49,15 @@ def covering(cases: Sequence[pytest.Item]) -> Iterable[pytest.Item]:
     return found
 
 
-def values_of(case: pytest.Item) -> set[tuple[str, str]]:
+@cache
+def values_of(case: pytest.Item) -> frozenset[tuple[str, str]]:
     """Parameters of a case, and the texts of their values."""
     spec = getattr(case, "callspec", None)
-    return {(name, _text(value)) for name, value in spec.params.items()} if spec else set()
+    return (
+        frozenset((name, _text(value)) for name, value in spec.params.items())
+        if spec
+        else frozenset()
+    )
 
 
 def test_of(item: pytest.Item) -> str:
