@@ -238,6 +238,7 @@ def test_a_model_goes_on_after_an_interrupt_at_any_line(model: LanguageModel, ac
             assert ACTS[name](model) == right[name], at
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_load_that_is_interrupted_at_any_line_leaves_nothing(full: Executor, path: Path):
     before: dict[str, int] = {}

@@ -40,6 +40,7 @@ def blurred(picture):
     return picture
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["none", "blur", "noise"])
 def test_the_checker_accepts_what_the_generator_draws(made, drawn, change, rng):
     changes = {

@@ -496,6 +496,7 @@ def test_an_op_on_lib_unary_needs_its_formula_and_threads_alone(full):
     assert tried(full, soft_sign, source, "rows cols", twin=lambda x: x / (1 + abs(x)), **how) == ""
 
 
+@pytest.mark.slow
 def test_an_op_on_lib_binary_broadcasts_and_needs_no_more(full):
     def apart(a: Node, b: Node) -> Launch:
         out = Spec.dense(broadcast("apart", a.spec, b.spec), a.spec.dtype)

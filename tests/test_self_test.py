@@ -97,6 +97,7 @@ def test_wrong_values_are_refused_and_not_remembered(tmp_path: Path, monkeypatch
     assert not cache.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_a_device_with_wrong_subgroups_does_without(executors, tmp_path, monkeypatch) -> None:
     executor = executors("full")

@@ -55,6 +55,7 @@ def test_a_ratio_compares_within_a_round():
     assert each.ratio(VULKAN) is None
 
 
+@pytest.mark.slow
 def test_a_side_that_hangs_is_killed_and_left_out_from_then_on():
     sides = [fake(OURS, saying(6.0)), fake(VULKAN, "import time; time.sleep(60)")]
     (each,), failures = compared([MODEL], sides, 2, 2)

@@ -14,6 +14,7 @@ GREEDY = SamplingOptions(temperature=0)
 QUESTION = "Tell me a story about a fox named Pip."
 
 
+@pytest.mark.slow
 def test_a_chat_longer_than_the_context_goes_on_and_says_so_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -85,6 +85,7 @@ def test_words_that_the_model_does_not_know_are_told(
     assert "words that the model does not know: zebra" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no pseudo-terminals")
 def test_a_preview_is_drawn_over_itself_in_a_terminal(tmp_path: Path) -> None:
     above, below = pty.openpty()

@@ -172,6 +172,7 @@ def test_a_kernel_that_forgets_the_offset_gets_a_hint(cli: Cli, file: Path) -> N
     assert "thrice: only operands that begin behind the start of their buffer fail" in done.err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_a_person_sees_how_far_the_check_is(file: Path) -> None:
     from tests.cli.terminal import Terminal

@@ -31,6 +31,7 @@ def start(*words: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_is_no_error() -> None:
     with start("Tell me a story.") as process:
         assert process.stdout

@@ -53,6 +53,7 @@ def test_ctrl_c_at_the_prompt_says_how_to_leave(chat: Terminal) -> None:
     assert chat.leave() == 0
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_an_answer_and_the_chat_goes_on() -> None:
     with Terminal("run", "story", *OPTIONS[:4], "--verbose") as chat:
         chat.line("Tell me a story.")
@@ -180,6 +181,7 @@ def test_a_conversation_longer_than_the_context_is_one_line() -> None:
         assert chat.leave() == 0
 
 
+@pytest.mark.slow
 def test_a_chat_is_saved_and_gone_on_with(tmp_path: Path) -> None:
     models = {"OLLAMA_MODELS": str(tmp_path)}
     with Terminal("run", "story", *OPTIONS, **models) as chat:
@@ -206,6 +208,7 @@ def test_a_chat_is_saved_and_gone_on_with(tmp_path: Path) -> None:
         assert chat.leave() == 0
 
 
+@pytest.mark.slow
 def test_a_missing_model_is_pulled_where_the_user_says_so(tmp_path: Path) -> None:
     models = {"OLLAMA_MODELS": str(tmp_path)}
     with Registry(bundled().read_bytes()) as registry:

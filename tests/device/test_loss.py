@@ -178,6 +178,7 @@ for native in (True, False) * 8:
 """
 
 
+@pytest.mark.slow
 def test_a_loss_from_another_thread_at_any_moment_ends_no_process():
     assert survives(LOSE_FROM_A_THREAD).count("lost") == 16
 
@@ -319,6 +320,7 @@ assert numbers(stage.program.replay().wait()[0])[1] == 2.0
     survives(code)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_forked_child_ends_by_itself(adapter: DeviceInfo):
     code = """

@@ -78,6 +78,7 @@ def test_conversations_without_a_word_of_the_user_are_rendered(messages):
     assert fitted(messages, render, 100, -1).tokens == render(messages)
 
 
+@pytest.mark.slow
 def test_a_conversation_longer_than_the_context_is_answered():
     said = [{"role": "system", "content": "Tell of Pip."}]
     with wgpu_backend.load("story", device="cpu", num_ctx=96) as model:

@@ -173,6 +173,7 @@ def test_a_copied_prefix_goes_on_as_the_sequence_would(make):
     assert nmse(windowed.ask(TOKENS[200:220]), wanted[200:]) <= LIMIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Windowed, Hybrid])
 def test_the_next_turn_of_a_chat_reads_at_most_an_interval_again(make, kind):
     talk, anew = make(kind), make(kind)

@@ -77,6 +77,7 @@ def test_the_device_takes_the_tokens_of_the_host(executor, rng, name):
     assert_same_tokens(executor, rng, name)
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize("name", ["greedy", "penalties"])
 def test_kernels_for_hardware_take_them_too(executors, rng, name):
@@ -104,6 +105,7 @@ def assert_same_tokens(executor, rng, name):
         recorded.close()
 
 
+@pytest.mark.slow
 def test_frequencies_on_the_device_follow_the_softmax(full, rng):
     # 40 equal rows, sampled with seeds of their own; 39 degrees of freedom, 99.99 %.
     logits = rng.normal(size=40).astype(np.float32)

@@ -55,6 +55,7 @@ def test_what_a_grammar_allows_spells_its_texts_with_every_kind_of_vocabulary(ki
     assert found == {'"ab"', '"a ż"', '"ab ab"'}
 
 
+@pytest.mark.slow
 def test_every_text_of_a_random_schema_parses_and_fits_it(pairs):
     tokenizer, vocabulary = pairs
     rng = random.Random(5)

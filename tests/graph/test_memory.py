@@ -62,6 +62,7 @@ def test_a_transformer_is_planned_soundly_and_tightly(tokens):
     assert made.peak_nbytes < planned(logits, reuse=False).peak_nbytes / 4
 
 
+@pytest.mark.slow
 def test_random_graphs_are_planned_tightly():
     ratios = []
     for seed in range(300):

@@ -82,6 +82,7 @@ def test_what_else_a_file_may_say_in_numpy(tmp_path, name):
     assert_all_ways(tmp_path, NumpyExecutor(), variants()[name], "variants", name, (256,))
 
 
+@pytest.mark.slow
 @pytest.mark.variants_on("wide")
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
 def test_long_contexts_split_attention(any_gpu, tmp_path, dtype):

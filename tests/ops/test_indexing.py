@@ -254,6 +254,7 @@ def test_argmax_of_infinities(any_executor, check):
     check(any_executor, lambda ctx: tensor(ctx, x).argmax(), limit=0)
 
 
+@pytest.mark.slow
 def test_argmax_of_more_rows_than_65535(full, check, rng):
     x = rng.standard_normal((65535 * 2 + 7, 3), "f4")
     check(full, lambda ctx: tensor(ctx, x).argmax(), limit=0)

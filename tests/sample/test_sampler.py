@@ -17,6 +17,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return powers / powers.sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 1.7])
 def test_frequencies_follow_the_softmax(rng: np.random.Generator, temperature: float) -> None:
     logits = rng.normal(size=40).astype(np.float32)
@@ -29,6 +30,7 @@ def test_frequencies_follow_the_softmax(rng: np.random.Generator, temperature: f
     assert np.sum((seen - expected) ** 2 / expected) < CHI_SQUARE_39
 
 
+@pytest.mark.slow
 def test_frequencies_over_a_large_vocabulary(rng: np.random.Generator) -> None:
     # Forty groups of a hundred tokens: the arithmetic of more than 256 candidates.
     logits = rng.normal(size=4000).astype(np.float32)

@@ -44,6 +44,7 @@ def test_a_million_texts_are_refused_unread(client):
     assert "1000000 texts, needs at most 16384" in found.json()["error"]["message"]
 
 
+@pytest.mark.slow
 def test_of_a_megabyte_that_may_be_cut_the_beginning_is_read(client):
     text = BIG[: 1 << 20]
 

@@ -81,6 +81,7 @@ def test_a_conversation_is_held_kept_and_inspected(page):
     expect(page.locator("article")).to_have_count(0)
 
 
+@pytest.mark.slow
 @needs_browser
 def test_thoughts_are_folded_and_errors_are_the_servers(page):
     page.select_option("#think", "true")
@@ -95,6 +96,7 @@ def test_thoughts_are_folded_and_errors_are_the_servers(page):
     expect(page.locator("#failure")).to_have_text('400: "tale:latest" does not support thinking')
 
 
+@pytest.mark.slow
 @needs_browser
 def test_an_answer_is_stopped(page):
     page.fill("#option-num_predict", "200")
@@ -126,6 +128,7 @@ def test_what_a_model_writes_becomes_elements_and_no_markup(page):
     )
 
 
+@pytest.mark.slow
 @needs_browser
 def test_the_inspector_shows_attention_graph_and_device(page):
     page.select_option("#model", "tale:latest")
@@ -144,6 +147,7 @@ def test_the_inspector_shows_attention_graph_and_device(page):
     expect(page.locator("#machine")).to_contain_text("NumPy (cpu)")
 
 
+@pytest.mark.slow
 @needs_browser
 def test_light_dark_and_narrow(page):
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -161,6 +165,7 @@ def test_light_dark_and_narrow(page):
     expect(page.locator("#panel")).to_be_visible()
 
 
+@pytest.mark.slow
 @needs_browser
 def test_an_error_goes_when_its_cause_may_have_gone(page):
     page.route("**/api/tags", lambda route: route.fulfill(status=401, json={"error": "no key"}))

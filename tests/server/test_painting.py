@@ -132,6 +132,7 @@ def test_ollama_s_lines_say_how_far_the_picture_is(client):
     assert picture(whole.json()["image"]).tobytes() == picture(found[-1]["image"]).tobytes()
 
 
+@pytest.mark.slow
 def test_who_leaves_ends_the_work_and_the_next_is_served(monkeypatch):
     made = Studio({"pictures": bundled_pictures()}, "cpu")
     monkeypatch.setattr(studio, "_MAX_WAITING", 1)
@@ -154,6 +155,7 @@ def test_who_leaves_ends_the_work_and_the_next_is_served(monkeypatch):
     asyncio.run(leave())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_one_killed_process_is_one_failed_request():
     made = Studio({"pictures": bundled_pictures()}, "cpu")
@@ -181,6 +183,7 @@ def test_one_killed_process_is_one_failed_request():
     asyncio.run(killed())
 
 
+@pytest.mark.slow
 def test_who_waits_at_the_end_is_told():
     made = Studio({"pictures": bundled_pictures()}, "cpu")
     options = {"num_inference_steps": 10_000, "guidance_scale": 1.0}

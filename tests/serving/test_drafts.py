@@ -117,6 +117,7 @@ def test_log_probabilities_stop_texts_and_choices_are_those_without(model, draft
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when_full", ["stop", "shift"])
 def test_a_context_that_fills_up(path, when_full):
     with wgpu_backend.load(path, device="cpu", num_ctx=32, num_parallel=2) as model:
@@ -126,6 +127,7 @@ def test_a_context_that_fills_up(path, when_full):
             assert answered(model, many, draft=draft)[0] == want
 
 
+@pytest.mark.slow
 def test_windows_are_cut_back(tmp_path, stranger):
     path = written(tmp_path / "model.gguf", outlines()["gemma3"])
     with wgpu_backend.load(path, device="cpu", num_ctx=128, num_parallel=4) as model:
@@ -136,6 +138,7 @@ def test_windows_are_cut_back(tmp_path, stranger):
         assert status.guessed_tokens > status.right_guesses
 
 
+@pytest.mark.slow
 def test_room_that_is_short(path, stranger):
     with wgpu_backend.load(path, device="cpu", num_ctx=128) as model:
         many = [Request.of([n] * 40, options={"seed": n}, max_tokens=40) for n in range(3)]
@@ -188,6 +191,7 @@ def test_what_cannot_be_a_draft_is_refused(tmp_path, model):
         Engine(model, draft=story)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_deterministic_answers_hang_on_no_draft(path, full):
     with wgpu_backend.load(path, device=full.info, num_parallel=4) as model:

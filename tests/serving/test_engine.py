@@ -168,6 +168,7 @@ def test_the_context_ends_an_answer(model, engine):
     assert made.choices[0].tokens == tuple(model.tokens(prompt, HOT))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 10, -1, 500])
 def test_an_answer_goes_on_where_older_tokens_may_go(model, engine, keep):
     free = model.cache.free_positions

@@ -36,6 +36,7 @@ def test_an_answer_keeps_to_its_grammar_and_ends_with_it(engine, way):
     assert made.usage.completion_tokens == len(made.choices[0].tokens)
 
 
+@pytest.mark.slow
 def test_every_answer_to_a_random_schema_parses_and_fits_it(engine):
     rng = random.Random(11)
     schemas = [random_schema(rng) for _ in range(12)]
@@ -54,6 +55,7 @@ def test_every_answer_to_a_random_schema_parses_and_fits_it(engine):
     assert [pair for pair in ended if not fits(pair[0], json.loads(pair[1]))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_the_text_is_the_same_whoever_is_beside(path, full):
     requests = [

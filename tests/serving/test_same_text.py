@@ -53,6 +53,7 @@ def test_the_same_tokens_whoever_is_beside(path, full):
     assert beside == alone
 
 
+@pytest.mark.slow
 def test_windows_and_a_prompt_that_goes_on_from_an_answer(tmp_path, full):
     path = written(tmp_path / "model.gguf", outlines()["gemma3"])
     prompts = [[5 + i % 9 for i in range(n)] for n in (50, 3, 20, 61)]
@@ -112,6 +113,7 @@ def logprobs_of(generation):
     return [each.logprob for each in generation.result(PATIENCE).choices[0].logprobs]
 
 
+@pytest.mark.slow
 def test_a_shifted_context_that_gave_its_room_says_the_same(path, full):
     prompts = [[n] * 20 for n in (5, 6)] + [list(range(7, 127))]
     how = {"max_tokens": 90, "when_full": "shift", "ignore_eos": True}

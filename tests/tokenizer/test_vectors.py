@@ -86,6 +86,7 @@ def test_no_text_becomes_a_control_token(tokenizer):
             assert ids == shielded
 
 
+@pytest.mark.slow
 def test_long_runs_of_one_character_take_linear_time(tokenizer):
     def encode(char, nbytes):
         text = char * (nbytes // len(char.encode()))

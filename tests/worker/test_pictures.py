@@ -83,6 +83,7 @@ def worker():
         made(worker, order())
 
 
+@pytest.mark.slow
 def test_the_same_pictures_as_in_this_process_begun_with_any_picture(worker):
     begun = np.random.default_rng(1).random((64, 64, 3), np.float32)
     mask = Image.new("L", (64, 64))
@@ -152,6 +153,7 @@ def test_a_process_that_dies_fails_its_order_and_the_next_has_another(
     assert worker.pid != pid
 
 
+@pytest.mark.slow
 @signals
 def test_one_that_died_idle_or_unseen_is_replaced_without_an_error(worker):
     made(worker, order())
@@ -224,6 +226,7 @@ def test_one_that_hangs_is_ended_and_told(monkeypatch):
         made(worker, order())
 
 
+@pytest.mark.slow
 def test_one_that_tells_of_its_steps_is_left_alone(monkeypatch):
     class Slow(Silent):
         def answer(self, number):
@@ -236,6 +239,7 @@ def test_one_that_tells_of_its_steps_is_left_alone(monkeypatch):
     assert made(PictureWorker("cpu", hang_seconds=2), order())[1][-1] == (30, 30)
 
 
+@pytest.mark.slow
 @signals
 def test_it_does_not_outlive_a_server_that_is_killed():
     code = """
@@ -251,6 +255,7 @@ time.sleep(60)
     assert gone(pid, orphan=sys.platform == "linux")
 
 
+@pytest.mark.slow
 @signals
 @pytest.mark.gpu
 def test_a_lost_device_is_told_and_the_next_order_has_a_new_one(full, monkeypatch):

@@ -60,6 +60,7 @@ def test_the_next_model_is_in_the_process_that_waited(workers, stored):
     assert workers.spares.pid is None
 
 
+@pytest.mark.slow
 @signals
 def test_one_that_was_killed_is_passed_over(workers, stored):
     workers(stored, None).close()

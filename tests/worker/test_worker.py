@@ -211,6 +211,7 @@ def test_a_worker_that_dies_fails_what_was_under_way(path, sent, counts):
     worker.close()
 
 
+@pytest.mark.slow
 @signals
 def test_no_worker_outlives_a_server_that_is_killed(path):
     code = f"""
@@ -288,6 +289,7 @@ def test_a_model_that_a_draft_does_not_suit_goes_without(path, caplog):
     assert "is served without a draft: draft:" in caplog.text
 
 
+@pytest.mark.slow
 @signals
 def test_a_worker_that_hangs_is_ended_and_told(path):
     lost = []
@@ -317,6 +319,7 @@ class Still:
         self.killed = True
 
 
+@pytest.mark.slow
 def test_a_worker_that_hangs_while_it_loads_is_ended_and_told(monkeypatch):
     monkeypatch.setattr(client, "LOADING_SECONDS", 1)
     lost, begin = [], time.monotonic()
