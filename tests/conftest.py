@@ -12,7 +12,6 @@ import signal
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +46,6 @@ GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
 # that look at its lanes. What stands on those is tested on four, whose code `make test` compiled.
 OF_ANY_WIDTH = {"baseline", "wide", "split wide"}
 OF_LANES = {"benchmarks", "device", "kernels", "ml", "models", "ops"}
-TESTS = Path(__file__).parent
 # Shares by the marks of the tests they hold: what runs again on a second driver, and what runs on a
 # rasteriser of four lanes, for which LLVM compiles a kernel in half the time that it
 # takes for eight. `make test` runs the representatives, `make test-all` the other shares.
@@ -119,8 +117,8 @@ def asked_for(item: pytest.Item) -> set[object]:
 def of_any_width(item: pytest.Item) -> bool:
     """Whether a case shows the same of the code however many lanes a rasteriser has."""
     kinds = asked_for(item)
-    above = item.path.relative_to(TESTS).parts[0] not in OF_LANES
-    return bool(kinds & OF_ANY_WIDTH if kinds else above)
+    folders = item.nodeid.partition("::")[0].split("/")
+    return bool(kinds & OF_ANY_WIDTH) if kinds else OF_LANES.isdisjoint(folders)
 
 
 def spared(item: pytest.Item) -> set[str]:
