@@ -49,8 +49,7 @@ def test_the_checker_accepts_what_the_generator_draws(made, drawn, change, rng):
         "noise": lambda x: np.clip(x + rng.normal(0, 0.02, x.shape), 0, 1),
     }
     find = made["picture_check"].problems
-    tried = drawn if change == "none" else drawn[::3]
-    found = [(said, find(s, changes[change](x).astype(np.float32))) for s, said, x in tried]
+    found = [(said, find(s, changes[change](x).astype(np.float32))) for s, said, x in drawn]
     assert [each for each in found if each[1]] == []
 
 

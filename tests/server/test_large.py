@@ -45,12 +45,10 @@ def test_a_million_texts_are_refused_unread(client):
 
 
 @pytest.mark.slow
-def test_of_a_megabyte_that_may_be_cut_the_beginning_is_read(client):
-    text = BIG[: 1 << 20]
-
+def test_of_ten_megabytes_that_may_be_cut_the_beginning_is_read(client):
     def embedded(text):
         return client.post("/api/embed", json={"model": "tale", "input": text}).json()["embeddings"]
 
-    assert embedded(text) == embedded(text[:10_000])
+    assert embedded(BIG) == embedded(BIG[:10_000])
     tokenizer = Tokenizer.from_gguf(bundled())
-    assert seconds_of(lambda: embedded(text), 3) < seconds_of(lambda: tokenizer.encode(text))
+    assert seconds_of(lambda: embedded(BIG), 3) < seconds_of(lambda: tokenizer.encode(BIG))
