@@ -15,11 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
 
-from benchmarks.serving.bare import EIGHT, TALE, answer, loaded
-from benchmarks.serving.measuring import Figures, Given, in_pairs
-from wgpu_backend import Engine
+from benchmarks.serving.bare import EIGHT, TALE
+from benchmarks.serving.measuring import Figures, Given
 
 QUEUE = 512
 CONTEXT = 512
@@ -27,9 +25,6 @@ SLOTS = EIGHT
 NAME = "measured"
 WAIT_SECONDS = 300.0
 PAGE_NBYTES = 4096
-PAIRS = 4  # for each repeat, of the server and its engine
-LONGER = 8  # times as long are long answers
-ROOM = 32  # positions that are more than a prompt takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +55,12 @@ class Server:
         return PAGE_NBYTES * sum(map(int, pages))
 
     @property
-    def seconds(self) -> float:
-        """Processor time of all its processes."""
+    def seconds(self) -> tuple[float, float]:
+        """Processor time of its first process, and of all its processes."""
         texts = [Path(f"/proc/{p}/stat").read_text() for p in self.tree()]
         fields = [text.rpartition(")")[2].split() for text in texts]
-        return sum(int(f[11]) + int(f[12]) for f in fields) / os.sysconf("SC_CLK_TCK")
+        ticks = [(int(f[11]) + int(f[12])) / os.sysconf("SC_CLK_TCK") for f in fields]
+        return ticks[0], sum(ticks)
 
     @property
     def files(self) -> int:
@@ -125,8 +121,8 @@ def serving(given: Given) -> Iterator[Server]:
             yield server
 
 
-async def ask(port: int, path: str, body: object = None) -> tuple[int, bytes]:
-    """Status and body of a request with a connection of its own; 0 where that broke."""
+def request_of(port: int, path: str, body: object) -> bytes:
+    """A request whose answer ends with the connection: a POST where it has a body."""
     data = b"" if body is None else json.dumps(body).encode()
     head = [
         f"{'POST' if data else 'GET'} {path} HTTP/1.1",
@@ -135,10 +131,15 @@ async def ask(port: int, path: str, body: object = None) -> tuple[int, bytes]:
         f"Content-Length: {len(data)}",
         "Connection: close\r\n\r\n",
     ]
+    return "\r\n".join(head).encode() + data
+
+
+async def ask(port: int, path: str, body: object = None) -> tuple[int, bytes]:
+    """Status and body of a request with a connection of its own; 0 where that broke."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
-            writer.write("\r\n".join(head).encode() + data)
+            writer.write(request_of(port, path, body))
             await writer.drain()
             answer = await reader.read()
         finally:
@@ -171,78 +172,6 @@ async def together(port: int, given: Given, count: int, tokens: int) -> Counter[
     """So many answers at once, by their statuses; -1 for one that broke off."""
     made = [generate(port, given, salt, tokens) for salt in range(count)]
     return Counter(await asyncio.gather(*made))
-
-
-async def completed(port: int, given: Given, salt: int, tokens: int) -> int:
-    """Stream so many tokens, whatever the text; 200 only where its last event came."""
-    body = {
-        "model": NAME if given.model else "story",
-        "prompt": f"{TALE}{salt}",
-        "n_predict": tokens,
-        "ignore_eos": True,
-        "seed": salt,
-    }
-    status, text = await ask(port, "/completion", {**body, "stream": True})
-    whole = status != 200 or b'"stop":true' in text.replace(b" ", b"")
-    return status if whole else -1
-
-
-async def completed_together(port: int, given: Given, count: int, tokens: int) -> Counter[int]:
-    """So many answers of one length at once, by their statuses; -1 for one that broke off."""
-    made = [completed(port, given, salt, tokens) for salt in range(count)]
-    return Counter(await asyncio.gather(*made))
-
-
-def overhead(given: Given) -> Figures:
-    """Eight streams by HTTP, over the engine alone with the same requests.
-
-    A step is the difference of answers of two lengths, so nothing that begins or ends is in it:
-    eight requests come to the server one after another, and so do their prompts to the device.
-    One process may be some percent slower than another of the same program for all of its life, so
-    both sides are loaded anew for each repeat.
-    """
-    bare: list[float] = []
-    served: list[float] = []
-    own = others = 0.0
-    for _ in range(given.repeats):
-        with (
-            serving(given) as server,
-            loaded(given, CONTEXT, SLOTS) as model,
-            Engine(model) as engine,
-        ):
-            ones, by_http, spent, spent_by_http = compared(given, server, engine)
-        bare, served = [*bare, *ones], [*served, *by_http]
-        own, others = own + spent, others + spent_by_http
-    over = [s / b - 1 for s, b in zip(served, bare, strict=True)]
-    low, middle, high = quantiles(over, n=4)
-    return {
-        "milliseconds of a step of eight streams": round(1000 * median(bare), 2),
-        "such a step by HTTP over the engine's, less one": f"{middle:.1%}",
-        "the same, half of the pairs": f"{low:.1%} to {high:.1%}",
-        "pairs": len(over),
-        "processor time over the engine's, less one": f"{others / own - 1:.1%}",
-    }
-
-
-def compared(
-    given: Given, server: Server, engine: Engine
-) -> tuple[list[float], list[float], float, float]:
-    """Seconds of steps of an engine and of a server in pairs, and processor time of both."""
-
-    def alone(tokens: int) -> None:
-        answer(engine, EIGHT, tokens)
-
-    def by_http(tokens: int) -> None:
-        found = asyncio.run(completed_together(server.port, given, EIGHT, tokens))
-        assert found == {200: EIGHT}, found
-
-    lengths = given.tokens, min(LONGER * given.tokens, CONTEXT - ROOM)
-    bare, served = in_pairs(PAIRS, alone, by_http, lengths)
-    own, others = time.process_time(), server.seconds
-    alone(max(lengths))
-    own = time.process_time() - own
-    by_http(max(lengths))
-    return bare, served, own, server.seconds - others
 
 
 def clients(given: Given) -> Figures:

@@ -47,39 +47,6 @@ def in_turns(repeats: int, *acts: Callable[[], object]) -> list[float]:
     return [median(each) for each in zip(*turns, strict=True)]
 
 
-def in_pairs(
-    pairs: int,
-    one: Callable[[int], object],
-    other: Callable[[int], object],
-    lengths: tuple[int, int],
-) -> tuple[list[float], list[float]]:
-    """Seconds of a step of both, pair by pair, behind a pair that does not count.
-
-    Parameters
-    ----------
-    pairs : int
-    one, other : callable
-        Given how many steps it is to make. Which goes first changes with each pair.
-    lengths : tuple of int
-        Steps of two runs, whose difference is divided by what one makes more.
-    """
-    short, long = lengths
-
-    def step(act: Callable[[int], object]) -> float:
-        begun = seconds(lambda: act(short))
-        return (seconds(lambda: act(long)) - begun) / (long - short)
-
-    found: list[tuple[float, float]] = []
-    for turn in range(pairs + 1):
-        if turn % 2:
-            second, first = step(other), step(one)
-        else:
-            first, second = step(one), step(other)
-        found.append((first, second))
-    ones, others = zip(*found[1:], strict=True)
-    return [*ones], [*others]
-
-
 def percentile(values: list[float], share: float) -> float:
     """Value that so large a share is not above."""
     ordered = sorted(values)
