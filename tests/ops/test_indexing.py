@@ -243,8 +243,9 @@ def test_argmax_of_views(executor, check, rng, layout):
     check(executor, lambda ctx: LAYOUTS[layout](ctx, x).argmax(), limit=0)
 
 
-def test_argmax_takes_the_first_of_equals(any_executor, check, rng):
-    x = rng.integers(0, 3, (65, 257)).astype("f4")
+@pytest.mark.parametrize("shape", [(65, 257), (5, 1300)], ids=str)
+def test_argmax_takes_the_first_of_equals(any_executor, check, rng, shape):
+    x = rng.integers(0, 3, shape).astype("f4")
     check(any_executor, lambda ctx: tensor(ctx, x).argmax(), limit=0)
 
 

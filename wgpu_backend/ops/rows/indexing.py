@@ -25,6 +25,8 @@ from wgpu_backend.ops.rows.launches import (
 )
 from wgpu_backend.ops.rows.quantisation import set_rows_quantised
 
+SHORT_ROW = 512  # values, for argmax
+
 
 @op(dense=("ids",), trusted=True)
 def rows(x: Node, ids: Node) -> Launch:
@@ -170,7 +172,8 @@ def argmax(x: Node) -> Launch:
         {"x": x},
         groups=grid_for(count),
         params={"rows": count, "cols": x.spec.shape[-1]},
-        # Rows are few: as many threads as the smallest device allows.
-        choices={"WG": 256},
+        # Long rows are few: as many threads as the smallest device allows. Each takes eight values
+        # at once, so more than 64 would find nothing to do in short ones, which are many.
+        choices={"WG": 256 if x.spec.shape[-1] > SHORT_ROW else 64},
         work=x.spec.nbytes,
     )
