@@ -8,6 +8,7 @@ above all the same. Only within a folder may modules name each other's types.
 import ast
 import graphlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,8 +97,15 @@ def read_modules(root: Path) -> dict[str, Module]:
     return found
 
 
+@cache
+def nodes(module: Module) -> list[ast.AST]:
+    """What the checks look at: a walk through all nodes of the project takes seconds."""
+    kinds = ast.Import, ast.ImportFrom, ast.Call, ast.Attribute, ast.If
+    return [node for node in ast.walk(module.tree) if isinstance(node, kinds)]
+
+
 def imports(module: Module) -> Iterator[Import]:
-    for node in ast.walk(module.tree):
+    for node in nodes(module):
         match node:
             case ast.Import(names=names):
                 yield from (Import(node.lineno, alias.name) for alias in names)
@@ -159,8 +167,9 @@ def out_of_place(module: Module, known: dict[str, Module]) -> Iterator[str]:
 def environment_reads(module: Module, known: dict[str, Module]) -> Iterator[str]:
     if module.unit == "cli":
         return
-    attributes = (node for node in ast.walk(module.tree) if isinstance(node, ast.Attribute))
-    used = ((node.lineno, ast.unparse(node)) for node in attributes)
+    ends = {name.rpartition(".")[2] for name in ONLY_CLI}  # spelling all out would take seconds
+    attributes = (node for node in nodes(module) if isinstance(node, ast.Attribute))
+    used = ((node.lineno, ast.unparse(node)) for node in attributes if node.attr in ends)
     for line, name in (*imports(module), *used):
         if name in ONLY_CLI:
             yield f"{module.name}:{line}: {name}, which belongs to cli/ alone"
@@ -192,8 +201,10 @@ def for_types(module: Module) -> set[int]:
     """Lines of imports that only a type checker runs."""
     blocks = [
         node
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for node in nodes(module)
+        if isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name)
+        and node.test.id == "TYPE_CHECKING"
     ]
     return {
         inner.lineno
