@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, settings
 from tests.count_cases import CaseCounter
 from tests.pairwise import pairwise
 from tests.rasterisers import as_rasteriser
-from tests.representative import representatives
+from tests.representative import few, representatives
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import complete
 from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -44,8 +44,11 @@ GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
 
 # Kinds whose kernels are the same however many lanes a rasteriser has, and folders of the tests
 # that look at its lanes. What stands on those is tested on four, whose code `make test` compiled.
+# Of tests of ops and models a few cases run on all lanes, and the others on four.
 OF_ANY_WIDTH = {"baseline", "wide", "split wide"}
-OF_LANES = {"benchmarks", "device", "kernels", "ml", "models", "ops"}
+OF_FEW = {"models", "ops"}
+OF_LANES = {"benchmarks", "device", "kernels", "ml", *OF_FEW}
+OF_HARDWARE = "tests/kernels/gpu/"
 # Shares by the marks of the tests they hold: what runs again on a second driver, and what runs on a
 # rasteriser of four lanes, for which LLVM compiles a kernel in half the time that it
 # takes for eight. `make test` runs the representatives, `make test-all` the other shares.
@@ -99,6 +102,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if not config.getoption("--every-case"):
             leave_to(config, items, pairwise(items))
         first = representatives(items)
+        for item in beyond_a_few(set(items) - first):
+            item.add_marker("any_width")
         leave_to(config, items, {i for i in items if in_share(i, share, i in first)})
 
 
@@ -117,8 +122,28 @@ def asked_for(item: pytest.Item) -> set[object]:
 def of_any_width(item: pytest.Item) -> bool:
     """Whether a case shows the same of the code however many lanes a rasteriser has."""
     kinds = asked_for(item)
-    folders = item.nodeid.partition("::")[0].split("/")
-    return bool(kinds & OF_ANY_WIDTH) if kinds else OF_LANES.isdisjoint(folders)
+    if item.get_closest_marker("computes"):
+        return False
+    if kinds or item.nodeid.startswith(OF_HARDWARE):
+        return not kinds or bool(kinds & OF_ANY_WIDTH)
+    return OF_LANES.isdisjoint(folders_of(item))
+
+
+def folders_of(item: pytest.Item) -> list[str]:
+    """Names in the path of a test's file."""
+    return item.nodeid.partition("::")[0].split("/")
+
+
+def beyond_a_few(items: set[pytest.Item]) -> set[pytest.Item]:
+    """Cases on all lanes of tests of ops and models, but for those that stand for the others."""
+    on_all = {
+        item
+        for item in items
+        if item.get_closest_marker("gpu")
+        and not item.get_closest_marker("any_width")
+        and not OF_FEW.isdisjoint(folders_of(item))
+    }
+    return on_all - few(on_all)
 
 
 def spared(item: pytest.Item) -> set[str]:

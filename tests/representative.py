@@ -26,8 +26,12 @@ Value = tuple[str, str]
 
 def representatives(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Cases of these that stand for all of them."""
-    short = [i for i in items if not any(i.get_closest_marker(mark) for mark in LONG)]
-    tests = groupby(sorted(short, key=test_of), key=test_of)
+    return few(i for i in items if not any(i.get_closest_marker(mark) for mark in LONG))
+
+
+def few(items: Iterable[pytest.Item]) -> set[pytest.Item]:
+    """A few cases of every test, whatever they take."""
+    tests = groupby(sorted(items, key=test_of), key=test_of)
     return {case for _, cases in tests for case in chosen(list(cases))}
 
 
