@@ -122,11 +122,11 @@ def asked_for(item: pytest.Item) -> set[object]:
 def of_any_width(item: pytest.Item) -> bool:
     """Whether a case shows the same of the code however many lanes a rasteriser has."""
     kinds = asked_for(item)
-    if item.get_closest_marker("computes"):
+    if kinds:
+        return bool(kinds & OF_ANY_WIDTH)
+    if item.get_closest_marker("all_lanes"):
         return False
-    if kinds or item.nodeid.startswith(OF_HARDWARE):
-        return not kinds or bool(kinds & OF_ANY_WIDTH)
-    return OF_LANES.isdisjoint(folders_of(item))
+    return item.nodeid.startswith(OF_HARDWARE) or OF_LANES.isdisjoint(folders_of(item))
 
 
 def folders_of(item: pytest.Item) -> list[str]:
@@ -140,7 +140,7 @@ def beyond_a_few(items: set[pytest.Item]) -> set[pytest.Item]:
         item
         for item in items
         if item.get_closest_marker("gpu")
-        and not item.get_closest_marker("any_width")
+        and not any(item.get_closest_marker(mark) for mark in ("any_width", "all_lanes"))
         and not OF_FEW.isdisjoint(folders_of(item))
     }
     return on_all - few(on_all)

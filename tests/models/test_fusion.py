@@ -82,6 +82,7 @@ def noting(rule, found):
 
 
 @pytest.mark.slow
+@pytest.mark.all_lanes
 @pytest.mark.parametrize(("architecture", "dtype"), MODELS)
 @pytest.mark.parametrize("off", ["none", "all", *RULES])
 def test_exact_logits_stay_exact(full, acting, tmp_path, monkeypatch, off, architecture, dtype):
@@ -118,6 +119,7 @@ def test_rounded_activations_move_logits_little(full, tmp_path, monkeypatch, arc
 
 
 @pytest.mark.slow
+@pytest.mark.all_lanes
 @pytest.mark.parametrize(("architecture", "dtype"), MODELS)
 @pytest.mark.parametrize("off", ["all", *RULES])
 def test_rounding_without_one_rule(full, acting, tmp_path, monkeypatch, off, architecture, dtype):

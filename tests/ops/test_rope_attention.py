@@ -15,6 +15,8 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.attention.paged import Scores
 from wgpu_backend.ops.attention.rope_attention import NORMS, rope_attention
 
+pytestmark = pytest.mark.all_lanes
+
 BLOCK = 32
 
 
