@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gguf
 import numpy as np
 import pytest
 
 from tests.builders import CHAT_TEMPLATE, tiny_model
 from tests.cli.conftest import Cli
+from tests.folders.folders import write_folder
+from tests.quantise.test_files import finish
 from wgpu_backend import __version__
 from wgpu_backend.cli import bench, devices, loading, names, profiling
 from wgpu_backend.device.adapters import Devices
@@ -76,6 +79,35 @@ def test_show_tells_what_a_model_is(cli: Cli, tiny: Path) -> None:
     assert facts["tokenizer"] == "gpt2 (gpt-2), 270 tokens"
     assert facts["tensors"] == "21 (21 F32)"
     assert facts["chat template"].startswith(f"{len(CHAT_TEMPLATE)} characters")
+
+
+@pytest.mark.parametrize(
+    ("number", "level"),
+    [(15, "Q4_K_M"), (14, "Q4_K_S"), (7, "Q8_0"), (0, "F32"), (1024, "F16"), (9999, "F16")],
+)
+def test_quantisation_is_what_the_file_says(
+    cli: Cli, tmp_path: Path, number: int, level: str
+) -> None:
+    """llama.cpp's numbers of mixes; the type of most bytes for a guess or an unknown one."""
+    path = tmp_path / "a.gguf"
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_uint32("general.file_type", number)
+    writer.add_tensor("a.weight", np.zeros((4, 32), np.float16))
+    finish(writer)
+    details = json.loads(cli("show", str(path), "--json").out)["details"]
+    assert details["quantization_level"] == level
+    facts = cli("show", str(path)).out
+    assert re.search(rf"quantisation +{level}, 16\.00 bits per weight", facts)
+
+
+def test_show_tells_what_a_folder_is(cli: Cli, tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "a", shards=2)
+    nbytes = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    found = json.loads(cli("show", str(folder), "--json").out)
+    assert (found["size"], found["details"]["format"]) == (nbytes, "safetensors")
+    out = cli("show", str(folder)).out
+    assert re.search(r"folder +[\d.]+ KiB, 2 safetensors files", out)
+    assert "GGUF" not in out
 
 
 def test_show_lists_tensors(cli: Cli, tiny: Path) -> None:

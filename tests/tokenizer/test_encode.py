@@ -172,6 +172,20 @@ def test_two_texts_have_a_separator_between_them_in_bert():
     assert types == [0, 0, 0, 1, 1, 1]
 
 
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize("key", ["add_bos_token", "add_eos_token", "add_sep_token"])
+def test_word_pieces_stand_between_cls_and_sep_whatever_a_file_says(key, asked):
+    """As llama.cpp has it, and sentence-transformers' models were trained."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "▁hello"]
+    types = [CONTROL, UNKNOWN, CONTROL, CONTROL, NORMAL]
+    roles = {"bos_token_id": 2, "eos_token_id": 3, "seperator_token_id": 3, "unknown_token_id": 1}
+    tokenizer = Tokenizer.from_metadata(metadata("bert", words, types, **roles, **{key: asked}))
+    assert tokenizer.encode("hello") == [2, 4, 3]
+    assert tokenizer.encode("") == [2, 3]
+    assert tokenizer.encode("hello", add_special=False) == [4]
+    assert tokenizer.encode_pair("hello", "hello")[0] == [2, 4, 3, 4, 3]
+
+
 def test_two_texts_have_two_separators_between_them_in_roberta():
     first = len(byte_pairs(HELLO)["tokenizer.ggml.tokens"])
     flags = {"add_bos_token": True, "add_eos_token": True}

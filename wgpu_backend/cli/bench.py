@@ -21,7 +21,7 @@ from wgpu_backend.cli.options import Settings
 from wgpu_backend.cli.parameters import MAX_CONTEXT
 from wgpu_backend.cli.prediction import predicted
 from wgpu_backend.cli.roof import read_roof
-from wgpu_backend.cli.show import main_type, parameters, quantisation, weight_nbytes
+from wgpu_backend.cli.show import parameters, quantisation, weight_nbytes
 from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Head
@@ -29,6 +29,7 @@ from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.gguf_file import GGUFFile
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.quantise.mixes import main_type
 from wgpu_backend.sample import SamplingOptions
 
 SEQUENCE = 0

@@ -21,8 +21,10 @@ from wgpu_backend.cli.failures import UsageError, one_line
 from wgpu_backend.cli.library import parameters_of, stored, system_of, text_of_modelfile
 from wgpu_backend.cli.names import exists, model_path
 from wgpu_backend.config import Config, Value
+from wgpu_backend.folders.folder import Folder
 from wgpu_backend.folders.opening import open_model_file
 from wgpu_backend.gguf_file import GGUFFile
+from wgpu_backend.quantise.mixes import file_type
 
 TEMPLATE = "tokenizer.chat_template"
 _SHORT = 64  # values of a list that are still written
@@ -127,7 +129,10 @@ def facts(file: GGUFFile) -> Iterator[tuple[str, str]]:
     text = template_of(config)
     yield "chat template", f"{len(text)} characters (--template)" if text else "none"
     yield "tensors", tensor_summary(file)
-    yield "file", f"{human_bytes(file.path.stat().st_size)}, GGUF version {file.version}"
+    if isinstance(file, Folder):
+        yield "folder", f"{human_bytes(file_nbytes(file))}, {_files(len(file.weight_files))}"
+    else:
+        yield "file", f"{human_bytes(file_nbytes(file))}, GGUF version {file.version}"
     if "general.license" in config:
         yield "license", config.string("general.license")
 
@@ -144,14 +149,14 @@ def described(file: GGUFFile, *, tensors: bool) -> dict[str, object]:
     config, nbytes = file.config, weight_nbytes(file)
     found: dict[str, object] = {
         "details": {
-            "format": "gguf",
+            "format": "safetensors" if isinstance(file, Folder) else "gguf",
             "family": config.architecture,
             "parameter_size": human_count(parameters(file)),
-            "quantization_level": main_type(file),
+            "quantization_level": file_type(file),
         },
         "parameters": parameters(file),
         "bits_per_weight": 8 * nbytes / max(parameters(file), 1),
-        "size": file.path.stat().st_size,
+        "size": file_nbytes(file),
         "template": template_of(config),
         "model_info": {key: _short(value) for key, value in config.metadata.items()},
     }
@@ -187,20 +192,22 @@ def weight_nbytes(file: GGUFFile) -> int:
     return sum(info.nbytes for info in file.tensors.values())
 
 
+def file_nbytes(file: GGUFFile) -> int:
+    """Bytes of a GGUF file, or of all files with a folder's weights."""
+    paths = file.weight_files if isinstance(file, Folder) else (file.path,)
+    return sum(path.stat().st_size for path in paths)
+
+
+def _files(count: int) -> str:
+    return f"{count} safetensors file{'s' if count > 1 else ''}"
+
+
 def quantisation(file: GGUFFile) -> str:
-    """Type that most bytes of a model are of, and how many bits per weight it takes."""
+    """What a model is quantised to, and how many bits per weight it takes."""
     if not file.tensors:
         return "no tensors"
     bits = 8 * weight_nbytes(file) / max(parameters(file), 1)
-    return f"{main_type(file)}, {bits:.2f} bits per weight"
-
-
-def main_type(file: GGUFFile) -> str:
-    """Type that most bytes of a model are of; empty where it has no tensors."""
-    nbytes: Counter[str] = Counter()
-    for info in file.tensors.values():
-        nbytes[info.dtype.name] += info.nbytes
-    return nbytes.most_common(1)[0][0].upper() if nbytes else ""
+    return f"{file_type(file)}, {bits:.2f} bits per weight"
 
 
 def tensor_summary(file: GGUFFile) -> str:

@@ -56,6 +56,11 @@ class Folder(GGUFFile):
         self._open = True
         self.unclosed = Unclosed(f"folder {path}")
 
+    @property
+    def weight_files(self) -> list[Path]:
+        """Files that the weights are in."""
+        return self._weights.paths
+
     def source(self, name: str) -> Source:
         """Bytes of one tensor, made piece by piece; as `GGUFFile.source`."""
         if not self._open:

@@ -54,6 +54,11 @@ class Weights:
             self.close()
             raise
 
+    @property
+    def paths(self) -> list[Path]:
+        """Files that the tensors are in."""
+        return [file.path for file in self._files]
+
     def _open(self, path: Path) -> None:
         file, tensors = open_safetensors(path)
         self._files.append(file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from wgpu_backend.model_store.manifest import CONFIG_TYPE, Layer, Manifest
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Entry, Store
+from wgpu_backend.quantise.mixes import file_type
 
 _MAX_TEXT = 16 << 20  # bytes of a template, a license …
 _PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
@@ -300,7 +300,7 @@ def _config(file: GGUFFile) -> dict[str, object]:
         "model_family": family,
         "model_families": [family],
         "model_type": _count(sum(math.prod(info.shape) for info in file.tensors.values())),
-        "file_type": _type(file),
+        "file_type": file_type(file),
         "architecture": "amd64",
         "os": "linux",
     }
@@ -312,11 +312,3 @@ def _count(weights: int) -> str:
         if weights >= size:
             return f"{weights / size:.{decimals if weights % size else 0}f}{letter}"
     return str(weights)
-
-
-def _type(file: GGUFFile) -> str:
-    """Type that most bytes are of."""
-    nbytes: Counter[str] = Counter()
-    for info in file.tensors.values():
-        nbytes[info.dtype.name.upper()] += info.nbytes
-    return nbytes.most_common(1)[0][0] if nbytes else ""

@@ -9,6 +9,7 @@ rules count layers by, and the order that tensors are counted in, are llama.cpp'
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -38,6 +39,7 @@ from wgpu_backend.dtypes import (
     DType,
 )  # fmt: skip
 from wgpu_backend.errors import OptionError
+from wgpu_backend.gguf_file import GGUFFile
 from wgpu_backend.gguf_header import TensorInfo
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
@@ -113,6 +115,30 @@ MIXES = tuple(
     for name, dtype in _DTYPES.items()
 )
 _BY_NAME = {mix.name: mix for mix in MIXES}
+_NAMES = {
+    each.value: each.name.removeprefix("ALL_").removeprefix("MOSTLY_")
+    for each in LlamaFileType
+    if each is not LlamaFileType.GUESSED
+}
+
+
+def file_type(file: GGUFFile) -> str:
+    """What a file is quantised to, by its ``general.file_type``: ``Q4_K_M``.
+
+    Where the file does not say, or guesses, or says what llama.cpp has no name for, it is the type
+    of most bytes; empty where there are no tensors.
+    """
+    number = file.config.metadata.get("general.file_type")
+    named = _NAMES.get(number) if isinstance(number, int) else None
+    return named or main_type(file)
+
+
+def main_type(file: GGUFFile) -> str:
+    """Type that most bytes of a file's tensors are of; empty where it has no tensors."""
+    nbytes: Counter[str] = Counter()
+    for info in file.tensors.values():
+        nbytes[info.dtype.name.upper()] += info.nbytes
+    return nbytes.most_common(1)[0][0] if nbytes else ""
 
 
 def mix_named(name: str) -> Mix:

@@ -70,8 +70,9 @@ _DEFAULTS: dict[str, dict[str, int]] = {
     "bert": {"bos": 101, "sep": 102, "unk": 100, "pad": 0, "mask": 103},
     "t5": {"eos": 1, "unk": 2, "pad": 0},
 }
-_ADDS_BOS = {"llama": True, "bert": True}
-_ADDS_EOS = {"t5": True}
+_ADDS_BOS = ("llama", "bert")
+_ADDS_EOS = ("t5",)
+_ADDS_ALWAYS = (("bert", "bos"),)  # [CLS], whatever add_bos_token says, as in llama.cpp
 
 _ENDING_ROLES = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _ALWAYS_SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
@@ -154,8 +155,8 @@ def read_special(
         matched=matched,
         lstrip=lstrip,
         rstrip=rstrip,
-        add_bos=_adds(metadata, "bos", roles, default=add_bos or _ADDS_BOS.get(model, False)),
-        add_eos=_adds(metadata, "eos", roles, default=_ADDS_EOS.get(model, False)),
+        add_bos=_adds(model, metadata, "bos", roles, default=add_bos or model in _ADDS_BOS),
+        add_eos=_adds(model, metadata, "eos", roles, default=model in _ADDS_EOS),
         types=types,
     )
 
@@ -239,11 +240,12 @@ def _present(ids: dict[str, int], texts: Iterable[str]) -> list[int]:
 
 
 def _adds(
-    metadata: Mapping[str, object], role: str, roles: dict[str, int], *, default: bool
+    model: str, metadata: Mapping[str, object], role: str, roles: dict[str, int], *, default: bool
 ) -> bool:
     declared = read_flag(metadata, f"add_{role}_token")
     if declared and role not in roles:
         raise TokenizerError(
             f"tokenizer: add_{role}_token is true but {role}_token_id is missing, needs both"
         )
-    return (default if declared is None else declared) and role in roles
+    wanted = default if declared is None or (model, role) in _ADDS_ALWAYS else declared
+    return wanted and role in roles
