@@ -2,12 +2,15 @@
 
 import json
 
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
+import wgpu_backend as wb
 from tests.server.scripted import scripted
 from tests.server.serving import client_of
+from wgpu_backend.engine.loading import bundled
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
@@ -236,3 +239,74 @@ def test_only_allowed_tools_are_told_of(client, nested):
     [call] = made["choices"][0]["message"]["tool_calls"]
     assert call["function"]["name"] == "weather"
     assert isinstance(json.loads(call["function"]["arguments"]), dict)
+
+
+def echoed(client, prompt, **more):
+    body = {"prompt": prompt, "model": "tale", "echo": True, "logprobs": 2, "max_tokens": 1}
+    return posted(client, "/v1/completions", **{**body, **more})["choices"]
+
+
+@pytest.mark.parametrize("as_tokens", [False, True])
+@pytest.mark.parametrize("made", [0, 1])
+def test_an_echo_tells_how_likely_the_prompt_is(client, as_tokens, made):
+    """As lm-evaluation-harness reads it: tokens behind a context, but for the last, made one."""
+    texts = ["A fox ran to the old tree.", "The end is né", "A"]
+    with wb.load(bundled(), device="cpu", num_ctx=256) as model:
+        tokens = [model.tokenizer.encode(text) for text in texts]
+        found = echoed(client, tokens if as_tokens else texts, max_tokens=made)
+        for text, ids, choice in zip(texts, tokens, found, strict=True):
+            told = choice["logprobs"]
+            assert {len(values) for values in told.values()} == {len(ids) + made}
+            assert choice["text"][: len(text)] == text
+            assert (told["token_logprobs"][0], told["top_logprobs"][0]) == (None, None)
+            rows = model.logits(ids).astype("f8")[:-1]
+            rows -= np.log(np.exp(rows).sum(-1, keepdims=True))
+            expected = [row[token] for row, token in zip(rows, ids[1:], strict=True)]
+            assert told["token_logprobs"][1 : len(ids)] == pytest.approx(expected, abs=1e-3)
+            for row, token, top in zip(rows, ids[1:], told["top_logprobs"][1:], strict=False):
+                greedy = token == row.argmax()
+                assert (max(top.values()) == pytest.approx(row[token], abs=1e-3)) == greedy
+            ends = [*told["text_offset"][1:], len(choice["text"])]
+            for begin, end, token in zip(told["text_offset"], ends, told["tokens"], strict=True):
+                assert choice["text"][begin:end] in ("", "é", token, token.strip())
+
+
+def test_an_echo_has_the_end_token_too(client):
+    """Else the last token of a continuation would be taken for the one that was made."""
+    with wb.load(bundled(), device="cpu", num_ctx=256) as model:
+        tokens, end = model.tokenizer.encode("A fox"), model.tokenizer.eos_id
+    [choice] = echoed(client, tokens, logit_bias={str(end): 100}, max_tokens=5)
+    assert (choice["text"], choice["finish_reason"]) == ("A fox", "stop")
+    assert len(choice["logprobs"]["token_logprobs"]) == len(tokens) + 1
+
+
+def test_an_echo_is_streamed_and_given_without_log_probabilities(client):
+    body = {"model": "tale", "prompt": "A fox", "echo": True, "max_tokens": 3, "n": 2}
+    whole = posted(client, "/v1/completions", **body, logprobs=1)["choices"]
+    plain = posted(client, "/v1/completions", **body)["choices"]
+    assert [each["text"] for each in plain] == [each["text"] for each in whole]
+    assert plain[0]["logprobs"] is None
+    for index in (0, 1):
+        found = client.post(
+            "/v1/completions", json={**ASKED, **body, "logprobs": 1, "stream": True}
+        )
+        sent = [json.loads(line[6:]) for line in found.text.splitlines() if line[6:7] == "{"]
+        pieces = [c for each in sent for c in each["choices"] if c["index"] == index]
+        assert "".join(each["text"] for each in pieces) == whole[index]["text"]
+        told = [each["logprobs"] for each in pieces if each["logprobs"]]
+        for name, values in whole[index]["logprobs"].items():
+            assert [value for each in told for value in each[name]] == values
+
+
+def test_an_answers_tokens_tell_where_they_stand(client):
+    body = {"model": "tale", "prompt": "A fox", "logprobs": 0, "max_tokens": 4}
+    [choice] = posted(client, "/v1/completions", **body)["choices"]
+    told = choice["logprobs"]
+    assert "".join(told["tokens"]) == choice["text"]
+    starts = [
+        choice["text"].index(token, at)
+        for token, at in zip(told["tokens"], told["text_offset"], strict=True)
+    ]
+    assert told["text_offset"] == starts
+    tops = zip(told["tokens"], told["token_logprobs"], strict=True)
+    assert told["top_logprobs"] == [{token: logprob} for token, logprob in tops]

@@ -142,6 +142,57 @@ def test_a_bias_rules_tokens_out_and_makes_others_certain(engine):
     assert certain.choices[0].tokens == (65,) * 3
 
 
+@pytest.mark.parametrize("batch_tokens", [256, 8])
+def test_prompts_have_log_probabilities_of_the_models_logits(model, rng, batch_tokens):
+    prompts = [rng.integers(4, 90, n).tolist() for n in (1, 2, 40, 41)]
+    prompts.append(prompts[-1])  # nothing of it is reused
+    judged = {"max_tokens": 2, "logprobs": 2, "prompt_logprobs": True, "ignore_eos": True}
+    with Engine(model, batch_tokens=batch_tokens) as engine:
+        made = [engine.submit(Request(tokens, HOT, **judged)) for tokens in prompts]
+        beside = engine.submit(Request(prompts[2], HOT, max_tokens=5))
+        found = [generation.result(PATIENCE).choices[0] for generation in made]
+        assert beside.result(PATIENCE).choices[0].tokens == tuple(model.tokens(prompts[2], HOT, 5))
+    for tokens, choice in zip(prompts, found, strict=True):
+        rows = model.logits([*tokens, *choice.tokens])[:-1].astype("f8")
+        expected = rows - np.log(np.exp(rows).sum(-1, keepdims=True))
+        told = [*choice.prompt_logprobs, *choice.logprobs]
+        assert [each.token for each in told] == [*tokens[1:], *choice.tokens]
+        assert [each.logprob for each in told] == pytest.approx(
+            [row[each.token] for row, each in zip(expected, told, strict=True)], abs=1e-3
+        )
+        assert [each.top[0].token for each in told] == [*expected.argmax(-1)]
+
+
+def test_a_prompt_is_judged_once_for_all_choices_and_with_its_end(model):
+    eos = model.tokenizer.eos_id
+    how = {"options": HOT, "logprobs": 0, "prompt_logprobs": True, "n": 2}
+    with Engine(model, prefix_cache=False) as engine:
+        made = engine.submit(Request([5] * 20, max_tokens=3, logit_bias={eos: 100}, **how))
+        first, second = made.result(PATIENCE).choices
+        assert (len(first.prompt_logprobs), len(second.prompt_logprobs)) == (19, 0)
+        assert [each.token for each in first.logprobs] == [eos]
+        assert first.tokens == ()
+        read = engine.submit(Request([5] * 20, max_tokens=0, **how)).result(PATIENCE)
+        assert (read.choices[0].logprobs, read.finish.reason) == ((), "length")
+        assert read.choices[0].prompt_logprobs == first.prompt_logprobs
+    with pytest.raises(OptionError, match="prompt_logprobs: needs logprobs"):
+        Request([5], prompt_logprobs=True)
+
+
+def test_prompts_are_judged_once_where_a_request_gave_its_room(path, rng):
+    prompts = [rng.integers(4, 90, 60).tolist() for _ in range(3)]
+    how = {"max_tokens": 40, "logprobs": 0, "prompt_logprobs": True, "ignore_eos": True}
+    with (
+        wgpu_backend.load(path, device="cpu", num_ctx=128, num_parallel=2) as model,
+        Engine(model, num_parallel=3, batch_tokens=16) as engine,
+    ):
+        many = [engine.submit(Request(tokens, HOT, **how)) for tokens in prompts]
+        found = [each.result(PATIENCE).choices[0] for each in many]
+    for tokens, choice in zip(prompts, found, strict=True):
+        assert [each.token for each in choice.prompt_logprobs] == tokens[1:]
+        assert [each.token for each in choice.logprobs] == [*choice.tokens]
+
+
 def test_log_probabilities_are_a_softmax_of_the_models_logits(model, engine):
     prompt = model.prompter.raw("in the")
     made = engine.complete("in the", options=PENALISED, max_tokens=4, logprobs=3).result(PATIENCE)

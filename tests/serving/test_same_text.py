@@ -113,6 +113,24 @@ def logprobs_of(generation):
     return [each.logprob for each in generation.result(PATIENCE).choices[0].logprobs]
 
 
+def test_prompts_that_are_judged_change_no_bit_of_others(path, full, rng):
+    how = {"max_tokens": 3, "logprobs": 0, "ignore_eos": True}
+    texts = [rng.integers(4, 90, n).tolist() for n in (70, 33, 70)]
+    many = [Request(each, GREEDY, **how, prompt_logprobs=i < 2) for i, each in enumerate(texts)]
+    with (
+        wgpu_backend.load(path, device=full.info, num_ctx=128, num_parallel=4) as model,
+        Engine(model, deterministic=True, batch_tokens=64) as engine,
+    ):
+        alone = [judged_of(engine.submit(each)) for each in many]
+        assert list(map(judged_of, list(map(engine.submit, many)))) == alone
+    assert [len(each) for each in alone] == [72, 35, 3]
+
+
+def judged_of(generation):
+    [choice] = generation.result(PATIENCE).choices
+    return [each.logprob for each in (*choice.prompt_logprobs, *choice.logprobs)]
+
+
 @pytest.mark.slow
 def test_a_shifted_context_that_gave_its_room_says_the_same(path, full):
     prompts = [[n] * 20 for n in (5, 6)] + [list(range(7, 127))]

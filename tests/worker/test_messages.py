@@ -44,6 +44,7 @@ REQUEST = Request(
     grammar=Grammar("regex", "[a-z ]+"),
     progress=True,
     sampled=True,
+    prompt_logprobs=True,
 )
 
 
@@ -69,7 +70,8 @@ def test_events_arrive():
     finish = Finish("stop", "é", context_full=True, usage=usage)
     event = Event(1, "é\n", (5, 6), (TokenLogprob(5, -1.5, b"\xc3", (top,)),), finish)
     assert event_of(over(event_plain(event))) == event
-    for one in (Event(0, "a"), Event(0, "", reading=Reading(5, 2, 9, 0.5))):
+    judged = Event(0, "", prompt_logprobs=(TokenLogprob(3, -2.5, b"x", (top,)),))
+    for one in (Event(0, "a"), judged, Event(0, "", reading=Reading(5, 2, 9, 0.5))):
         assert event_of(over(event_plain(one))) == one
 
 

@@ -116,6 +116,10 @@ class Answer:
     request : Request
     tokens : list of int
         Of the prompt, and of its first choice as far as that is there.
+    echo : bool
+        Whether the prompt is given, too.
+    prompt_logprobs : list of TokenLogprob
+        Of its tokens but the first, where they are asked for; whole before the first news.
 
     Raises
     ------
@@ -142,6 +146,8 @@ class Answer:
             self.request = replace(self.request, stop=(), progress=True)
         self._loaded, self._slot, self._progress = loaded, wanted.slot, wanted.progress
         self.tokens = [*self.request.tokens]
+        self.echo = wanted.echo
+        self.prompt_logprobs: list[TokenLogprob] = []
         self.generation: Generation = engine.submit(self.request)
 
     def _grammar(self, wanted: Wanted, prompt: str) -> Grammar | None:
@@ -167,7 +173,8 @@ class Answer:
         with self.generation:
             async for event in self.generation:
                 text = self._texts[event.choice]
-                if text.ended:
+                if event.prompt_logprobs or text.ended:
+                    self.prompt_logprobs += event.prompt_logprobs
                     continue
                 if event.reading is not None and not self._progress:
                     text.read(event.reading)
@@ -182,6 +189,11 @@ class Answer:
     def prompt(self) -> str:
         """What it continues, with control tokens spelled out."""
         return self._tokenizer.decode([*self.request.tokens], skip_special=False)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What its tokens stand for."""
+        return self._tokenizer
 
     @property
     def biases(self) -> dict[int, float]:
@@ -348,6 +360,7 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
         stop=stop,
         logprobs=wanted.logprobs,
         sampled=wanted.sampled,
+        prompt_logprobs=wanted.echo and wanted.logprobs is not None,
         logit_bias=wanted.logit_bias,
         when_full="shift" if wanted.shift else "stop",
         keep=keep if wanted.shift else 0,

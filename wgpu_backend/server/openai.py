@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.output_parsers import ToolCall
 from wgpu_backend.server.answering import Answer, Said, Update, answer_of, prompt_of
+from wgpu_backend.server.completion_objects import Completions
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
@@ -59,7 +60,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def completions(request: Request, fields: Fields) -> Response:
         each = partial(for_each_prompt, fields, completion_wanted(fields))
-        return await _answer(state, request, fields, each, _Completion())
+        return await _answer(state, request, fields, each, Completions())
 
     async def embed(_: Request, fields: Fields) -> Response:
         encoding = fields.text("encoding_format", "float")
@@ -149,7 +150,7 @@ class _Chat:
     def __init__(self, nothing: str | None) -> None:
         self._nothing = nothing
 
-    def first(self, choice: int) -> dict[str, Any] | None:
+    def first(self, choice: int, answer: Answer) -> dict[str, Any] | None:
         delta = {"role": "assistant", "content": self._nothing}
         return {"index": choice, "delta": delta, "finish_reason": None}
 
@@ -166,7 +167,7 @@ class _Chat:
             ]
         return {"index": choice, "delta": delta, **_logprobs(said)}
 
-    def whole(self, choice: int, said: Said) -> dict[str, Any]:
+    def whole(self, choice: int, said: Said, answer: Answer) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": said.content or None}
         if not said.tool_calls:
             message["content"] = said.content
@@ -178,21 +179,6 @@ class _Chat:
         return {"index": choice, "message": message, **_logprobs(said)}
 
 
-class _Completion:
-    """Objects of completions."""
-
-    prefix, kind, chunk = "cmpl-", "text_completion", "text_completion"
-
-    def first(self, choice: int) -> dict[str, Any] | None:
-        return None
-
-    def piece(self, choice: int, said: Said, calls_before: int) -> dict[str, Any]:
-        return {"index": choice, "text": said.content, "logprobs": _old_logprobs(said)}
-
-    def whole(self, choice: int, said: Said) -> dict[str, Any]:
-        return self.piece(choice, said, 0)
-
-
 def _call(call: ToolCall) -> dict[str, Any]:
     arguments = json.dumps(dict(call.arguments))
     function = {"name": call.name, "arguments": arguments}
@@ -201,19 +187,6 @@ def _call(call: ToolCall) -> dict[str, Any]:
 
 def _logprobs(said: Said) -> dict[str, Any]:
     return {"logprobs": {"content": logprobs_of(said.logprobs)} if said.logprobs else None}
-
-
-def _old_logprobs(said: Said) -> dict[str, Any] | None:
-    if not said.logprobs:
-        return None
-    found = logprobs_of(said.logprobs)
-    return {
-        "tokens": [each["token"] for each in found],
-        "token_logprobs": [each["logprob"] for each in found],
-        "top_logprobs": [
-            {top["token"]: top["logprob"] for top in each["top_logprobs"]} for each in found
-        ],
-    }
 
 
 def _reason(said: Said, *, called: bool) -> str:
@@ -253,7 +226,7 @@ async def _begun_answers(loaded: Loaded, wanted: _Wanted) -> AsyncGenerator[list
 
 
 async def _answer(
-    state: State, request: Request, fields: Fields, wanted: _Wanted, form: _Chat | _Completion
+    state: State, request: Request, fields: Fields, wanted: _Wanted, form: _Chat | Completions
 ) -> Response:
     name = state.named(fields)
     head = {
@@ -271,12 +244,15 @@ async def _answer(
 
     async def whole() -> dict[str, Any]:
         async with state.using(name) as loaded, _begun_answers(loaded, wanted) as answers:
-            said = [each for answer in answers for each in await answer.whole()]
+            said = [(answer, each) for answer in answers for each in await answer.whole()]
         choices = [
-            {**form.whole(i, each), "finish_reason": _reason(each, called=bool(each.tool_calls))}
-            for i, each in enumerate(said)
+            {
+                **form.whole(i, each, answer),
+                "finish_reason": _reason(each, called=bool(each.tool_calls)),
+            }
+            for i, (answer, each) in enumerate(said)
         ]
-        usages = [each.finish.usage for each in said if each.finish is not None]
+        usages = [each.finish.usage for _, each in said if each.finish is not None]
         made = {**head, "object": form.kind, "choices": choices, "usage": _usage(answers, usages)}
         return {**made, **_llama_fields(answers[-1], usages, fields, state)}
 
@@ -297,7 +273,7 @@ async def _events(
     state: State,
     fields: Fields,
     wanted: _Wanted,
-    form: _Chat | _Completion,
+    form: _Chat | Completions,
     head: dict[str, Any],
     *,
     counts: bool,
@@ -316,7 +292,7 @@ async def _events(
             _begun_answers(loaded, wanted) as answers,
         ):
             async for answer, choice, update in _in_turn(answers):
-                first = None if choice in began else form.first(choice)
+                first = None if choice in began else form.first(choice, answer)
                 began.add(choice)
                 if first is not None:
                     yield event([first])

@@ -84,7 +84,7 @@ COMPLETIONS = {
     "prompt": Field((str, list), "a text, tokens, or a list of such; nothing begins a new text"),
     "logprobs": forms.LOGPROBS,
     "suffix": Field((str,), "is refused"),
-    "echo": Field((bool,), "is refused"),
+    "echo": Field((bool,), "give the prompt, too, with logprobs those of its tokens"),
     "best_of": Field((int,), "as many as n: none are made to be left out", least=1),
 }
 EMBEDDINGS = {
@@ -161,7 +161,6 @@ def chat_wanted(fields: Fields) -> Wanted:
 def completion_wanted(fields: Fields) -> Wanted:
     """What a request for the continuation of a text asks for."""
     fields.refuse("suffix", "inserting is not supported")
-    fields.refuse("echo", "is not supported")
     _require_all_given(fields)
     return Wanted(
         None,
@@ -169,9 +168,10 @@ def completion_wanted(fields: Fields) -> Wanted:
         _options(fields, "n_predict", "max_tokens"),
         USUAL,
         logprobs=fields.get("logprobs", int),
+        echo=fields.switch("echo", default=False),
         logit_bias=_bias(fields),
         ignore_eos=fields.switch("ignore_eos", default=False),
-        progress=reads_along(fields),
+        progress=reads_along(fields) and not fields.switch("echo", default=False),
         slot=forms.slot_of(fields.get("id_slot", int)),
         choices=fields.get("n", int) or 1,
         grammar=_grammar(fields),

@@ -111,6 +111,9 @@ class Wanted:
     logprobs : int or None
     sampled : bool
         Log probabilities are those after sampling options.
+    echo : bool
+        Give the prompt in front of the answer, and where there are log probabilities, those of
+        its tokens.
     logit_bias : mapping
     choices : int
     ignore_eos : bool
@@ -140,6 +143,7 @@ class Wanted:
     shift: bool = False
     logprobs: int | None = None
     sampled: bool = False
+    echo: bool = False
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     choices: int = 1
     ignore_eos: bool = False

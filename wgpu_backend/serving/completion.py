@@ -85,6 +85,8 @@ class Completion:
         So many tokens are worth guessing: more once all were right.
     paused : bool
         Whether its positions were given up, as there was no room for all.
+    judged : int
+        Positions of the prompt whose logits have judged the next token, or are on their way here.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Completion:
         self.trust = MOST_AHEAD
         self.guesses = self.right_guesses = self.drafts = 0
         self.paused = False
+        self.judged = 0
         self._prompt = len(self.tokens)
         self.outcome: Outcome | None = None
         self.usage = Usage()  # once it has ended
@@ -115,6 +118,7 @@ class Completion:
         self._texts = StopTexts(ticket.request.stop)
         self._pending: list[int] = []
         self._logprobs: list[TokenLogprob] = []
+        self._ended_by_token = False
         self._seated = self._first = 0.0
         self._bias = _bias(ticket.request)
         self._matcher: Matcher | None = None
@@ -134,6 +138,43 @@ class Completion:
     def wants_logits(self) -> bool:
         """Whether its logits are read back."""
         return self.sampler.on_host or self.request.logprobs is not None
+
+    @property
+    def judges_prompt(self) -> bool:
+        """Whether the next pass gives logits of every position, as it reads such a prompt."""
+        wanted = self.request.prompt_logprobs and not self.choice
+        return wanted and self.sent < self._prompt
+
+    def judging(self, count: int) -> range:
+        """Of the next `count` positions, those whose logits judge the prompt's next token."""
+        if not self.judges_prompt:
+            return range(0)
+        return range(self.judged, min(self.sent + count, len(self.ticket.tokens) - 1))
+
+    def tell_prompt(self, first: int, logits: NDArray[np.float32]) -> None:
+        """Tell how likely tokens of the prompt are.
+
+        Parameters
+        ----------
+        first : int
+            Position of the first row.
+        logits : (positions, vocabulary), f32
+
+        Raises
+        ------
+        BackendError
+            They are NaN or infinite.
+        """
+        count = self.request.logprobs
+        if self.finished or count is None:
+            return
+        found: list[TokenLogprob] = []
+        for position, row in enumerate(logits, first + 1):
+            if not np.isfinite(row.max()):
+                raise BackendError(f"prompt_logprobs: logits of token {position} are not finite")
+            token = self.ticket.tokens[position]
+            found.append(token_logprob(row, token, count, self._tokenizer))
+        self.ticket.mailbox.put(Event(self.choice, "", prompt_logprobs=tuple(found)))
 
     @property
     def shareable(self) -> int:
@@ -282,6 +323,7 @@ class Completion:
         if self._limit == 0:
             self.end("length")
         elif token in self._tokenizer.eog_ids and (self._matcher or not self.request.ignore_eos):
+            self._ended_by_token = self.request.prompt_logprobs
             self.end("stop")
         else:
             self._add(token)
@@ -326,7 +368,8 @@ class Completion:
 
     def _put(self, text: str, finish: Finish | None = None) -> None:
         tokens = tuple(self._pending)
-        logprobs = tuple(self._logprobs[: len(tokens)])  # an end token has one, and is not given
+        # An end token has one, and is not given but beside those of the prompt.
+        logprobs = tuple(self._logprobs[: len(tokens) + self._ended_by_token])
         self._pending.clear()
         self._logprobs.clear()
         self.ticket.mailbox.put(Event(self.choice, text, tokens, logprobs, finish))

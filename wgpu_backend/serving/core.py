@@ -22,6 +22,7 @@ from wgpu_backend.serving.steady import SteadyShapes
 from wgpu_backend.serving.step import Planned, Step, submit
 from wgpu_backend.serving.totals import Totals
 
+JUDGED_NBYTES = 64 << 20  # of logits by which a pass judges prompts
 STEPS_AHEAD = 2  # under way at most; with two the device works while the host reads
 
 
@@ -75,11 +76,14 @@ class Core:
         self._runner: Runner = model.attach(self)
         self._constrained = Constrained(self._runner, slots, model.vocabulary)
         self._budget = min(budget, self._runner.chunk)
+        fitting = max(1, JUDGED_NBYTES // (4 * model.vocabulary))
+        self._judged = min(self._budget, 1 << fitting.bit_length() - 1)
         self._drafts = drafts
         self._shapes: SteadyShapes | None = None
         if deterministic:
             cache, room = self._runner.cache, model.num_ctx
-            self._shapes = SteadyShapes.of(cache, room, self._budget, slots, drafts.most)
+            sizes = (self._budget, slots, drafts.most, self._judged)
+            self._shapes = SteadyShapes.of(cache, room, *sizes)
         self._queue: deque[Completion] = deque()
         self._seats: list[Completion | None] = [None] * slots
         self._under_way: deque[Step] = deque()
@@ -169,7 +173,7 @@ class Core:
     def _enqueue(self, ticket: Ticket) -> None:
         first: Completion | None = None
         for choice in range(ticket.request.n):
-            before = first if self._reuses else None
+            before = first if self._reuses or ticket.request.prompt_logprobs else None
             made = Completion(ticket, choice, self._model, before)
             first = first or made
             self._queue.append(made)
@@ -248,7 +252,10 @@ class Core:
 
     def _seat(self, slot: int, completion: Completion) -> bool:
         prompt = completion.ticket.tokens
-        sequence, reused = self.prefixes.begin(completion.tokens)
+        judges = completion.judges_prompt
+        sequence, reused = self.prefixes.begin(completion.tokens, reuse=not judges)
+        if judges and self._shapes is not None:
+            self.prefixes.hide(sequence)  # its passes have another shape than prompts'
         if self._reads and not self._encode(sequence, completion):
             return False
         self._queue.remove(completion)
@@ -278,7 +285,7 @@ class Core:
             if len(each.tokens) > self._model.num_ctx and not each.ahead and not each.finished:
                 self._make_place(each)
         seated = self._seated()
-        pending = [self._pending(each) for each in seated]
+        pending = self._judging(seated, [self._pending(each) for each in seated])
         if self._shapes is None:
             shares = step_shares(pending, self._budget)
         else:
@@ -290,6 +297,23 @@ class Core:
             return self._planned()
         self._guess(planned)
         return planned
+
+    def _judging(self, seated: Sequence[Completion], pending: list[int]) -> list[int]:
+        """Tokens that each could compute, less where a row of logits is read back of each.
+
+        Where passes always have the same shape, prompts that are judged have theirs alone.
+        """
+        judged = [
+            count > 0 and each.judges_prompt for each, count in zip(seated, pending, strict=True)
+        ]
+        if not any(judged):
+            return pending
+        most = max(1, self._judged // sum(judged))
+        others = self._shapes is None
+        return [
+            min(count, most) if judges else count * others
+            for judges, count in zip(judged, pending, strict=True)
+        ]
 
     def _guess(self, planned: Planned) -> None:
         """Guess what follows answers, where the pass has columns left."""
@@ -349,6 +373,8 @@ class Core:
         """Shape of a pass, where that does not depend on who is in it."""
         if self._shapes is None:
             return None
+        if any(each.judges_prompt for each, _ in planned):
+            return self._shapes.judged
         return self._shapes.prompts if self._reads_prompts(planned) else self._shapes.answers
 
     @staticmethod

@@ -166,6 +166,11 @@ class Engine:
         A grammar that cannot be used is told by the generation, as a GrammarError.
         """
         tokens = request.fitting(self.num_ctx, self.model.vocabulary)
+        if request.prompt_logprobs and self.model.model.reader() is not None:
+            raise OptionError(
+                f"prompt_logprobs: {self.model.backend.file.path} reads prompts with an encoder, "
+                "which tells nothing of how likely they are"
+            )
         ticket = Ticket(next(self._ids), request, tokens, mailbox or Mailbox(request.n))
         generation = Generation(ticket.id, request, ticket.mailbox, self._core.inbox.put)
         self._intake.take(request.n, lambda: self._put(ticket))

@@ -73,7 +73,7 @@ class PrefixCache:
         idle = [entry.computed for entry in self._entries.values() if entry.idle]
         return len(idle), sum(idle)
 
-    def begin(self, tokens: Sequence[int]) -> tuple[int, int]:
+    def begin(self, tokens: Sequence[int], *, reuse: bool = True) -> tuple[int, int]:
         """Give a sequence for a request, which begins with as much as there is of its prompt.
 
         At least one token of the prompt is left to compute.
@@ -82,12 +82,17 @@ class PrefixCache:
         ----------
         tokens : sequence of int
             The prompt; what the request adds behind it is taken in by `note`.
+        reuse : bool
+            Whether to look for it; else nothing of it is there.
 
         Returns
         -------
         sequence, length : int
             Its number, and how many positions it has.
         """
+        if not reuse:
+            sequence = next(NUMBERS)
+            return sequence, self._begun(sequence, tokens, 0)
         found, common = self._longest(tokens, len(tokens) - 1)
         copy, more = self._copies.longest(tokens, len(tokens) - 1)
         if copy is not None and more >= common + BLOCK:

@@ -34,6 +34,7 @@ class RequestFields(TypedDict, total=False):
     grammar: Grammar | None
     progress: bool
     sampled: bool
+    prompt_logprobs: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,9 @@ class Request:
         Tell in events how far the prompt was read.
     sampled : bool
         Give log probabilities as they are behind all options, of what the token was chosen among.
+    prompt_logprobs : bool
+        Give those of the prompt's tokens, too, but for its first, which follows nothing; also one
+        of the token that ends the text. The whole prompt is computed, whatever is kept of it.
 
     Raises
     ------
@@ -91,6 +95,7 @@ class Request:
     grammar: Grammar | None = None
     progress: bool = False
     sampled: bool = False
+    prompt_logprobs: bool = False
 
     def __post_init__(self) -> None:
         given = cast("Options | None", self.options)
@@ -101,6 +106,8 @@ class Request:
         self._set("stop", tuple(stops(self.stop)))
         if self.logprobs is not None:
             self._set("logprobs", within("logprobs", self.logprobs, MOST_LOGPROBS, 0))
+        elif self.prompt_logprobs:
+            raise OptionError("prompt_logprobs: needs logprobs, 0 for no others than the tokens'")
         self._set("logit_bias", _biases(self.logit_bias))
         if self.when_full not in ("stop", "shift"):
             raise OptionError(f"when_full: {shown(self.when_full)}, needs 'stop' or 'shift'")

@@ -111,6 +111,8 @@ class Event:
         Set in the last event of a choice.
     reading : Reading or None
         Set in events before the first token, which come where they were asked for.
+    prompt_logprobs : tuple of TokenLogprob
+        Of tokens of the prompt, in events of the first choice before its first token.
     """
 
     choice: int
@@ -119,6 +121,7 @@ class Event:
     logprobs: tuple[TokenLogprob, ...] = ()
     finish: Finish | None = None
     reading: Reading | None = None
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
     def joined(self, later: Event) -> Event:
         """Join this event and the next one of its choice.
@@ -140,6 +143,7 @@ class Choice:
     tokens: tuple[int, ...]
     logprobs: tuple[TokenLogprob, ...]
     finish: Finish
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +197,7 @@ def _choice(events: list[Event]) -> Choice:
         tuple(token for event in events for token in event.tokens),
         tuple(logprob for event in events for logprob in event.logprobs),
         finish,
+        tuple(logprob for event in events for logprob in event.prompt_logprobs),
     )
 
 

@@ -17,13 +17,18 @@ class SteadyShapes:
     ----------
     prompts, answers : BatchShape
         Of all passes over prompts, and of all steps of answers.
+    judged : BatchShape
+        Of passes over prompts whose every token is judged; nothing of them is shared.
     """
 
     prompts: BatchShape
     answers: BatchShape
+    judged: BatchShape
 
     @classmethod
-    def of(cls, cache: Cache, num_ctx: int, budget: int, slots: int, guessed: int) -> SteadyShapes:
+    def of(
+        cls, cache: Cache, num_ctx: int, budget: int, slots: int, guessed: int, judged: int
+    ) -> SteadyShapes:
         """Shapes for so many slots.
 
         Parameters
@@ -36,12 +41,15 @@ class SteadyShapes:
         slots : int
         guessed : int
             Tokens guessed behind each answer at most.
+        judged : int
+            Tokens of a pass that judges them.
         """
         room = bucket(num_ctx, SHORTEST)
         rows, choices = bucket(budget), bucket(slots)
         outputs = 2 * choices if rows == choices > 1 else choices
-        columns = bucket(slots * (1 + guessed))
+        columns, whole = bucket(slots * (1 + guessed)), bucket(judged)
         return cls(
             BatchShape(rows, outputs, choices, cache.reach(room, rows)),
             BatchShape(columns, columns, choices, cache.reach(room, columns)),
+            BatchShape(whole, whole, choices, cache.reach(room, whole)),
         )

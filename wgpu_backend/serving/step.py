@@ -24,6 +24,7 @@ from wgpu_backend.serving.constrained import Constrained
 PICKED, KEPT = "picked_rows", "kept_rows"
 GREEDY = Plan("greedy", 1, 0)
 Planned = Sequence[tuple[Completion, int]]
+Judged = tuple[Completion, int, slice]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,9 @@ class Step:
         The choice for those that keep to grammars.
     readers : sequence of (Completion, int)
         Those whose prompt it reads, and up to where.
+    judged : sequence of (Completion, int, slice)
+        Those that are told how likely their prompts are: the position of the first of their rows,
+        and which of the logits that are read back these are.
     """
 
     result: TimedResult
@@ -91,6 +95,7 @@ class Step:
     picked: Mapping[int, slice]
     late: Late
     readers: Sequence[tuple[Completion, int]] = ()
+    judged: Sequence[Judged] = ()
 
     def read(self) -> list[tuple[Completion, BackendError]]:
         """Wait, and give each completion its token; those whose logits are wrong come back.
@@ -104,6 +109,11 @@ class Step:
         for each, position in self.readers:
             each.tell_read(position)
         failed: list[tuple[Completion, BackendError]] = []
+        for each, first, rows in self.judged:
+            try:
+                each.tell_prompt(first, arrays[1][rows])
+            except BackendError as error:
+                failed.append((each, error))
         slots = arrays[0] if self.late.result is None else self.late.result.wait()[0]
         for place, each in enumerate(self.chosen):
             rows = self.picked.get(place)
@@ -154,11 +164,11 @@ def submit(
         There is no room for all of it; the cache is as it was.
     """
     readers = [each for each, _ in planned if each.pending_prompt]
-    works = [work_of(each.sequence, each.part(count), len(each.guessed)) for each, count in planned]
-    first = np.cumsum([0, *(len(work.outputs) for work in works)]).tolist()
+    works = [_work(each, count) for each, count in planned]
+    ends = np.cumsum([len(work.outputs) for work in works]).tolist()
     chosen = [
-        (row, each)
-        for row, (each, count) in zip(first, planned, strict=False)
+        (end - 1 - len(each.guessed), each)
+        for end, (each, count) in zip(ends, planned, strict=True)
         if _ends(each, count)
     ]
     masks = [(each, each.begin_mask(constrained.threads)) for _, each in chosen if each.constrained]
@@ -170,10 +180,10 @@ def submit(
     given = [(row, _given(each)) for row, each in free]
     extra = choice_inputs(given, plan, shape.outputs)
     picked, places = _picked(chosen)
+    judged = _judged(planned, ends, picked)
     if picked:
-        rows = np.zeros(bucket(len(picked)), np.int32)
-        rows[: len(picked)] = picked
-        extra[PICKED] = rows
+        extra[PICKED] = np.zeros(bucket(len(picked)), np.int32)
+        extra[PICKED][: len(picked)] = picked
     if late:
         extra[KEPT] = np.full(shape.outputs, NO_ROW, np.int32)
         extra[KEPT][[row for row, _ in late]] = range(len(late))
@@ -191,8 +201,10 @@ def submit(
         if not each.guessed:
             each.sampler.advance()
         each.ahead += 1
+    for each, first, rows in judged:
+        each.judged = first + rows.stop - rows.start
     read = [(each, each.sent) for each in readers]
-    return Step(result, [each for _, each in chosen], places, made, read)
+    return Step(result, [each for _, each in chosen], places, made, read, judged)
 
 
 def _plan(rows: Sequence[tuple[int, Completion]]) -> Plan:
@@ -227,6 +239,26 @@ def work_of(sequence: int, tokens: Sequence[int], guessed: int = 0) -> Work:
         So many of the last are guesses: each gives a row, as does the one before them.
     """
     return Work(sequence, tokens, range(len(tokens) - 1 - guessed, len(tokens)))
+
+
+def _work(completion: Completion, count: int) -> Work:
+    """Part of a pass; of a prompt that is judged, every token gives a row."""
+    tokens, guessed = completion.part(count), len(completion.guessed)
+    if completion.judges_prompt:
+        return Work(completion.sequence, tokens, range(len(tokens)))
+    return work_of(completion.sequence, tokens, guessed)
+
+
+def _judged(planned: Planned, ends: Sequence[int], picked: list[int]) -> list[Judged]:
+    """Add the rows by which prompts are judged to those that are read back."""
+    found: list[Judged] = []
+    for end, (each, count) in zip(ends, planned, strict=True):
+        positions = each.judging(count)
+        if positions:
+            begin, row = len(picked), end - count - each.sent
+            picked += range(row + positions.start, row + positions.stop)
+            found.append((each, positions.start, slice(begin, len(picked))))
+    return found
 
 
 def _given(completion: Completion) -> Mapping[str, Array]:

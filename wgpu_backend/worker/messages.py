@@ -129,6 +129,8 @@ def event_plain(event: Event) -> list[object]:
     finish = None if event.finish is None else asdict(event.finish)
     logprobs = [_logprob_plain(each) for each in event.logprobs]
     made: list[object] = [event.choice, event.text, event.tokens, logprobs, finish]
+    if event.prompt_logprobs:
+        return [*made, None, [_logprob_plain(each) for each in event.prompt_logprobs]]
     return made if event.reading is None else [*made, asdict(event.reading)]
 
 
@@ -136,8 +138,10 @@ def event_of(plain: list[Any]) -> Event:
     """An event of plain data."""
     choice, text, tokens, logprobs, finish, *rest = plain
     ended = None if finish is None else _finish_of(finish)
-    reading = Reading(**rest[0]) if rest else None
-    return Event(choice, text, tuple(tokens), tuple(map(_logprob_of, logprobs)), ended, reading)
+    reading = Reading(**rest[0]) if rest and rest[0] else None
+    judged = tuple(map(_logprob_of, rest[1] if len(rest) > 1 else ()))
+    made = tuple(map(_logprob_of, logprobs))
+    return Event(choice, text, tuple(tokens), made, ended, reading, judged)
 
 
 def _finish_of(plain: Plain) -> Finish:

@@ -155,7 +155,7 @@ def _joined(events: Iterable[tuple[int, Event]]) -> list[tuple[int, Event]]:
     found: list[tuple[int, Event]] = []
     begun: dict[tuple[int, int], int] = {}  # where a choice's text is
     for number, event in events:
-        alone = event.reading is not None or bool(event.logprobs)
+        alone = event.reading is not None or bool(event.logprobs or event.prompt_logprobs)
         at = None if alone else begun.get((number, event.choice))
         if at is not None:
             found[at] = number, found[at][1].joined(event)
