@@ -140,4 +140,15 @@ class QueueFull(BackendError):
 
 
 class WorkerLost(BackendError):
-    """The process that had a model ended before it had answered."""
+    """The process that had a model ended before it had answered.
+
+    Parameters
+    ----------
+    message : str
+    hung : bool
+        Whether it was ended because it had answered nothing for too long.
+    """
+
+    def __init__(self, message: str, *, hung: bool = False) -> None:
+        super().__init__(message)
+        self.hung = hung

@@ -5,19 +5,24 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse
 from starlette.testclient import TestClient
 
 from tests.builders import tiny_model
-from wgpu_backend.errors import DeviceLost, WorkerLost
+from wgpu_backend.errors import DeviceLost, OptionError, WorkerLost
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import create
 from wgpu_backend.server import app as server_app
+from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.forms import Field
 from wgpu_backend.server.serving_state import Settings, State
 from wgpu_backend.worker.health import Health
 from wgpu_backend.worker.messages import LoadSpec
@@ -62,11 +67,15 @@ class Served:
     def pids(self):
         return [each.model.pid for each in self.state.pool.loaded() if not each.lost]
 
-    def kill(self, answers, sent=signal.SIGKILL):
-        """End the worker as soon as it makes so many answers."""
-        while self.answers < answers:
+    def kill(self, answers, sent=signal.SIGKILL, ended=()):
+        """End the worker as soon as it makes so many answers, one that was not ended before."""
+        while True:
+            with suppress(WorkerLost):
+                pids, busy = self.pids, self.answers >= answers
+                if busy and pids and pids == self.pids and pids[0] not in ended:
+                    os.kill(pids[0], sent)
+                    return pids[0]
             time.sleep(0.01)
-        os.kill(self.pids[0], sent)
 
     @property
     def answers(self):
@@ -76,13 +85,15 @@ class Served:
         return sum(slot is not None and slot.completion_tokens > 4 for slot in slots)
 
 
-def asked_and_killed(served, *asks, sent=signal.SIGKILL):
-    """What came of requests whose worker was ended meanwhile."""
+def asked_and_killed(served, *asks, signals=(signal.SIGKILL,)):
+    """What came of requests whose worker was ended meanwhile, as was each that came for it."""
     found = []
     threads = [threading.Thread(target=lambda ask=ask: found.append(ask())) for ask in asks]
     for thread in threads:
         thread.start()
-    served.kill(len(asks), sent)
+    ended: list[int] = []
+    for sent in signals:
+        ended.append(served.kill(len(asks), sent, ended))
     for thread in threads:
         thread.join()
     return found
@@ -102,7 +113,7 @@ def test_killed_workers_are_told_to_who_asked_and_replaced(tmp_path, monkeypatch
             served,
             lambda: served.ask(ENDLESS, stream=False),
             lambda: served.ask({**ENDLESS, "prompt": "and the"}, stream=False),
-            sent=signal.SIGABRT,
+            signals=(signal.SIGKILL, signal.SIGABRT),  # what was run again is not, once more
         )
         assert [each.status_code for each in found] == [500, 500]
         assert "ended by SIGABRT" in found[0].json()["error"]
@@ -118,6 +129,55 @@ def test_killed_workers_are_told_to_who_asked_and_replaced(tmp_path, monkeypatch
             served.health.lost("one", DeviceLost("again"))
         assert served.health.choose() == "two"
     assert "one was lost 3 times within 60 s" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/generate", {**ASK, "stream": False}),
+        ("/api/generate", ASK),
+        (
+            "/v1/completions",
+            {"model": "tiny", "prompt": "the", "max_tokens": 4, "seed": 1, "stream": True},
+        ),
+        ("/completion", {"model": "tiny", "prompt": "the", "n_predict": 4, "stream": True}),
+        ("/api/embed", {"model": "tiny", "input": ["the", "and"]}),
+    ],
+)
+def test_requests_right_behind_a_kill_are_run_again(tmp_path, monkeypatch, path, body):
+    served = Served(tmp_path, monkeypatch, ("one",))
+    with served.client:
+        first = served.client.post(path, json=body)
+        assert first.status_code == 200
+        os.kill(served.pids[0], signal.SIGKILL)
+        again = served.client.post(path, json=body)
+        assert again.status_code == 200
+        assert "error" not in again.text
+
+
+@pytest.mark.parametrize(
+    ("error", "failures", "made", "status"),
+    [
+        (WorkerLost("gone"), 1, 2, 200),
+        (DeviceLost("gone"), 1, 2, 200),
+        (WorkerLost("gone"), 2, 2, 500),
+        (WorkerLost("it hangs", hung=True), 1, 1, 500),
+        (OptionError("wrong"), 1, 1, 500),
+    ],
+)
+def test_a_request_of_which_nothing_was_sent_is_run_again_once(error, failures, made, status):
+    calls = []
+
+    async def answer(_, fields):
+        calls.append(fields.text("name"))
+        if len(calls) <= failures:
+            raise error
+        return JSONResponse(len(calls))
+
+    endpoint = Endpoint("Ollama", "POST", "/x", "a test", answer, {"name": Field((str,))})
+    client = TestClient(Starlette(routes=[endpoint.route()]), raise_server_exceptions=False)
+    assert client.post("/x", json={"name": "a"}).status_code == status
+    assert calls == ["a"] * made
 
 
 def test_where_no_device_is_left_clients_are_to_come_again(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -9,9 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from wgpu_backend.errors import DeviceLost, WorkerLost
 from wgpu_backend.server.fields import Fields, fields_of
 from wgpu_backend.server.forms import Form
 
+_LOG = logging.getLogger("wgpu_backend.server")
 Answers = Callable[[Request, Fields], Awaitable[Response]]
 """Makes the answer to a request of its fields."""
 
@@ -44,10 +47,16 @@ class Endpoint:
     streams: str = ""
 
     def route(self) -> Route:
-        """The route of Starlette's."""
+        """The route of Starlette's; a request whose worker dies is run again, once."""
 
         async def serve(request: Request) -> Response:
             fields = Fields({}) if self.form is None else await fields_of(request, self.form)
+            try:
+                return await self.answer(request, fields)
+            except (WorkerLost, DeviceLost) as error:  # before the first byte of an answer
+                if self.form is None or (isinstance(error, WorkerLost) and error.hung):
+                    raise
+                _LOG.warning("%s %s: run again, as %s", self.method, self.path, error)
             return await self.answer(request, fields)
 
         return Route(self.path, serve, methods=[self.method])

@@ -287,10 +287,10 @@ async def _events(state: State, fields: Fields, asked: _Asked, given: Any) -> As
                     for answer in answers
                 ]
                 async for number, update in _merged(answers):
-                    began = True
                     answer, texts = answers[number], made[number]
                     index = number * len(texts) + update.choice
                     for data in _news(answer, asked, texts[update.choice], update):
+                        began = True
                         yield _event({**data, "index": index})
     except Exception as error:
         if not began:

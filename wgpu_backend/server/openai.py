@@ -282,8 +282,11 @@ async def _events(
     calls, usages = Counter[int](), list[Usage]()
     paces = defaultdict[int, Pace](lambda: Pace.of(fields))
     began: set[int] = set()
+    sent = False
 
     def event(choices: list[dict[str, Any]], **more: Any) -> bytes:  # noqa: ANN401
+        nonlocal sent
+        sent = True
         return b"data: " + json.dumps({**head, "choices": choices, **more}).encode() + b"\n\n"
 
     try:
@@ -310,7 +313,7 @@ async def _events(
                     beside = _llama_fields(answer, usages, fields, state)
                     yield event([{**last, "finish_reason": reason}], **beside)
     except Exception as error:
-        if not began:
+        if not sent:
             raise
         failure = {"message": message_of(error), "code": status_of(error)}
         yield b"data: " + json.dumps({"error": failure}).encode() + b"\n\n"

@@ -170,7 +170,8 @@ class Client:
     def _hung(self, how: str) -> None:
         error = WorkerLost(
             f"{self._name}: its worker {how} and was ended; the model is loaded again, send the "
-            "request again"
+            "request again",
+            hung=True,
         )
         self._end(error)
         self._channel.kill()

@@ -185,7 +185,7 @@ class _Child:
             f"{self._name}: its worker has told nothing for {self._hang_seconds:g} s and was "
             "ended; send the request again, or have it wait longer (WGPU_BACKEND_HANG_SECONDS)"
         )
-        self._end(WorkerLost(told), lost=True)
+        self._end(WorkerLost(told, hung=True), lost=True)
         self._channel.kill()
 
     def leave(self, order: Order) -> None:
