@@ -15,10 +15,12 @@ from wgpu_backend.kvcache.layers import LayerCache, unmovable
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
+from wgpu_backend.nn.mlp import activated, require_activation
 from wgpu_backend.nn.rope import Factors
 from wgpu_backend.ops.rope.options import POSITION_AXES, Sectioning
 
 EMBEDDINGS = "embeddings"
+_DENSE = ("dense_2.weight", "dense_3.weight")
 
 
 class Stack(Model):
@@ -26,7 +28,8 @@ class Stack(Model):
 
     A subclass says in `layer` what a layer is made of; the rest is what most models have, and
     methods that a few replace: `embed`, `make_rope`. `Decoder` adds scores of the next token,
-    `Encoder` lets tokens see all of their text.
+    `Encoder` lets tokens see all of their text. What sentence-transformers calls dense modules maps
+    a pooled state on, where the file has those.
 
     Parameters
     ----------
@@ -79,6 +82,8 @@ class Stack(Model):
     token_embedding: nn.Embedding = nn.weight("token_embd", "vocabulary", "width")
     position_embedding: nn.Embedding | None = nn.weight("position_embd", "positions", "width")
     output_norm: nn.Norm | None = None
+    dense_2: nn.Linear | None = nn.weight("dense_2", "between", "pooled_width")
+    dense_3: nn.Linear | None = nn.weight("dense_3", "vector_width", "between")
     rope_factors: Tensor | None = nn.weight("rope_freqs.weight")
     rope_long: Tensor | None = nn.weight("rope_factors_long.weight")
     rope_short: Tensor | None = nn.weight("rope_factors_short.weight")
@@ -94,6 +99,7 @@ class Stack(Model):
         self.width = keys.uint("embedding_length", at_least=1)
         self.positions = keys.uint("context_length", 0) or None
         self.vocabulary = backend.require("token_embd.weight").shape[0]
+        self._dense_sizes(backend)
         if self.output_norm_name is not None:
             self.output_norm = nn.weight(
                 self.output_norm_name, "width", kind=self.make_norm(keys), needed=True
@@ -106,6 +112,27 @@ class Stack(Model):
         for i, layer in enumerate(self.layers):
             self.fill(layer, f"{self.prefix}blk.{i}.")
         self.require_all_used(count, self.elsewhere)
+
+    def _dense_sizes(self, backend: Backend) -> None:
+        """Read how wide what the dense modules make is, and their activations."""
+        keys = backend.config
+        ways = keys.string("pooling", "").count("+") + 1
+        self.pooled_width = keys.uint("dense_2_feat_in", ways * self.width)
+        tensors = backend.file.tensors
+        rows = [tensors[n].shape[0] if n in tensors else self.width for n in _DENSE]
+        self.between = keys.uint("dense_2_feat_out", rows[0])
+        self.vector_width = keys.uint("dense_3_feat_out", rows[1])
+        self.dense_activations = [keys.string(f"dense_{n}_activation", "") for n in (2, 3)]
+        for activation in self.dense_activations:
+            require_activation(activation or "tanh")
+
+    def vector(self, pooled: Tensor) -> Tensor:
+        """Pooled states behind the dense modules, where the file has them."""
+        modules = zip((self.dense_2, self.dense_3), self.dense_activations, strict=True)
+        for dense, activation in modules:
+            pooled = pooled if dense is None else dense(pooled)
+            pooled = activated(activation, pooled) if dense and activation else pooled
+        return pooled
 
     @property
     def block_count(self) -> int:

@@ -102,6 +102,10 @@ def test_what_is_asked_of_an_encoder_that_has_no_next_token_says_embed(tmp_path,
         (3, None, lambda states: states[-1]),
         (2, "mean", lambda states: states.mean(axis=0)),
         (0, "last", lambda states: states[-1]),
+        (1, "max", lambda states: states.max(axis=0)),
+        (1, "weightedmean", lambda states: np.arange(1, len(states) + 1) @ states),
+        (1, "mean_sqrt_len", lambda states: states.sum(axis=0)),
+        (1, "cls+mean", lambda states: np.concatenate([states[0], states.mean(axis=0)])),
     ],
 )
 def test_states_are_pooled_as_the_caller_or_the_file_says(tmp_path, number, pooling, of):
@@ -129,8 +133,10 @@ def test_a_file_that_names_no_pooling_is_told_so(tmp_path, number, said):
 
 
 def test_a_pooling_that_there_is_not_is_refused(model):
-    with pytest.raises(OptionError, match="pooling: 'max' is unknown, needs one of mean, cls"):
-        model.embed("the", pooling="max")
+    with pytest.raises(
+        OptionError, match="pooling: 'mean\\+sum' is unknown, needs one of mean, cls"
+    ):
+        model.embed("the", pooling="mean+sum")
 
 
 def test_a_text_longer_than_the_positions_is_refused(model):

@@ -117,7 +117,10 @@ def embed(
     texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
     *,
     pooling: Annotated[
-        str | None, typer.Option(help="One of mean, cls and last, in place of the file's.")
+        str | None,
+        typer.Option(
+            help="mean, cls, last, max, weightedmean or mean_sqrt_len, in place of the file's."
+        ),
     ] = None,
     settings: Settings,
 ) -> None:

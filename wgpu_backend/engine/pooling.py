@@ -15,24 +15,43 @@ _POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = 
     "mean": lambda states: states.mean(axis=0),
     "cls": lambda states: states[0],
     "last": lambda states: states[-1],
+    "max": lambda states: states.max(axis=0),
+    "mean_sqrt_len": lambda states: states.sum(axis=0) / np.float32(len(states) ** 0.5),
+    # Muennighoff 2022, "SGPT", §4.2.1: the later, the more.
+    "weightedmean": lambda states: np.average(
+        states, axis=0, weights=np.arange(1, len(states) + 1, dtype=np.float32)
+    ),
 }
 
 
 def pooling_of(config: Config, asked: str | None) -> str:
     """What was asked for, or what a file says; the mean where it says nothing.
 
+    Several are joined by ``+``; their results stand side by side.
+
     Raises
     ------
     OptionError
         There is nothing of the name that was asked for.
     ModelError
-        The file says what makes no vector of a text, or a number that is unknown.
+        The file says what makes no vector of a text, or names several, or what is unknown.
     """
     known = ", ".join(_POOLINGS)
     if asked is not None:
-        if asked not in _POOLINGS:
+        if not _are_known(asked):
             raise OptionError(f"pooling: {asked!r} is unknown, needs one of {known}")
         return asked
+    several = config.string("pooling", "")
+    if several:
+        if not _are_known(several):
+            raise ModelError(f"{config.source}: pooling is {several!r}, known are {known}")
+        if "+" in several:
+            raise ModelError(
+                f"{config.source}: it names {several.count('+') + 1} ways of pooling; say "
+                f"pooling={several!r} for vectors of all of them side by side, as "
+                f"sentence-transformers makes them, or one of {known}"
+            )
+        return several
     number = config.uint("pooling_type", BY_NUMBER.index("mean"))
     if number >= len(BY_NUMBER):
         raise ModelError(
@@ -47,8 +66,13 @@ def pooling_of(config: Config, asked: str | None) -> str:
 
 
 def pooled(states: NDArray[np.float32], pooling: str) -> NDArray[np.float32]:
-    """State (cols,) of (tokens, cols) states."""
-    return _POOLINGS[pooling](states)
+    """State (cols,) of (tokens, cols) states, as often as wide as `pooling` names ways."""
+    made = [_POOLINGS[each](states) for each in pooling.split("+")]
+    return (made[0] if len(made) == 1 else np.concatenate(made)).astype(np.float32, copy=False)
+
+
+def _are_known(pooling: str) -> bool:
+    return all(each in _POOLINGS for each in pooling.split("+"))
 
 
 def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -74,8 +74,9 @@ class Readings:
         ----------
         texts : str or sequence of str
         pooling : str or None
-            ``"mean"`` of the tokens, the first one's (``"cls"``) or the ``"last"`` one's; None for
-            what the file's ``pooling_type`` says, or the mean.
+            ``"mean"`` of the tokens, the first one's (``"cls"``), the ``"last"`` one's, ``"max"``,
+            ``"weightedmean"`` or ``"mean_sqrt_len"``; several joined by ``+`` stand side by side.
+            None for what the file says, or the mean.
 
         Raises
         ------

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from gguf import size_label
@@ -15,7 +14,8 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ModelError
 from wgpu_backend.file_bytes import Source
 from wgpu_backend.folders.family import Family, family_of
-from wgpu_backend.folders.json_files import parsed, read_bytes, read_json
+from wgpu_backend.folders.json_files import read_json
+from wgpu_backend.folders.modules import read_modules
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.tensors import held_type, main_type, renamed
 from wgpu_backend.folders.tokens import tokenizer_keys
@@ -29,7 +29,6 @@ from wgpu_backend.unclosed import Unclosed
 
 CONFIG = "config.json"
 _VERSION, _QUANTISATION_VERSION = 3, 2
-_POOLING = {"mean": 1, "cls": 2, "lasttoken": 3}
 
 
 class Folder(GGUFFile):
@@ -43,12 +42,12 @@ class Folder(GGUFFile):
         What a GGUF file of it would say.
     values : Mapping of str to Values
         The tensors.
-    weights : Weights
+    weights : sequence of Weights
         Closed with the folder.
     """
 
     def __init__(
-        self, path: Path, header: Header, values: Mapping[str, Values], weights: Weights
+        self, path: Path, header: Header, values: Mapping[str, Values], weights: Sequence[Weights]
     ) -> None:
         super().__init__(path, header, b"")
         self.values = values
@@ -59,7 +58,7 @@ class Folder(GGUFFile):
     @property
     def weight_files(self) -> list[Path]:
         """Files that the weights are in."""
-        return self._weights.paths
+        return [path for weights in self._weights for path in weights.paths]
 
     def source(self, name: str) -> Source:
         """Bytes of one tensor, made piece by piece; as `GGUFFile.source`."""
@@ -80,7 +79,8 @@ class Folder(GGUFFile):
         """Let go of the files; a second call does nothing."""
         if self._open:
             self._open = False
-            self._weights.close()
+            for weights in self._weights:
+                weights.close()
         super().close()
 
 
@@ -122,14 +122,15 @@ def open_folder(path: str | PathLike[str]) -> Folder:
     settings = Settings(str(config), read_json(config))
     family = family_of(settings)
     keys = family.all_keys()  # before tensors are asked whether they fit what these say
-    weights = Weights(path)
+    modules = read_modules(path)
     try:
-        values = renamed(weights, family)
-        header = _header(path, family, keys, values)
+        modules.weights.append(weights := Weights(path))
+        values = renamed(weights, family) | modules.values
+        header = _header(path, family, keys | modules.keys, values)
     except BaseException:
-        weights.close()
+        modules.close()
         raise
-    return Folder(path, header, values, weights)
+    return Folder(path, header, values, modules.weights)
 
 
 def _header(
@@ -157,7 +158,7 @@ def _metadata(
         "general.file_type": mix_named(str(main_type(values))).number,
         "general.quantization_version": _QUANTISATION_VERSION,
     }
-    for key, value in {**keys, **_pooling(path)}.items():
+    for key, value in keys.items():
         made[key if key.startswith("tokenizer.") else f"{family.architecture}.{key}"] = value
     return made | tokenizer_keys(path, family.settings)
 
@@ -174,24 +175,3 @@ def _size(values: Mapping[str, Values]) -> str:
             shared += size
     experts = sum(counts) // len(counts) if counts else 0
     return size_label(shared, shared, one_expert, experts)
-
-
-def _pooling(path: Path) -> dict[str, Value]:
-    """How a sentence-transformers folder makes one vector of a text's states."""
-    modules = path / "modules.json"
-    if not modules.exists():
-        return {}
-    wrapped = parsed(b'{"modules":' + read_bytes(modules) + b"}", str(modules))
-    steps = cast("list[dict[str, str]]", wrapped["modules"])
-    folder = next((s.get("path", "") for s in steps if s.get("type", "").endswith("Pooling")), None)
-    if folder is None:
-        return {}
-    config = path / folder / "config.json"
-    settings = Settings(str(config), read_json(config))
-    for name, number in _POOLING.items():
-        token = "tokens" if name == "mean" else "token"
-        if settings.flag(f"pooling_mode_{name.removesuffix('token')}_{token}", default=False) or (
-            settings.text("pooling_mode", default="") == name
-        ):
-            return {"pooling_type": number}
-    raise settings.error("pooling_mode", f"is none of {', '.join(_POOLING)}")

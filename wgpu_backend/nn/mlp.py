@@ -19,6 +19,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_erf": lambda x: x.gelu_erf(),
     "relu": lambda x: x.relu(),
     "tanh": lambda x: x.tanh(),
+    "sigmoid": lambda x: x.sigmoid(),
     "relu2": lambda x: x.relu().sqr(),  # So et al. 2021, "Primer", §3
 }
 _GATED: Mapping[str, Gated] = {

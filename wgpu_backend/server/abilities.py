@@ -20,7 +20,7 @@ def abilities(file: GGUFFile) -> list[str]:
     file : GGUFFile
     """
     template = file.config.string("tokenizer.chat_template", "")
-    encodes = f"{file.config.architecture}.pooling_type" in file.metadata
+    encodes = "pooling_type" in file.config or "pooling" in file.config
     can = ["embedding"] if encodes else ["completion"]
     can += ["tools"] if calls_tools(template) else []
     can += ["thinking"] if thinks(template) else []
