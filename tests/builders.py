@@ -70,14 +70,16 @@ def tiny_model(
     rope_base: float = 10_000.0,
     extra: dict[str, float | str | None] | None = None,
     vectors: dict[str, np.ndarray] | None = None,
+    tensors_per_part: int = 0,
 ) -> Path:
     """Write a llama, qwen2 or qwen3 model whose matrices are of `dtype`; norms and biases are f32.
 
     `extra` adds or replaces metadata by full key; None as its value leaves a key out. `vectors`
-    are f32 tensors beside the model's own, such as biases, or in their place.
+    are f32 tensors beside the model's own, such as biases, or in their place. With
+    `tensors_per_part`, gguf-py splits the model into files of so many tensors.
     """
     dims = dims or Dims.for_type(dtype)
-    writer = GGUFWriter(path, architecture)
+    writer = GGUFWriter(path, architecture, split_max_tensors=tensors_per_part)
     for key, value in (_hyper_parameters(architecture, dims, rope_base) | (extra or {})).items():
         _add_scalar(writer, key, value)
     add_tokenizer(writer, "qwen2" if architecture.startswith("qwen") else "gpt-2")

@@ -342,9 +342,9 @@ def _read_tensor(cursor: _Cursor, check_types: bool) -> TensorInfo:
     if n_dims > _MAX_DIMS:
         cursor.fail(f"{n_dims} dimensions, at most {_MAX_DIMS}")
     shape = tuple(cursor.u64() for _ in range(n_dims))[::-1]
-    # No empty tensors: wgpu aborts the process when a buffer of size 0 is bound.
-    if min(shape, default=1) < 1 or math.prod(shape) >= 2**63:
-        cursor.fail(f"shape {shape}, needs 1 to 2^63 - 1 elements")
+    # A tensor may have no elements, but none of its axes may be longer than an i64 counts.
+    if math.prod(max(length, 1) for length in shape) >= 2**63:
+        cursor.fail(f"shape {shape}, needs at most 2^63 - 1 elements")
     dtype = _read_dtype(cursor, check_types)
     row = shape[-1] if shape else 1
     if row % dtype.block:

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,6 +23,7 @@ from wgpu_backend.config import Value
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ModelError
 from wgpu_backend.file_bytes import require_regular
+from wgpu_backend.gguf_file import SPLIT_KEYS, GGUFFile
 
 ALIGNMENT = 32
 _VERSION = 3
@@ -30,6 +32,7 @@ _NUMBERS = {
     "u1": 0, "i1": 1, "u2": 2, "i2": 3, "u4": 4, "i4": 5, "f4": 6, "b1": _BOOL, "u8": 10,
     "i8": 11, "f8": 12,
 }  # fmt: skip
+_AT_ONCE = 1 << 20  # bytes that are read of a tensor
 _INTEGERS = ("u4", "i4", "u8", "i8")  # a lone integer takes the first that holds it
 
 
@@ -90,17 +93,57 @@ def write_gguf(
     OSError
         It cannot be written; names the file.
     """
-    head = header(metadata, tensors)
-    total = len(head) + sum(_padded(tensor.nbytes) for tensor in tensors)
+    total, pieces = encoded(path, metadata, tensors)
     with whole_file(path, total) as file:
-        file.write(head)
-        done = len(head)
+        done = 0
+        for piece in pieces:
+            done += file.write(piece)
+            if progress is not None:
+                progress(done / total)
+
+
+def encoded(
+    path: Path, metadata: Mapping[str, Value | np.generic], tensors: Sequence[OutgoingTensor]
+) -> tuple[int, Iterator[bytes | memoryview]]:
+    """Size of a whole file, and its bytes piece by piece; `path` is its name in messages."""
+    head = header(metadata, tensors)
+
+    def pieces() -> Iterator[bytes | memoryview]:
+        yield head
         for tensor in tensors:
-            for piece in _checked(path, tensor):
-                done += file.write(piece)
-                if progress is not None:
-                    progress(done / total)
-            done += file.write(_padding(tensor.nbytes))
+            yield from _checked(path, tensor)
+            yield _padding(tensor.nbytes)
+
+    return len(head) + sum(_padded(tensor.nbytes) for tensor in tensors), pieces()
+
+
+def merged(file: GGUFFile) -> tuple[int, Iterator[bytes | memoryview]]:
+    """Size and bytes of one file that has the keys and tensors of all parts of a split one."""
+    tensors = [
+        OutgoingTensor(info.name, info.dtype, info.shape, partial(_read, file, info.name))
+        for info in file.tensors.values()
+    ]
+    return encoded(file.path, kept_metadata(file), tensors)
+
+
+def kept_metadata(file: GGUFFile) -> dict[str, Value | np.generic]:
+    """Keys of a file with the types that it has for them, but those that tell how it is laid out.
+
+    What is written is one file, whose tensors begin at multiples of 32 bytes.
+    """
+    return {
+        key: file.numbers[key].type(value) if key in file.numbers else value
+        for key, value in file.metadata.items()
+        if key not in (*SPLIT_KEYS, "general.alignment")
+    }
+
+
+def _read(file: GGUFFile, name: str) -> Iterator[memoryview]:
+    source = file.source(name)
+    for start in range(0, source.nbytes, _AT_ONCE):
+        piece = memoryview(bytearray(min(_AT_ONCE, source.nbytes - start)))
+        source.read_into(piece, start)
+        yield piece
 
 
 def header(metadata: Mapping[str, Value | np.generic], tensors: Sequence[OutgoingTensor]) -> bytes:

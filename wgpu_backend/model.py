@@ -153,10 +153,10 @@ class Model(Module, ABC):
         ModelError
             There is one.
         """
-        for name in self.backend.file.tensors:
+        for name, info in self.backend.file.tensors.items():
             parts = name.split(".")
             further = parts[0] == "blk" and parts[1].isdigit() and int(parts[1]) >= layers
-            further |= name.startswith(elsewhere)
+            further |= name.startswith(elsewhere) or not info.nbytes
             if not further and name not in self._used:
                 architecture = self.config.architecture
                 raise self.fail(f"tensor {name} is none that architecture {architecture!r} has")

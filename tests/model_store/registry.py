@@ -29,6 +29,8 @@ class Registry:
         kind = "application/vnd.docker.container.image.v1+json"
         entry = {"mediaType": kind, "digest": digest, "size": len(config)}
         self.manifest = json.dumps({"schemaVersion": 2, "config": entry, "layers": layers}).encode()
+        self.files: dict[str, bytes] = {}  # of the repository, as Hugging Face's Hub has them
+        self.digests_told = True  # of those files
         self.fault = ""
         self.released = threading.Event()  # ends what is held back
         self.asked: list[str] = []
@@ -72,16 +74,37 @@ class Registry:
                     self.answer(204, b"", location=self.path, have=f"0-{last}")
                 elif self.path == "/v2/me/model/manifests/tag":
                     self.manifest()
+                elif self.path.startswith("/api/models/me/model/tree/main?recursive=true"):
+                    self.tree(self.path.partition("&page=")[2])
+                elif (name := self.path.removeprefix("/me/model/resolve/main/")) in registry.files:
+                    self.blob(name, registry.files[name])
                 elif (digest := self.path.rpartition("/")[2]) in registry.blobs:
                     self.blob(digest, registry.blobs[digest])
                 else:
                     self.answer(404, b"{}")
+
+            def tree(self, page: str) -> None:
+                """List the repository's files, two a page."""
+                first = int(page or 0)
+                listing = [{"type": "directory", "oid": "628e439b", "size": 0, "path": "Q4_0"}]
+                for name, content in list(registry.files.items())[first : first + 2]:
+                    entry = {"type": "file", "oid": "c5f2", "size": len(content), "path": name}
+                    if registry.digests_told:
+                        oid = hashlib.sha256(content).hexdigest()
+                        entry["lfs"] = {"oid": oid, "size": len(content), "pointerSize": 134}
+                    listing.append(entry)
+                more = first + 2 < len(registry.files)
+                here = self.path.partition("&page=")[0]
+                link = f'<http://{self.headers["Host"]}{here}&page={first + 2}>; rel="next"'
+                self.answer(200, json.dumps(listing).encode(), link=link if more else "")
 
             def manifest(self) -> None:
                 busy = registry.fault == "busy" and not registry.sent["manifest"]
                 registry.sent["manifest"] += 1
                 if busy:
                     self.answer(429, b"")
+                elif registry.fault == "split":
+                    self.answer(400, b'{"error": "The specified tag is a sharded GGUF."}')
                 elif registry.fault == "private":
                     self.answer(403, b"")
                 elif registry.fault == "bomb":
@@ -203,6 +226,7 @@ class Registry:
             def answer(
                 self, status: int, body: bytes, length: int = -1, part: str = "",
                 location: str = "", have: str = "", upload: str = "", encoding: str = "",
+                link: str = "",
             ) -> None:  # fmt: skip
                 self.send_response(status)
                 if status == 401:
@@ -211,7 +235,7 @@ class Registry:
                     challenge = f'Bearer realm="{realm}",service="reg",scope="a:push b:pull"'
                     self.send_header("WWW-Authenticate", challenge)
                 named = {"Location": location, "Range": have, "Docker-Upload-Location": upload}
-                named["Content-Encoding"] = encoding
+                named |= {"Content-Encoding": encoding, "Link": link}
                 for name, value in named.items():
                     if value:
                         self.send_header(name, value)

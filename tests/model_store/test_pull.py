@@ -9,12 +9,14 @@ from pathlib import Path
 import httpx2
 import pytest
 from filelock import FileLock
+from gguf import GGUFReader
 
+from tests.builders import tiny_model
 from tests.model_store.killed import run_killed
 from tests.model_store.registry import Registry
 from tests.patience import PATIENCE
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.model_store import pull
+from wgpu_backend.model_store import hub, pull
 from wgpu_backend.model_store.files import sha256
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pull import Progress, PullCancelled, Puller
@@ -189,7 +191,7 @@ def test_a_full_disk_keeps_what_is_there(registry, store: Store, monkeypatch):
 
 
 KILLED = """
-from wgpu_backend.model_store import pull
+from wgpu_backend.model_store import hub, pull
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 pull.Puller._write = counted(pull.Puller._write)
@@ -214,3 +216,81 @@ def test_a_pull_that_is_killed_leaves_no_half_file_and_goes_on(registry, store: 
     assert not list((store.root / "blobs").glob("*-partial*"))
     asked_again = registry.served - before
     assert asked_again <= len(CONTENT) + 36 - (100_000 if after >= 60 else 0)
+
+
+def split_of(tmp_path: Path, folder: str = "Q4_0/") -> dict[str, bytes]:
+    """Files of a repository with a split model and others, by name."""
+    made = tmp_path / "made"
+    made.mkdir()
+    tiny_model(made / "Tiny-tag.gguf", tensors_per_part=9)
+    found = {folder + path.name: path.read_bytes() for path in sorted(made.iterdir())}
+    others = {f"mmproj-tag-0000{n}-of-00002.gguf": b"other" for n in (1, 2)}
+    return {"README.md": b"words", **others, **found, "Tiny-Q8_0-00001-of-00002.gguf": b"half"}
+
+
+def test_parts_of_a_split_file_become_one_model(registry, store: Store, tmp_path: Path):
+    registry.fault, registry.files = "split", split_of(tmp_path)
+    name, seen = ModelName.parse(registry.name), list[Progress]()
+    puller(store, told=seen.append).pull(name)
+    found = open_stored(store, name)
+    tiny_model(tmp_path / "one.gguf")
+    want, made = GGUFReader(tmp_path / "one.gguf"), GGUFReader(found.path)
+    assert {t.name: t.data.tobytes() for t in want.tensors} == {
+        t.name: t.data.tobytes() for t in made.tensors
+    }
+    assert found.details["family"] == "llama"
+    assert seen[-1].status == "success"
+    assert "merging 3 parts" in [each.status for each in seen]
+    assert len(list((store.root / "blobs").iterdir())) == 2  # the model and its config
+    count = len(registry.asked)
+    puller(store).pull(name)
+    assert len(registry.asked) == count
+
+
+def test_parts_whose_digests_nobody_tells_are_pulled(registry, store: Store, tmp_path: Path):
+    registry.fault, registry.files, registry.digests_told = "split", split_of(tmp_path), False
+    name = ModelName.parse(registry.name)
+    puller(store).pull(name)
+    assert len(GGUFReader(open_stored(store, name).path).tensors) == 21
+
+
+def test_a_changed_part_is_refused(registry, store: Store, tmp_path: Path, monkeypatch):
+    registry.fault, registry.files = "split", split_of(tmp_path)
+    listed = hub.listed
+
+    def changed(*given):
+        found = listed(*given)
+        registry.files["Q4_0/Tiny-tag-00002-of-00003.gguf"] = bytes(found[4].size)
+        return found
+
+    monkeypatch.setattr(pull, "listed", changed)
+    with pytest.raises(StoreError, match="its SHA-256 is"):
+        puller(store).pull(ModelName.parse(registry.name))
+
+
+def test_parts_that_the_hub_does_not_have_are_named(registry, store: Store, tmp_path: Path):
+    registry.fault, registry.files = "split", split_of(tmp_path)
+    del registry.files["Q4_0/Tiny-tag-00002-of-00003.gguf"]
+    with pytest.raises(ModelNotFound, match=r"has no Q4_0/Tiny-tag-00002-of-00003.gguf$"):
+        puller(store).pull(ModelName.parse(registry.name))
+
+
+def test_a_tag_that_no_file_has_is_not_found(registry, store: Store):
+    registry.fault, registry.files = "split", {"Tiny-Q8_0-00001-of-00001.gguf": b"x"}
+    with pytest.raises(ModelNotFound, match="has no such model"):
+        puller(store).pull(ModelName.parse(registry.name))
+
+
+@pytest.mark.parametrize(
+    ("tag", "want"),
+    [
+        ("Q4_K_M", "m-Q4_K_M"), ("q8_0", "Q8_0/m-Q8_0"), ("latest", "m-Q4_K_M"),
+        ("UD-Q8_K_XL", "UD-Q8_K_XL/m-UD-Q8_K_XL"), ("BF16", "BF16/m"),
+        ("Q4", ""), ("Q8_K_XL.gguf", ""),
+    ],
+)  # fmt: skip
+def test_tags_name_files_as_on_the_hub(tag: str, want: str):
+    stems = ["m-UD-Q4_K_M", "m-Q4_K_M", "Q8_0/m-Q8_0", "UD-Q8_K_XL/m-UD-Q8_K_XL", "BF16/m"]
+    files = [hub.HubFile(f"{stem}-00001-of-00001.gguf", 1, "") for stem in stems]
+    found = hub.parts_of_tag(files, ModelName.parse(f"hf.co/a/b:{tag}"))
+    assert [f"{want}-00001-of-00001.gguf"] * bool(want) == [file.path for file in found]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from gguf import GGUFReader
 
 from tests.builders import tiny_model
 from tests.model_store.killed import run_killed
@@ -16,7 +17,7 @@ from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import GGUFError, ModelNotFound, StoreError
 from wgpu_backend.model_store import stored
 from wgpu_backend.model_store.manifest import Manifest
-from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.modelfile import Modelfile, parse_modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pruning import prune
 from wgpu_backend.model_store.store import Store
@@ -200,7 +201,7 @@ def shutil_usage(free: int):
 
 
 KILLED = """
-from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.modelfile import Modelfile, parse_modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import create
@@ -260,13 +261,25 @@ def test_a_manifest_that_cannot_be_read_hides_no_other(store: Store, monkeypatch
         open_stored(store, NAME)
 
 
-def test_one_of_several_parts_is_refused_with_the_others(tmp_path: Path):
-    store, first = Store(tmp_path / "models"), "m-00001-of-00003.gguf"
-    tiny_model(tmp_path / first, extra={"split.count": 3, "split.no": 0})
-    (tmp_path / "m-00003-of-00003.gguf").touch()
-    told = rf"^{first}: one of 3 parts; .* --merge {first} .*; not there: m-00002-of-00003.gguf$"
-    with pytest.raises(StoreError, match=told):
-        create(store, NAME, Modelfile(first), tmp_path)
+@pytest.mark.parametrize("base", ["one", "every"])
+def test_the_parts_of_a_split_file_become_one_blob(store: Store, tmp_path: Path, base):
+    tiny_model(tmp_path / "one.gguf")
+    tiny_model(tmp_path / "m.gguf", tensors_per_part=9)
+    names = [f"m-0000{n}-of-00003.gguf" for n in (3, 1, 2)]
+    lines = names if base == "every" else names[1:2]
+    create(store, NAME, parse_modelfile("\n".join(f"FROM {n}" for n in lines)), tmp_path)
+    found, want = open_stored(store, NAME), GGUFReader(tmp_path / "one.gguf")
+    made = GGUFReader(found.path)
+    assert not any(key.startswith("split.") for key in made.fields)
+    assert [t.name for t in want.tensors] == [t.name for t in made.tensors]
+    for ours, theirs in zip(made.tensors, want.tensors, strict=True):
+        assert theirs.data.tobytes() == ours.data.tobytes()
+    assert {key: field.contents() for key, field in want.fields.items() if "." in key[5:]} == {
+        key: field.contents() for key, field in made.fields.items() if "." in key[5:]
+    }
+    Path(tmp_path / names[0]).unlink()
+    with pytest.raises(GGUFError, match=r"missing in its folder: m-00003-of-00003.gguf"):
+        create(store, NAME, Modelfile(names[1]), tmp_path)
 
 
 def not_allowed(root, *, onerror, **_):

@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 import wgpu_backend as wb
+from tests.builders import tiny_model
 from tests.model_store.registry import Registry
 from tests.server.serving import client_of, lines
 from wgpu_backend.cli.serve.models import story
@@ -372,6 +373,29 @@ def test_a_name_is_never_looked_for_among_files(tmp_path, monkeypatch, exists):
         made = client.post("/api/create", json={"model": "new", "from": base, "stream": False})
         assert made.status_code in (400, 404)
         assert client.post("/api/show", json={"model": "new"}).status_code == 404
+
+
+def test_a_model_is_made_of_the_parts_of_a_split_file(client, tmp_path):
+    tiny_model(tmp_path / "m.gguf", tensors_per_part=9)
+    files = {}
+    for path in sorted(tmp_path.glob("m-*"), reverse=True):
+        data = path.read_bytes()
+        files[path.name] = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        assert client.post(f"/api/blobs/{files[path.name]}", content=data).status_code == 201
+    body = {"model": "parts", "stream": False}
+    some = dict(list(files.items())[:2])
+    refused = client.post("/api/create", json={**body, "files": some})
+    assert refused.status_code == 400
+    assert "part 2 of 3 by its keys, needs part 1" in refused.json()["error"]
+    names = {"a.gguf": files.popitem()[1], **files}
+    refused = client.post("/api/create", json={**body, "files": names})
+    assert "needs one of GGUF or all parts of a split one" in refused.json()["error"]
+    names = {"m-00001-of-00003.gguf": names.pop("a.gguf"), **names}
+    made = client.post("/api/create", json={**body, "files": names})
+    assert made.json() == {"status": "success"}
+    shown = client.post("/api/show", json={"model": "parts"}).json()
+    assert len(shown["tensors"]) == 21
+    assert client.request("DELETE", "/api/delete", json={"model": "parts"}).status_code == 200
 
 
 def test_models_are_made_copied_pulled_and_deleted(client):

@@ -18,7 +18,7 @@ from wgpu_backend.array import devices
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import asarray
 from wgpu_backend.config import Value
-from wgpu_backend.dtypes import BF16, DType, named
+from wgpu_backend.dtypes import BF16, F32, DType, named
 from wgpu_backend.errors import DTypeError, ModelError
 from wgpu_backend.folders.safetensors import StoredTensor, open_safetensors, read_metadata
 from wgpu_backend.gguf_file import GGUFFile, open_gguf
@@ -159,6 +159,8 @@ def _gguf(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
 def _of_gguf(file: GGUFFile, name: str, device: object) -> Array:
     info = file.tensors[name]
     data = file.data(name)
+    if info.dtype.quantised and not info.nbytes:
+        return _placed(b"", F32, tuple(info.shape), device)
     if info.dtype.quantised:
         spec = Spec.dense(info.shape, info.dtype)
         return wrap(devices.on(device).weight(data, spec, name))

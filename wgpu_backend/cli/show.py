@@ -132,7 +132,8 @@ def facts(file: GGUFFile) -> Iterator[tuple[str, str]]:
     if isinstance(file, Folder):
         yield "folder", f"{human_bytes(file_nbytes(file))}, {_files(len(file.weight_files))}"
     else:
-        yield "file", f"{human_bytes(file_nbytes(file))}, GGUF version {file.version}"
+        parts = f" in {len(file.paths)} parts" if len(file.paths) > 1 else ""
+        yield "file", f"{human_bytes(file_nbytes(file))}{parts}, GGUF version {file.version}"
     if "general.license" in config:
         yield "license", config.string("general.license")
 
@@ -193,8 +194,8 @@ def weight_nbytes(file: GGUFFile) -> int:
 
 
 def file_nbytes(file: GGUFFile) -> int:
-    """Bytes of a GGUF file, or of all files with a folder's weights."""
-    paths = file.weight_files if isinstance(file, Folder) else (file.path,)
+    """Bytes of a GGUF file with all its parts, or of all files with a folder's weights."""
+    paths = file.weight_files if isinstance(file, Folder) else file.paths
     return sum(path.stat().st_size for path in paths)
 
 

@@ -19,6 +19,8 @@ def fused_groups(
 ) -> Iterator[list[TensorInfo]]:
     """Tensors in the order of the file, with those of a stack in one list where they fit together.
 
+    Tensors without elements are left out: no buffer may have 0 bytes.
+
     Parameters
     ----------
     tensors : mapping of str to TensorInfo
@@ -33,6 +35,8 @@ def fused_groups(
         for info in (
             tensors[n] for n in _fused_with(name, fused_weights) if n in tensors and n not in seen
         ):
+            if not info.nbytes:
+                continue
             if run and not _fits(run, info, limit):
                 yield run
                 run = []

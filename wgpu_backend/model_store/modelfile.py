@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeGuard, cast
+from typing import TypeAlias, TypeGuard, cast
 
 from wgpu_backend.errors import StoreError
+from wgpu_backend.gguf_file import PART_NAME
 from wgpu_backend.model_store.names import ModelName
 
 Values = dict[str, int | float | bool | str | list[str]]
@@ -41,6 +42,7 @@ _REAL = {
     "frequency_penalty", "tfs_z",
 }  # fmt: skip
 _SWITCHES = {"use_mmap", "numa"}
+Base: TypeAlias = "str | ModelName | Path | tuple[Path, ...]"
 KNOWN_PARAMETERS = frozenset({*_WHOLE, *_REAL, *_SWITCHES, *_DEPRECATED, "stop"})
 
 
@@ -50,8 +52,9 @@ class Modelfile:
 
     Parameters
     ----------
-    base : str, ModelName or Path
-        A model's name, or the path of a GGUF file or a folder; a text may be either.
+    base : str, ModelName, Path or tuple of Path
+        A model's name, or the path of a GGUF file or a folder; a text may be either. A tuple has
+        the parts of a split file in any order, or one file.
     parameters : dict
         By name; ``stop`` is a list.
     adapters, licenses : list of str
@@ -60,7 +63,7 @@ class Modelfile:
         Roles and what they say.
     """
 
-    base: str | ModelName | Path = ""
+    base: Base = ""
     parameters: Values = field(default_factory=Values)
     adapters: list[str] = field(default_factory=list[str])
     licenses: list[str] = field(default_factory=list[str])
@@ -88,7 +91,7 @@ def parse_modelfile(text: str) -> Modelfile:
 def _obey(made: Modelfile, line: int, command: str, word: str, value: str) -> None:
     match command:
         case "FROM":
-            made.base = value
+            made.base = _first_part(str(made.base), value)
         case "ADAPTER":
             made.adapters.append(value)
         case "LICENSE":
@@ -105,6 +108,14 @@ def _obey(made: Modelfile, line: int, command: str, word: str, value: str) -> No
             pass  # of Ollama's own code: the template tells the format of answers here
         case _:
             raise StoreError(f"Modelfile: line {line}: {command} is not supported")
+
+
+def _first_part(before: str, value: str) -> str:
+    """What a model is made from: the last line's, or the first part of a split file's lines."""
+    found = PART_NAME.fullmatch(before), PART_NAME.fullmatch(value)
+    if not (found[0] and found[1] and found[0].group(1, 3) == found[1].group(1, 3)):
+        return value
+    return min(before, value)
 
 
 def _role(line: int, role: str) -> str:

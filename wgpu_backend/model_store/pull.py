@@ -1,11 +1,14 @@
 """Models brought from a registry: resumed, in parallel parts, checked, and there only when whole.
 
 Ollama's registry and Hugging Face (``hf.co/owner/repo:Q4_K_M``) speak the same protocol. What a
-pull has is kept in Ollama's files, so either program goes on where the other stopped.
+pull has is kept in Ollama's files, so either program goes on where the other stopped. A split
+file, for which Hugging Face's registry has no manifest, comes as the Hub's files and becomes one
+blob.
 """
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import threading
 import time
@@ -21,7 +24,9 @@ from filelock import FileLock, Timeout
 
 from wgpu_backend.errors import ModelNotFound, StoreError
 from wgpu_backend.model_store.files import settle, sha256
+from wgpu_backend.model_store.hub import HubFile, file_url, listed, parts_of_tag, tree_url
 from wgpu_backend.model_store.manifest import (
+    LAYER_TYPE,
     MANIFEST_TYPE,
     MAX_NBYTES,
     Layer,
@@ -29,9 +34,11 @@ from wgpu_backend.model_store.manifest import (
     digest_hex,
     parse_manifest,
 )
-from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.names import HOST, ModelName
 from wgpu_backend.model_store.parts import Part, forget, kept_parts, partial_of, parts_of
 from wgpu_backend.model_store.store import Entry, Store, require_room
+from wgpu_backend.model_store.stored import config_of, create
 
 STREAMS = 4
 MIN_PART, MAX_PART = 100_000_000, 1_000_000_000
@@ -41,6 +48,7 @@ _SAVED_EVERY = 8 << 20  # bytes between notes of how far a part is
 _TOLD_EVERY = 1 << 18
 _LOOK_SECONDS = 0.2  # between looks whether a pull was called off
 _BUSY = {408, 429, 500, 502, 503, 504}  # statuses that the same request may not get again
+_PARTS = "parts"  # key of a config blob: digests of the split file that a model was made of
 _REFUSED = {401, 403, 404, 410}
 
 Wait = Callable[[float], None]
@@ -136,14 +144,77 @@ class Puller:
         hooks = {"request": [self._require_allowed]}
         with httpx2.Client(timeout=timeout, follow_redirects=True, event_hooks=hooks) as client:
             self._told(Progress("pulling manifest"))
-            manifest = self._manifest(client, name)
+            try:
+                manifest = self._manifest(client, name)
+            except ModelNotFound:
+                entry = None if name.host == HOST else self._split(client, name)
+                if entry is None:
+                    raise
+                return entry
             require_room(self._store.root, sum(map(self._missing, manifest.blobs)))
             for layer in manifest.blobs:
-                self._blob(client, name, layer)
+                self._blob(client, f"{address_of(name)}/blobs/{layer.digest}", layer)
         self._told(Progress("writing manifest"))
         entry = self._store.put(name, manifest)
         self._told(Progress("success"))
         return entry
+
+    def _split(self, client: httpx2.Client, name: ModelName) -> Entry | None:
+        """Bring a split file, which Hugging Face's registry refuses, and make one blob of it.
+
+        None where the repository has none of that tag.
+        """
+        files = listed(tree_url(name), lambda url: self._page(client, name, url))
+        parts = parts_of_tag(files, name)
+        if not parts:
+            return None
+        layers = [
+            Layer(LAYER_TYPE + "model", f"sha256:{part.sha256 or _own_digest(part)}", part.size)
+            for part in parts
+        ]
+        digests = [layer.digest for layer in layers]
+        kept = self._kept(name, digests)
+        if kept is not None:
+            self._told(Progress("success"))
+            return kept
+        # The parts, and one file of them all.
+        more = sum(layer.size for layer in layers)
+        require_room(self._store.root, sum(map(self._missing, layers)) + more)
+        for part, layer in zip(parts, layers, strict=True):
+            self._blob(client, file_url(name, part), layer, checked=bool(part.sha256))
+        paths = tuple(self._store.blob(digest) for digest in digests)
+        entry = create(
+            self._store,
+            name,
+            Modelfile(paths),
+            self._store.root,
+            lambda status: self._told(Progress(status)),
+            {_PARTS: digests},
+        )
+        self._store.drop(layers)
+        return entry
+
+    def _kept(self, name: ModelName, digests: list[str]) -> Entry | None:
+        """The model as an earlier pull made it of the same parts."""
+        try:
+            entry = self._store.entry(name)
+        except ModelNotFound:
+            return None
+        whole = all(map(self._store.has, entry.manifest.blobs))
+        return entry if whole and config_of(self._store, entry).get(_PARTS) == digests else None
+
+    def _page(self, client: httpx2.Client, name: ModelName, url: str) -> tuple[bytes, str]:
+        """A page of the list of a repository's files, and where the next one is."""
+        for attempt in range(TRIES):
+            try:
+                with client.stream("GET", url) as response:
+                    _require_there(response, name)
+                    following = response.links.get("next", {}).get("url", "")
+                    body = _bounded(response)
+                return body, str(response.url.join(following)) if following else ""
+            except httpx2.HTTPError as error:
+                self._pause(attempt, url, error)
+        raise AssertionError  # the last pause raises
 
     def _manifest(self, client: httpx2.Client, name: ModelName) -> Manifest:
         url = f"{address_of(name)}/manifests/{name.tag}"
@@ -181,7 +252,7 @@ class Puller:
         if self._cancelled():
             raise PullCancelled("the pull was cancelled")
 
-    def _blob(self, client: httpx2.Client, name: ModelName, layer: Layer) -> None:
+    def _blob(self, client: httpx2.Client, url: str, layer: Layer, *, checked: bool = True) -> None:
         path = self._store.blob(layer.digest)
         path.parent.mkdir(parents=True, exist_ok=True)
         locks = self._store.root / ".locks"  # none is removed: somebody may wait for it
@@ -190,12 +261,12 @@ class Puller:
             if self._store.has(layer):
                 forget(path)  # of a pull that was killed when it had all
             else:
-                url = f"{address_of(name)}/blobs/{layer.digest}"
                 try:
-                    self._fetched(client, url, layer, path, self._part_sizes)
+                    self._fetched(client, url, layer, path, self._part_sizes, checked)
                 except _NoRanges:
                     forget(path)
-                    self._fetched(client, url, layer, path, (layer.size or 1, layer.size or 1))
+                    whole = layer.size or 1
+                    self._fetched(client, url, layer, path, (whole, whole), checked)
             self._tell(layer, layer.size)
 
     @contextmanager
@@ -224,6 +295,7 @@ class Puller:
         layer: Layer,
         path: Path,
         part_sizes: tuple[int, int],
+        checked: bool,
     ) -> None:
         partial = partial_of(path)
         parts = parts_of(path, layer.size, part_sizes)
@@ -231,7 +303,7 @@ class Puller:
             file.truncate(layer.size)
         self._all(client, url, layer, partial, parts)
         self._told(Progress("verifying sha256 digest", layer.digest, layer.size, layer.size))
-        found = sha256(partial)
+        found = sha256(partial) if checked else digest_hex(layer.digest)
         if found != digest_hex(layer.digest):
             forget(path)
             raise StoreError(f"{url}: its SHA-256 is {found}, the manifest has {layer.digest}")
@@ -370,6 +442,11 @@ def _own_handle(response: httpx2.Response) -> socket.socket:
 def address_of(name: ModelName) -> str:
     """Where a registry has a model."""
     return f"{name.scheme}://{name.host}/v2/{name.namespace}/{name.model}"
+
+
+def _own_digest(part: HubFile) -> str:
+    """Name for the blob of a file whose SHA-256 nobody tells, while its parts are brought."""
+    return hashlib.sha256(f"{part.path} {part.size}".encode()).hexdigest()
 
 
 def _require_there(response: httpx2.Response, name: ModelName) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,6 +204,11 @@ class Store:
                 folder.rmdir()
             self._drop(blobs)
 
+    def drop(self, layers: Iterable[Layer]) -> None:
+        """Remove blobs that no model has."""
+        with self.changing():
+            self._drop({layer.digest for layer in layers})
+
     def _blobs_of(self, name: ModelName) -> set[str]:
         try:
             return {layer.digest for layer in self.entry(name).manifest.blobs}
@@ -244,11 +249,21 @@ class Store:
         self, kind: str, source: BinaryIO, size: int, told: Told = lambda _: None
     ) -> Layer:
         """Store what can be read of a file as a blob; of `size` bytes, as far as that is known."""
+        return self.add_pieces(kind, iter(lambda: source.read(CHUNK), b""), size, told)
+
+    def add_pieces(
+        self,
+        kind: str,
+        pieces: Iterable[bytes | memoryview],
+        size: int,
+        told: Told = lambda _: None,
+    ) -> Layer:
+        """Store pieces, one after the other, as a blob; see `add_stream`."""
         self.require_writable()
         require_room(self.root, size)
         made, total = hashlib.sha256(), 0
         with draft(self.root / "blobs") as (file, written):
-            while chunk := source.read(CHUNK):
+            for chunk in pieces:
                 file.write(chunk)
                 made.update(chunk)
                 total += len(chunk)

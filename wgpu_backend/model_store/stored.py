@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from wgpu_backend.errors import StoreError
-from wgpu_backend.gguf_file import GGUFFile, open_gguf
+from wgpu_backend.gguf_file import GGUFFile, open_gguf, open_parts
+from wgpu_backend.gguf_writer import merged
 from wgpu_backend.model_store.manifest import CONFIG_TYPE, Layer, Manifest
-from wgpu_backend.model_store.modelfile import Modelfile
+from wgpu_backend.model_store.modelfile import Base, Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Entry, Store
 from wgpu_backend.quantise.mixes import file_type
 
 _MAX_TEXT = 16 << 20  # bytes of a template, a license …
-_PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
-_MAX_PARTS = 99_999  # as their names have room for
 _COUNT = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))  # size, letter and decimals
 
 
@@ -135,12 +133,16 @@ def _read(store: Store, layer: Layer) -> bytes:
 
 def details(store: Store, entry: Entry) -> dict[str, object]:
     """What a model is, as Ollama's list has it; from its config, so no model is opened."""
+    return _details(config_of(store, entry))
+
+
+def config_of(store: Store, entry: Entry) -> dict[str, object]:
+    """What a model's config blob says; nothing where it is missing or damaged."""
     try:
         config: Any = json.loads(_read(store, entry.manifest.config))
-        given = cast("dict[str, object]", config) if isinstance(config, dict) else {}
     except (OSError, ValueError, StoreError):
-        given = {}
-    return _details(given)
+        return {}
+    return cast("dict[str, object]", config) if isinstance(config, dict) else {}
 
 
 def details_of(path: Path) -> dict[str, object]:
@@ -173,6 +175,7 @@ def create(
     wanted: Modelfile,
     folder: Path,
     told: Callable[[str], None] = lambda _: None,
+    facts: Mapping[str, object] | None = None,
 ) -> Entry:
     """Make a model of a Modelfile.
 
@@ -185,6 +188,8 @@ def create(
         Which paths in it start from.
     told : callable
         Called with what is being done.
+    facts : mapping or None
+        What else its config blob says.
 
     Raises
     ------
@@ -205,7 +210,7 @@ def create(
     _merge_parameters(store, layers, wanted)
     told("writing manifest")
     root = {"type": "layers", "diff_ids": [layer.digest for layer in layers]}
-    encoded = json.dumps({**config, "rootfs": root}).encode()
+    encoded = json.dumps({**config, "rootfs": root, **(facts or {})}).encode()
     entry = store.put(name, Manifest(store.add_bytes(CONFIG_TYPE, encoded), tuple(layers)))
     told("success")
     return entry
@@ -244,11 +249,15 @@ def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> N
 
 
 def _base(
-    store: Store, base: str | ModelName | Path, folder: Path, told: Callable[[str], None]
+    store: Store, base: Base, folder: Path, told: Callable[[str], None]
 ) -> tuple[list[Layer], dict[str, object]]:
     """Layers and config of what a model is made from: a GGUF file, or another model."""
     if isinstance(base, ModelName):  # as what a client names: no file is looked for
         return _layers_of(store, base, told)
+    if isinstance(base, tuple):
+        told(f"copying {base[0].name}")
+        with open_parts(base, check_types=False) as file:
+            return [_whole(store, "model", file, told)], _config(file)
     path = folder / Path(base).expanduser()
     if path.is_file():
         layer, config = _gguf(store, "model", path, told)
@@ -275,22 +284,16 @@ def _gguf(
 ) -> tuple[Layer, dict[str, object]]:
     told(f"copying {path.name}")
     with open_gguf(path, check_types=False) as file:
-        _require_whole(file)
-        config = _config(file)
-    return store.add_file(kind, path), config
+        return _whole(store, kind, file, told), _config(file)
 
 
-def _require_whole(file: GGUFFile) -> None:
-    """Refuse one of several files that a model was split into."""
-    count, path = file.config.uint("split.count", 1, at_most=_MAX_PARTS), file.path
-    if count < 2:
-        return
-    parts = [_PART.sub(f"-{n:05}-of-{count:05}.gguf", path.name) for n in range(1, count + 1)]
-    gone = sorted({part for part in parts if not (path.parent / part).exists()})
-    raise StoreError(
-        f"{path.name}: one of {count} parts; make one file of all with `llama-gguf-split --merge "
-        f"{parts[0]} OUT.gguf`" + (f"; not there: {', '.join(gone[:9])}" if gone else "")
-    )
+def _whole(store: Store, kind: str, file: GGUFFile, told: Callable[[str], None]) -> Layer:
+    """Blob of a file, or of all parts of a split one, which manifests have no place for."""
+    if len(file.paths) == 1:
+        return store.add_file(kind, file.path)
+    told(f"merging {len(file.paths)} parts")
+    size, pieces = merged(file)
+    return store.add_pieces(kind, pieces, size)
 
 
 def _config(file: GGUFFile) -> dict[str, object]:

@@ -18,7 +18,7 @@ from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import DTypeError, ModelError, OptionError
 from wgpu_backend.gguf_file import GGUFFile, open_gguf
 from wgpu_backend.gguf_header import TensorInfo
-from wgpu_backend.gguf_writer import OutgoingTensor, write_gguf
+from wgpu_backend.gguf_writer import OutgoingTensor, kept_metadata, write_gguf
 from wgpu_backend.quantise.decoding import decoded
 from wgpu_backend.quantise.importance import Importances, read_importances
 from wgpu_backend.quantise.mixes import Mix, mix_named, tensor_types
@@ -28,8 +28,6 @@ from wgpu_backend.quantise.search import Floats
 # Values that a thread has in memory at a time, and that all of them may have, in whole slabs.
 _SLAB, _AHEAD = 1 << 18, 1 << 24
 _VERSION = 2  # of the formats: GGML_QNT_VERSION
-# Keys that are no longer true: the result is one file, aligned to 32 bytes.
-_DROPPED = ("split.no", "split.count", "split.tensors.count", "general.alignment")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ class Report:
     @property
     def bits_per_weight(self) -> float:
         """Bits of tensors over their numbers."""
-        return 8 * self.nbytes / self.values
+        return 8 * self.nbytes / max(self.values, 1)
 
 
 def quantize(
@@ -82,7 +80,7 @@ def quantize(
     Parameters
     ----------
     source, target : str or Path
-        GGUF files. `target` has another name until it is whole.
+        GGUF files; of a split model, the first part. `target` has another name until it is whole.
     dtype : str
         A type or mix by llama.cpp's name, any case: ``"Q4_K_M"``, ``"Q8_0"``, ``"BF16"``.
     importance : str, Path or None
@@ -111,7 +109,7 @@ def quantize(
     with open_gguf(source, check_types=False) as file:
         infos = list(file.tensors.values())
         types = tensor_types(mix, file.config, infos, weighted=matrix is not None)
-        _require_whole(file, target)
+        _require_other(file, target)
         if not allow_requantize:
             _require_floats(file, types)
         return write_as(file, target, mix, types, matrix=matrix, threads=threads, progress=progress)
@@ -178,12 +176,9 @@ def _unweighted(
     return tuple(name for name, kind in types.items() if kind.quantised and weights[name] is None)
 
 
-def _require_whole(file: GGUFFile, target: Path) -> None:
-    path, count = file.path, file.config.uint("split.count", 1)
-    if target.exists() and target.samefile(path):
+def _require_other(file: GGUFFile, target: Path) -> None:
+    if target.exists() and any(target.samefile(path) for path in file.paths):
         raise ModelError(f"{target}: the file to read and the one to write are the same")
-    if count > 1:
-        raise ModelError(f"{path}: one of {count} parts; merge them with llama-gguf-split --merge")
 
 
 def _require_floats(file: GGUFFile, types: Mapping[str, DType]) -> None:
@@ -214,11 +209,7 @@ def _require_possible(
 def _metadata(
     file: GGUFFile, mix: Mix, matrix: Importances | None
 ) -> dict[str, Value | np.generic]:
-    kept: dict[str, Value | np.generic] = {
-        key: file.numbers[key].type(value) if key in file.numbers else value
-        for key, value in file.metadata.items()
-        if key not in _DROPPED
-    }
+    kept = kept_metadata(file)
     kept["general.quantization_version"] = np.uint32(_VERSION)
     kept["general.file_type"] = np.uint32(mix.number)
     if matrix is not None:
@@ -265,6 +256,8 @@ class _Tensor:
 
     def _slabs(self, step: int) -> Iterator[tuple[int, int, Floats | None]]:
         """First row, end, and importances of columns, which experts have each of their own."""
+        if not self.info.nbytes:
+            return
         experts = 1 if self.importance is None else len(self.importance)
         each = math.prod(self.info.shape[:-1]) // experts
         for expert in range(experts):

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.errors import BackendError, GGUFError, StoreError
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.gguf_file import PART_NAME, open_gguf
 from wgpu_backend.images.folder import INDEX
 from wgpu_backend.model_store.files import draft, settle, sha256
 from wgpu_backend.model_store.manifest import digest_hex
@@ -60,7 +60,7 @@ _CREATE = {
     **_NAMES,
     **forms.without_meaning("renderer", "parser", "requires", "info"),
     "from": Field((str,), "a model to begin with"),
-    "files": Field((dict,), "digests of blobs by names of files, one of GGUF"),
+    "files": Field((dict,), "digests of blobs by names of files, a GGUF file's or its parts'"),
     "adapters": Field((dict,), "digests of LoRA adapters by names of files"),
     "template": forms.TEXT,
     "license": Field((str, list)),
@@ -327,13 +327,15 @@ def _modelfile(state: State, fields: Fields) -> Modelfile:
     )
 
 
-def _base(state: State, fields: Fields) -> ModelName | Path:
+def _base(state: State, fields: Fields) -> ModelName | Path | tuple[Path, ...]:
     """What a model is made from; a path only where the server itself knows the file."""
     files: dict[str, object] = fields.get("files", dict) or {}
-    if len(files) > 1:
-        raise RequestError(400, f"files: {len(files)} files, needs one of GGUF")
-    for digest in files.values():
-        return _blob(state, digest)
+    if len(files) > 1 and not all(map(PART_NAME.fullmatch, files)):
+        raise RequestError(
+            400, f"files: {len(files)} files, needs one of GGUF or all parts of a split one"
+        )
+    if files:
+        return tuple(_blob(state, digest) for digest in files.values())
     name = fields.text("from")
     if not name:
         raise RequestError(400, "neither 'from' or 'files' was specified")
