@@ -395,6 +395,13 @@ def test_show_as_json_is_what_ollama_shows(cli: Cli, tiny: Path) -> None:
     assert {"name": "token_embd.weight", "type": "F32", "shape": [270, 64]} in tensors
 
 
+def test_a_long_text_of_a_key_is_counted(cli: Cli, tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "odd.gguf", extra={"tokenizer.odd": "x" * 70_000})
+    shown = json.loads(cli("show", str(model), "--json").out)
+    assert shown["model_info"]["tokenizer.odd"] is None
+    assert "70,000 characters" in cli("show", str(model), "-v").out
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_json_has_no_numbers_that_json_does_not_know(
     cli: Cli, tmp_path: Path, value: float

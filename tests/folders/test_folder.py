@@ -186,7 +186,7 @@ DAMAGES = {
     ),
     "unknown steps": (
         {"tokenizer": {**TOKENIZER, "pre_tokenizer": {"type": "CharDelimiterSplit"}}},
-        "key 'pre_tokenizer' has 1 steps that no known pre-tokenizer has",
+        "key 'pre_tokenizer' cannot be used, the tokenizers library says",
     ),
 }
 

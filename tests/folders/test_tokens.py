@@ -68,8 +68,15 @@ def test_words_that_are_tokens_need_no_merges_in_llama_3(tmp_path):
 
 def test_byte_pairs(tmp_path):
     added = [*TOKENIZER["added_tokens"], {"id": 114, "content": "<tool>", "special": False}]
-    single = [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}]
-    template = {"type": "TemplateProcessing", "single": single}
+    single = [
+        {"SpecialToken": {"id": "<s>", "type_id": 0}},
+        {"Sequence": {"id": "A", "type_id": 0}},
+    ]
+    known = {"<s>": {"id": "<s>", "ids": [0], "tokens": ["<s>"]}}
+    pair = [*single, {"Sequence": {"id": "B", "type_id": 1}}]
+    template = {
+        "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": known,
+    }  # fmt: skip
     made = keys(
         tmp_path,
         TOKENIZER | {"added_tokens": added, "post_processor": template},
@@ -103,6 +110,7 @@ def test_word_pieces_are_marked_where_words_begin(tmp_path):
         {
             "added_tokens": added,
             "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
             "model": {"type": "WordPiece", "vocab": vocabulary},
         },
         {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"},
@@ -115,12 +123,10 @@ def test_word_pieces_are_marked_where_words_begin(tmp_path):
 
 def test_unigrams(tmp_path):
     pieces = [["<s>", 0.0], ["<unk>", 0.0], ["▁a", -1.0], ["b", -2.0], ["▁ab", -2.5]]
-    normaliser = {"type": "Precompiled", "precompiled_charsmap": ""}
     made = keys(
         tmp_path,
         {
             "added_tokens": [{"id": 0, "content": "<s>", "special": True}],
-            "normalizer": normaliser,
             "pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "always"},
             "model": {"type": "Unigram", "unk_id": 1, "vocab": pieces},
         },

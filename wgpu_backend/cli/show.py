@@ -28,6 +28,7 @@ from wgpu_backend.quantise.mixes import file_type
 
 TEMPLATE = "tokenizer.chat_template"
 _SHORT = 64  # values of a list that are still written
+_LONG = 65_536  # characters of a text that is not written
 
 
 def print_model(name: str, parts: Sequence[str] = (), *, as_json: bool = False) -> None:
@@ -79,10 +80,12 @@ def _print_everything(file: GGUFFile) -> None:
 
 
 def _written(value: Value) -> str:
-    """Value of a key in a line; of a long list, how long it is."""
+    """Value of a key in a line; of a long one, how long it is."""
     short = _short(value)
-    count = len(cast("Sequence[object]", value)) if short is None else 0
-    return f"{count:,} values" if short is None else one_line(str(short))
+    if short is not None:
+        return one_line(str(short))
+    unit = "characters" if isinstance(value, str) else "values"
+    return f"{len(cast('Sequence[object]', value)):,} {unit}"
 
 
 def license_of(name: str) -> str:
@@ -170,11 +173,13 @@ def described(file: GGUFFile, *, tensors: bool) -> dict[str, object]:
 
 
 def _short(value: Value) -> object:
-    """Value of a key; None for a long list, such as the tokens, as Ollama has it."""
+    """Value of a key; None for a long one, such as the tokens, as Ollama has it."""
     plain = cast("object", value.tolist() if isinstance(value, np.ndarray) else value)
     if isinstance(plain, list):
         values = cast("list[object]", plain)
         return None if len(values) > _SHORT else [_finite(each) for each in values]
+    if isinstance(plain, str) and len(plain) > _LONG:
+        return None
     return _finite(plain)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from wgpu_backend.errors import TokenizerError
 from wgpu_backend.tokenizer.pretokenizers import PRETOKENIZERS, PreTokenizer
 
 # Of names for the same steps, the one of the model that had them first.
@@ -25,22 +24,15 @@ _SPELLINGS = (
 )  # fmt: skip
 
 
-def pretokenizer_name(tokenizer: dict[str, Any], source: str, *, roberta: bool = False) -> str:
-    """Name of the steps in a tokenizer.json.
+def pretokenizer_name(tokenizer: dict[str, Any], *, roberta: bool = False) -> str | None:
+    """Name of the steps in a tokenizer.json; None where no known pre-tokenizer has these.
 
     Parameters
     ----------
     tokenizer : dict
         What the file holds.
-    source : str
-        The file, for messages.
     roberta : bool
         Of names that differ in the model alone, take RoBERTa's.
-
-    Raises
-    ------
-    TokenizerError
-        No known pre-tokenizer has these steps.
     """
     steps = tuple(_steps(tokenizer.get("pre_tokenizer")))
     whole_words = bool(tokenizer["model"].get("ignore_merges"))
@@ -49,12 +41,7 @@ def pretokenizer_name(tokenizer: dict[str, Any], source: str, *, roberta: bool =
     if roberta and "roberta-bpe" in exact:
         return "roberta-bpe"
     preferred = next((name for name in _PREFERRED if name in exact), None)
-    if preferred is None and not exact:
-        raise TokenizerError(
-            f"{source}: key 'pre_tokenizer' has {len(steps)} steps that no known pre-tokenizer "
-            f"has: {str(steps)[:200]}"
-        )
-    return preferred or exact[0]
+    return preferred or next(iter(exact), None)
 
 
 def _same(rules: PreTokenizer, steps: tuple[str, ...]) -> bool:

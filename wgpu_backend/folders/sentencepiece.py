@@ -64,6 +64,15 @@ def read_sentencepiece(path: Path) -> SentencePieces:
         raise TokenizerError(f"{path}: no SentencePiece model: {error}") from None
 
 
+def is_sentencepiece(path: Path) -> bool:
+    """Whether a file is such a model; others call theirs tokenizer.model, too."""
+    try:
+        read_sentencepiece(path)
+    except TokenizerError:
+        return False
+    return True
+
+
 def _model(data: bytes) -> SentencePieces:
     pieces: list[tuple[str, float, int]] = []
     kind, charsmap, flags = UNIGRAM, b"", {3: True, 4: True}

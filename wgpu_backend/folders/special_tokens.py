@@ -2,15 +2,20 @@
 
 tokenizer_config.json names tokens by their texts, config.json by ids, and the post-processor of
 tokenizer.json says what is put around a text. Where they differ the post-processor counts, then
-the names, as llama.cpp's converter has it.
+the names, as llama.cpp's converter has it. generation_config.json says which tokens end an answer:
+all of them do, under the key that Ollama writes, ``tokenizer.ggml.eos_token_ids``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from wgpu_backend.config import Value
+from wgpu_backend.folders.json_files import read_bytes, read_json
 from wgpu_backend.folders.settings import Settings
 
 _KEYS = {
@@ -32,6 +37,8 @@ class SpecialTokens:
         tokenizer.json; empty where there is none.
     ids : Mapping of str to int
         Tokens by their texts.
+    generation : Settings
+        Of generation_config.json; empty where there is none.
     """
 
     def __init__(
@@ -40,8 +47,10 @@ class SpecialTokens:
         given: Settings,
         tokenizer: Mapping[str, Any],
         ids: Mapping[str, int],
+        generation: Settings,
     ) -> None:
         self._settings = settings
+        self._generation = generation
         self._given = given
         self._ids = ids
         self._texts = {kind: _content(given.value(f"{kind}_token")) for kind in _KEYS}
@@ -54,16 +63,27 @@ class SpecialTokens:
     def keys(self) -> dict[str, Value]:
         """Ids of the tokens, and which are added to texts."""
         made: dict[str, Value] = {}
+        ends = self._numbers("eos")
         for kind, key in _KEYS.items():
-            number = self._ids.get(
-                self._texts[kind] or "", self._settings.value(f"{kind}_token_id")
-            )
-            if type(number) is int and 0 <= number < len(self._ids):
-                made[f"tokenizer.ggml.{key}_token_id"] = number
+            named = self._ids.get(self._texts[kind] or "")
+            numbers = self._numbers(kind) if named is None else [named]
+            if numbers:
+                made[f"tokenizer.ggml.{key}_token_id"] = numbers[0]
             added = self._added.get(kind, self._given.value(f"add_{kind}_token"))
             if isinstance(added, bool):
                 made[f"tokenizer.ggml.add_{kind}_token"] = added
+        if any(end != made["tokenizer.ggml.eos_token_id"] for end in ends):
+            made["tokenizer.ggml.eos_token_ids"] = np.array(ends, np.int32)
         return made
+
+    def _numbers(self, kind: str) -> list[int]:
+        """Ids that generation_config.json and config.json give a token; several end an answer."""
+        found: list[int] = []
+        for settings in (self._generation, self._settings):
+            value = settings.value(f"{kind}_token_id")
+            listed = cast("list[object]", value) if isinstance(value, list) else [value]
+            found += [number for number in listed if type(number) is int]
+        return [number for number in dict.fromkeys(found) if 0 <= number < len(self._ids)]
 
     def _process(self, processor: Mapping[str, Any]) -> None:
         """Take in what a post-processor adds."""
@@ -80,9 +100,10 @@ class SpecialTokens:
 
     def _around(self, processor: Mapping[str, Any]) -> None:
         self._added |= {"bos": True, "eos": True, "sep": True}
-        for kind in ("cls", "sep"):
+        for kind, role in (("cls", "bos"), ("sep", "eos")):
             pair = cast("list[str]", processor.get(kind) or [""])
             self._texts[kind] = self._texts[kind] or pair[0]
+            self._texts[role] = self._texts[role] or self._texts[kind]
 
     def _template(self, processor: Mapping[str, Any]) -> None:
         single, pair = (_pieces(processor.get(name)) for name in ("single", "pair"))
@@ -117,29 +138,52 @@ class SpecialTokens:
             self._added["sep"] = len(parting) > 1 or bool(parting and not ends)
 
 
-def chat_templates(given: Settings, file: str | None) -> dict[str, Value]:
+def chat_templates(given: Settings, folder: Path) -> dict[str, Value]:
     """Keys of the chat template, and of others that a folder has for other purposes.
+
+    As in transformers chat_template.jinja counts before tokenizer_config.json, where an older one
+    often stays, and that before chat_template.json. Files in additional_chat_templates have the
+    names of their templates.
 
     Parameters
     ----------
     given : Settings
         Of tokenizer_config.json.
-    file : str or None
-        Template of a file of its own.
+    folder : Path
     """
-    value = given.value("chat_template")
-    value = file if value is None else value
-    if isinstance(value, str):
-        return {"tokenizer.chat_template": value}
+    named = _named_templates(given)
+    file, coded = folder / "chat_template.jinja", folder / "chat_template.json"
+    if file.exists():
+        named = {"default": _text_of(file)}
+    elif not named and coded.exists():
+        named = _named_templates(Settings(str(coded), read_json(coded)))
+    further = folder / "additional_chat_templates"
+    if further.is_dir():
+        named |= {path.stem: _text_of(path) for path in sorted(further.glob("*.jinja"))}
     made: dict[str, Value] = {}
-    for choice in cast("list[Mapping[str, Any]]", value) if isinstance(value, list) else []:
-        name, text = choice.get("name"), choice.get("template")
-        if not isinstance(name, str) or not isinstance(text, str):
-            raise given.error("chat_template", "has entries without name or template")
+    for name, text in named.items():
         bare = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
         suffix = "" if bare == "default" else f".{bare}"
         made[f"tokenizer.chat_template{suffix}"] = text
     return made
+
+
+def _named_templates(given: Settings) -> dict[str, str]:
+    """Templates of a file by their names; one without is the default."""
+    value = given.value("chat_template")
+    if isinstance(value, str):
+        return {"default": value}
+    made: dict[str, str] = {}
+    for choice in cast("list[Mapping[str, Any]]", value) if isinstance(value, list) else []:
+        name, text = choice.get("name"), choice.get("template")
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise given.error("chat_template", "has entries without name or template")
+        made[name] = text
+    return made
+
+
+def _text_of(path: Path) -> str:
+    return read_bytes(path).decode("utf-8", "replace")
 
 
 def _pieces(value: object) -> list[str | None]:

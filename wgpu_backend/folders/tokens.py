@@ -9,11 +9,17 @@ vocab.json, merges.txt       ``gpt2``; where there is no tokenizer.json
 spiece.model                 ``t5``; likewise
 tokenizer.json: WordPiece    ``bert``
 tokenizer.json: Unigram      ``t5``
+tokenizer.json: what is left ``huggingface``, a name of this project
 ===========================  ==========================================
+
+These keys are for programs that read no tokenizer.json, such as llama.cpp, and where they cannot
+say what it does, ``tokenizer.ggml.pre`` or ``model`` is ``huggingface``, which llama.cpp refuses.
+Here a folder's tokens are those of its tokenizer.json, which ``tokenizer.huggingface.json`` holds.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
 from collections.abc import Callable, Mapping
@@ -25,17 +31,20 @@ import numpy as np
 
 from wgpu_backend.config import Value
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.folders.json_files import read_bytes, read_json
+from wgpu_backend.folders.json_files import read_json
 from wgpu_backend.folders.pretokenizer_names import pretokenizer_name
-from wgpu_backend.folders.sentencepiece import BYTE_PAIRS, read_sentencepiece
+from wgpu_backend.folders.sentencepiece import BYTE_PAIRS, is_sentencepiece, read_sentencepiece
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.special_tokens import SpecialTokens, chat_templates
+from wgpu_backend.folders.tokenizer_json import check, completed
 from wgpu_backend.folders.vocab_files import VOCABULARY, has_vocabulary, tokenizer_of_files
+from wgpu_backend.tokenizer.library import KEY, LIBRARY, walked
 from wgpu_backend.tokenizer.vocabulary import TokenType
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 # Texts of control tokens that some files call ordinary.
 _CONTROL = re.compile(r"<\|.*\|>|<｜.*｜>|<unused.*>|<pad>|<mask>|<2mass>|\[@BOS@\]", re.DOTALL)
+_BERT = {"BertNormalizer", "BertPreTokenizer"}
 _ADDED_SCORE, _UNUSED_SCORE = -1000.0, -10_000.0
 
 
@@ -62,6 +71,12 @@ class Table:
     def put(self, number: int, text: str, kind: int, score: float = 0.0) -> None:
         """Name a token."""
         self.texts[number], self.types[number], self.scores[number] = text, int(kind), score
+
+    def mark_bytes(self) -> None:
+        """Say which tokens are bytes, where what has no token becomes them."""
+        for number, text in enumerate(self.texts):
+            if _BYTE.fullmatch(text):
+                self.types[number] = TokenType.BYTE
 
     def keys(self, model: str, *, scored: bool) -> dict[str, Value]:
         """Keys of the table."""
@@ -100,6 +115,10 @@ class TokenizerFiles:
         if not self.json and has_vocabulary(folder):
             self.json_path = folder / VOCABULARY
             self.json = tokenizer_of_files(folder, self.given, self.given_added())
+        if self.json:
+            self.added()  # tells what is damaged
+            rows = settings.value("vocab_size")
+            self.json = completed(self.json, self.given, rows if type(rows) is int else None)
 
     @property
     def model(self) -> dict[str, Any]:
@@ -108,6 +127,10 @@ class TokenizerFiles:
         if not isinstance(model, dict):
             raise TokenizerError(f"{self.json_path}: key 'model' is missing, needs an object")
         return cast("dict[str, Any]", model)
+
+    def steps(self, *sections: str) -> list[Mapping[str, Any]]:
+        """Steps of sections of tokenizer.json, and those in them."""
+        return [step for name in sections for step in walked(self.json.get(name))]
 
     def added(self) -> dict[int, tuple[str, bool]]:
         """Added tokens by id: texts, and whether they control."""
@@ -130,14 +153,10 @@ class TokenizerFiles:
             made[int(number)] = (str(token.get("content")), bool(token.get("special")))
         return made
 
-    def template(self) -> str | None:
-        """Chat template of a file of its own."""
-        text, coded = self.folder / "chat_template.jinja", self.folder / "chat_template.json"
-        if text.exists():
-            return read_bytes(text).decode("utf-8", "replace")
-        return (
-            Settings(str(coded), read_json(coded)).text("chat_template") if coded.exists() else None
-        )
+    def generation(self) -> Settings:
+        """Settings of generation_config.json."""
+        path = self.folder / "generation_config.json"
+        return Settings(str(path), read_json(path) if path.exists() else {})
 
 
 def tokenizer_keys(folder: Path, settings: Settings) -> dict[str, Value]:
@@ -156,13 +175,16 @@ def tokenizer_keys(folder: Path, settings: Settings) -> dict[str, Value]:
     ids = {text: number for number, text in enumerate(texts)}
     if made["tokenizer.ggml.model"] == "bert":  # whose texts are spelled differently here
         ids |= _vocabulary(files)
-    special = SpecialTokens(settings, files.given, files.json, ids)
-    return made | special.keys() | chat_templates(files.given, files.template())
+    if files.json:
+        check(files.json, str(files.json_path))
+        made[KEY] = json.dumps(files.json, ensure_ascii=False, separators=(",", ":"))
+    special = SpecialTokens(settings, files.given, files.json, ids, files.generation())
+    return made | special.keys() | chat_templates(files.given, folder)
 
 
 def _of_model(files: TokenizerFiles) -> dict[str, Value]:
     path = files.folder / "tokenizer.model"
-    if path.exists():
+    if path.exists() and not (files.json and not is_sentencepiece(path)):
         return _sentencepiece(files, path)
     pieces = files.folder / "spiece.model"
     if not files.json and pieces.exists():
@@ -242,13 +264,15 @@ def _named(files: TokenizerFiles) -> Table:
 
 
 def _byte_pairs(files: TokenizerFiles) -> dict[str, Value]:
-    if files.model.get("byte_fallback"):
+    if files.model.get("byte_fallback") and not _is_affixed(files):
         return _byte_pairs_of_characters(files)
+    if not any(_is(step, "ByteLevel") for step in files.steps("pre_tokenizer", "normalizer")):
+        return _other(files)
     processor = cast("Mapping[str, Any]", files.json.get("post_processor") or {})
     roberta = _is(processor, "RobertaProcessing")
-    name = pretokenizer_name(files.json, str(files.json_path), roberta=roberta)
+    name = pretokenizer_name(files.json, roberta=roberta) if _is_composed(files) else None
     return _named(files).keys("gpt2", scored=False) | {
-        "tokenizer.ggml.pre": name,
+        "tokenizer.ggml.pre": name or LIBRARY,
         "tokenizer.ggml.merges": [" ".join(pair) for pair in _merges(files)],
     }
 
@@ -272,26 +296,33 @@ def _byte_pairs_of_characters(files: TokenizerFiles) -> dict[str, Value]:
         number = ids.get((left + right).replace("Ġ", " "))
         if number is not None and not table.scores[number]:
             table.scores[number] = -1.0 - rank
-    for number, text in enumerate(table.texts):
-        if _BYTE.fullmatch(text):
-            table.types[number] = TokenType.BYTE
+    table.mark_bytes()
     unknown = ids.get(str(files.model.get("unk_token")))
     if unknown is not None:
         table.types[unknown] = TokenType.UNKNOWN
     return table.keys("llama", scored=True) | {
         "tokenizer.ggml.pre": "default",
         "tokenizer.ggml.add_space_prefix": files.given.flag(
-            "add_prefix_space", default=_prepends(files.json)
+            "add_prefix_space", default=_prepends(files)
         ),
     }
 
 
-def _prepends(tokenizer: Mapping[str, Any]) -> bool:
+def _is_composed(files: TokenizerFiles) -> bool:
+    """Whether a text is changed by no more than NFC before it is cut, as llama.cpp's are."""
+    kinds = {step.get("type") for step in files.steps("normalizer")}
+    return kinds <= {"NFC", "Sequence"} and not _is_affixed(files)
+
+
+def _is_affixed(files: TokenizerFiles) -> bool:
+    """Whether pairs are marked where they end words or go on."""
+    names = ("end_of_word_suffix", "continuing_subword_prefix")
+    return any(files.model.get(name) for name in names)
+
+
+def _prepends(files: TokenizerFiles) -> bool:
     """Whether a step puts a space before the text."""
-    names = ("normalizer", "pre_tokenizer")
-    steps = [cast("Mapping[str, Any]", tokenizer.get(name) or {}) for name in names]
-    for name in ("normalizers", "pretokenizers"):
-        steps += [inner for step in steps for inner in _inner(step, name)]
+    steps = files.steps("normalizer", "pre_tokenizer")
     schemes = [step.get("prepend_scheme", "always") for step in steps if _is(step, "Metaspace")]
     return any(_is(step, "Prepend") for step in steps) or any(s != "never" for s in schemes)
 
@@ -306,10 +337,15 @@ def _is(step: Mapping[str, Any], kind: str) -> bool:
 
 def _words(files: TokenizerFiles) -> dict[str, Value]:
     """Word pieces: those that begin a word are marked here, in folders those that go on."""
+    kinds = {step.get("type") for step in files.steps("normalizer", "pre_tokenizer")}
+    if files.model["continuing_subword_prefix"] != "##" or not kinds <= _BERT:
+        return _other(files)
     table = _named(files)
     for number, text in enumerate(table.texts):
         if table.types[number] != TokenType.CONTROL:
             table.texts[number] = text[2:] if text.startswith("##") else "▁" + text
+    if len(set(table.texts)) < table.size:  # an added token without the mark, and one that goes on
+        return _other(files)
     made = table.keys("bert", scored=False) | {"tokenizer.ggml.pre": "default"}
     return made | _normaliser_keys(files.json.get("normalizer") or {})
 
@@ -320,6 +356,14 @@ def _normaliser_keys(normaliser: Mapping[str, Any]) -> dict[str, Value]:
         if isinstance(normaliser.get(name), bool):
             made[f"tokenizer.ggml.normalizer.{key}"] = normaliser[name]
     return made
+
+
+def _other(files: TokenizerFiles) -> dict[str, Value]:
+    """Tokens of a kind that GGUF files have no name for."""
+    table = _named(files)
+    if files.model.get("byte_fallback"):
+        table.mark_bytes()
+    return table.keys(LIBRARY, scored=False)
 
 
 def _unigrams(files: TokenizerFiles) -> dict[str, Value]:
@@ -335,8 +379,10 @@ def _unigrams(files: TokenizerFiles) -> dict[str, Value]:
     unknown = files.model.get("unk_id")
     if type(unknown) is int and unknown < table.size:
         table.types[unknown] = TokenType.UNKNOWN
+    if files.model.get("byte_fallback"):
+        table.mark_bytes()
     charsmap = _charsmap(files.json.get("normalizer") or {})
-    return _unigram_keys(table, _prepends(files.json), True, charsmap)
+    return _unigram_keys(table, _prepends(files), True, charsmap)
 
 
 def _charsmap(normaliser: Mapping[str, Any]) -> bytes:
@@ -364,4 +410,5 @@ _MODELS: dict[str, Callable[[TokenizerFiles], dict[str, Value]]] = {
     "BPE": _byte_pairs,
     "WordPiece": _words,
     "Unigram": _unigrams,
+    "WordLevel": _other,
 }

@@ -14,7 +14,8 @@ from wgpu_backend.folders.settings import Settings
 from wgpu_backend.tokenizer.pretokenizers import PRETOKENIZERS
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
-_ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
+ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
+"""Tokens that tokenizer_config.json names."""
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False}
 
 
@@ -32,7 +33,7 @@ def read_merges(path: Path) -> list[list[str]]:
 
 def named_tokens(given: Settings) -> list[str]:
     """Texts of the tokens that tokenizer_config.json gives a role."""
-    values = (given.value(f"{role}_token") for role in _ROLES)
+    values = (given.value(f"{role}_token") for role in ROLES)
     texts = (
         cast("Mapping[str, Any]", value).get("content") if isinstance(value, Mapping) else value
         for value in values
@@ -63,7 +64,8 @@ def tokenizer_of_files(
     tokens = {ids[text]: (text, True) for text in named_tokens(given) if text in ids} | dict(added)
     return {
         "added_tokens": list(_added(tokens.items())),
-        "pre_tokenizer": _cuts(given.text("tokenizer_class", default="")),
+        **_steps(given.text("tokenizer_class", default="")),
+        "decoder": _BYTES,
         "model": {"type": "BPE", "vocab": vocabulary, "merges": read_merges(folder / MERGES)},
     }
 
@@ -73,10 +75,11 @@ def _added(tokens: Iterable[tuple[int, tuple[str, bool]]]) -> Iterable[dict[str,
         yield {"id": number, "content": text, "special": special}
 
 
-def _cuts(class_name: str) -> dict[str, Any]:
-    """How a class cuts text into words; GPT-2's way where it is none that differs."""
+def _steps(class_name: str) -> dict[str, Any]:
+    """How a class composes and cuts text; GPT-2's way where it is none that differs."""
     if not class_name.startswith("Qwen2"):
-        return _BYTES
+        return {"pre_tokenizer": _BYTES}
     [expression] = PRETOKENIZERS["qwen2"].expressions
     split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated"}
-    return {"type": "Sequence", "pretokenizers": [split, _BYTES | {"use_regex": False}]}
+    cuts = {"type": "Sequence", "pretokenizers": [split, _BYTES | {"use_regex": False}]}
+    return {"normalizer": {"type": "NFC"}, "pre_tokenizer": cuts}

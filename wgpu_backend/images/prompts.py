@@ -30,6 +30,7 @@ from wgpu_backend.folders.vocab_files import named_tokens
 from wgpu_backend.tokenizer import Tokenizer
 from wgpu_backend.tokenizer.categories import WHITE_SPACE
 from wgpu_backend.tokenizer.clip import ClipTokenizer
+from wgpu_backend.tokenizer.library import KEY
 
 _log = logging.getLogger("wgpu_backend.images")
 
@@ -225,9 +226,10 @@ def prompt_tokenizer(
     end = (roles["eos"],) if tokenizer.add_eos else ()
     start = (roles["bos"],) if tokenizer.add_bos else ()
     pad = roles.get("pad", roles.get("eos", 0))
-    # T5 reads words between any white space; Qwen reads composed characters.
+    # T5 reads words between any white space; Qwen reads composed characters: a tokenizer.json says.
     is_unigram = metadata["tokenizer.ggml.model"] == "t5"
-    encoder = _Parsing(tokenizer, _spaced if is_unigram else _NFC.normalize_str)
+    prepared = _spaced if is_unigram else _NFC.normalize_str
+    encoder = _Parsing(tokenizer, str if KEY in metadata else prepared)
     text = metadata.get("tokenizer.chat_template")
     template = _template(tokenizer, text) if isinstance(text, str) else None
     return PromptTokenizer(encoder, start, end, pad, max_length, template)

@@ -44,6 +44,7 @@ _LINES = "application/x-ndjson"
 # Pulls may take hours: in the threads of asyncio they would keep models from being loaded.
 _WORKERS = ThreadPoolExecutor(64, "library")
 _SHORT = 64  # values of a list that are shown
+_LONG = 65_536  # characters of a text that is not shown
 _NAMES = {"model": forms.TEXT, "name": Field((str,), "an older word for model")}
 _SHOW = {
     **_NAMES,
@@ -293,6 +294,8 @@ def _value(value: object, *, verbose: bool) -> object:
     if isinstance(plain, list):
         values = cast("list[object]", plain)
         return None if len(values) > _SHORT and not verbose else [_finite(v) for v in values]
+    if isinstance(plain, str) and len(plain) > _LONG and not verbose:  # a tokenizer.json
+        return None
     return _finite(plain)
 
 

@@ -278,7 +278,8 @@ PRETOKENIZERS: dict[str, PreTokenizer] = {
     name: pretokenizer for names, pretokenizer in _TABLE for name in names.split()
 }
 """Every name that ``tokenizer.ggml.pre`` may have."""
-_PLAIN = PreTokenizer((), byte_level=False)
+PLAIN = PreTokenizer((), byte_level=False)
+"""Cuts nothing."""
 _WORDS = PreTokenizer((), byte_level=False, clean_spaces=True)
 
 
@@ -299,7 +300,7 @@ def find_rules(metadata: Mapping[str, object], model: str, override: str | None)
         There is none of that name.
     """
     if model not in ("gpt2", "gemma4"):
-        return _WORDS if model == "bert" else _PLAIN
+        return _WORDS if model == "bert" else PLAIN
     name = override or ("gemma4" if model == "gemma4" else read_text(metadata, "pre"))
     if not name:
         _log.warning("metadata has no tokenizer.ggml.pre, using 'default': text may be cut wrongly")

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from wgpu_backend.tokenizer.fragments import Splitter
 
 # A noncharacter, meant for such marks inside a program and never in text between programs.
-_MARK = "\ufdd0"
+MARK = "\ufdd0"
+"""What is put into a control token that a user's text spells."""
 
 
 class Shield:
@@ -32,16 +33,20 @@ class Shield:
                     break
         return text
 
+    def apart(self, text: str) -> str:
+        """A text with a mark between all characters."""
+        return MARK.join(self.unmarked(text)) + MARK
+
     def is_marked(self, text: str) -> bool:
         """Whether `marked` has made something here; otherwise the mark is somebody's text."""
-        return _MARK in text and any(
+        return MARK in text and any(
             _broken(spelled) in text for spelled, _ in self._control.present(self.unmarked(text))
         )
 
     def unmarked(self, text: str) -> str:
         """A text without marks."""
-        return text.replace(_MARK, "")
+        return text.replace(MARK, "")
 
 
 def _broken(spelled: str) -> str:
-    return spelled[:1] + _MARK + spelled[1:]
+    return spelled[:1] + MARK + spelled[1:]

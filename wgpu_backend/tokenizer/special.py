@@ -17,6 +17,7 @@ from wgpu_backend.tokenizer.vocabulary import (
     Vocabulary,
     read_flag,
     read_id,
+    read_ids,
     read_text,
 )
 
@@ -142,7 +143,7 @@ def read_special(
     """
     types = list(vocabulary.types)
     roles = _find_roles(metadata, vocabulary, types)
-    eog = _find_endings(vocabulary, roles, types)
+    eog = _find_endings(vocabulary, roles, types) | read_ids(metadata, "eos_token_ids", len(types))
     control = frozenset(i for i, kind in enumerate(types) if kind in _SPECIAL)
     matched = [i for i, kind in enumerate(types) if kind in _MATCHED]
     matched.sort(key=lambda i: len(vocabulary.texts[i].encode("utf-8", "replace")), reverse=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Self
 
@@ -16,14 +17,16 @@ from wgpu_backend.tokenizer.encoders import (
     is_library_failure,
 )
 from wgpu_backend.tokenizer.fragments import Splitter
+from wgpu_backend.tokenizer.library import KEY, LIBRARY, LibraryTokenizer
 from wgpu_backend.tokenizer.pieces import Detokenizer, Pieces, clean_spaces
-from wgpu_backend.tokenizer.pretokenizers import PreTokenizer, find_rules
+from wgpu_backend.tokenizer.pretokenizers import PLAIN, PRETOKENIZERS, PreTokenizer, find_rules
 from wgpu_backend.tokenizer.shield import Shield
 from wgpu_backend.tokenizer.special import SpecialTokens, read_special
 from wgpu_backend.tokenizer.vocabulary import (
     TokenType,
     Vocabulary,
     read_flag,
+    read_text,
     read_vocabulary,
 )
 
@@ -39,8 +42,8 @@ class Tokenizer:
         The token table.
     special : SpecialTokens
         Its special tokens.
-    encoder : TextEncoder
-        Its algorithm.
+    encoder : TextEncoder or LibraryTokenizer
+        Its algorithm; the second is whole, the first encodes what is between special tokens.
     rules : PreTokenizer
         How its texts are spelled.
     space_prefix : bool
@@ -51,17 +54,21 @@ class Tokenizer:
         self,
         vocabulary: Vocabulary,
         special: SpecialTokens,
-        encoder: TextEncoder,
+        encoder: TextEncoder | LibraryTokenizer,
         rules: PreTokenizer,
         *,
         space_prefix: bool,
     ) -> None:
         self._vocabulary = vocabulary
         self._special = special
-        self._encoder = encoder
+        self._encoder = encoder if not isinstance(encoder, LibraryTokenizer) else None
+        self._library = encoder if isinstance(encoder, LibraryTokenizer) else None
         self._rules = rules
         self._space_prefix = space_prefix
-        self._pieces = Pieces(vocabulary.texts, special.types, byte_level=rules.byte_level)
+        texts = vocabulary.texts
+        if self._library and not self._library.byte_level and vocabulary.model == LIBRARY:
+            texts = self._library.spelled(texts, special.types)
+        self._pieces = Pieces(texts, special.types, byte_level=rules.byte_level)
         tokens = [(vocabulary.texts[i], i) for i in special.matched]
         self._parsing = Splitter(tokens, special.lstrip, special.rstrip)
         plain = [(text, i) for text, i in tokens if special.types[i] == TokenType.USER_DEFINED]
@@ -95,6 +102,8 @@ class Tokenizer:
             itself.
         """
         vocabulary = read_vocabulary(metadata)
+        if pretokenizer is None and KEY in metadata:
+            return cls._of_library(metadata, vocabulary)
         if vocabulary.model not in MODELS:
             raise TokenizerError(
                 f"tokenizer: model is {vocabulary.model!r}, needs one of {', '.join(MODELS)}"
@@ -105,6 +114,22 @@ class Tokenizer:
         declared = read_flag(metadata, "add_space_prefix")
         prefix = vocabulary.model == "llama" if declared is None else declared
         return cls(vocabulary, special, encoder, rules, space_prefix=prefix)
+
+    @classmethod
+    def _of_library(cls, metadata: Mapping[str, object], vocabulary: Vocabulary) -> Self:
+        text = metadata[KEY]
+        if not isinstance(text, str):
+            raise TokenizerError(f"tokenizer: {KEY} is {type(text).__name__}, needs a string")
+        special = read_special(metadata, vocabulary)
+        library = LibraryTokenizer(text, special.control, len(vocabulary.texts))
+        name = read_text(metadata, "pre") or ""
+        known = PRETOKENIZERS.get(name) if library.byte_level else None
+        rules = known or replace(
+            PLAIN, byte_level=library.byte_level, clean_spaces=vocabulary.model == "bert"
+        )
+        own = vocabulary.model == LIBRARY and not library.byte_level and library.begins_with_space
+        prefix = own or read_flag(metadata, "add_space_prefix") is True
+        return cls(vocabulary, special, library, rules, space_prefix=prefix)
 
     @classmethod
     def from_gguf(cls, path: str | PathLike[str], *, pretokenizer: str | None = None) -> Self:
@@ -223,9 +248,14 @@ class Tokenizer:
         TokenizerError
             When the vocabulary's tables turn out to be damaged.
         """
-        splitter = self._parsing if parse_special else self._plain
         text = _well_formed(text)
         shielded = parse_special and self._shield.is_marked(text)
+        if library := self._library:
+            shielded |= parse_special and library.may_be_marked(text, self._shield)
+            shield = self._shield if shielded else None
+            ids = _tried(lambda: library.encode(text, parse=parse_special, shield=shield), text)
+            return self._wrapped(ids) if add_special else ids
+        splitter = self._parsing if parse_special else self._plain
         ids: list[int] = []
         first = True
         for fragment in splitter.split(text):
@@ -238,8 +268,11 @@ class Tokenizer:
 
     def encode_further(self, text: str) -> list[int]:
         """Turn text that follows other text into tokens: nothing is put in front of it."""
+        text = _well_formed(text)
+        if library := self._library:
+            return _tried(lambda: library.encode_further(text), text)
         ids: list[int] = []
-        for fragment in self._plain.split(_well_formed(text)):
+        for fragment in self._plain.split(text):
             known = isinstance(fragment, int)
             ids += [fragment] if known else self._encode_text(fragment, False, shielded=False)
         return ids
@@ -258,8 +291,11 @@ class Tokenizer:
         Returns
         -------
         str
-            The same text, with a noncharacter inside each control token that it spells.
+            The same text, with a noncharacter inside each control token that it spells, or between
+            all characters where it spells one once it is normalised.
         """
+        if self._library and self._library.becomes_control(text):
+            return self._shield.apart(text)
         return self._shield.marked(text)
 
     def decode(
@@ -328,15 +364,10 @@ class Tokenizer:
     def _encode_text(self, text: str, first: bool, *, shielded: bool) -> list[int]:
         if shielded:
             text = self._shield.unmarked(text)
-        try:
-            return self._encoder.encode(text, first) if text else []
-        except BaseException as error:
-            if not is_library_failure(error):
-                raise
-            raise TokenizerError(
-                f"tokenizer: {len(text)} characters cannot be encoded, needs a sound vocabulary: "
-                f"{error}"
-            ) from error
+        encoder = self._encoder
+        if encoder is None or not text:
+            return []
+        return _tried(lambda: encoder.encode(text, first), text)
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
         """Two texts as encoders read them together, and the type of each token.
@@ -349,6 +380,10 @@ class Tokenizer:
         TokenizerError
             It begins and ends texts as neither does.
         """
+        if library := self._library:
+            inner = [self.encode(text, add_special=False) for text in (first, second)]
+            if pair := library.pair(*inner):
+                return pair
         before, after = self.encode(first), self.encode(second)[1 if self.add_bos else 0 :]
         if self._vocabulary.model == "bert":
             return before + after, [0] * len(before) + [1] * len(after)
@@ -362,6 +397,8 @@ class Tokenizer:
         return ids, [0] * len(ids)
 
     def _wrapped(self, ids: list[int]) -> list[int]:
+        if self._library and (wrapped := self._library.wrapped(ids)) is not None:
+            return wrapped
         roles = self._special.roles
         before = [roles["bos"]] if self.add_bos else []
         if self._vocabulary.model == "bert":
@@ -381,3 +418,15 @@ def _well_formed(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def _tried(encode: Callable[[], list[int]], text: str) -> list[int]:
+    try:
+        return encode()
+    except BaseException as error:
+        if not is_library_failure(error):
+            raise
+        raise TokenizerError(
+            f"tokenizer: {len(text)} characters cannot be encoded, needs a sound vocabulary: "
+            f"{error}"
+        ) from error

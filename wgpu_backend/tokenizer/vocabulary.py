@@ -140,6 +140,30 @@ def read_id(metadata: Mapping[str, object], key: str, vocab_size: int) -> int | 
     return value
 
 
+def read_ids(metadata: Mapping[str, object], key: str, vocab_size: int) -> frozenset[int]:
+    """Read an array of token ids below ``tokenizer.ggml.``, which may not be there.
+
+    Raises
+    ------
+    TokenizerError
+        When the value is no array of integers, or no token has one of the ids.
+    """
+    value = metadata.get(_PREFIX + key)
+    if value is None:
+        return frozenset()
+    ids = np.asarray(value)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise TokenizerError(
+            f"tokenizer: {_PREFIX}{key} is of type {type(value).__name__}, needs an integer array"
+        )
+    beyond = ids[(ids < 0) | (ids >= vocab_size)]
+    if len(beyond):
+        raise TokenizerError(
+            f"tokenizer: {_PREFIX}{key} has {beyond[0]}, needs ids below {vocab_size}"
+        )
+    return frozenset(cast("list[int]", ids.tolist()))
+
+
 def _typed(metadata: Mapping[str, object], key: str, kind: type) -> object | None:
     value = metadata.get(_PREFIX + key)
     if isinstance(value, np.generic):
