@@ -199,7 +199,7 @@ def _lost(values: NDArray[Any], made: NDArray[Any]) -> NDArray[np.bool]:
     """Which values a conversion made something else of than the nearest number."""
     if made.dtype.kind in "fc":
         return np.isfinite(values) & ~np.isfinite(made)
-    if made.dtype.kind == "b":
+    if "b" in (made.dtype.kind, values.dtype.kind):  # NumPy compares no bool with 2⁶⁴ - 1
         return np.zeros(values.shape, np.bool)
     info = np.iinfo(made.dtype.name)
     if values.dtype.kind == "f":  # the largest of 64 bits is no float, the one after it is

@@ -19,6 +19,7 @@ from wgpu_backend.array.compiling import (
     disable_compile,
     enable_compile,
 )
+from wgpu_backend.array.complexes import FUNCTIONS as _OF_COMPLEX
 from wgpu_backend.array.constants import (
     e,
     euler_gamma,
@@ -130,6 +131,7 @@ from wgpu_backend.array.files import (
     savez,
     savez_compressed,
 )
+from wgpu_backend.array.lifting import COMPLEX as _COMPLEX
 from wgpu_backend.array.memory import (
     Stream,
     async_eval,
@@ -348,6 +350,7 @@ from wgpu_backend.array.types import bool_ as bool
 from wgpu_backend.dtypes import DType as Dtype
 
 __array_api_version__ = "2025.12"
+_COMPLEX.update(_OF_COMPLEX)
 
 __all__ = [
     "Array", "Dtype", "Namespace", "Stream", "UniqueAll", "UniqueCounts", "UniqueInverse",

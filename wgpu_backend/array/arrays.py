@@ -45,14 +45,14 @@ class Array(Methods):
         return sys.modules[__name__.rpartition(".")[0]]  # it imports this module
 
     def to_device(self, device: object, /, *, stream: object = None) -> Array:
-        """Array with these values on another device; itself where it is there."""
+        """Array with these values on another device; no copy where they are there."""
         from wgpu_backend.array import devices
 
         if stream is not None:
             raise DeviceError(f"to_device: stream {stream!r}, a device has one queue: needs None")
         target = devices.on(device)
         if target is self.session:
-            return self
+            return wrap(self.node)
         return Array(self.numpy(), self.dtype, device=target)
 
     # Arithmetic.
@@ -112,7 +112,7 @@ class Array(Methods):
         return elementwise.negative(self)
 
     def __pos__(self) -> Array:
-        return self
+        return elementwise.positive(self)
 
     def __abs__(self) -> Array:
         return elementwise.abs(self)
@@ -220,7 +220,7 @@ class Array(Methods):
         return shaping.matrix_transpose(self)
 
     def astype(self, dtype: Any) -> Array:
-        """Array of another type; itself where it is of that type."""
+        """Array of another type; no copy where it is of that type."""
         return shaping.astype(self, dtype, copy=False)
 
     def reshape(self, *shape: Extents) -> Array:

@@ -7,6 +7,7 @@ out: no code of the function runs. An argument that is the same as before stays 
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
@@ -47,6 +48,7 @@ class Compiled(Generic[P, R]):
         self._function: Callable[..., Any] = function
         self._inputs, self._outputs = inputs, outputs
         self._traces: dict[Any, Trace] = {}
+        self._lock = threading.RLock()  # the function and its containers are those of all threads
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -59,6 +61,10 @@ class Compiled(Generic[P, R]):
         """
         if not _enabled[0]:
             return cast("R", self._function(*args, **kwargs))
+        with self._lock:
+            return cast("R", self._replayed(args, kwargs))
+
+    def _replayed(self, args: Any, kwargs: Any) -> Any:
         arguments = [args, kwargs, self._inputs]
         given = list(leaves(arguments))
         sessions = {id(a.session): a.session for a in given}
@@ -70,7 +76,7 @@ class Compiled(Generic[P, R]):
             trace = self._traces[key] = self._traced(arguments, given, list(sessions.values()))
         result, state = trace.run([a.node for a in given])
         _assign(self._outputs, state)
-        return cast("R", result)
+        return result
 
     def _traced(self, arguments: Any, given: list[Array], sessions: list[Session]) -> Trace:
         from wgpu_backend.array import devices
@@ -117,7 +123,8 @@ class Trace:
         first = Node(Spec((), given[0].dtype, ()), Storage(0, "input")) if given else None
         start = first.sequence if first else -1
         self._places = [session.place(Spec.dense(a.shape, a.dtype), "argument") for a in given]
-        self._filled: list[weakref.ref[Storage] | None] = [None] * len(given)
+        # What lies in each place: the storage and how an argument looked at it.
+        self._filled: list[tuple[weakref.ref[Storage], Spec] | None] = [None] * len(given)
         stand_ins = iter([wrap(place) for place in self._places])
         self._tree = body(mapped(lambda _: next(stand_ins), arguments))
         self._outputs = [_made(a.node) for a in leaves(self._tree)]
@@ -155,13 +162,15 @@ class Trace:
                 session.executor.write(self._places[i], node.storage.handle)
             else:
                 pairs.append((node, self._places[i]))
-            is_all = given[i].spec == node.spec
-            self._filled[i] = weakref.ref(given[i].storage) if is_all else None
+            self._filled[i] = weakref.ref(given[i].storage), given[i].spec
         return pairs
 
     def _is_there(self, index: int, node: Node) -> bool:
         filled = self._filled[index]
-        return filled is not None and filled() is node.storage and is_done(node)
+        if filled is None:
+            return False
+        storage, spec = filled
+        return storage() is node.storage and spec == node.spec and is_done(node)
 
     def close(self) -> None:
         """Give memory back."""

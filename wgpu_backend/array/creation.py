@@ -30,7 +30,7 @@ def asarray(
     device: object = None,
     copy: bool | None = None,
 ) -> Array:
-    """Array of values; an array itself where neither type nor device asks for another."""
+    """Array of values; those of an array are not copied where nothing asks for others."""
     from wgpu_backend.array.shaping import astype
 
     if not isinstance(values, Core):
@@ -171,18 +171,27 @@ def linspace(
 
 
 def eye(
-    n_rows: int,
-    n_cols: int | None = None,
+    n: int,
+    m: int | None = None,
     /,
     k: int = 0,
     dtype: Any = None,
     *,
     device: object = None,
+    **named: int | None,
 ) -> Array:
-    """Matrix of ones on a diagonal, float32 by default; above 0 lies above the main one."""
+    """Matrix of ones on a diagonal, float32 by default; above 0 lies above the main one.
+
+    The number of columns is that of rows where nobody says it; ``m=`` is MLX's name for it, and
+    ``n_cols=`` the array API's.
+    """
     kind = F32 if dtype is None else dtype_of(dtype)
-    cols = n_rows if n_cols is None else n_cols
-    return wrap(ops.eye.added(devices.on(device), rows=n_rows, cols=cols, k=k, dtype=kind))
+    for name in ("m", "n_cols"):
+        m = named.pop(name, m)
+    if named:
+        raise OptionError(f"eye: {', '.join(named)} is no argument; columns are m=, or n_cols=")
+    cols = n if m is None else m
+    return wrap(ops.eye.added(devices.on(device), rows=n, cols=cols, k=k, dtype=kind))
 
 
 def identity(n: int, dtype: Any = None, *, device: object = None) -> Array:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from wgpu_backend.array.session import Session
 from wgpu_backend.device_info import DeviceInfo
@@ -13,6 +15,8 @@ from wgpu_backend.ml.opening import choose_device, open_executor
 
 _sessions: dict[str, Session] = {}  # by the id of their device
 _default: list[Session] = []  # at most one
+_opening = threading.RLock()
+_preferred: ContextVar[Session | None] = ContextVar("preferred", default=None)
 
 
 def session(which: str | DeviceInfo | None = None) -> Session:
@@ -23,15 +27,20 @@ def session(which: str | DeviceInfo | None = None) -> Session:
     DeviceError
         There is no such device.
     """
+    if which is None and (preferred := _preferred.get()) is not None:
+        return preferred
     if which is None and _default:
         return _default[0]
-    _, info = choose_device(which)
-    found = _sessions.get(info.id)
-    if found is None:
-        found = _sessions[info.id] = Session(open_executor(info, fusion=["chain"]))
-    if which is None:
-        _default.append(found)
-    return found
+    with _opening:
+        if which is None and _default:  # another thread was first
+            return _default[0]
+        _, info = choose_device(which)
+        found = _sessions.get(info.id)
+        if found is None:
+            found = _sessions[info.id] = Session(open_executor(info, fusion=["chain"]))
+        if which is None:
+            _default.append(found)
+        return found
 
 
 def set_default_device(which: str | DeviceInfo) -> None:
@@ -42,18 +51,21 @@ def set_default_device(which: str | DeviceInfo) -> None:
     which : str or DeviceInfo
         What ``Devices().find`` understands: an id, a kind, a part of a name; ``"cpu"`` is NumPy.
     """
-    _default[:] = [session(which)]
+    found = session(which)
+    if _preferred.get() is None:
+        _default[:] = [found]
+    else:  # inside `preferring`, which undoes it
+        _preferred.set(found)
 
 
 @contextmanager
 def preferring(wanted: Session) -> Generator[None]:
-    """Make new arrays in a session inside the block."""
-    before = list(_default)
-    _default[:] = [wanted]
+    """Make new arrays of this thread in a session inside the block."""
+    token = _preferred.set(wanted)
     try:
         yield
     finally:
-        _default[:] = before
+        _preferred.reset(token)
 
 
 def default_device() -> DeviceInfo:
@@ -67,6 +79,8 @@ def close(which: str | DeviceInfo | None = None) -> None:
     for key in [k for k in _sessions if wanted in (None, k)]:
         closed = _sessions.pop(key)
         _default[:] = [s for s in _default if s is not closed]
+        if _preferred.get() is closed:
+            _preferred.set(None)
         closed.close()
 
 

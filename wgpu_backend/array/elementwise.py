@@ -10,18 +10,24 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import converted, paired, part
 from wgpu_backend.array.core import constant, wrap
-from wgpu_backend.array.lifting import Kernel, as_node, floating, is_bool, lifted
+from wgpu_backend.array.lifting import (
+    Kernel,
+    as_node,
+    floating,
+    is_bool,
+    is_complex,
+    lifted,
+    of_complex,
+)
 from wgpu_backend.array.types import FLOATING, INTEGERS
-from wgpu_backend.dtypes import BOOL, COMPLEX64, F32
+from wgpu_backend.dtypes import BOOL
 from wgpu_backend.errors import DTypeError
-from wgpu_backend.graph.node import Node
-from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.elementwise import activation, bitwise, comparison, float_bits, pointwise
 from wgpu_backend.ops.elementwise import rounding as roundings
 from wgpu_backend.ops.elementwise import transcendental as curves
-from wgpu_backend.ops.shape.views import expanded, viewed
+from wgpu_backend.ops.shape.views import expanded
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -40,7 +46,10 @@ def of_floats(op: Kernel, name: str, summary: str) -> Unary:
     """Function of one value that is a float: integers are converted to float32."""
 
     def function(x: Array, /, **options: Any) -> Array:
-        return lifted(op, name, floating(as_node(name, x)), **options)
+        node = as_node(name, x)
+        if is_complex(node) and not options:
+            return of_complex(name, wrap(node))
+        return lifted(op, name, floating(node), **options)
 
     return named(function, name, summary)
 
@@ -49,7 +58,8 @@ def of_numbers(op: Kernel, name: str, summary: str) -> Unary:
     """Function of one value that keeps its type."""
 
     def function(x: Array, /) -> Array:
-        return lifted(op, name, as_node(name, x))
+        node = as_node(name, x)
+        return of_complex(name, wrap(node)) if is_complex(node) else lifted(op, name, node)
 
     return named(function, name, summary)
 
@@ -59,7 +69,10 @@ def of_fractions(op: Kernel, name: str, summary: str) -> Unary:
 
     def function(x: Array, /) -> Array:
         node = as_node(name, x)
-        return x if node.spec.dtype in INTEGERS or is_bool(node) else lifted(op, name, node)
+        if is_complex(node):
+            return of_complex(name, wrap(node))
+        kept = node.spec.dtype in INTEGERS or is_bool(node)
+        return wrap(node) if kept else lifted(op, name, node)
 
     return named(function, name, summary)
 
@@ -71,6 +84,8 @@ def of_kind(op: Kernel, name: str, summary: str, *, whole: bool) -> Unary:
         node = as_node(name, x)
         if node.spec.dtype in FLOATING:
             return lifted(op, name, node)
+        if is_complex(node):
+            return of_complex(name, wrap(node))
         return wrap(expanded(constant(x.session, _truth(whole), BOOL), node.spec.shape))
 
     return named(function, name, summary)
@@ -163,11 +178,13 @@ def stop_gradient(x: Array, /) -> Array:
 
 
 def abs(x: Array, /) -> Array:
-    """Value without its sign; of unsigned integers and bools, the array itself."""
+    """Value without its sign; of complex numbers their length, float32."""
     node = as_node("abs", x)
+    if is_complex(node):
+        return of_complex("abs", wrap(node))
     signed = node.spec.dtype.numpy is not None and node.spec.dtype.numpy.kind in "if"
     if not signed and node.spec.dtype not in FLOATING:
-        return x
+        return wrap(node)
     return lifted(pointwise.abs, "abs", node)
 
 
@@ -177,7 +194,9 @@ def round(x: Array, /, decimals: int = 0) -> Array:
     if node.spec.dtype in INTEGERS or is_bool(node):
         if decimals < 0:
             raise DTypeError(f"round: {decimals} decimals of {node.spec.dtype}, needs floats")
-        return x
+        return wrap(node)
+    if is_complex(node):
+        return wrap(paired(*(round(p(x), decimals).node for p in (real, imag))))
     if not decimals:
         return lifted(roundings.round, "round", node)
     scale = 10.0 ** builtins.abs(decimals)
@@ -197,31 +216,23 @@ def radians(x: Array, /) -> Array:
 
 
 def conj(x: Array, /) -> Array:
-    """Complex conjugate: of real numbers, the array itself."""
+    """Complex conjugate; real numbers as they are."""
     node = as_node("conj", x)
-    if node.spec.dtype != COMPLEX64:
-        return x
-    raise DTypeError("conj: complex64 has no arithmetic here; `real` and `imag` give its parts")
+    return wrap(paired(part(node, 0), negative(imag(x)).node) if is_complex(node) else node)
 
 
 conjugate = conj
 
 
 def real(x: Array, /) -> Array:
-    """View of real parts, float32; of real numbers, the array itself."""
+    """View of real parts, float32; real numbers as they are."""
     node = as_node("real", x)
-    return wrap(_part(node, 0)) if node.spec.dtype == COMPLEX64 else x
+    return wrap(part(node, 0) if is_complex(node) else node)
 
 
 def imag(x: Array, /) -> Array:
     """View of imaginary parts, float32."""
     node = as_node("imag", x)
-    if node.spec.dtype != COMPLEX64:
+    if not is_complex(node):
         raise DTypeError(f"imag: {node.spec.dtype}, needs complex64")
-    return wrap(_part(node, 1))
-
-
-def _part(x: Node, which: int) -> Node:
-    """View of the words of pairs."""
-    strides = tuple(2 * s for s in x.spec.strides)
-    return viewed(x, Spec(x.spec.shape, F32, strides, 2 * x.spec.offset + which))
+    return wrap(part(node, 1))

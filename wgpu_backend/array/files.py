@@ -34,6 +34,7 @@ _SAFE_NAMES = {
     "bf16": "BF16", "u32": "U32", "i32": "I32", "f32": "F32", "u64": "U64", "i64": "I64",
     "f64": "F64",
 }  # fmt: skip
+_BF16 = np.dtype("V2")  # in npy and npz
 _OWN_NAMES = {safe: own for own, safe in _SAFE_NAMES.items()}
 
 
@@ -119,7 +120,7 @@ def load(path: str | Path, *, return_metadata: bool = False, device: object = No
 
 def _npy(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
     try:
-        return asarray(np.load(path, allow_pickle=False), device=device), {}
+        return _of_numpy(np.load(path, allow_pickle=False), device), {}
     except (ValueError, EOFError, OSError) as error:
         raise ModelError(f"{path}: {error}") from None
 
@@ -129,7 +130,14 @@ def _npz(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
         file = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise ModelError(f"{path}: {error}") from None
-    return Arrays(list(file.files), lambda name: asarray(file[name], device=device), file.close), {}
+    return Arrays(list(file.files), lambda name: _of_numpy(file[name], device), file.close), {}
+
+
+def _of_numpy(values: Any, device: object) -> Array:
+    """Array of what NumPy read; raw pairs of bytes are bfloat16, as MLX and ml_dtypes write it."""
+    if values.dtype != _BF16:
+        return asarray(values, device=device)
+    return _placed(np.ascontiguousarray(values).tobytes(), BF16, values.shape, device)
 
 
 def _safetensors(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
@@ -168,8 +176,8 @@ def _of_gguf(file: GGUFFile, name: str, device: object) -> Array:
 
 
 def save(path: str | Path, array: Array) -> None:
-    """Write an array as npy; bf16, which NumPy does not have, as float32."""
-    np.save(path, array.numpy(), allow_pickle=False)
+    """Write an array as npy; bf16, which NumPy does not have, as MLX does: raw pairs of bytes."""
+    np.save(path, _as_numpy(array), allow_pickle=False)
 
 
 def savez(path: str | Path, *arrays: Array, **named_arrays: Array) -> None:
@@ -184,7 +192,12 @@ def savez_compressed(path: str | Path, *arrays: Array, **named_arrays: Array) ->
 
 def _values(arrays: tuple[Array, ...], named_arrays: Mapping[str, Array]) -> dict[str, Any]:
     numbered = {f"arr_{i}": a for i, a in enumerate(arrays)}
-    return {name: a.numpy() for name, a in (numbered | dict(named_arrays)).items()}
+    return {name: _as_numpy(a) for name, a in (numbered | dict(named_arrays)).items()}
+
+
+def _as_numpy(array: Array) -> Any:
+    values = array.numpy()
+    return narrowed(values).view(_BF16) if array.dtype == BF16 else values
 
 
 def save_safetensors(

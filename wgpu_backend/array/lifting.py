@@ -16,7 +16,7 @@ from wgpu_backend.array.conversion import MOST_AXES, converted
 from wgpu_backend.array.core import Core, constant, node_of, wrap
 from wgpu_backend.array.session import Session
 from wgpu_backend.array.types import FLOATING, Scalar, beside, default_of, promote
-from wgpu_backend.dtypes import BOOL, F32, DType, dtype_of
+from wgpu_backend.dtypes import BOOL, COMPLEX64, F32, DType, dtype_of
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides, dense_strides
@@ -39,8 +39,28 @@ def as_node(name: str, x: object) -> Node:
 
 
 def floating(x: Node) -> Node:
-    """A node of floats, which integers and bools are converted to."""
+    """A node of floats, which integers and bools are converted to.
+
+    Raises
+    ------
+    DTypeError
+        Its values are complex: their imaginary parts would be lost.
+    """
+    if is_complex(x):
+        raise DTypeError("an array of complex64, needs real numbers; real, imag and abs give some")
     return x if x.spec.dtype in FLOATING else converted(x, F32)
+
+
+# Functions of complex64, by the name of the one of real numbers; the package puts in what
+# `complexes` has, which imports this module.
+COMPLEX: dict[str, Callable[..., Array]] = {}
+
+
+def of_complex(name: str, *operands: Any) -> Array:
+    """What a function makes of complex64; DTypeError where it has no meaning for it."""
+    if name not in COMPLEX:
+        raise DTypeError(f"{name}: complex64, needs real numbers; real, imag and abs give some")
+    return COMPLEX[name](*operands)
 
 
 def promoted(name: str, *operands: Any) -> list[Node]:
@@ -172,3 +192,8 @@ def axis_of(name: str, x: Node, axis: int) -> int:
 def is_bool(x: Node) -> bool:
     """Whether values are true or false."""
     return x.spec.dtype == BOOL
+
+
+def is_complex(x: Node) -> bool:
+    """Whether values have imaginary parts."""
+    return x.spec.dtype == COMPLEX64

@@ -67,7 +67,7 @@ def free(*trees: Any) -> None:
 
 def live_arrays() -> list[Array]:
     """Arrays of the default device that Python holds, the largest first."""
-    found = [cast("Array", a) for a in list(devices.session().arrays.values())]
+    found = [cast("Array", a) for a in devices.session().holders()]
     return sorted(found, key=lambda a: -a.nbytes)
 
 

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 def flip(x: Array, /, *, axis: Extents | None = None) -> Array:
     """Order of values along axes reversed, along all where it is None."""
     node = as_node("flip", x)
-    return wrap(copying.flip(node, axes=axis)) if node.spec.shape else x
+    return wrap(copying.flip(node, axes=axis) if node.spec.shape else node)
 
 
 def roll(x: Array, /, shift: Extents, axis: Extents | None = None) -> Array:
     """Values moved along axes, those that leave at one end coming in at the other."""
     node = as_node("roll", x)
     if not node.spec.shape:
-        return x
+        return wrap(node)
     if axis is not None:
         places, moves = extents("roll: axis", axis), extents("roll: shift", shift)
         axis = places * len(moves) if len(places) == 1 else places
@@ -167,6 +167,8 @@ def as_strided(
     steps = dense_strides(wanted) if strides is None else extents("as_strided: strides", strides)
     if len(wanted) != len(steps):
         raise ShapeError(f"as_strided: shape {wanted}, strides {steps}, needs as many")
+    if not node.spec.is_dense:  # strides are those of the values in a row
+        node = copying.contiguous(node)
     low = sum(min(s, 0) * (n - 1) for n, s in zip(wanted, steps, strict=True))
     high = sum(max(s, 0) * (n - 1) for n, s in zip(wanted, steps, strict=True))
     if math.prod(wanted) and not 0 <= offset + low <= offset + high < node.spec.size:
@@ -248,6 +250,7 @@ def atleast_3d(*arrays: Array) -> Any:
 def _each(arrays: Sequence[Array], shapes: dict[int, Any]) -> Any:
     """Arrays in the shapes for their numbers of axes; None adds an axis behind."""
     found = [
-        x.reshape(*(shapes[x.ndim] or (*x.shape, 1))) if x.ndim in shapes else x for x in arrays
+        x.reshape(*(shapes[x.ndim] or (*x.shape, 1))) if x.ndim in shapes else wrap(x.node)
+        for x in arrays
     ]
     return found[0] if len(found) == 1 else found

@@ -49,7 +49,7 @@ class Namespace:
     def dtypes(self, *, device: object = None, kind: Any = None) -> dict[str, DType]:
         """The standard's types by their names, all or those of a kind; see `isdtype`.
 
-        Of float64 and complex64 arrays are stored and moved, and nothing is computed.
+        Of float64 arrays are stored and moved, and nothing is computed.
         """
         return {n: d for n, d in _STANDARD.items() if kind is None or isdtype(d, kind)}
 

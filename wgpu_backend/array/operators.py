@@ -9,20 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import converted, paired
 from wgpu_backend.array.core import node_of, wrap
-from wgpu_backend.array.elementwise import abs, isfinite, isnan, isneginf, isposinf, named
+from wgpu_backend.array.elementwise import (
+    abs,
+    imag,
+    isfinite,
+    isnan,
+    isneginf,
+    isposinf,
+    named,
+    real,
+)
 from wgpu_backend.array.lifting import (
     Kernel,
     as_node,
     floating,
     is_bool,
+    is_complex,
     lifted,
+    of_complex,
     over_axes,
     promoted,
 )
-from wgpu_backend.array.types import FLOATING, INTEGERS, finfo
-from wgpu_backend.dtypes import BOOL, I32
+from wgpu_backend.array.types import FLOATING, INTEGERS, finfo, iinfo
+from wgpu_backend.dtypes import BOOL, COMPLEX64, I32, DType
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ops.elementwise import (
     arithmetic,
@@ -44,6 +55,8 @@ def of_two(op: Kernel, name: str, summary: str, *, floats: bool = False) -> Bina
 
     def function(a: Any, b: Any, /) -> Array:
         nodes = promoted(name, a, b)
+        if is_complex(nodes[0]):
+            return of_complex(name, *map(wrap, nodes))
         if floats:
             nodes = [floating(n) for n in nodes]
         elif is_bool(nodes[0]):  # as NumPy has it: counted, and true where it is not 0
@@ -58,7 +71,10 @@ def of_compared(op: Kernel, name: str, summary: str) -> Binary:
     """Comparison of two values: an array of bool."""
 
     def function(a: Any, b: Any, /) -> Array:
-        return lifted(op, name, *promoted(name, a, b))
+        nodes = promoted(name, a, b)
+        if is_complex(nodes[0]):
+            return of_complex(name, *map(wrap, nodes))
+        return lifted(op, name, *nodes)
 
     return named(function, name, summary)
 
@@ -161,14 +177,26 @@ def where(condition: Any, a: Any, b: Any, /) -> Array:
 def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
     """Values no lower than `min` and no higher than `max`; None is no bound.
 
-    Bounds take the type of the array; NaN stays NaN.
+    The array and bounds are promoted, so whole numbers with a bound of 0.5 become float32. NaN
+    stays NaN, and a NaN as bound gives NaN.
     """
-    node = as_node("clip", x)
-    for bound, choose in ((min, arithmetic.maximum), (max, arithmetic.minimum)):
-        if bound is not None:
-            limit = converted(promoted("clip", wrap(node), bound)[1], node.spec.dtype)
-            node = over_axes(choose, "clip", node, limit)
-    return wrap(node)
+    kind = as_node("clip", x).spec.dtype
+    found = wrap(x.node)
+    if min is not None:
+        found = maximum(found, _reachable(min, kind, 0))
+    if max is not None:
+        found = minimum(found, _reachable(max, kind, 1))
+    return found
+
+
+def _reachable(bound: Any, kind: DType, upper: int) -> Any:
+    """A whole bound that no value of a type of integers passes, as the end of the type."""
+    if kind not in INTEGERS or isinstance(bound, bool) or not isinstance(bound, int):
+        return bound
+    ends = iinfo(kind)
+    if upper:
+        return min(bound, ends.max)
+    return max(bound, ends.min)
 
 
 clamp = clip  # as Ollama spells it
@@ -192,7 +220,8 @@ def isclose(
     equal_nan : bool
         NaN is close to NaN. Infinities are close to those of their sign.
     """
-    x, y = (wrap(floating(n)) for n in promoted("isclose", a, b))
+    nodes = promoted("isclose", a, b)
+    x, y = (wrap(n if is_complex(n) else floating(n)) for n in nodes)
     near = less_equal(abs(x - y), abs(y) * rtol + atol) & isfinite(x) & isfinite(y)
     found = near | equal(x, y)
     return found | (isnan(x) & isnan(y)) if equal_nan else found
@@ -221,7 +250,7 @@ def array_equal(a: Any, b: Any, /, equal_nan: bool = False) -> Array:
     if x.shape != y.shape:
         return wrap(x.session.constant(b"\0", BOOL, ()))
     same = equal(x, y)
-    if equal_nan and x.dtype in FLOATING:
+    if equal_nan and x.dtype in (*FLOATING, COMPLEX64):
         same = same | (isnan(x) & isnan(y))
     return all(same)
 
@@ -231,8 +260,11 @@ def nan_to_num(
 ) -> Array:
     """Numbers in place of NaN and infinities; the largest of the type where they are None."""
     node = as_node("nan_to_num", x)
+    if node.spec.dtype == COMPLEX64:
+        parts = (nan_to_num(p(x), nan, posinf, neginf) for p in (real, imag))
+        return wrap(paired(*(part.node for part in parts)))
     if node.spec.dtype not in FLOATING:
-        return x
+        return wrap(node)
     ends = finfo(node.spec.dtype)
     high = ends.max if posinf is None else posinf
     low = ends.min if neginf is None else neginf

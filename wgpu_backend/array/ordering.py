@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from wgpu_backend.array.conversion import flat
@@ -60,7 +61,12 @@ def topk(x: Array, /, k: int, axis: int | None = -1) -> Array:
 
 
 def median(x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
-    """Middle value over axes, or the mean of the two in the middle; integers in float32."""
+    """Middle value over axes, or the mean of the two in the middle; integers in float32.
+
+    NaN where one of the values is.
+    """
+    from wgpu_backend.array.elementwise import isnan
+    from wgpu_backend.array.operators import where
     from wgpu_backend.array.reductions import axes_of, kept
 
     node = floating(as_node("median", x))
@@ -71,7 +77,9 @@ def median(x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: boo
     count = ordered.shape[-1]
     if not count:
         raise ShapeError(f"median: axes {axes} of {x.shape} have no values")
-    middle = (ordered[..., (count - 1) // 2] + ordered[..., count // 2]) * 0.5
+    low, high = ordered[..., (count - 1) // 2], ordered[..., count // 2]
+    halves = low if count % 2 else low * 0.5 + high * 0.5  # the sum of two f16 may overflow
+    middle = where(isnan(ordered[..., -1]), math.nan, halves)  # NaN is the last of all
     return middle.reshape(kept(x.shape, axes, keepdims))
 
 

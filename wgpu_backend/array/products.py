@@ -9,9 +9,9 @@ import numpy as np
 
 from wgpu_backend.array.conversion import MOST_AXES, converted
 from wgpu_backend.array.core import constant, wrap
-from wgpu_backend.array.lifting import as_node, over_axes, promoted
+from wgpu_backend.array.lifting import as_node, is_complex, of_complex, over_axes, promoted
 from wgpu_backend.array.types import FLOATING
-from wgpu_backend.dtypes import F32, I32, U32
+from wgpu_backend.dtypes import COMPLEX64, F32, I32, U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec, broadcast, sliced
@@ -48,6 +48,8 @@ def matmul(a: Any, b: Any, /) -> Array:
         raise ShapeError(f"matmul: {left.spec.shape} and {right.spec.shape}, needs axes")
     if kind in FLOATING:
         return wrap(converted(product(left, right), kind))
+    if kind == COMPLEX64:
+        return of_complex("matmul", wrap(left), wrap(right))
     if kind.block_nbytes > 4:
         raise DTypeError(f"matmul: {kind}, needs integers of up to 32 bits, or floats")
     return wrap(converted(_whole(converted(left, U32), converted(right, U32)), kind))
@@ -163,15 +165,19 @@ def kron(a: Array, b: Array, /) -> Array:
 
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """Sum of products along an axis, the same of both, as other axes broadcast."""
+    """Sum of products along an axis, the same of both, as other axes broadcast.
+
+    Of complex numbers, those of `x1` are conjugated.
+    """
+    from wgpu_backend.array.elementwise import conj
     from wgpu_backend.array.reductions import sum
 
     left, right = (as_node("vecdot", x) for x in (x1, x2))
     ends = [n.spec.shape[n.spec.axis(axis, "vecdot")] for n in (left, right)]
     if ends[0] != ends[1]:
         raise ShapeError(f"vecdot: axis {axis} has {ends[0]} values of x1, {ends[1]} of x2")
-    pairs = x1 * x2
-    if pairs.dtype in FLOATING or pairs.dtype in (I32, U32):
+    pairs = (conj(x1) if is_complex(left) else x1) * x2
+    if pairs.dtype in (*FLOATING, COMPLEX64, I32, U32):
         return sum(pairs, axis, dtype=pairs.dtype)
     return sum(pairs, axis).astype(pairs.dtype)
 

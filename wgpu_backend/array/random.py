@@ -7,6 +7,7 @@ compiled should be given keys, since it is traced once.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.array import devices
+from wgpu_backend.array.conversion import converted, flat
 from wgpu_backend.array.core import Core, constant, wrap
 from wgpu_backend.array.lifting import as_node, broadcast_of, floating
 from wgpu_backend.cpu.random import words
@@ -202,13 +204,36 @@ def categorical(
     node = floating(as_node("categorical", logits))
     if shape is not None and num_samples is not None:
         raise ShapeError(f"categorical: shape {shape} and {num_samples} samples, needs one of both")
-    if shape is not None:
+    wanted = None if shape is None else extents("categorical", shape)
+    at = node.spec.axis(axis, "categorical")
+    if 0 < node.spec.size == node.spec.shape[at]:
+        drawn = (*node.spec.shape[:at], *node.spec.shape[at + 1 :]) if wanted is None else wanted
+        drawn = drawn if num_samples is None else (*drawn, num_samples)
+        if drawn:  # a single number is drawn as those of several rows
+            return _of_one_row(node, drawn, _key("categorical", key))
+    if wanted is not None:
         from wgpu_backend.array.shaping import broadcast_to, moveaxis
 
         last = moveaxis(wrap(node), axis, -1)
-        wanted = extents("categorical", shape)
         node, axis = broadcast_to(last, (*wanted, last.shape[-1])).node, -1
     return wrap(choices.random_categorical(_key("categorical", key), node, axis, num_samples))
+
+
+def _of_one_row(logits: Node, shape: Shape, key: Node) -> Array:
+    """Places in a distribution, each by where a uniform number falls among summed probabilities.
+
+    MLX draws so from one row, and from several by adding noise; the same keys give the same places.
+    """
+    from wgpu_backend.array.elementwise import exp
+    from wgpu_backend.array.operators import minimum
+    from wgpu_backend.array.scans import cumsum
+    from wgpu_backend.array.searching import searchsorted
+
+    row = wrap(converted(flat(logits), F32))
+    sums = cumsum(exp(row - row.max()))
+    numbers = wrap(draws.random_uniform(key, (math.prod(shape),), F32)) * sums[-1]
+    found = searchsorted(sums, numbers, side="right").astype(I32)
+    return minimum(found, row.size - 1).reshape(shape)
 
 
 def permutation(x: Any, axis: int = 0, key: Array | None = None) -> Array:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from wgpu_backend.array.conversion import converted, flat
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, floating, is_bool
+from wgpu_backend.array.lifting import as_node, floating, is_bool, is_complex, of_complex
 from wgpu_backend.array.types import FLOATING
-from wgpu_backend.dtypes import BOOL, F32, I8, I16, I32, U8, U16, U32, DType, dtype_of
+from wgpu_backend.dtypes import BOOL, COMPLEX64, F32, I8, I16, I32, U8, U16, U32, DType, dtype_of
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, extents
@@ -99,11 +99,15 @@ def _accumulated(
 ) -> Array:
     node = as_node(name, x)
     kind = summed_as(node, dtype)
+    if kind == COMPLEX64:
+        return of_complex(name, wrap(converted(node, kind)), axis, keepdims)
     return wrap(converted(folded(op, name, converted(node, kind), axis, keepdims), kind))
 
 
 def mean(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Mean over axes; integers are averaged in float32. See `sum`."""
+    if is_complex(as_node("mean", x)):
+        return of_complex("mean", x, axis, keepdims)
     return _of_floats(reduction.mean, "mean", x, axis, keepdims)
 
 

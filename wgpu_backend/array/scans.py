@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from wgpu_backend.array.conversion import converted, flat
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, floating
+from wgpu_backend.array.lifting import as_node, floating, of_complex
 from wgpu_backend.array.reductions import summed_as
-from wgpu_backend.dtypes import BOOL, DType
+from wgpu_backend.dtypes import BOOL, COMPLEX64, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import sliced
@@ -97,6 +97,8 @@ def _scanned(
     row, along = (flat(node), 0) if axis is None else (node, axis)
     if not row.spec.shape:
         row, along = reshaped(row, (1,)), 0
+    if kind == COMPLEX64:
+        return of_complex(name, wrap(converted(row, kind)), along, reverse, inclusive)
     found = op(converted(row, kind), along, reverse=reverse, exclusive=not inclusive)
     return wrap(converted(found, kind))
 
@@ -171,7 +173,7 @@ def diff(
     if not node.spec.shape or n < 0:
         raise ShapeError(f"diff: {node.spec.shape}, {n} times, needs an axis, and 0 or more times")
     parts = [p for p in (prepend, x, append) if p is not None]
-    joined = concat(parts, axis=axis) if len(parts) > 1 else x
+    joined = concat(parts, axis=axis) if len(parts) > 1 else wrap(x.node)
     for _ in range(n):
         node = joined.node
         at, extent = node.spec.axis(axis, "diff"), node.spec.shape[axis]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from wgpu_backend.dtypes import DType
-from wgpu_backend.errors import OutOfMemory
+from wgpu_backend.errors import ContextError, OutOfMemory
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec, dense_strides
@@ -76,6 +76,10 @@ class Session:
         self.arrays[id(array)] = array
         if not is_done(array.node):
             self._waiting[id(array)] = array
+
+    def holders(self) -> list[Holder]:
+        """All arrays that Python holds."""
+        return _alive(self.arrays)
 
     def leave(self, array: Holder) -> None:
         """Forget an array that was freed."""
@@ -150,11 +154,14 @@ class Session:
     def _held(self) -> list[Node]:
         """Nodes of arrays that have not been computed; those that have been are forgotten."""
         held: list[Node] = []
-        for key, holder in list(self._waiting.items()):
-            if is_done(holder.node):
-                del self._waiting[key]
-            else:
-                held.append(holder.node)
+        for holder in _alive(self._waiting):
+            node = _waiting(holder)
+            if node is not None:
+                held.append(node)
+                continue
+            self._waiting.pop(id(holder), None)
+            if _waiting(holder) is not None:  # another thread has assigned to it meanwhile
+                self._waiting[id(holder)] = holder
         return held
 
     def _compute(self, outputs: Sequence[Node]) -> None:
@@ -230,6 +237,21 @@ def _gone(session: weakref.ref[Session], handle: object, nbytes: int) -> None:
     owner = session()
     if owner is not None:
         owner.gone(handle, nbytes)
+
+
+def _alive(holders: weakref.WeakValueDictionary[int, Holder]) -> list[Holder]:
+    """What a weak mapping holds, while other threads add to it: `items` would raise."""
+    found = (reference() for reference in holders.valuerefs())  # one step of the interpreter
+    return [holder for holder in found if holder is not None]
+
+
+def _waiting(holder: Holder) -> Node | None:
+    """Node of an array whose values are still to be computed; None where it was freed."""
+    try:
+        node = holder.node
+    except ContextError:
+        return None
+    return None if is_done(node) else node
 
 
 def is_done(node: Node) -> bool:

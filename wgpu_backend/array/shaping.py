@@ -209,7 +209,7 @@ def split(x: Array, /, sections: int | Sequence[int], axis: int = 0) -> list[Arr
 def contiguous(x: Array, /) -> Array:
     """Array whose values follow each other; itself where they do."""
     node = as_node("contiguous", x)
-    return x if node.spec.is_dense else wrap(copying.contiguous(node))
+    return wrap(node if node.spec.is_dense else copying.contiguous(node))
 
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: object = None) -> Array:
@@ -219,5 +219,5 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: object = None)
     node = as_node("astype", x)
     wanted = dtype_of(dtype)
     if node.spec.dtype == wanted:
-        return wrap(copying.contiguous(node)) if copy else x
+        return wrap(copying.contiguous(node) if copy else node)
     return wrap(converted(node, wanted))

@@ -64,7 +64,7 @@ class Places:
         x = self._x
         ids, given = places_written(x, self._index, values)
         if not given.spec.size:
-            return x
+            return wrap(x.node)
         if change is not None:
             given = change(wrap(given)).node
         row = flat(written(x.node, x.shape))

@@ -116,9 +116,24 @@ def as_array(subject: str, values: object) -> Array:
         array: Array = np.asarray(values)
     except (ValueError, OverflowError) as error:
         raise ShapeError(f"{subject}: {shown(values)} makes no array: {error}") from None
+    if array.dtype.kind == "f" and isinstance(values, list | tuple):
+        array = _whole_numbers(cast("object", values), array)
     if array.dtype.kind not in _BY_KIND:
-        raise DTypeError(f"{subject}: {shown(values)} of NumPy's {array.dtype}, needs numbers")
+        raise DTypeError(
+            f"{subject}: {shown(cast('object', values))} of NumPy's {array.dtype}, needs numbers"
+        )
     return array
+
+
+def _whole_numbers(values: object, array: Array) -> Array:
+    """Lists of Python's whole numbers beyond 63 bits, which NumPy rounds to floats, as uint64."""
+    if array.dtype != np.float64 or not (np.abs(array) >= 2.0**63).any():
+        return array
+    exact: Array = np.asarray(values, dtype=object)
+    if not all(isinstance(v, int | np.integer) for v in exact.flat):
+        return array
+    low, high = min(exact.flat), max(exact.flat)
+    return exact.astype(np.uint64) if low >= 0 and high < 2**64 else array
 
 
 def default_dtype(kind: np.dtype[Any]) -> DType:

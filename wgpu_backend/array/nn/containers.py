@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.core import wrap
 from wgpu_backend.array.nn.module import Module
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class Identity(Module):
         pass
 
     def __call__(self, x: Array) -> Array:
-        """The same array."""
-        return x
+        """The same values, as an array of its own."""
+        return wrap(x.node)
 
 
 class Dropout(Identity):

@@ -101,7 +101,7 @@ def group_moments(moments: Node, *, groups: int, positions: int, part: int, eps:
     )
 
 
-@op(dense=("x", "moments"), trusted=True)
+@op(dense=("x", "moments", "weight", "bias"), trusted=True)
 def group_normed(
     x: Node,
     moments: Node,
@@ -229,7 +229,7 @@ def _require_channels(name: str, vector: Node | None, channels: int) -> None:
         return
     require_dtype("group_norm", name, vector, FLOATS)
     require(
-        vector.spec.shape == (channels,) and vector.spec.is_dense,
+        vector.spec.shape == (channels,),
         ShapeError,
-        f"group_norm: {name} is {vector.spec.shape}, x has {channels} channels; needs them dense",
+        f"group_norm: {name} is {vector.spec.shape}, x has {channels} channels",
     )

@@ -24,7 +24,7 @@ from wgpu_backend.ops.op import op
 def _require_row(name: str, operand: str, vector: Node | None, x: Node) -> None:
     if vector is not None:
         require(
-            vector.spec.shape == x.spec.shape[-1:] and vector.spec.is_dense,
+            vector.spec.shape == x.spec.shape[-1:],
             ShapeError,
             f"{name}: {operand} is {vector.spec.shape}, rows of x have {x.spec.shape[-1]} values",
         )
@@ -47,7 +47,7 @@ def in_vec4s(cols: int, *operands: Node) -> bool:
     return cols % 4 == 0 and all(node.spec.offset % 4 == 0 for node in operands)
 
 
-@op(trusted=True)
+@op(dense=("weight",), trusted=True)
 def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     """Scale each row to unit mean square, then by `weight`.
 
@@ -96,7 +96,7 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     )
 
 
-@op(shader="ops/rms_norm", dense=("addend",), trusted=True)
+@op(shader="ops/rms_norm", dense=("addend", "weight"), trusted=True)
 def rms_norm_add(x: Node, addend: Node, weight: Node | None = None, *, eps: float) -> Launch:
     """Normalise rows as `rms_norm`, and add a tensor: the residual, where norms are behind parts.
 
@@ -147,7 +147,7 @@ def residual_behind_the_norm(node: OpNode, graph: Graph) -> Node | None:
     return None
 
 
-@op(dense=("x",), trusted=True)
+@op(dense=("x", "weight", "bias"), trusted=True)
 def layer_norm(
     x: Node, weight: Node | None = None, bias: Node | None = None, *, eps: float
 ) -> Launch:

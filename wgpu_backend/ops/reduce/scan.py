@@ -38,7 +38,8 @@ def scan(
     ----------
     x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
     carry : (rows, blocks), f32, i32 or u32, or None
-        Each row folded up to the end of each block of 1,024 values; None where a row is one block.
+        Each row folded up to the end of each block of 1,024 values; None where a row is one block,
+        and of products of floats.
     kind : str
         ``sum``, ``prod``, ``max`` or ``min``; for floats also ``logaddexp``.
     exclusive : bool
@@ -51,17 +52,19 @@ def scan(
     rows, cols = x.spec.shape
     blocks = blocks_of(cols)
     number = number_of(x.spec.dtype)
+    whole = is_sequential(kind, x.spec.dtype)
     require(
-        carry is not None or blocks < 2,
+        carry is not None or blocks < 2 or whole,
         ShapeError,
         f"scan: rows of {cols} values without carry, needs at most {BLOCK}",
     )
     return Launch(
         Spec.dense((rows, cols), number),
         {"x": x, "carry": x if carry is None else carry},
-        groups=grid_for(rows * blocks),
+        groups=grid_for(rows if whole else rows * blocks),
         params={"rows": rows, "cols": cols, "blocks": blocks},
         choices={
+            "WHOLE_ROWS": whole,
             "CARRIED": carry is not None,
             "EXCLUSIVE": exclusive,
             "FIRST": f"{_first(kind, x.spec.dtype)}u",
@@ -69,6 +72,14 @@ def scan(
         },
         work=2 * x.spec.nbytes,
     )
+
+
+def is_sequential(kind: str, dtype: DType) -> bool:
+    """Whether one work group folds the blocks of a row one after the other.
+
+    The product of a block on its own may overflow where the running product stays a number.
+    """
+    return kind == "prod" and dtype in FLOATS
 
 
 def _first(kind: str, dtype: DType) -> int:
@@ -188,7 +199,7 @@ def _scanned(name: str, kind: str, x: Node, axis: int, reverse: bool, exclusive:
 
 
 def _rows(x: Node, kind: str, *, exclusive: bool = False) -> Node:
-    if x.spec.shape[1] <= BLOCK:
+    if x.spec.shape[1] <= BLOCK or is_sequential(kind, x.spec.dtype):
         return scan(x, kind=kind, exclusive=exclusive)
     blocks = reduce(x, kind=kind, axes=(1,), part=BLOCK)
     return scan(x, _rows(blocks, kind), kind=kind, exclusive=exclusive)

@@ -1,0 +1,111 @@
+"""Complex numbers against NumPy: functions, folds, products, and what has no meaning for them."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wgpu_backend.array as wx
+from wgpu_backend.errors import DTypeError
+
+pytestmark = pytest.mark.usefixtures("session")
+
+NUMPYS = {"acos": "arccos", "acosh": "arccosh", "asin": "arcsin", "asinh": "arcsinh",
+          "atan": "arctan", "atanh": "arctanh"}  # fmt: skip
+OF_ONE = ("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "conj", "cos", "cosh", "exp",
+          "exp2", "expm1", "imag", "isfinite", "isinf", "isnan", "log", "log10", "log1p", "log2",
+          "negative", "real", "reciprocal", "round", "sign", "sin", "sinh", "sqrt", "square", "tan",
+          "tanh")  # fmt: skip
+OF_TWO = ("add", "divide", "equal", "multiply", "not_equal", "power", "subtract")
+MEANINGLESS = ("argmax", "cummax", "degrees", "erf", "floor", "logsumexp", "max", "median",
+               "sigmoid", "signbit", "softmax", "sort", "std", "var")  # fmt: skip
+
+
+@pytest.fixture
+def z(rng: np.random.Generator) -> Any:
+    parts = rng.standard_normal((2, 5, 7)) * 2
+    return (parts[0] + 1j * parts[1]).astype("c8")
+
+
+def same(ours: Any, theirs: Any, tolerance: float = 3e-6) -> None:
+    wanted = np.asarray(theirs)
+    assert (ours.shape, ours.numpy().dtype) == (wanted.shape, wanted.dtype)
+    scale = max(1.0, float(np.abs(wanted).max(initial=0)))
+    np.testing.assert_allclose(ours.numpy(), wanted, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("name", OF_ONE)
+def test_functions_of_each_number(z, name):
+    same(getattr(wx, name)(wx.array(z)), getattr(np, NUMPYS.get(name, name))(z))
+
+
+@pytest.mark.parametrize("name", OF_TWO)
+def test_functions_of_two_numbers_that_broadcast(z, name):
+    same(getattr(wx, name)(wx.array(z), wx.array(z[2])), getattr(np, name)(z, z[2]), 1e-5)
+
+
+def test_not_a_number_and_infinities_in_either_part_count():
+    nan, inf = np.nan, np.inf
+    values = [3 + 4j, complex(nan, 1), complex(1, nan), complex(inf, 0), complex(0, -inf)]
+    z = np.array(values, "c8")
+    for name in ("abs", "isnan", "isinf", "isfinite"):
+        np.testing.assert_array_equal(getattr(wx, name)(wx.array(z)).numpy(), getattr(np, name)(z))
+    np.testing.assert_array_equal(wx.nan_to_num(wx.array(z)).numpy(), np.nan_to_num(z))
+
+
+def test_what_is_imaginary_is_true():
+    z = wx.array([0j, 1j, 0.5j])
+    assert wx.any(z).item()
+    assert wx.all(z[1:]).item()
+    assert wx.count_nonzero(z).item() == 2
+    assert wx.where(z, 1, 2).tolist() == [2, 1, 1]
+    assert z.astype(wx.bool_).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "mean"])
+def test_folds(z, name):
+    for axis in (None, 0, -1, (0, 1)):
+        for keepdims in (False, True):
+            ours = getattr(wx, name)(wx.array(z), axis=axis, keepdims=keepdims)
+            same(ours, getattr(np, name)(z, axis=axis, keepdims=keepdims), 2e-5)
+
+
+@pytest.mark.parametrize("name", ["cumsum", "cumprod"])
+def test_running_folds(z, name):
+    for axis in (0, 1):
+        same(getattr(wx, name)(wx.array(z), axis=axis), getattr(np, name)(z, axis=axis), 2e-5)
+    reverse = getattr(wx, name)(wx.array(z[0]), axis=0, reverse=True, inclusive=False)
+    turned = getattr(np, name)(z[0, :0:-1])[::-1]
+    same(reverse, np.append(turned, np.complex64(name == "cumprod")), 2e-5)
+
+
+def test_products(z):
+    a, b = wx.array(z), wx.array(z.T)
+    same(a @ b, z @ z.T, 1e-5)
+    same(wx.tensordot(a, b, 1), z @ z.T, 1e-5)
+    same(wx.einsum("ij,jk->ki", a, b), (z @ z.T).T, 1e-5)
+    same(wx.vecdot(a, a[0]), np.vecdot(z, z[0]), 1e-5)
+    same(wx.outer(a[0], a[1]), np.outer(z[0], z[1]), 1e-5)
+
+
+def test_views_numbers_and_other_types(z):
+    a = wx.array(z)
+    same(a[::2, 1::3].T * 2j, z[::2, 1::3].T * np.complex64(2j))
+    same(1 / a, np.complex64(1) / z)
+    same(a + wx.arange(7), z + np.arange(7, dtype="i2"))
+    same(wx.imag(a)[1::2] + 1, z.imag[1::2] + 1)
+    assert wx.allclose(a, a + 1e-9).item()
+    assert wx.array_equal(a, a).item()
+
+
+@pytest.mark.parametrize("name", MEANINGLESS)
+def test_what_has_no_meaning_is_refused(z, name):
+    with pytest.raises(DTypeError, match="complex64"):
+        getattr(wx, name)(wx.array(z))
+
+
+def test_order_and_remainders_are_refused(z):
+    a = wx.array(z)
+    for function in (wx.less, wx.maximum, wx.remainder, wx.floor_divide, wx.atan2):
+        with pytest.raises(DTypeError, match="complex64"):
+            function(a, a)

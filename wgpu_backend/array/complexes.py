@@ -1,0 +1,293 @@
+"""Functions of complex64: a device computes with the real parts and the imaginary ones.
+
+Results are within some units in the last place of float32 of the larger part; branch cuts are those
+of the array API standard. What is not here refuses complex numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from wgpu_backend.array import elementwise as one
+from wgpu_backend.array import operators as two
+from wgpu_backend.array import products, reductions, scans, shaping
+from wgpu_backend.array.conversion import paired
+from wgpu_backend.array.core import wrap
+from wgpu_backend.array.lifting import broadcast_of, written
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+FAR = 9.0  # beyond it the real part of tanh is 1 in float32
+
+
+def made(real: Array, imag: Array) -> Array:
+    """Complex64 of real and imaginary parts that broadcast."""
+    shape = broadcast_of("complex", [real.shape, imag.shape])
+    return wrap(paired(*(written(x.node, shape) for x in (real, imag))))
+
+
+def parts(z: Array) -> tuple[Array, Array]:
+    """Real and imaginary parts, views of float32."""
+    return one.real(z), one.imag(z)
+
+
+def of_parts(change: Callable[..., Array]) -> Callable[..., Array]:
+    """Function that does the same to both parts."""
+
+    def function(*operands: Any) -> Array:
+        zs = [parts(z) for z in operands]
+        return made(change(*(z[0] for z in zs)), change(*(z[1] for z in zs)))
+
+    return function
+
+
+def _multiply(a: Array, b: Array) -> Array:
+    (x, y), (u, v) = parts(a), parts(b)
+    return made(x * u - y * v, x * v + y * u)
+
+
+def _divide(a: Array, b: Array) -> Array:
+    """By Smith 1962: the divisor is scaled, so that no square overflows."""
+    (x, y), (u, v) = parts(a), parts(b)
+    size = two.maximum(one.abs(u), one.abs(v))
+    u, v = u / size, v / size
+    below = (u * u + v * v) * size
+    return made((x * u + y * v) / below, (y * u - x * v) / below)
+
+
+def _power(a: Array, b: Array) -> Array:
+    exponential = _exp(_multiply(b, _log(a)))
+    zero = ~a.astype("bool")
+    alone = two.where(b.astype("bool"), 0, 1)
+    return two.where(zero, made(alone.astype("f32"), one.real(a) * 0), exponential)
+
+
+def _times_i(z: Array) -> Array:
+    x, y = parts(z)
+    return made(-y, x)
+
+
+def _over_i(z: Array) -> Array:
+    x, y = parts(z)
+    return made(y, -x)
+
+
+def _abs(z: Array) -> Array:
+    return two.hypot(*parts(z))
+
+
+def _exp(z: Array) -> Array:
+    x, y = parts(z)
+    size = one.exp(x)
+    # The exponential of -∞ is 0, whatever its angle; a real number's is real.
+    turn = two.where((y == 0) | (size == 0), 0.0, one.sin(y))
+    return made(size * two.where(size == 0, 1.0, one.cos(y)), two.where(y == 0, y, size * turn))
+
+
+def _expm1(z: Array) -> Array:
+    x, y = parts(z)
+    half = one.sin(y * 0.5)
+    return made(one.expm1(x) * one.cos(y) - 2 * half * half, one.exp(x) * one.sin(y))
+
+
+def _log(z: Array) -> Array:
+    return made(one.log(_abs(z)), two.atan2(*parts(z)[::-1]))
+
+
+def _log1p(z: Array) -> Array:
+    x, y = parts(z)
+    return made(one.log1p(x * (2 + x) + y * y) * 0.5, two.atan2(y, x + 1))
+
+
+def _sqrt(z: Array) -> Array:
+    x, y = parts(z)
+    large = one.sqrt((one.abs(x) + _abs(z)) * 0.5)
+    small = two.where(large == 0, 0.0, one.abs(y) * 0.5 / large)
+    ahead = x >= 0
+    return made(two.where(ahead, large, small), two.copysign(two.where(ahead, small, large), y))
+
+
+def _sign(z: Array) -> Array:
+    size = _abs(z)
+    x, y = (two.where(size == 0, 0.0, p / size) for p in parts(z))
+    return made(x, y)
+
+
+def _sinh(z: Array) -> Array:
+    x, y = parts(z)
+    return made(one.sinh(x) * one.cos(y), one.cosh(x) * one.sin(y))
+
+
+def _cosh(z: Array) -> Array:
+    x, y = parts(z)
+    return made(one.cosh(x) * one.cos(y), one.sinh(x) * one.sin(y))
+
+
+def _tanh(z: Array) -> Array:
+    """By Kahan 1987, "Branch cuts for complex elementary functions"."""
+    x, y = parts(z)
+    tangent = one.tan(y)
+    near = two.minimum(two.maximum(x, -FAR), FAR)
+    steep, sine = 1 + tangent * tangent, one.sinh(near)
+    below = 1 + steep * sine * sine
+    far = one.abs(x) > FAR
+    real = two.where(far, one.sign(x), steep * one.sqrt(1 + sine * sine) * sine / below)
+    rest = 4 * one.sin(y) * one.cos(y) * one.exp(-2 * one.abs(x))
+    return made(real, two.where(far, rest, tangent / below))
+
+
+def _roots(z: Array) -> tuple[Array, Array]:
+    x, y = parts(z)
+    return _sqrt(made(1 - x, -y)), _sqrt(made(1 + x, y))
+
+
+def _asin(z: Array) -> Array:
+    low, high = _roots(z)
+    (a, b), (c, d) = parts(low), parts(high)
+    return made(two.atan2(one.real(z), a * c - b * d), one.asinh(a * d - b * c))
+
+
+def _acos(z: Array) -> Array:
+    low, high = _roots(z)
+    (a, b), (c, d) = parts(low), parts(high)
+    return made(2 * two.atan2(a, c), one.asinh(c * b - d * a))
+
+
+def _acosh(z: Array) -> Array:
+    x, y = parts(z)
+    (a, b), (c, d) = parts(_sqrt(made(x - 1, y))), parts(_sqrt(made(x + 1, y)))
+    return made(one.asinh(a * c + b * d), 2 * two.atan2(b, c))
+
+
+def _atanh(z: Array) -> Array:
+    x, y = parts(z)
+    real = one.log1p(4 * x / ((1 - x) * (1 - x) + y * y)) * 0.25
+    return made(real, two.atan2(2 * y, (1 - x) * (1 + x) - y * y) * 0.5)
+
+
+def _scaled(function: Callable[[Array], Array], factor: float) -> Callable[[Array], Array]:
+    def scaled(z: Array) -> Array:
+        x, y = parts(function(z))
+        return made(x * factor, y * factor)
+
+    return scaled
+
+
+def _turned(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Function of a right angle more: ``f(i z) / i``, as sin is of sinh."""
+
+    def turned(z: Array) -> Array:
+        return _over_i(function(_times_i(z)))
+
+    return turned
+
+
+def _matmul(a: Array, b: Array) -> Array:
+    (x, y), (u, v) = parts(a), parts(b)
+    real = products.matmul(x, u) - products.matmul(y, v)
+    return made(real, products.matmul(x, v) + products.matmul(y, u))
+
+
+def _prod(z: Array, axis: Any, keepdims: bool) -> Array:
+    """Product over axes: halves are multiplied until one value is left."""
+    axes = reductions.axes_of("prod", z.node, axis)
+    rest = [a for a in range(z.ndim) if a not in axes]
+    count = math.prod(z.shape[a] for a in axes)
+    rows = z.transpose(*axes, *rest) if z.ndim else z
+    rows = rows.reshape(count, *(z.shape[a] for a in rest))
+    if not count:
+        rows = made(rows.real.sum(0, keepdims=True) + 1, rows.imag.sum(0, keepdims=True))
+    while len(rows) > 1:
+        half = len(rows) // 2
+        odd = [rows[2 * half :]] if len(rows) % 2 else []
+        rows = shaping.concat([_multiply(rows[:half], rows[half : 2 * half]), *odd])
+    return rows.reshape(reductions.kept(z.shape, axes, keepdims))
+
+
+def _reduced(fold: Callable[..., Array]) -> Callable[..., Array]:
+    def function(z: Array, axis: Any, keepdims: bool) -> Array:
+        x, y = parts(z)
+        return made(fold(x, axis, keepdims), fold(y, axis, keepdims))
+
+    return function
+
+
+def _cumsum(z: Array, axis: int, reverse: bool, inclusive: bool) -> Array:
+    x, y = (scans.cumsum(p, axis, reverse=reverse, inclusive=inclusive) for p in parts(z))
+    return made(x, y)
+
+
+def _cumprod(z: Array, axis: int, reverse: bool, inclusive: bool) -> Array:
+    """Running product, each step over twice as many values (Hillis & Steele 1986)."""
+    from wgpu_backend.array.moving import flip
+
+    rows = shaping.moveaxis(z, axis, 0)
+    rows = flip(rows, axis=0) if reverse else rows
+    if not inclusive and len(rows):
+        ones = made(rows[:1].real * 0 + 1, rows[:1].imag * 0)
+        rows = shaping.concat([ones, rows[:-1]])
+    step = 1
+    while step < len(rows):
+        rows = shaping.concat([rows[:step], _multiply(rows[step:], rows[:-step])])
+        step *= 2
+    return shaping.moveaxis(flip(rows, axis=0) if reverse else rows, 0, axis)
+
+
+def _either(test: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    def function(z: Array) -> Array:
+        x, y = parts(z)
+        return test(x) | test(y)
+
+    return function
+
+
+def _square(z: Array) -> Array:
+    return _multiply(z, z)
+
+
+def _reciprocal(z: Array) -> Array:
+    return _divide(made(one.real(z) * 0 + 1, one.imag(z) * 0), z)
+
+
+def _exp2(z: Array) -> Array:
+    x, y = parts(z)
+    return _exp(made(x * math.log(2), y * math.log(2)))
+
+
+def _rsqrt(z: Array) -> Array:
+    return _reciprocal(_sqrt(z))
+
+
+def _cos(z: Array) -> Array:
+    return _cosh(_times_i(z))
+
+
+def _isfinite(z: Array) -> Array:
+    return one.isfinite(one.real(z)) & one.isfinite(one.imag(z))
+
+
+def _equal(a: Array, b: Array) -> Array:
+    return (one.real(a) == one.real(b)) & (one.imag(a) == one.imag(b))
+
+
+def _not_equal(a: Array, b: Array) -> Array:
+    return ~_equal(a, b)
+
+
+# By the name of the function of real numbers.
+FUNCTIONS: dict[str, Callable[..., Array]] = {
+    "add": of_parts(two.add), "subtract": of_parts(two.subtract), "multiply": _multiply,
+    "divide": _divide, "power": _power, "negative": of_parts(one.negative), "square": _square,
+    "sign": _sign, "reciprocal": _reciprocal, "abs": _abs, "exp": _exp, "exp2": _exp2,
+    "expm1": _expm1, "log": _log, "log1p": _log1p, "log2": _scaled(_log, 1 / math.log(2)),
+    "log10": _scaled(_log, 1 / math.log(10)), "sqrt": _sqrt, "rsqrt": _rsqrt, "sinh": _sinh,
+    "cosh": _cosh, "tanh": _tanh, "sin": _turned(_sinh), "cos": _cos, "tan": _turned(_tanh),
+    "asin": _asin, "acos": _acos, "acosh": _acosh, "atanh": _atanh, "asinh": _turned(_asin),
+    "atan": _turned(_atanh), "isnan": _either(one.isnan), "isinf": _either(one.isinf),
+    "isfinite": _isfinite, "equal": _equal, "not_equal": _not_equal,
+    "sum": _reduced(reductions.sum), "mean": _reduced(reductions.mean), "prod": _prod,
+    "cumsum": _cumsum, "cumprod": _cumprod, "matmul": _matmul,
+}  # fmt: skip
