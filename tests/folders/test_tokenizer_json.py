@@ -1,9 +1,11 @@
 """Tokens of a folder are those that the tokenizers library makes by its tokenizer.json."""
 
 import json
+import random
 
 import numpy as np
 import pytest
+from tokenizers import Regex, pre_tokenizers
 
 from tests.folders.folders import TOKENIZER, write_folder
 from tests.folders.random_tokenizers import differences
@@ -15,6 +17,7 @@ from wgpu_backend.folders.tokens import tokenizer_keys
 from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.tokenizer import Tokenizer
 from wgpu_backend.tokenizer.library import KEY
+from wgpu_backend.tokenizer.pretokenizers import FASTER
 
 LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
@@ -169,6 +172,20 @@ def test_tokens_join_as_the_decoder_does(tmp_path, decoder, ids, text):
 def test_what_cannot_be_done_is_told(tmp_path, sections, told):
     with pytest.raises(TokenizerError, match=told):
         Tokenizer.from_metadata(keys(tmp_path, levels(**sections)))
+
+
+@pytest.mark.parametrize("expression", FASTER)
+def test_faster_expressions_cut_as_the_files_do(expression):
+    draw = random.Random(1)
+    texts = ["".join(draw.choices("123456 7 a\n\tb٣_é", k=draw.randint(0, 14))) for _ in range(300)]
+    for behaviour in ("isolated", "removed", "merged_with_previous", "contiguous"):
+        for invert in (False, True):
+            slow, fast = (
+                pre_tokenizers.Split(Regex(each), behaviour, invert)
+                for each in (expression, FASTER[expression])
+            )
+            for text in texts:
+                assert slow.pre_tokenize_str(text) == fast.pre_tokenize_str(text)
 
 
 def test_settings_of_calls_are_left_to_calls(tmp_path):
