@@ -1,5 +1,6 @@
 """A model that says what a script has it say: a token decides the next, whatever came before."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from tests.builders import byte_alphabet
 
 WIDTH, CONTEXT = 64, 512
 CALL = '{"name": "weather", "arguments": {"city": "Oslo"}}'
-SCRIPTS = {
+Scripts = Mapping[str, list[str]]
+SCRIPTS: Scripts = {
     "<|plain|>": ["Hello", " there", " now."],
     "<|tools|>": ["<tool_call>", CALL, "</tool_call>"],
     "<|after|>": ["It", " is", " cold."],
@@ -28,21 +30,21 @@ TEMPLATE = (
 )
 
 
-def scripted(path: Path, tags: tuple[str, ...] = ()) -> Path:
+def scripted(path: Path, tags: tuple[str, ...] = (), scripts: Scripts = SCRIPTS) -> Path:
     """Write the model; `tags` are the tokens of scripts that are control tokens."""
-    said = ["qq", *(token for script in SCRIPTS.values() for token in script)]
-    controls = ["<|end|>", *SCRIPTS, "<|fim_prefix|>", "<|fim_suffix|>"]
+    said = ["qq", *(token for script in scripts.values() for token in script)]
+    controls = ["<|end|>", *scripts, "<|fim_prefix|>", "<|fim_suffix|>"]
     letters = dict(zip(byte_alphabet(), range(256), strict=True))
     spelled = {byte: letter for letter, byte in letters.items()}
     tokens = [*letters, *("".join(spelled[b] for b in t.encode()) for t in said), *controls]
     first, end = len(letters), len(letters) + len(said)
-    state = {end + 1 + i: i for i in range(len(SCRIPTS))}  # dimensions of tokens that matter
-    state |= {first + i: len(SCRIPTS) + i for i in range(len(said))}
+    state = {end + 1 + i: i for i in range(len(scripts))}  # dimensions of tokens that matter
+    state |= {first + i: len(scripts) + i for i in range(len(said))}
     embed, logits = np.zeros((2, len(tokens), WIDTH), "f4")
     for token, dimension in state.items():
         embed[token, dimension] = 1
     at = first + 1  # behind what the one merge makes, which a vocabulary has to have
-    for number, script in enumerate(SCRIPTS.values()):
+    for number, script in enumerate(scripts.values()):
         chain = [end + 1 + number, *range(at, at + len(script)), end]
         at += len(script)
         for token, follower in pairwise(chain):

@@ -53,3 +53,11 @@ def named_events(response):
         found.append(json.loads(data.removeprefix("data: ")))
         assert name == f"event: {found[-1]['type']}"
     return found
+
+
+def events_of(response):
+    """Data of events without a name, up to the last, which says that they are done."""
+    assert response.status_code == 200, response.text
+    found = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
+    assert found.pop() == "[DONE]"
+    return [json.loads(event) for event in found]

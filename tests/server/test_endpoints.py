@@ -89,6 +89,13 @@ def client(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def strict(tmp_path_factory):
+    root = tmp_path_factory.mktemp("strict")
+    with client_of(root, default_model="tale", strict=True) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
 def described(client):
     return client.get("/openapi.json").json()
 
@@ -117,7 +124,7 @@ def test_an_endpoint_answers(client, endpoint):
 
 
 @pytest.mark.parametrize("endpoint", [e for e, given in ANSWERED.items() if given], ids=" ".join)
-def test_fields_are_those_of_the_document(client, described, endpoint):
+def test_fields_are_those_of_the_document(client, strict, described, endpoint):
     operation = operations(described).get(endpoint, {})
     if "requestBody" not in operation:
         return
@@ -125,8 +132,11 @@ def test_fields_are_those_of_the_document(client, described, endpoint):
     given = ANSWERED[endpoint]
     body = given[0] if isinstance(given, tuple) else given
     assert set(body) <= set(schema["properties"])
-    wrong = client.request(*endpoint, json={**body, "no_such_field": 1})
+    other = {**body, "no_such_field": 1}
+    wrong = strict.request(*endpoint, json=other)
     assert (wrong.status_code, "no_such_field: no such field" in wrong.text) == (400, True)
+    ignored = client.request(*endpoint, json={**dict.fromkeys(body), "no_such_field": 1})
+    assert ignored.headers["warning"] == '299 wgpu-backend "ignored: no_such_field"'
     for name in schema.get("required", []):
         found = client.request(*endpoint, json={k: v for k, v in body.items() if k != name})
         assert (found.status_code, f"{name} is required" in found.text) == (400, True)

@@ -9,7 +9,7 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 import wgpu_backend as wb
 from tests.server.scripted import scripted
-from tests.server.serving import client_of
+from tests.server.serving import client_of, events_of
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
@@ -98,7 +98,7 @@ def test_histories_are_taken_as_models_wrote_them(client):
     [
         ({"tools": [{"type": "function", "function": "x"}]}, "tools[0]: needs a function"),
         ({"tools": [{"type": "function", "function": {"name": ""}}]}, "tools[0]: needs a function"),
-        ({"tools": [{"type": "custom", "name": "x"}]}, "tools[0]: type 'custom', needs function"),
+        ({"tools": [{"type": 5, "name": "x"}]}, "tools[0].type: '5', needs a text"),
         (
             {"tools": [{"function": {"name": "x", "parameters": 5}}]},
             "tools[0]: parameters need a JSON schema",
@@ -120,8 +120,6 @@ def test_histories_are_taken_as_models_wrote_them(client):
         ({"messages": [{"role": "assistant", "tool_calls": [{"function": "x"}]}]}, "a tool call"),
         ({"logit_bias": {"99999": 1}}, "logit_bias: 99999 is no token, the vocabulary has"),
         ({"logit_bias": {"-1": 1}}, "logit_bias: -1 is no token"),
-        ({"prediction": {"type": "content", "content": "a"}}, "prediction is refused: an answer"),
-        ({"web_search_options": {"user_location": None}}, "web_search_options is refused: nothing"),
         ({"audio": {"voice": "alloy"}}, "audio is refused: no sound"),
         ({"functions": [{"name": "x"}]}, "functions is refused: needs tools and tool_choice"),
         ({"messages": []}, "messages: needs at least one"),
@@ -194,7 +192,7 @@ def test_several_prompts_are_answered_in_their_order(client):
 def test_a_stream_of_several_prompts_counts_at_its_end(client):
     body = {**ASKED, "prompt": ["a<|plain|>", "bc<|after|>"], "n": 2, "stream": True}
     body["stream_options"] = {"include_usage": True}
-    *pieces, last = events(client.post("/v1/completions", json=body))
+    *pieces, last = events_of(client.post("/v1/completions", json=body))
     texts = dict.fromkeys(range(4), "")
     for piece in pieces:
         assert piece["usage"] is None
@@ -203,14 +201,8 @@ def test_a_stream_of_several_prompts_counts_at_its_end(client):
     assert last["usage"]["total_tokens"] == 5 + 12
     assert last["usage"]["prompt_tokens_details"]["cached_tokens"] <= 3
     del body["stream_options"]
-    assert all("usage" not in piece for piece in events(client.post("/v1/completions", json=body)))
-
-
-def events(response):
-    assert response.status_code == 200, response.text
-    found = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
-    assert found.pop() == "[DONE]"
-    return [json.loads(event) for event in found]
+    pieces = events_of(client.post("/v1/completions", json=body))
+    assert all("usage" not in piece for piece in pieces)
 
 
 @pytest.mark.parametrize("prompt", ["", None, [], [""]])
@@ -219,11 +211,27 @@ def test_nothing_begins_a_new_text(client, prompt):
     assert completed(client, prompt=prompt)[1]["prompt_tokens"] == 1
 
 
-@pytest.mark.parametrize(("best_of", "n", "status"), [(1, 2, 400), (3, 2, 400), (2, 2, 200)])
-def test_no_choice_is_made_among_answers(client, best_of, n, status):
-    body = {**ASKED, "prompt": "<|plain|>", "n": n, "best_of": best_of}
+@pytest.mark.parametrize(
+    ("best_of", "n", "stream", "status"),
+    [(1, 2, False, 400), (3, 2, True, 400), (3, 2, False, 200), (2, 2, True, 200)],
+)
+def test_the_best_of_several_answers_are_given(client, best_of, n, stream, status):
+    body = {**ASKED, "prompt": "<|plain|>", "n": n, "best_of": best_of, "stream": stream}
     found = client.post("/v1/completions", json=body)
     assert (found.status_code, "best_of" in found.text) == (status, status == 400)
+    if status == 200 and not stream:
+        assert len(found.json()["choices"]) == n
+
+
+def test_the_best_answers_are_the_likeliest(client):
+    body = {"model": "tale", "prompt": "Once", "max_tokens": 4, "seed": 7, "temperature": 1.5}
+    several = client.post("/v1/completions", json={**body, "n": 5, "logprobs": 0}).json()
+    found = several["choices"]
+    means = [(sum(each["logprobs"]["token_logprobs"]), each["text"]) for each in found]
+    wanted = [text for _, text in sorted(means, reverse=True)[:2]]
+    best = client.post("/v1/completions", json={**body, "n": 2, "best_of": 5}).json()["choices"]
+    assert [each["text"] for each in best] == wanted
+    assert [each["logprobs"] for each in best] == [None, None]
 
 
 @pytest.mark.parametrize("nested", [True, False])

@@ -160,7 +160,7 @@ def test_llama_servers_grammar_and_schema(client):
             {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "no"}}},
             "'no' is none of the tools",
         ),
-        ("/completion", {"grammar": "root ::= x", "json_schema": {}}, "needs one of the two"),
+        ("/completion", {"grammar": "root ::= x", "json_schema": {}}, "needs one"),
         ("/completion", {"grammar": "root ::= (", "json_schema": None}, "gbnf grammar:"),
     ],
 )

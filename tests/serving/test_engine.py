@@ -123,6 +123,29 @@ def test_an_end_token_ends_an_answer_unless_it_is_to_be_ignored(model, engine):
     assert on.finish.reason == "length"
 
 
+def test_no_token_ends_an_answer_that_is_too_short(model, engine):
+    eos = model.tokenizer.eos_id
+    certain = {"logit_bias": {eos: 100}, "options": HOT}
+    made = engine.complete("the", min_tokens=3, **certain).result(PATIENCE)
+    assert (len(made.choices[0].tokens), made.finish.reason) == (3, "stop")
+    assert eos not in made.choices[0].tokens
+    free = engine.complete("the", options=HOT, max_tokens=20).result(PATIENCE).choices[0].tokens
+    ended = engine.complete("the", options=HOT, max_tokens=20, stop_tokens=free[5:6])
+    found = ended.result(PATIENCE)
+    assert found.choices[0].tokens == free[: free.index(free[5])]
+    assert (found.finish.reason, found.finish.stop) == ("stop", None)
+    how = {"stop_tokens": free[5:6], "min_tokens": 12, "ignore_eos": True, "max_tokens": 30}
+    longer = engine.complete("the", options=HOT, **how).result(PATIENCE).choices[0].tokens
+    assert len(longer) >= 12
+    assert free[5] not in longer
+
+
+@pytest.mark.parametrize("given", [5, "a", [1.5], ["a"], list(range(1025))])
+def test_stop_tokens_that_are_none(given):
+    with pytest.raises(OptionError, match="stop_tokens: "):
+        Request([1], stop_tokens=given)
+
+
 def test_no_tokens_at_all_may_be_asked_for(engine):
     made = engine.complete("the", max_tokens=0).result(PATIENCE)
     assert (made.choices[0].tokens, made.finish.reason) == ((), "length")

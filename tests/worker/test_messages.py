@@ -44,6 +44,8 @@ REQUEST = Request(
     grammar=Grammar("regex", "[a-z ]+"),
     progress=True,
     sampled=True,
+    min_tokens=3,
+    stop_tokens=(4, 5),
     prompt_logprobs=True,
 )
 

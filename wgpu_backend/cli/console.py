@@ -56,8 +56,15 @@ class _Notes(logging.Handler):
         note(self.format(record))
 
 
-def log_as_notes() -> None:
-    """Let what the library has to say go to stderr as notes do; again is harmless."""
+def log_as_notes(level: int = logging.WARNING) -> None:
+    """Let what the library has to say go to stderr as notes do; again is harmless.
+
+    Parameters
+    ----------
+    level : int
+        Of the server's own log, which tells of each request at `logging.INFO`.
+    """
+    logging.getLogger("wgpu_backend.server").setLevel(level)
     if not logging.root.handlers:
         logging.basicConfig(handlers=[_Notes()], format="%(message)s", level=logging.WARNING)
 

@@ -196,6 +196,8 @@ class Settings:
     changes : Changes
     coarse : bool
         Round activations to eight bits where that is faster.
+    debug : bool
+        Say more of what is done, and where an error comes from.
     """
 
     device: str | None = None
@@ -206,6 +208,7 @@ class Settings:
     exact: bool = False
     changes: Changes = field(default_factory=Changes)
     coarse: bool = False
+    debug: bool = False
 
 
 def _settings(
@@ -231,7 +234,16 @@ def _settings(
     )
     if exact and coarse:
         raise UsageError("--exact keeps activations in f32, --coarse rounds them; give one")
-    return Settings(device, profile, kv, positions, exact=exact, changes=changes, coarse=coarse)
+    return Settings(
+        device,
+        profile,
+        kv,
+        positions,
+        exact=exact,
+        changes=changes,
+        coarse=coarse,
+        debug=debug,
+    )
 
 
 def _scaled(option: str, plain: list[Path] | None, scaled: list[str] | None) -> Sequence[Scaled]:

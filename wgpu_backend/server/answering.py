@@ -31,6 +31,7 @@ from wgpu_backend.sample.options import whole_number
 from wgpu_backend.server.chat_turns import begun_answer
 from wgpu_backend.server.manner import closing, supplied, without_reasoning
 from wgpu_backend.server.pool import Loaded
+from wgpu_backend.server.record import current, ignore
 from wgpu_backend.server.served import ServedEngine
 from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
 from wgpu_backend.serving.generation import Generation
@@ -133,7 +134,7 @@ class Answer:
         engine, wanted = engine_of(loaded), loaded.manner.applied(wanted)
         template = engine.model.prompter.template
         self._template = "" if template is None else template.source
-        _require_able(loaded, wanted, self._template)
+        wanted = _able(loaded, wanted, self._template)
         self._tokenizer = engine.model.tokenizer
         self.request = _request(loaded, wanted)
         ids = self.request.tokens[-_TAIL:]
@@ -141,11 +142,16 @@ class Answer:
         if wanted.grammar is not None or wanted.must_call:
             self.request = replace(self.request, grammar=self._grammar(wanted, prompt))
         self._texts = [self._text(wanted, prompt) for _ in range(wanted.choices)]
+        # How far the prompt was read is what an end that is found here has to tell.
         if self._texts[0].spells:
-            # How far the prompt was read is what an end that is found here has to tell.
             self.request = replace(self.request, stop=(), progress=True)
+        if wanted.one_call:
+            self.request = replace(self.request, progress=True)
         self._loaded, self._slot, self._progress = loaded, wanted.slot, wanted.progress
+        self._best, self._tells = wanted.best, wanted.logprobs is not None
         self.tokens = [*self.request.tokens]
+        self._record = current()
+        self._record.prompt += len(self.tokens)
         self.echo = wanted.echo
         self.prompt_logprobs: list[TokenLogprob] = []
         self.generation: Generation = engine.submit(self.request)
@@ -164,7 +170,15 @@ class Answer:
         template = without_reasoning(template) if wanted.raw_thoughts else template
         parser = parser_for(template, tools=wanted.tools, prompt=prompt)
         prompt_tokens = len(self.request.tokens)
-        return _Text(parser, self._tokenizer, tuple(self.request.stop), prompt_tokens)
+        text = _Text(
+            parser,
+            self._tokenizer,
+            tuple(self.request.stop),
+            prompt_tokens,
+            spelled=wanted.spelled,
+        )
+        text.one_call = wanted.one_call
+        return text
 
     async def __aiter__(self) -> AsyncIterator[Update]:
         """News of the answer."""
@@ -179,6 +193,7 @@ class Answer:
                 if event.reading is not None and not self._progress:
                     text.read(event.reading)
                     continue
+                self._record.made += len(event.tokens)
                 if not event.choice:
                     self.tokens += event.tokens
                 yield text.update(event)
@@ -206,11 +221,19 @@ class Answer:
         return len(self._tokenizer.encode(text, add_special=False))
 
     async def whole(self) -> list[Said]:
-        """All choices, at their end."""
+        """All choices, at their end; or the best of them, the likeliest first."""
         said = [Said.nothing() for _ in self._texts]
         async for update in self:
             said[update.choice].add(update)
-        return said
+        if not self._best:
+            return said
+        best = sorted(said, key=_likelihood, reverse=True)[: self._best]
+        return best if self._tells else [replace(each, logprobs=[]) for each in best]
+
+
+def _likelihood(said: Said) -> float:
+    """Mean log probability of an answer's tokens."""
+    return sum(each.logprob for each in said.logprobs) / max(1, len(said.logprobs))
 
 
 async def answer_of(loaded: Loaded, wanted: Wanted) -> Answer:
@@ -236,16 +259,25 @@ class _Text:
     """
 
     def __init__(
-        self, parser: OutputParser, tokenizer: Tokenizer, stops: tuple[str, ...], prompt: int
+        self,
+        parser: OutputParser,
+        tokenizer: Tokenizer,
+        stops: tuple[str, ...],
+        prompt: int,
+        *,
+        spelled: bool = False,
     ) -> None:
         self.parser = parser
         self.ended = False
+        self.one_call = False  # whether the first call is the end
         self._stops = stops
         self._held = ""
         self._usage = Usage(prompt)
         self._first = 0.0
-        spelled = tokenizer.control_ids(parser.tags)
-        self._detokenizer = tokenizer.stream(spelled=spelled) if spelled else None
+        tags = tokenizer.control_ids(parser.tags)
+        self._detokenizer = None
+        if tags or spelled:
+            self._detokenizer = tokenizer.stream(skip_special=not spelled, spelled=tags)
 
     @property
     def spells(self) -> bool:
@@ -277,6 +309,9 @@ class _Text:
         if finish is not None:
             self.ended = True
             parts += self.parser.finish(cut=finish.reason != "stop" or finish.stop is not None)
+        if self.one_call and (calls := [i for i, each in enumerate(parts) if _is_call(each)]):
+            parts, self.ended = parts[: calls[0] + 1], True
+            finish = finish or Finish("stop", None, context_full=False, usage=self._usage)
         return Update(
             event.choice, tuple(parts), event.logprobs, finish, event.tokens, event.reading
         )
@@ -292,6 +327,10 @@ class _Text:
         ready = len(self._held) if finish is not None else shown(self._held, self._stops)
         text, self._held = self._held[:ready], self._held[ready:]
         return text, finish
+
+
+def _is_call(part: Part) -> bool:
+    return isinstance(part, ToolCall)
 
 
 def engine_of(loaded: Loaded) -> ServedEngine:
@@ -317,7 +356,7 @@ def prompt_of(loaded: Loaded, wanted: Wanted) -> list[int]:
     """
     template = engine_of(loaded).model.prompter.template
     wanted = loaded.manner.applied(wanted)
-    _require_able(loaded, wanted, "" if template is None else template.source)
+    wanted = _able(loaded, wanted, "" if template is None else template.source)
     return [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, None)]
 
 
@@ -337,12 +376,18 @@ def known_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
     return cast("list[int]", [*given])
 
 
-def _require_able(loaded: Loaded, wanted: Wanted, template: str) -> None:
+def _able(loaded: Loaded, wanted: Wanted, template: str) -> Wanted:
+    """What is wanted of a model that can do it; without reasoning where that may be left out."""
     name = loaded.stored.entry.name
     if wanted.tools and not calls_tools(template):
         raise RequestError(400, f'"{name}" does not support tools')
-    if wanted.think and not thinks(template):
-        raise RequestError(400, f'"{name}" does not support thinking')
+    if not wanted.think or thinks(template):
+        return wanted
+    why = f'"{name}" does not support thinking'
+    if not wanted.optional_think:
+        raise RequestError(400, why)
+    ignore(wanted.optional_think, why)
+    return replace(wanted, think=None)
 
 
 def _request(loaded: Loaded, wanted: Wanted) -> Request:
@@ -352,13 +397,14 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
     keep = whole_number("num_keep", options.pop("num_keep", 4))
     stop = options.pop("stop", None) or ()
     limit = options.pop("num_predict", None)
+    limit = None if limit is None else whole_number("num_predict", limit)
     tokens = [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, limit)]
     return Request(
         _cut(tokens, keep, loaded.model.num_ctx) if wanted.cut else tokens,
         options=options,  # pyright: ignore[reportArgumentType] checked by itself
         max_tokens=limit,
         stop=stop,
-        logprobs=wanted.logprobs,
+        logprobs=0 if wanted.best and wanted.logprobs is None else wanted.logprobs,
         sampled=wanted.sampled,
         prompt_logprobs=wanted.echo and wanted.logprobs is not None,
         logit_bias=wanted.logit_bias,
@@ -367,6 +413,8 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
         n=wanted.choices,
         ignore_eos=wanted.ignore_eos,
         progress=wanted.progress,
+        min_tokens=wanted.min_tokens,
+        stop_tokens=wanted.stop_tokens,
     )
 
 

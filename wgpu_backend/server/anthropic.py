@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from wgpu_backend.output_parsers import Content, Part, Thinking
-from wgpu_backend.server import forms
+from wgpu_backend.server import forms, peers
 from wgpu_backend.server.answering import answer_of, prompt_of
 from wgpu_backend.server.anthropic_turns import turns
 from wgpu_backend.server.endpoints import Endpoint
@@ -22,21 +22,17 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.openai_forms import USUAL
 from wgpu_backend.server.serving_state import State, begun, until_gone
-from wgpu_backend.server.structured import chosen_tools, response_grammar
+from wgpu_backend.server.structured import chosen_tools, offered_tools, response_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish
 
 _COUNTED = {
+    **{name: field for name, field in peers.FORM.items() if name not in ("stop", "max_tokens")},
     **forms.without_meaning(
         "metadata", "service_tier", "cache_control", "inference_geo", "context_management",
-        "diagnostics", "user_profile_id", "workspace_id", "billing_policy",
+        "diagnostics", "user_profile_id", "workspace_id", "billing_policy", "speed",
     ),
-    **forms.refused("no programs run here", "container"),
-    **forms.refused("tools are called by the client alone", "mcp_servers"),
-    **forms.refused("no other model answers in its place", "fallbacks", "fallback_credit_token"),
-    **forms.refused("conversations are not summarised here", "compaction"),
     "thread": Field((dict,), "is refused: no conversation is kept"),
-    "speed": Field((str,), among=("standard",)),
     "model": forms.MODEL,
     "messages": forms.MESSAGES,
     "system": Field((str, list), "a text, or blocks of type text"),
@@ -87,29 +83,32 @@ def endpoints(state: State) -> list[Endpoint]:
 
 def _wanted(fields: Fields) -> Wanted:
     _require_whole(fields)
-    options: dict[str, Any] = {}
-    for name in ("temperature", "top_p", "top_k"):
-        if (value := fields.get(name, float)) is not None:
-            options[name] = value
+    options = peers.sampling(fields)
     if stops := fields.texts("stop_sequences"):
         options["stop"] = stops
     if (most := fields.get("max_tokens", int)) is not None:
         options["num_predict"] = most
-    Fields(fields.get("tool_choice", dict) or {}, _CHOICE, "tool_choice.")
-    given = [_tool(tool) for tool in fields.objects("tools")]
+    choice = Fields(fields.get("tool_choice", dict) or {}, _CHOICE, "tool_choice.")
+    given = [_tool(tool) for tool in offered_tools(fields.objects("tools"), "custom")]
     tools, must_call = chosen_tools(fields.get("tool_choice", dict), given)
     output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
-    think = _think(fields)
-    return Wanted(
-        turns(fields, thinks=bool(think)),
+    think, may = _think(fields)
+    messages = turns(fields, thinks=bool(think) and not may)
+    if may and messages[-1]["role"] == "assistant":
+        think = False  # its answer has begun
+    wanted = Wanted(
+        messages,
         options=options,
         usual=USUAL,
         tools=tools,
         must_call=must_call,
         grammar=response_grammar(output.get("format", dict), "output_config.format"),
         think=think,
+        optional_think="thinking",
+        one_call=choice.switch("disable_parallel_tool_use", default=False),
         truncate=False,
     )
+    return peers.applied(fields, wanted)
 
 
 def _require_whole(fields: Fields) -> None:
@@ -120,11 +119,8 @@ def _require_whole(fields: Fields) -> None:
         raise RequestError(400, f"thread is refused: {why}", details)
 
 
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     fields = Fields(tool, where="tools: ")
-    kind = fields.text("type", "custom")
-    if kind != "custom":
-        raise RequestError(400, f"tools: type {kind[:40]!r}, needs custom; none runs here")
     function: dict[str, Any] = {
         "name": fields.required("name"),
         "description": fields.text("description"),
@@ -133,12 +129,14 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def _think(fields: Fields) -> bool | str:
+def _think(fields: Fields) -> tuple[bool | str | None, bool]:
+    """Whether to reason, or how much, and whether the model is free not to."""
     output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
     given = fields.get("thinking", dict)
-    if given is None or Fields(given, _THINKING, "thinking.").text("type") == "disabled":
-        return False
-    return output.text("effort") or True
+    kind = "disabled" if given is None else Fields(given, _THINKING, "thinking.").text("type")
+    if kind == "disabled":
+        return None if given is None and peers.says_thinking(fields) else False, False
+    return output.text("effort") or True, kind == "adaptive"
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from wgpu_backend.server.events import dumped
 from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.record import ignore
 from wgpu_backend.server.wanted import RequestError
 
 Turn = dict[str, Any]
@@ -88,6 +89,8 @@ def _assistant(blocks: list[Fields], names: dict[str, str]) -> list[Turn]:
                 turn["reasoning_content"] = turn.get("reasoning_content", "") + block.text(kind)
             case "redacted_thinking":
                 continue
+            case _ if _is_of_provider(kind):
+                ignore(f"messages: content: {kind}", "a block of a tool that a provider runs")
             case "tool_use":
                 calls.append(_call(block))
                 names[calls[-1]["id"]] = calls[-1]["function"]["name"]
@@ -109,6 +112,10 @@ def _user(role: str, blocks: list[Fields], names: dict[str, str]) -> list[Turn]:
                 text.append(block.text("text"))
             case "tool_result":
                 found.append(_result(block, names))
+            case "document" | "search_result":
+                text.append(_document(block))
+            case _ if _is_of_provider(kind):
+                ignore(f"messages: content: {kind}", "a block of a tool that a provider runs")
             case _:
                 raise _unknown(kind)
     return [*found, {"role": role, "content": "\n".join(text)}] if text else found
@@ -130,10 +137,38 @@ def _text(content: object, where: str) -> str:
     texts: list[str] = []
     for block in cast("list[object]", content):
         fields = Fields(_object(block, where), where=f"{where}.")
-        if (kind := fields.required("type")) != "text":
-            raise _unknown(kind)
-        texts.append(fields.text("text"))
+        match kind := fields.required("type"):
+            case "text":
+                texts.append(fields.text("text"))
+            case "document" | "search_result":
+                texts.append(_document(fields))
+            case "tool_reference":
+                ignore(f"{where}: {kind}", "all tools are given with the request")
+            case _:
+                raise _unknown(kind)
     return "\n".join(texts)
+
+
+def _is_of_provider(kind: str) -> bool:
+    """Whether a block tells of a tool that a provider ran."""
+    return kind.endswith("_tool_result") or kind in ("server_tool_use", "mcp_tool_use")
+
+
+def _document(block: Fields) -> str:
+    """Text of a document, or of what a search found, with its title."""
+    if block.required("type") == "search_result":
+        text = _text(block.get("content", str, list), "messages: search_result")
+    else:
+        source = Fields(block.get("source", dict) or {}, where="messages: document.source.")
+        match kind := source.required("type"):
+            case "text":
+                text = source.text("data")
+            case "content":
+                text = _text(source.get("content", str, list), "messages: document")
+            case _:
+                raise RequestError(400, f"messages: a document of {kind[:40]!r}, needs text")
+    title = block.text("title")
+    return f"{title}\n{text}" if title else text
 
 
 def _object(value: object, where: str) -> Mapping[str, Any]:

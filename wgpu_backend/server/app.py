@@ -39,6 +39,7 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.guard import Guard
 from wgpu_backend.server.metrics import metrics_text
 from wgpu_backend.server.openapi import document
+from wgpu_backend.server.record import Recorder, current
 from wgpu_backend.server.serving_state import Settings, State
 from wgpu_backend.server.wanted import RETRY_SECONDS, RequestError, message_of, status_of
 
@@ -63,7 +64,7 @@ def make_app(settings: Settings) -> ASGIApp:
     state = State(settings)
     statuses: Counter[int] = Counter()
     table = endpoints(state, statuses)
-    table.append(_described(table, settings.version))
+    table.append(_described(table, settings))
     apis = {each.path: each.api for each in table if each.api != "others"}
 
     @asynccontextmanager
@@ -83,7 +84,8 @@ def make_app(settings: Settings) -> ASGIApp:
     app = Starlette(routes=[endpoint.route() for endpoint in table], lifespan=living)
     for kind in _FORESEEN:
         app.add_exception_handler(kind, _failing(apis, statuses))
-    return Guard(app, settings, apis)
+    guarded = Guard(app, settings, apis)
+    return Recorder(guarded, strict=settings.strict, debug=settings.debug)
 
 
 async def _preload(state: State) -> None:
@@ -144,9 +146,9 @@ def _figures(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
     ]
 
 
-def _described(table: list[Endpoint], version: str) -> Endpoint:
+def _described(table: list[Endpoint], settings: Settings) -> Endpoint:
     async def described(_: Request, __: Fields) -> Response:
-        return JSONResponse(document(table, version))
+        return JSONResponse(document(table, settings.version, strict=settings.strict))
 
     return Endpoint("others", "GET", "/openapi.json", "This table, in OpenAPI 3.1", described)
 
@@ -161,6 +163,7 @@ def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandle
             status, message = error.status_code, str(error.detail)
             headers = dict(error.headers or {})
         statuses[status] += 1
+        current().reason = message
         path = request.url.path
         body = error_body(apis.get(path) or api_of(path), status, message, error)
         # In ASCII: a message may quote what is no text of UTF-8, as half of a surrogate pair.

@@ -10,13 +10,14 @@ from starlette.requests import Request
 
 from wgpu_backend.server.forms import Form, require_kind
 from wgpu_backend.server.multipart import is_multipart, multipart_values
+from wgpu_backend.server.record import ignore, note_body
 from wgpu_backend.server.wanted import RequestError
 
 _MAX_DEPTH = 100
 
 
 class Fields:
-    """Fields of a JSON object, asked for by name; those that nobody knows are refused.
+    """Fields of a JSON object, asked for by name; those that are not known are ignored.
 
     Parameters
     ----------
@@ -36,9 +37,10 @@ class Fields:
             self._check(form)
 
     def _check(self, form: Form) -> None:
+        for name in [name for name in self._values if name not in form]:
+            ignore(self._where + name, "no such field")
+        self._values = {name: value for name, value in self._values.items() if name in form}
         for name, value in self._values.items():
-            if name not in form:
-                raise RequestError(400, f"{self._where}{name[:60]}: no such field")
             if value is not None:
                 form[name].check(self._where + name, value)
         for name, field in form.items():
@@ -59,6 +61,10 @@ class Fields:
             return None
         require_kind(self._where + name, value, kinds)
         return value
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there, and not null."""
+        return self._values.get(name) is not None
 
     def text(self, name: str, default: str = "") -> str:
         """Text of a field."""
@@ -110,11 +116,11 @@ async def fields_of(request: Request, form: Form | None = None) -> Fields:
     Raises
     ------
     RequestError
-        It is no JSON object, nor a form with files where the fields have some, or has a field that
-        is not known.
+        It is no JSON object, nor a form with files where the fields have some, or a field has a
+        value that it may not have.
     """
     if form is not None and is_multipart(request, form):
-        return Fields(await multipart_values(request, form), form)
+        return _noted(await multipart_values(request, form), form)
     body = await request.body()
     if not body.strip():
         raise RequestError(400, "missing request body")
@@ -127,7 +133,12 @@ async def fields_of(request: Request, form: Form | None = None) -> Fields:
     if not isinstance(value, dict):
         raise RequestError(400, "body: needs a JSON object")
     _require_flat(cast("object", value))
-    return Fields(cast("dict[str, Any]", value), form)
+    return _noted(cast("dict[str, Any]", value), form)
+
+
+def _noted(values: Mapping[str, Any], form: Form | None) -> Fields:
+    note_body(values)
+    return Fields(values, form)
 
 
 def _require_flat(value: object) -> None:

@@ -117,12 +117,12 @@ def require_kind(name: str, value: object, kinds: tuple[type, ...]) -> None:
         raise RequestError(400, f"{name}: has more than 64 bits")
 
 
-def schema_of(form: Form) -> dict[str, Any]:
-    """JSON Schema of a form; other fields are refused."""
+def schema_of(form: Form, *, closed: bool) -> dict[str, Any]:
+    """JSON Schema of a form; `closed` where other fields are refused."""
     found: dict[str, Any] = {
         "type": "object",
         "properties": {name: field.schema() for name, field in form.items()},
-        "additionalProperties": False,
+        "additionalProperties": not closed,
     }
     required = [name for name, field in form.items() if field.required]
     return {**found, "required": required} if required else found

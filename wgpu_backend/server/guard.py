@@ -17,6 +17,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from wgpu_backend.server.failures import api_of, error_body
+from wgpu_backend.server.record import current
 from wgpu_backend.server.sending import Sending
 from wgpu_backend.server.serving_state import Settings
 from wgpu_backend.server.wanted import RequestError
@@ -76,6 +77,7 @@ class Guard:
             limited = self._limited(headers, scope, receive)
         except RequestError as error:
             api = self._api(scope)
+            current().reason = str(error)
             body = json.dumps(error_body(api, error.status, str(error))).encode()
             beside = (*_refusal(error.status, origin), *_numbered(api))
             await _answer(send, error.status, body, beside)

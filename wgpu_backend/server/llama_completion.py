@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from wgpu_backend.server import forms, llama_sampling
+from wgpu_backend.server import forms, llama_sampling, peers
 from wgpu_backend.server.answering import Answer, Update, answer_of, require_short
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.failures import error_body
@@ -26,13 +26,13 @@ from wgpu_backend.server.llama_sampling import DEFAULTS, NUMBERS, WHOLE
 from wgpu_backend.server.ollama import logprob_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, begun, until_gone
-from wgpu_backend.server.structured import own_grammar
 from wgpu_backend.server.timings import Pace, reads_along, timings
 from wgpu_backend.server.wanted import Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish, TokenLogprob
 from wgpu_backend.tokenizer import Tokenizer
 
 _SAMPLING = {
+    **peers.FORM,
     **forms.without_meaning(
         "cache_prompt", "n_cache_reuse", "n_keep", "n_discard", "sse_ping_interval",
         "stream_options", "reasoning_format", "t_max_prompt_ms",
@@ -40,12 +40,8 @@ _SAMPLING = {
     **llama_sampling.FORM,
     "model": forms.MODEL_OR_OWN,
     "stream": forms.STREAM,
-    "grammar": Field((str,), "a grammar in GBNF that the text keeps to"),
-    "json_schema": Field((dict,), "a JSON Schema that the text follows"),
     "n_cmpl": forms.CHOICES,
     "n": forms.CHOICES,
-    "stop": forms.STOP,
-    "ignore_eos": Field((bool,), "go on behind tokens that end a text"),
     "logit_bias": Field((list, dict), "pairs of a token or a text and a number, or false"),
     "post_sampling_probs": Field(
         (bool,), "give probabilities behind all options, among what could be chosen"
@@ -103,7 +99,7 @@ def _infill_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bo
         files.append((extra.text("filename", "tmp"), extra.text("text")))
     prefix, suffix = fields.text("input_prefix"), fields.text("input_suffix")
     gap = Gap(prefix, suffix, fields.text("prompt"), files)
-    limit: int = llama_sampling.sampling(fields).get("num_predict", -1)
+    limit: int = peers.sampling(fields).get("num_predict", -1)
     model = loaded.model
     return [gap.tokens(model.tokenizer, model.num_ctx, limit)], False
 
@@ -122,7 +118,7 @@ class _Asked:
 
 
 async def _answer(state: State, request: Request, fields: Fields, given: Any) -> Response:  # noqa: ANN401
-    options = llama_sampling.sampling(fields)
+    options = peers.sampling(fields)
     asked = _Asked(
         state.named(fields),
         options,
@@ -195,23 +191,20 @@ def _next(source: AsyncIterator[Update]) -> asyncio.Future[Update | None]:
 
 
 def _wanted(fields: Fields, loaded: Loaded, asked: _Asked, tokens: Sequence[int]) -> Wanted:
-    own, options = loaded.stored.parameters, {**asked.options}
-    if stop := fields.texts("stop"):
-        options["stop"] = stop
-    return Wanted(
+    own = loaded.stored.parameters
+    wanted = Wanted(
         None,
         tokens,
-        options,
+        asked.options,
         {name: value for name, value in DEFAULTS.items() if name not in own},
         logprobs=asked.probabilities,
         logit_bias=biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
         choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,
-        ignore_eos=fields.switch("ignore_eos", default=False),
         sampled=fields.switch("post_sampling_probs", default=False),
         progress=reads_along(fields),
         slot=forms.slot_of(fields.get("id_slot", int)),
-        grammar=own_grammar(fields.get("grammar", str), fields.get("json_schema", dict)),
     )
+    return peers.applied(fields, wanted)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from wgpu_backend.model_store.modelfile import KNOWN_PARAMETERS
 from wgpu_backend.output_parsers import Content, Thinking, ToolCall
 from wgpu_backend.server import forms, painting
 from wgpu_backend.server.answering import Answer, Said, Update, answer_of
@@ -26,7 +27,9 @@ from wgpu_backend.server.serving_state import State, begun, num_ctx_of, seconds_
 from wgpu_backend.server.wanted import Wanted, message_of, status_of
 from wgpu_backend.serving.results import Finish, TokenLogprob
 
+_OPTION = Field(forms.ANYTHING.kinds, "as in options, which come first")
 _COMMON = {
+    **dict.fromkeys(sorted(KNOWN_PARAMETERS), _OPTION),
     "model": forms.MODEL,
     "stream": forms.STREAM,
     "format": Field((str, dict), "json, or a JSON Schema that the answer has to follow"),

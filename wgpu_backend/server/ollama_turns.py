@@ -9,7 +9,8 @@ from wgpu_backend.output_parsers import thinks
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.infilling import infill
 from wgpu_backend.server.pool import Loaded
-from wgpu_backend.server.structured import format_grammar
+from wgpu_backend.server.serving_state import options_of
+from wgpu_backend.server.structured import checked_tools, format_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted, soft_limits
 
 _EFFORTS = ("high", "medium", "low", "max")
@@ -64,7 +65,7 @@ def chat_wanted(fields: Fields, loaded: Loaded) -> Wanted:
     begins = given[:1] if given and given[0]["role"] == "system" else []
     first = begins or _system(loaded.stored.system)
     messages = [*first, *own, *given[len(begins) :]]
-    return _wanted(fields, loaded, messages, tools=fields.objects("tools"))
+    return _wanted(fields, loaded, messages, tools=checked_tools(fields.objects("tools")))
 
 
 def _system(text: str) -> Turns:
@@ -92,7 +93,7 @@ def _wanted(fields: Fields, loaded: Loaded, messages: Turns | None, **more: Any)
     logprobs = fields.switch("logprobs", default=False)
     return Wanted(
         messages,
-        options=soft_limits(fields.get("options", dict) or {}),
+        options=soft_limits(options_of(fields)),
         grammar=format_grammar(fields.get("format", str, dict)),
         think=_think(fields, loaded, messages),
         truncate=truncate,

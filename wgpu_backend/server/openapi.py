@@ -19,7 +19,7 @@ _FAILURES = {
 }
 
 
-def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
+def document(endpoints: Sequence[Endpoint], version: str, *, strict: bool) -> dict[str, Any]:
     """Describe endpoints in OpenAPI 3.1.
 
     Parameters
@@ -27,6 +27,8 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     endpoints : sequence of Endpoint
     version : str
         Of the server.
+    strict : bool
+        Whether it refuses fields that it does not know.
 
     Returns
     -------
@@ -36,7 +38,7 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         path = _PARAMETER.sub(r"{\1}", endpoint.path)
-        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint)
+        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, strict=strict)
     return {
         "openapi": "3.1.0",
         "info": {"title": "wgpu-backend", "version": version or "0"},
@@ -50,7 +52,7 @@ def document(endpoints: Sequence[Endpoint], version: str) -> dict[str, Any]:
     }
 
 
-def _operation(endpoint: Endpoint) -> dict[str, Any]:
+def _operation(endpoint: Endpoint, *, strict: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "tags": [endpoint.api],
         "summary": endpoint.about,
@@ -63,7 +65,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         text = {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         found["parameters"] = [{"name": name, **text} for name in names]
     if endpoint.form is not None:
-        schema = schema_of(endpoint.form)
+        schema = schema_of(endpoint.form, closed=strict)
         content = {_JSON: {"schema": schema}}
         if any(field.is_file for field in endpoint.form.values()):
             content[MEDIA_TYPE] = {"schema": schema}

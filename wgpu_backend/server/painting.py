@@ -21,7 +21,7 @@ from wgpu_backend.server import forms
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
-from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.serving_state import State, begun, options_of, until_gone
 from wgpu_backend.server.studio import MAX_SIDE
 from wgpu_backend.server.wanted import RequestError, message_of, status_of
 from wgpu_backend.worker.orders import Painted
@@ -145,7 +145,7 @@ async def generated(state: State, request: Request, fields: Fields, name: str) -
 
 
 def _ollama_options(fields: Fields) -> dict[str, Any]:
-    own = Fields(fields.get("options", dict) or {}, where="options.")
+    own = Fields(options_of(fields), where="options.")
     images = fields.texts("images")
     if len(images) > 1:
         raise RequestError(400, f"images: {len(images)} pictures, at most 1 to begin with")

@@ -3,22 +3,73 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from wgpu_backend.output_parsers import Content, Part, Thinking
 from wgpu_backend.server.events import dumped
+from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.ollama import logprobs_of
+from wgpu_backend.server.wanted import RequestError
 from wgpu_backend.serving.results import TokenLogprob
 
 Item = dict[str, Any]
 _EVENTS = {"output_text": "response.output_text", "reasoning_text": "response.reasoning_text"}
 
 
+class Namespaces:
+    """Functions of tools of type ``namespace``, which models call by both names in one.
+
+    Parameters
+    ----------
+    tools : sequence of mapping
+        Of a request.
+
+    Attributes
+    ----------
+    tools : list of mapping
+        The same, with the functions of namespaces in the namespaces' places.
+    """
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.tools: list[Mapping[str, Any]] = []
+        self._apart: dict[str, tuple[str, str]] = {}
+        for tool in tools:
+            if tool.get("type") == "namespace":
+                self._open(tool)
+            else:
+                self.tools.append(tool)
+
+    def _open(self, tool: Mapping[str, Any]) -> None:
+        fields = Fields(tool, where="tools: ")
+        space = fields.required("name")
+        for inner in fields.objects("tools"):
+            name: object = inner.get("name")
+            if not isinstance(name, str) or not name:
+                raise RequestError(400, f"tools: {space[:40]}: needs functions with names")
+            joined = joined_name(space, name)
+            self._apart[joined] = space, name
+            self.tools.append({**inner, "name": joined})
+
+    def apart(self, name: str) -> dict[str, str]:
+        """Name of a function that a model calls, and its namespace where it has one."""
+        if name not in self._apart:
+            return {"name": name}
+        space, inner = self._apart[name]
+        return {"name": inner, "namespace": space}
+
+
+def joined_name(space: str, name: str) -> str:
+    """Name by which a model calls a function of a namespace."""
+    return f"{space}__{name}" if space else name
+
+
 @dataclass(slots=True)
 class Items:
     """Items of an answer: those that are whole, and the one that is being made."""
 
+    spaces: Namespaces = field(default_factory=Namespaces)
     done: list[Item] = field(default_factory=list[Item])
     thought: str = ""
     _open: Item | None = None
@@ -77,7 +128,7 @@ class Items:
         return {"type": kind, **where, **more}
 
     def _call(self, name: str, arguments: str) -> list[Item]:
-        call = {"name": name, "call_id": f"call_{uuid.uuid4().hex[:24]}"}
+        call = {**self.spaces.apart(name), "call_id": f"call_{uuid.uuid4().hex[:24]}"}
         item = {"id": _id("function_call"), "type": "function_call", **call}
         at = {"output_index": len(self.done)}
         where = {"item_id": item["id"], **at}
@@ -87,7 +138,7 @@ class Items:
         return [
             {"type": "response.output_item.added", **at, "item": began},
             {"type": f"{kind}.delta", **where, "delta": arguments},
-            {"type": f"{kind}.done", **where, "name": name, "arguments": arguments},
+            {"type": f"{kind}.done", **where, "name": call["name"], "arguments": arguments},
             {"type": "response.output_item.done", **at, "item": self.done[-1]},
         ]
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from wgpu_backend.server.chat_turns import given_arguments
 from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.record import ignore
+from wgpu_backend.server.response_items import joined_name
 from wgpu_backend.server.wanted import RequestError
 
 Turn = dict[str, Any]
@@ -46,13 +48,14 @@ def _add(item: Fields, found: list[Turn]) -> None:
         case "reasoning":
             thought = _text(item, "content") or _text(item, "summary")
             _add_text(_assistant(found), "reasoning_content", thought)
-        case "function_call":
-            _assistant(found).setdefault("tool_calls", []).append(_call(item))
-        case "function_call_output":
+        case "function_call" | "custom_tool_call" | "local_shell_call" | "shell_call":
+            _assistant(found).setdefault("tool_calls", []).append(_call(item, kind))
+        case _ if kind.endswith("_call_output"):
             found.append(_output(item, found))
+        case "item_reference":
+            raise RequestError(400, "input: item_reference: nothing is kept here, send the item")
         case _:
-            known = "message, reasoning, function_call and function_call_output"
-            raise RequestError(400, f"input: an item of type {kind[:40]!r}, needs {known}")
+            ignore(f"input: {kind}", "an item that no model here reads")
 
 
 def _say(found: list[Turn], role: str, text: str) -> None:
@@ -74,14 +77,24 @@ def _assistant(found: list[Turn]) -> Turn:
     return found[-1]
 
 
-def _call(item: Fields) -> Turn:
-    arguments = given_arguments(item.text("arguments"))
-    function: Turn = {"name": item.required("name"), "arguments": arguments}
-    return {"id": item.required("call_id"), "type": "function", "function": function}
+def _call(item: Fields, kind: str) -> Turn:
+    """A call as templates read it; tools of other types than function have no JSON arguments."""
+    match kind:
+        case "function_call":
+            name = joined_name(item.text("namespace"), item.required("name"))
+            arguments = given_arguments(item.text("arguments"))
+        case "custom_tool_call":
+            name, arguments = item.required("name"), {"input": item.text("input")}
+        case _:
+            name = kind.removesuffix("_call")
+            arguments = cast("dict[str, Any]", item.get("action", dict) or {})
+    function: Turn = {"name": name, "arguments": arguments}
+    number = item.text("call_id") or item.required("id")
+    return {"id": number, "type": "function", "function": function}
 
 
 def _output(item: Fields, found: list[Turn]) -> Turn:
-    call = item.required("call_id")
+    call = item.text("call_id") or item.required("id")
     turn: Turn = {"role": "tool", "tool_call_id": call, "content": _text(item, "output")}
     calls = [each for turn in found for each in turn.get("tool_calls", ())]
     names = [each["function"]["name"] for each in calls if each["id"] == call]

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from wgpu_backend.server import forms
+from wgpu_backend.server import forms, peers
 from wgpu_backend.server.answering import Answer, answer_of
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.events import event_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.openai_forms import USUAL
-from wgpu_backend.server.response_items import Items
+from wgpu_backend.server.response_items import Items, Namespaces
 from wgpu_backend.server.response_turns import turns
 from wgpu_backend.server.serving_state import State, begun, until_gone
-from wgpu_backend.server.structured import chosen_tools, response_grammar
+from wgpu_backend.server.structured import chosen_tools, offered_tools, response_grammar
 from wgpu_backend.server.timings import Pace, reads_along, timings
 from wgpu_backend.server.wanted import RequestError, Wanted, message_of
 from wgpu_backend.serving.results import Finish
 
 _FORM = {
+    **peers.FORM,
     **forms.without_meaning(
         "user", "store", "service_tier", "safety_identifier", "prompt_cache_key",
         "prompt_cache_retention", "stream_options", "max_tool_calls", "prompt_cache_options",
         "moderation", "context_management", "access_programs", "background_options",
+        "client_metadata",
     ),
     **forms.refused("no templates of prompts are kept here", "prompt"),
     **forms.refused("no pictures are made here", "image"),
@@ -50,7 +52,7 @@ _FORM = {
     "include": Field((list,), "message.output_text.logprobs: log probabilities of tokens"),
     "top_logprobs": forms.LOGPROBS,
     "metadata": Field((dict,), "taken, and given back"),
-    "parallel_tool_calls": Field((bool,), "taken, and given back"),
+    "parallel_tool_calls": Field((bool,), "false: at most one call"),
     "stream": forms.STREAM,
     "return_progress": forms.PROGRESS,
     "timings_per_token": forms.TIMINGS,
@@ -68,7 +70,9 @@ def endpoints(state: State) -> list[Endpoint]:
     """Endpoints over the models of a state."""
 
     async def respond(request: Request, fields: Fields) -> Response:
-        asked = _Asked(state.named(fields), _wanted(fields), _echoed(fields), Pace.of(fields))
+        spaces = Namespaces(fields.objects("tools"))
+        wanted = _wanted(fields, spaces)
+        asked = _Asked(state.named(fields), wanted, _echoed(fields), Pace.of(fields), spaces)
         if fields.switch("stream", default=False):
             lines = _events(state, asked)
             return StreamingResponse(await begun(lines), media_type="text/event-stream")
@@ -90,6 +94,7 @@ class _Asked:
     wanted: Wanted
     echoed: dict[str, Any]
     pace: Pace
+    spaces: Namespaces
 
     def head(self) -> dict[str, Any]:
         """A response of which nothing is there."""
@@ -142,47 +147,44 @@ def _logprobs(fields: Fields) -> int | None:
     return 0 if most is None and _LIKELY in fields.texts("include") else most
 
 
-def _wanted(fields: Fields) -> Wanted:
+def _wanted(fields: Fields, spaces: Namespaces) -> Wanted:
     fields.refuse("background", "answers are given at once")
     fields.refuse("previous_response_id", _KEPT)
     fields.refuse("conversation", _KEPT)
     text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
-    given = [_tool(tool) for tool in fields.objects("tools")]
+    given = [_tool(tool) for tool in offered_tools(spaces.tools)]
     tools, must_call = chosen_tools(fields.get("tool_choice", str, dict), given)
     reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
     effort = reasoning.text("effort") or None
     messages = turns(fields)
     if not fields.get("input", str, list):
         raise RequestError(400, "input: needs at least one item")
-    return Wanted(
+    wanted = Wanted(
         messages,
         options=_options(fields),
         usual=USUAL,
         tools=tools,
         must_call=must_call,
+        one_call=not fields.switch("parallel_tool_calls", default=True),
         grammar=response_grammar(text.get("format", dict), "text.format"),
         think=False if effort == "none" else effort,
+        optional_think="reasoning.effort",
         truncate=fields.text("truncation") == "auto",
         logprobs=_logprobs(fields),
         progress=reads_along(fields),
     )
+    return peers.applied(fields, wanted)
 
 
 def _options(fields: Fields) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name in ("temperature", "top_p"):
-        if (value := fields.get(name, float)) is not None:
-            found[name] = value
+    found = peers.sampling(fields)
     if (most := fields.get("max_output_tokens", int)) is not None:
         found["num_predict"] = most
     return found
 
 
-def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     fields = Fields(tool, where="tools: ")
-    kind = fields.required("type")
-    if kind != "function":
-        raise RequestError(400, f"tools: type {kind[:40]!r}, needs function; none runs here")
     function: dict[str, Any] = {
         "name": fields.required("name"),
         "description": fields.text("description"),
@@ -212,7 +214,7 @@ def _ended(head: dict[str, Any], items: Items, finish: Finish, answer: Answer) -
 
 async def _whole(state: State, asked: _Asked) -> dict[str, Any]:
     async with state.using(asked.name) as loaded:
-        answer, items, finish = await answer_of(loaded, asked.wanted), Items(), None
+        answer, items, finish = await answer_of(loaded, asked.wanted), Items(asked.spaces), None
         async for update in answer:
             items.likely(update.logprobs)
             for part in update.parts:
@@ -244,7 +246,7 @@ async def _news(
 ) -> AsyncGenerator[dict[str, Any]]:
     began = False
     async with state.using(asked.name) as loaded:
-        answer, items = await answer_of(loaded, asked.wanted), Items()
+        answer, items = await answer_of(loaded, asked.wanted), Items(asked.spaces)
         async for update in answer:
             for kind in () if began else ("response.created", "response.in_progress"):
                 yield {"type": kind, "response": head}

@@ -24,8 +24,10 @@ from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import Stored, open_stored
 from wgpu_backend.server.fields import Fields
+from wgpu_backend.server.forms import ANYTHING
 from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.pool import Loaded, Measure, Open, Pool, Wish
+from wgpu_backend.server.record import current, ignore
 from wgpu_backend.server.studio import Studio
 from wgpu_backend.server.wanted import RequestError, soft_limits
 from wgpu_backend.worker.pictures import HANG_SECONDS
@@ -90,6 +92,10 @@ class Settings:
         See `PictureWorker`.
     signing_key : Path or None
         Signs in at registries that models are pushed to.
+    strict : bool
+        Refuse fields and options that are not known, in place of ignoring them.
+    debug : bool
+        Log the names of each request's fields.
     """
 
     store: Store
@@ -119,6 +125,8 @@ class Settings:
     picture_device: str | None = None
     picture_hang_seconds: float = HANG_SECONDS
     signing_key: Path | None = None
+    strict: bool = False
+    debug: bool = False
 
 
 class State:
@@ -238,6 +246,7 @@ class State:
         self, name: str, num_ctx: Wish = None, keep_alive: object = None
     ) -> AsyncGenerator[Loaded]:
         """Hold a model by its name; "any" context is for what computes nothing with it."""
+        current().model = name
         stored = await run_in_threadpool(self._usable, name)
         keep = None if keep_alive is None else seconds_of(keep_alive)
         wanted = stored.parameters.get("num_ctx") if num_ctx is None else num_ctx
@@ -311,10 +320,28 @@ def _seconds(text: str) -> float | None:
     return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
+def options_of(fields: Fields) -> dict[str, Any]:
+    """Ollama's options of a request: those of its ``options``, and those at its top level.
+
+    Raises
+    ------
+    RequestError
+        The server is strict, and one is not known.
+    """
+    given: dict[str, Any] = fields.get("options", dict) or {}
+    if not current().strict:  # a strict server refuses them where they are read
+        for name in given.keys() - KNOWN_PARAMETERS:
+            ignore(f"options.{name}", "no such option")
+        given = {name: value for name, value in given.items() if name in KNOWN_PARAMETERS}
+    beside = {
+        name: fields.get(name, *ANYTHING.kinds) for name in KNOWN_PARAMETERS if fields.has(name)
+    }
+    return {**beside, **given}
+
+
 def num_ctx_of(fields: Fields) -> int | None:
     """Positions that a request's ``options`` ask for; None where they say nothing."""
-    options: dict[str, Any] = fields.get("options", dict) or {}
-    found = Fields(options, where="options.").get("num_ctx", float)
+    found = Fields(options_of(fields), where="options.").get("num_ctx", float)
     if isinstance(found, float) and not found.is_integer():
         raise RequestError(400, f"options.num_ctx: {found}, needs a whole number")
     return None if found is None else int(found)

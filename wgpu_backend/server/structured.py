@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from wgpu_backend.errors import GrammarError
 from wgpu_backend.grammar import Grammar
+from wgpu_backend.server.record import ignore
 from wgpu_backend.server.wanted import RequestError
 
 Tools = Sequence[Mapping[str, Any]]
@@ -21,23 +22,6 @@ def format_grammar(form: object) -> Grammar | None:
         It is neither.
     """
     return Grammar.of_format(form)
-
-
-def own_grammar(gbnf: str | None, schema: Mapping[str, Any] | None) -> Grammar | None:
-    """Grammar of llama-server's ``grammar`` or ``json_schema``.
-
-    Raises
-    ------
-    RequestError
-        Both are given.
-    GrammarError
-        The schema is none.
-    """
-    if gbnf and schema is not None:
-        raise RequestError(400, "grammar and json_schema: needs one of the two")
-    if gbnf:
-        return Grammar.gbnf(gbnf)
-    return None if schema is None else _schema(schema, "json_schema")
 
 
 def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | None:
@@ -75,28 +59,60 @@ def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | No
 def _json_object(form: Mapping[str, Any], where: str) -> Grammar:
     """What a schema describes; any object without one. llama-server takes it in either type."""
     schema = form.get("schema")
-    return Grammar.json() if schema is None else _schema(schema, where)
+    return Grammar.json() if schema is None else schema_grammar(schema, where)
 
 
-def _schema(schema: object, where: str) -> Grammar:
+def schema_grammar(schema: object, where: str) -> Grammar:
+    """Grammar of a JSON Schema.
+
+    Raises
+    ------
+    GrammarError
+        It is none; the message begins with `where`.
+    """
     try:
-        return Grammar.json_schema(cast("Mapping[str, Any]", schema))
+        return Grammar.json_schema(cast("Mapping[str, Any] | str", schema))
     except GrammarError as error:
         raise GrammarError(f"{where}: {error}") from None
 
 
+def offered_tools(tools: Tools, usual: str = "function") -> Tools:
+    """Tools that a client calls by itself; those that a provider would run are ignored.
+
+    Parameters
+    ----------
+    tools : sequence of mapping
+    usual : str
+        Type of tools that clients call, and of those that name none.
+
+    Raises
+    ------
+    RequestError
+        A type is no text, or the server is strict and there is another one.
+    """
+    found: list[Mapping[str, Any]] = []
+    for number, tool in enumerate(tools):
+        kind: object = tool.get("type") or usual
+        if not isinstance(kind, str):
+            raise RequestError(400, f"tools[{number}].type: {str(kind)[:40]!r}, needs a text")
+        if kind == usual:
+            found.append(tool)
+        else:
+            ignore(f"tools: {kind}", f"type {kind[:40]!r}, needs {usual}; none runs here")
+    return found
+
+
 def checked_tools(tools: Tools) -> Tools:
-    """Tools as OpenAI describes them, each a function with a name.
+    """Tools as OpenAI describes them, each a function with a name; see `offered_tools`.
 
     Raises
     ------
     RequestError
         One is another thing.
     """
+    tools = offered_tools(tools)
     for number, tool in enumerate(tools):
         where, function = f"tools[{number}]", tool.get("function", tool)
-        if (kind := tool.get("type", "function")) != "function":
-            raise RequestError(400, f"{where}: type {str(kind)[:40]!r}, needs function")
         if _name(function) is None:
             raise RequestError(400, f"{where}: needs a function, an object with a name")
         if not isinstance(function.get("parameters") or {}, Mapping):
@@ -159,7 +175,7 @@ def _allowed_tools(given: object, tools: Tools) -> tuple[Tools, Tools]:
         raise RequestError(
             400, "tool_choice: allowed_tools needs mode, auto or required, and tools"
         )
-    given_tools = map(_mapping, cast("list[object]", listed))
+    given_tools = offered_tools([*map(_mapping, cast("list[object]", listed))])
     names = dict.fromkeys(_name(tool.get("function", tool)) or "" for tool in given_tools)
     allowed = [_named(name, tools) for name in names]
     return chosen_tools(mode, allowed)

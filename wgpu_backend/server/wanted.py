@@ -100,6 +100,9 @@ class Wanted:
     tools : sequence of mappings
     think : bool, str or None
         None for what the model does by itself.
+    optional_think : str
+        Name of the field that asks for reasoning, where a model that cannot reason answers without;
+        empty where such a model refuses.
     raw_thoughts : bool or None
         Leave reasoning, with its tags, in the text; None for the operator's default.
     truncate : bool
@@ -116,18 +119,28 @@ class Wanted:
         its tokens.
     logit_bias : mapping
     choices : int
+    best : int
+        How many of them are given, the likeliest first; 0 for all, as they were made.
     ignore_eos : bool
         Go on behind tokens that end a text.
     grammar : Grammar or None
         What the text for the user has to be.
     must_call : sequence of mappings
         Those of `tools` of which the answer has to call one.
+    one_call : bool
+        End the answer behind its first call.
     template : mapping
         Variables of the model's own template.
     progress : bool
         Tell how far the prompt was read.
     slot : int or None
         Number by which its tokens may be saved or erased.
+    min_tokens : int
+        Tokens before which no token may end the answer.
+    stop_tokens : sequence of int
+        Tokens that end it beside the model's own.
+    spelled : bool
+        Spell control tokens out in the text.
     """
 
     messages: Sequence[Mapping[str, Any]] | None
@@ -137,6 +150,7 @@ class Wanted:
     before: Sequence[int] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     think: bool | str | None = None
+    optional_think: str = ""
     raw_thoughts: bool | None = False
     truncate: bool = True
     cut: bool = False
@@ -146,12 +160,17 @@ class Wanted:
     echo: bool = False
     logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
     choices: int = 1
+    best: int = 0
     ignore_eos: bool = False
     grammar: Grammar | None = None
     must_call: Sequence[Mapping[str, Any]] = ()
+    one_call: bool = False
     template: Mapping[str, Any] = field(default_factory=dict[str, Any])
     progress: bool = False
     slot: int | None = None
+    min_tokens: int = 0
+    stop_tokens: Sequence[int] = ()
+    spelled: bool = False
 
 
 def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:

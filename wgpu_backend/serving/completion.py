@@ -121,6 +121,11 @@ class Completion:
         self._ended_by_token = False
         self._seated = self._first = 0.0
         self._bias = _bias(ticket.request)
+        self._is_changed = bool(self._bias) or ticket.request.min_tokens > 0
+        self._stops_at = frozenset(ticket.request.stop_tokens)
+        self._ends = self._stops_at | model.tokenizer.eog_ids
+        if not ticket.request.ignore_eos:
+            self._stops_at = self._ends
         self._matcher: Matcher | None = None
         self._masking: Masking | None = None
 
@@ -197,7 +202,7 @@ class Completion:
         self.sent = self.cached = reused
         options = self.request.options_of(self.choice)
         self.sampler = StepSampler(
-            options, self._vocabulary, slot * MOST_AHEAD, on_host=bool(self._bias)
+            options, self._vocabulary, slot * MOST_AHEAD, on_host=self._is_changed
         )
         self.sampler.start(begun)
         if self.ticket.matcher is not None and self._matcher is None:
@@ -291,7 +296,7 @@ class Completion:
         if guessed:
             tokens = self._verified(slots, guessed)
         elif self.sampler.on_host and logits is not None:
-            changed = self._allowed(self._biased(logits[0]))
+            changed = self._choices(logits[0])
             tokens = [self.sampler.token([changed[None]])]
         else:
             tokens = [self.sampler.token([slots])]
@@ -315,14 +320,14 @@ class Completion:
         """Keep a token's log probability, where that is wanted."""
         count = self.request.logprobs
         if count is not None and logits is not None:
-            behind = self._allowed(self._biased(logits)) if self.request.sampled else None
+            behind = self._choices(logits) if self.request.sampled else None
             chances = None if behind is None else self.sampler.chances(behind, self.tokens)
             self._logprobs.append(token_logprob(logits, token, count, self._tokenizer, chances))
 
     def _took(self, token: int) -> None:
         if self._limit == 0:
             self.end("length")
-        elif token in self._tokenizer.eog_ids and (self._matcher or not self.request.ignore_eos):
+        elif token in self._ends and (self._matcher or token in self._stops_at):
             self._ended_by_token = self.request.prompt_logprobs
             self.end("stop")
         else:
@@ -386,6 +391,17 @@ class Completion:
             first - seated,
             now - first,
         )
+
+    def _choices(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Logits as biases, the least length and the grammar leave them."""
+        biased = self._biased(logits)
+        if self.made >= self.request.min_tokens:
+            return self._allowed(biased)
+        longer = biased.copy()
+        longer[[each for each in self._ends if each < len(longer)]] = -np.inf
+        longer = self._allowed(longer)
+        # Where the grammar leaves nothing but an end, that is the end.
+        return longer if np.isfinite(longer).any() else self._allowed(biased)
 
     def _biased(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         if not self._bias:

@@ -14,6 +14,7 @@ from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.sample.options import RANDOM_SEED, whole_number
 
 MOST_CHOICES = 128
+MOST_STOP_TOKENS = 1024
 MOST_LOGPROBS = 1000  # each token brings so many; OpenAI's and Ollama's routes allow 20
 MOST_BIAS = 100.0  # OpenAI's; beyond it a token is ruled out, or all others are
 WhenFull = Literal["stop", "shift"]
@@ -35,6 +36,8 @@ class RequestFields(TypedDict, total=False):
     progress: bool
     sampled: bool
     prompt_logprobs: bool
+    min_tokens: int
+    stop_tokens: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,11 @@ class Request:
     prompt_logprobs : bool
         Give those of the prompt's tokens, too, but for its first, which follows nothing; also one
         of the token that ends the text. The whole prompt is computed, whatever is kept of it.
+    min_tokens : int
+        No token may end the answer before there are so many; one that a grammar has to end with,
+        and stop texts, may.
+    stop_tokens : sequence of int
+        Tokens that end the answer beside the model's own, also with `ignore_eos`; at most 1024.
 
     Raises
     ------
@@ -96,6 +104,8 @@ class Request:
     progress: bool = False
     sampled: bool = False
     prompt_logprobs: bool = False
+    min_tokens: int = 0
+    stop_tokens: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         given = cast("Options | None", self.options)
@@ -113,6 +123,8 @@ class Request:
             raise OptionError(f"when_full: {shown(self.when_full)}, needs 'stop' or 'shift'")
         self._set("keep", within("keep", self.keep, 1 << 24, -1))
         self._set("n", within("n", self.n, MOST_CHOICES))
+        self._set("min_tokens", within("min_tokens", self.min_tokens, 1 << 30, 0))
+        self._set("stop_tokens", _stop_tokens(self.stop_tokens))
         if not isinstance(cast("object", self.grammar), Grammar | None):
             raise OptionError(
                 f"grammar: {shown(self.grammar)}, needs a Grammar, for example .json()"
@@ -151,11 +163,11 @@ class Request:
         tokens = token_ids(self.tokens, rows)
         self._require_biases_within(rows)
         if not tokens:
-            raise ContextFull("submit: the prompt has 0 tokens, needs at least 1")
+            raise ContextFull("the prompt has 0 tokens, needs at least 1")
         if len(tokens) > room:
             raise ContextFull(
-                f"submit: the prompt has {len(tokens)} tokens, the context holds {room}; "
-                "shorten it or load the model with a larger num_ctx",
+                f"the prompt has {len(tokens)} tokens, the context holds {room}; "
+                "shorten it, or load the model with a larger num_ctx",
                 len(tokens),
                 room,
             )
@@ -178,6 +190,16 @@ class Request:
         if not choice or seed is None or seed == RANDOM_SEED:
             return self.options
         return replace(self.options, seed=(seed + choice) % (1 << 64))
+
+
+def _stop_tokens(given: object) -> tuple[int, ...]:
+    """Tokens that end an answer, as numbers."""
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise OptionError(f"stop_tokens: {shown(given)}, needs a list of tokens")
+    found = cast("Sequence[object]", given)
+    if len(found) > MOST_STOP_TOKENS:
+        raise OptionError(f"stop_tokens: {len(found)} tokens, needs at most {MOST_STOP_TOKENS}")
+    return tuple(whole_number("stop_tokens", each) for each in found)
 
 
 def _biases(given: object) -> dict[int, float]:

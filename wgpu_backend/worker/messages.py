@@ -87,6 +87,7 @@ def request_plain(request: Request) -> Plain:
     """A request as plain data."""
     made = {each.name: _plain(getattr(request, each.name)) for each in fields(request)}
     made["tokens"] = [int(token) for token in request.tokens]
+    made["stop_tokens"] = [*request.stop_tokens]
     made["logit_bias"] = list(request.logit_bias.items())
     return made
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -91,7 +92,7 @@ def serve(wanted: Wanted, settings: Settings) -> None:
     _require_libraries()
     from wgpu_backend.server.app import make_app
 
-    log_as_notes()
+    log_as_notes(logging.INFO)
     serving = _settings(wanted, settings, _devices(wanted, settings), told)
     if (name := wanted.own_model.own_model) is not None:
         require_known(name, serving)
@@ -137,6 +138,7 @@ def _settings(
         pictures=pipelines(wanted.pictures),
         picture_device=devices[0].id,
         signing_key=signing_key(),
+        debug=settings.debug,
         **loads(settings, devices, wanted.parallel, engine),
         **told,
     )

@@ -19,6 +19,10 @@ class Shown:
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Give each chat's prompt beside its answer.")
     ] = False
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="Refuse fields and options that are not known."),
+    ] = False
     no_page: Annotated[
         bool, typer.Option("--no-page", "--no-ui", help="Have no page for browsers.")
     ] = False
@@ -31,4 +35,7 @@ class Shown:
             "page": not self.no_page and not prefix,
             "verbose": self.verbose,
         }
-        return {"shows": frozenset(name for name, on in shown.items() if on)}
+        return {
+            "shows": frozenset(name for name, on in shown.items() if on),
+            "strict": self.strict,
+        }
