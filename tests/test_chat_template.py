@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -319,6 +320,16 @@ def test_the_deadline_holds_off_the_main_thread():
     thread.start()
     thread.join(timeout=PATIENCE)
     assert found == ["chat template: still running, needs to end in 0.2 s"]
+
+
+def test_time_in_which_others_have_the_processor_does_not_count():
+    def late():
+        time.sleep(0.1)
+        return datetime(2026, 7, 31)
+
+    source = "{% for _ in range(3) %}{{ strftime_now('%d') }}{% endfor %}"
+    template = ChatTemplate(source, limits=Limits(seconds=0.09), clock=late)
+    assert template.render(USER) == "313131"
 
 
 def test_each_rendering_has_its_own_budget():

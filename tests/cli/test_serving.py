@@ -1,11 +1,13 @@
 """What `serve` has workers load, and where."""
 
+import logging
 import sys
 from pathlib import Path
 
 import httpx2
 import pytest
 
+from wgpu_backend.cli.console import _Notes
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.options import Changes, Settings
 from wgpu_backend.cli.running import print_running
@@ -178,3 +180,19 @@ def test_all_sockets_have_the_one_port_that_the_system_chose():
     assert {each.getsockname()[1] for each in found} == {port}
     for each in found:
         each.close()
+
+
+@pytest.mark.parametrize("key", ["", " ", ","])
+def test_an_empty_key_is_none_to_serve_anybody_by(key):
+    with pytest.raises(UsageError, match="--api-key: is empty, needs a key"):
+        _ = Listening(api_key=key).keys
+    assert Listening().keys == ()
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_is_logged_while_stderr_is_closed_fails_nothing(monkeypatch, tmp_path, closed):
+    stream = (tmp_path / "err").open("w")
+    stream.close()
+    monkeypatch.setattr(sys, "stderr", stream if closed else None)
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "a warning", (), None)
+    _Notes().handle(record)

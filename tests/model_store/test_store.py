@@ -5,16 +5,18 @@ import json
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from gguf import GGUFReader
+from gguf import GGUFReader, GGUFWriter
 
 from tests.builders import tiny_model
 from tests.model_store.killed import run_killed
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import GGUFError, ModelNotFound, StoreError
+from wgpu_backend.model_store import store as store_module
 from wgpu_backend.model_store import stored
 from wgpu_backend.model_store.manifest import Manifest
 from wgpu_backend.model_store.modelfile import Modelfile, parse_modelfile
@@ -66,10 +68,90 @@ def test_a_model_is_made_of_another(store: Store, tmp_path: Path):
 def test_an_adapter_may_be_in_the_home_folder(tmp_path: Path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    (tmp_path / "own.gguf").write_bytes(bundled().read_bytes())
+    adapter(tmp_path / "own.gguf", "llama")
     store = Store(tmp_path / "models")
     create(store, NAME, Modelfile(str(bundled()), adapters=["~/own.gguf"]), tmp_path / "elsewhere")
     assert len(open_stored(store, NAME).adapters) == 1
+
+
+def adapter(path: Path, architecture: str, kind: str = "adapter") -> str:
+    writer = GGUFWriter(path, architecture)
+    writer.add_type(kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return str(path)
+
+
+def test_an_adapter_of_another_architecture_is_refused(store: Store, tmp_path: Path):
+    wrong = {
+        adapter(tmp_path / "other.gguf", "qwen3"): "of architecture 'qwen3', the model is 'llama'",
+        adapter(tmp_path / "whole.gguf", "llama", "model"): "'general.type' is 'model', needs",
+    }
+    for path, message in wrong.items():
+        for base in ("story", str(bundled())):
+            with pytest.raises(StoreError, match=message):
+                create(store, ModelName.parse("new"), Modelfile(base, adapters=[path]), tmp_path)
+    assert [str(each) for each in store.names()] == ["story:latest"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs pipes with names")
+def test_a_pipe_among_manifests_or_blobs_is_no_file(store: Store, caplog):
+    os.mkfifo(store.root / "manifests/registry.ollama.ai/library/story/piped")
+    [entry] = store.entries()
+    assert (str(entry.name), "is no regular file" in caplog.text) == ("story:latest", True)
+    with pytest.raises(StoreError, match="story/piped: cannot be read: is no regular file"):
+        open_stored(store, ModelName.parse("story:piped"))
+    config = store.blob(entry.manifest.config.digest)
+    config.unlink()
+    os.mkfifo(config)
+    assert not store.has(entry.manifest.config)
+    with pytest.raises(StoreError, match="is missing or cut"):
+        open_stored(store, NAME)
+    with pytest.raises(StoreError, match="cannot be read"):
+        create(store, ModelName.parse("new"), Modelfile("story"), store.root)
+
+
+@pytest.mark.parametrize("damage", [b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize("kind", ["config", "params"])
+def test_damaged_json_of_a_model_is_named_without_the_stores_folder(
+    store: Store, damage: bytes, kind: str
+):
+    manifest = store.entry(NAME).manifest
+    [old] = [manifest.config] if kind == "config" else manifest.of_kind("params")
+    new = store.add_bytes(old.media_type, damage)
+    layers = tuple(new if layer is old else layer for layer in manifest.layers)
+    store.put(NAME, Manifest(new if kind == "config" else manifest.config, layers))
+    with pytest.raises(StoreError, match=f"blob {new.digest}: {kind}: ") as caught:
+        create(store, ModelName.parse("new"), Modelfile("story", {"top_k": 1}), store.root)
+    assert str(store.root) not in str(caught.value)
+
+
+def test_a_blob_that_another_change_let_go_is_made_again(store: Store, monkeypatch):
+    put, gone = Store.put, []
+
+    def late(store: Store, name: ModelName, manifest: Manifest):
+        if len(gone) < 3:
+            gone.append(store.blob(manifest.layers[-1].digest))
+            gone[-1].unlink()
+        return put(store, name, manifest)
+
+    monkeypatch.setattr(Store, "put", late)
+    name = ModelName.parse("new")
+    create(store, name, Modelfile(str(bundled()), {"top_k": 5}), store.root)
+    assert (len(gone), open_stored(store, name).parameters) == (3, {"top_k": 5})
+
+
+def test_many_make_one_name_at_once(store: Store):
+    name = ModelName.parse("same")
+
+    def make(number: int):
+        create(store, name, Modelfile("story", {"top_k": number % 3}, system="Be."), store.root)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(make, range(60)))
+    assert open_stored(store, name).parameters["top_k"] in (0, 1, 2)
 
 
 def test_a_model_is_copied_and_removed_and_its_blobs_go_last(store: Store):
@@ -247,14 +329,14 @@ def test_other_users_may_read_what_they_may_read_of_any_file(store: Store, tmp_p
 
 def test_a_manifest_that_cannot_be_read_hides_no_other(store: Store, monkeypatch, caplog):
     store.copy(NAME, ModelName.parse("other"))
-    opened = Path.open
+    read = store_module.read_file
 
-    def refused(path: Path, *given, **more):
+    def refused(path: Path, most: int):
         if path.parent.name == "story":
             raise PermissionError(13, "Permission denied")
-        return opened(path, *given, **more)
+        return read(path, most)
 
-    monkeypatch.setattr(Path, "open", refused)
+    monkeypatch.setattr(store_module, "read_file", refused)
     assert [str(entry.name) for entry in store.entries()] == ["other:latest"]
     assert "story:latest is left out" in caplog.text
     with pytest.raises(StoreError, match="cannot be read: Permission denied"):

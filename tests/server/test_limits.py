@@ -1,6 +1,7 @@
 """Clients that take their time, at a real socket."""
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -131,3 +132,35 @@ def test_who_does_not_read_is_left():
     begin = time.monotonic()
     asyncio.run(guard(scope, None, stuck))
     assert time.monotonic() - begin < PATIENCE
+
+
+def test_a_request_of_two_lengths_ends_its_connection(port):
+    """RFC 9112, 6.1: it may be a request in the body of another."""
+    head = b"POST /api/show HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n"
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
+    found = told(port, head + chunked, b"GET /api/version HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert found.lower().count(b"connection: close") == found.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_what_a_shutdown_cuts_off_is_told_in_the_apis_words(begun):
+    sent = []
+
+    async def app(_scope, _receive, send):
+        if begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        await asyncio.sleep(2 * PATIENCE)
+
+    async def send(message):
+        sent.append(message)
+
+    async def cut():
+        scope = {"type": "http", "method": "GET", "path": "/v1/x", "headers": []}
+        task = asyncio.ensure_future(Guard(app, Settings(None, None), {})(scope, None, send))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(cut())
+    assert sent[0]["status"] == (200 if begun else 503)
+    assert begun or json.loads(sent[1]["body"])["error"]["message"] == "the server ends"

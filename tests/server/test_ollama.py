@@ -313,3 +313,16 @@ def test_what_is_cut_keeps_its_beginning_and_end():
     found = [_cut([*range(100)], keep, 40) for keep in (0, 4, -1)]
     assert found == [[*range(70, 100)], [*range(4), *range(74, 100)], [*range(15), *range(85, 100)]]
     assert _cut([1, 2, 3], 4, 40) == [1, 2, 3]
+
+
+def test_each_model_that_is_listed_is_shown(client):
+    """Editors ask for each, and show none where one is missing."""
+    listed = client.get("/api/tags").json()["models"]
+    assert "pictures" in [each["name"] for each in listed]
+    for each in listed:
+        shown = client.post("/api/show", json={"model": each["model"]}).json()
+        assert shown["capabilities"] == each["capabilities"]
+        assert shown["details"] == each["details"]
+        assert shown["model_info"]["general.architecture"]
+    tagged = client.post("/api/show", json={"model": "pictures:latest"})
+    assert tagged.json()["capabilities"] == ["image"]

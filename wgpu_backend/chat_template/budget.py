@@ -43,7 +43,7 @@ class Limits:
     Parameters
     ----------
     seconds : float
-        Time, in wall-clock seconds.
+        Processor time of the thread that renders; waiting for a busy machine does not count.
     output_chars : int
         Characters of the result, and of any text on the way.
     memory_bytes : int
@@ -79,7 +79,7 @@ class Budget:
     Parameters
     ----------
     limits : Limits
-        What there is at the start; the clock starts now.
+        What there is at the start; the clock starts now, in the thread that renders.
 
     Attributes
     ----------
@@ -90,13 +90,13 @@ class Budget:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._deadline = time.monotonic() + limits.seconds
+        self._deadline = time.thread_time() + limits.seconds
         self._bytes_left = limits.memory_bytes
         self.known: dict[int, Size] = {}
 
     def tick(self) -> None:
         """Check the clock; called wherever a template can repeat itself."""
-        if time.monotonic() > self._deadline:
+        if time.thread_time() > self._deadline:
             raise TemplateError(f"chat template: still running, needs to end in "
                                 f"{self._limits.seconds:g} s")  # fmt: skip
 

@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -53,7 +54,9 @@ class _Notes(logging.Handler):
     """Says what the library logs; a bar that is shown meanwhile stays below."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        note(self.format(record))
+        # Where stderr was closed nobody reads it, and what is logged is no reason to fail.
+        with suppress(OSError, ValueError, AttributeError):
+            note(self.format(record))
 
 
 def log_as_notes(level: int = logging.WARNING) -> None:

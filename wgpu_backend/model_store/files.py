@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
+import stat
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -65,6 +67,21 @@ def settle(written: Path, path: Path) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """Bytes of a file, at most so many; a pipe, which would wait for a writer, is none.
+
+    Raises
+    ------
+    OSError
+        It cannot be read, or is no regular file.
+    """
+    file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(file, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "is no regular file")
+        return opened.read(most)
 
 
 def sha256(path: Path, told: Told = lambda _: None) -> str:

@@ -212,6 +212,7 @@ def _commands(text: str) -> Iterator[tuple[int, str, str, str]]:
     The word is empty for most commands. Only a newline ends a line: others may be in a text.
     """
     lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
+    commands = _command_follows(lines)
     after = 0
     for at, line in enumerate(lines):
         if at < after or not line.strip() or line.lstrip().startswith("#"):
@@ -223,8 +224,8 @@ def _commands(text: str) -> Iterator[tuple[int, str, str, str]]:
             raise StoreError(f"{where}: {command[:40]!r} is no command")
         if command in _WITH_WORD:
             word, rest = _first_word(rest)
-        value, after = _value_from([rest, *lines[at + 1 :]], where)
-        after += at
+        lines[at] = rest
+        value, after = _value_from(lines, at, commands, where)
         if not value:
             raise StoreError(f"{where}: {command} has no value")
         yield at + 1, command, word, _unquoted(value)
@@ -235,33 +236,36 @@ def _first_word(text: str) -> tuple[str, str]:
     return (found[1], found[2]) if found else ("", "")
 
 
-def _value_from(lines: list[str], where: str) -> tuple[str, int]:
-    """Value that begins with the first line, and how many lines it has.
+def _value_from(lines: list[str], begin: int, commands: list[bool], where: str) -> tuple[str, int]:
+    """Value that begins with a line, and the number of the line behind it.
 
     As Ollama has it, a text in quotation marks ends where a line does. It goes on if what follows
     is no command, which no file of Ollama's has: so a text may have lines that end in marks.
     """
-    first = lines[0].strip()
+    first = lines[begin].strip()
     mark = next((mark for mark in ('"""', '"') if first.startswith(mark)), None)
     if mark is None:
-        return first, 1
-    ends = [count for count in range(1, len(lines) + 1) if _is_end(lines, count, mark)]
-    if not ends:
+        return first, begin + 1
+    end = 0  # the first that could be, where no command follows any
+    for after in range(begin + 1, len(lines) + 1):
+        last = lines[after - 1].strip()
+        if last.endswith(mark) and (after > begin + 1 or len(last) >= 2 * len(mark)):
+            end = end or after
+            if commands[after]:
+                end = after
+                break
+    if not end:
         raise StoreError(f"{where}: no closing {mark}")
-    count = next((end for end in ends if _is_command(lines[end:])), ends[0])
-    return "\n".join(lines[:count]).strip(), count
+    return "\n".join(lines[begin:end]).strip(), end
 
 
-def _is_end(lines: list[str], count: int, mark: str) -> bool:
-    """Whether so many lines end as a text in quotation marks does."""
-    last = lines[count - 1].strip()
-    return last.endswith(mark) and (count > 1 or len(last) >= 2 * len(mark))
-
-
-def _is_command(lines: list[str]) -> bool:
-    """Whether a command follows, or nothing."""
-    line = next((line for line in lines if line.strip()), None)
-    return line is None or _BEGINS.match(line) is not None
+def _command_follows(lines: list[str]) -> list[bool]:
+    """Whether from each line on, blank ones passed over, a command comes next, or nothing."""
+    found = [True] * (len(lines) + 1)
+    for at in reversed(range(len(lines))):
+        blank = not lines[at].strip()
+        found[at] = found[at + 1] if blank else _BEGINS.match(lines[at]) is not None
+    return found
 
 
 def _unquoted(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wgpu_backend.errors import StoreError
-from wgpu_backend.model_store.files import ABANDONED
+from wgpu_backend.model_store.files import ABANDONED, read_file
 from wgpu_backend.model_store.manifest import MAX_NBYTES, parse_manifest
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def _refuse(error: OSError) -> None:
 
 def _named_by(path: Path) -> set[str]:
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_NBYTES + 1)
+        data = read_file(path, MAX_NBYTES + 1)
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
     parse_manifest(data, str(path))

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import logging
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import BinaryIO
 from filelock import FileLock
 
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.model_store.files import CHUNK, Told, draft, replace, settle
+from wgpu_backend.model_store.files import CHUNK, Told, draft, read_file, replace, settle
 from wgpu_backend.model_store.manifest import (
     LAYER_TYPE,
     MAX_NBYTES,
@@ -28,6 +29,10 @@ from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.pruning import named_digests
 
 _LOG = logging.getLogger("wgpu_backend.model_store")
+
+
+class BlobMissing(StoreError):
+    """A blob that a manifest names is not there, or not whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +86,10 @@ class Store:
     def has(self, layer: Layer) -> bool:
         """Whether a blob is there with the size that it should have."""
         try:
-            return self.blob(layer.digest).stat().st_size == layer.size
+            facts = self.blob(layer.digest).stat()
         except OSError:
             return False
+        return stat.S_ISREG(facts.st_mode) and facts.st_size == layer.size
 
     def _manifest(self, name: ModelName) -> Path:
         return self.root / "manifests" / name.path
@@ -112,8 +118,7 @@ class Store:
         """
         path = self._manifest(name)
         try:
-            with path.open("rb") as file:
-                data = file.read(MAX_NBYTES + 1)
+            data = read_file(path, MAX_NBYTES + 1)
             modified = path.stat().st_mtime
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise ModelNotFound(f"model {str(name)!r} not found") from None
@@ -170,11 +175,11 @@ class Store:
         with self.changing():
             for layer in manifest.blobs:
                 if not self.has(layer):
-                    raise StoreError(f"{name}: blob {layer.digest} is missing or has another size")
+                    raise BlobMissing(f"{name}: blob {layer.digest} is missing or has another size")
             before = self._blobs_of(name)
             replace(self._manifest(name), manifest.encoded())
             self._drop(before)
-        return self.entry(name)
+            return self.entry(name)
 
     def copy(self, source: ModelName, destination: ModelName) -> None:
         """Give a model a second name.

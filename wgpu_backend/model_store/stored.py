@@ -12,13 +12,15 @@ from typing import Any, cast
 from wgpu_backend.errors import StoreError
 from wgpu_backend.gguf_file import GGUFFile, open_gguf, open_parts
 from wgpu_backend.gguf_writer import merged
+from wgpu_backend.model_store.files import read_file
 from wgpu_backend.model_store.manifest import CONFIG_TYPE, Layer, Manifest
 from wgpu_backend.model_store.modelfile import Base, Modelfile
 from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Entry, Store
+from wgpu_backend.model_store.store import BlobMissing, Entry, Store
 from wgpu_backend.quantise.mixes import file_type
 
 _MAX_TEXT = 16 << 20  # bytes of a template, a license …
+_MOST_TRIES = 20  # of a change that others change something under
 _COUNT = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))  # size, letter and decimals
 
 
@@ -105,14 +107,20 @@ def _text(store: Store, manifest: Manifest, kind: str) -> str:
 
 def _json(store: Store, manifest: Manifest, kind: str, wanted: type) -> Any:  # noqa: ANN401
     for layer in manifest.of_kind(kind):
-        try:
-            value: object = json.loads(_read(store, layer))
-        except (ValueError, RecursionError) as error:
-            raise StoreError(f"blob {layer.digest}: {kind}: {error}") from None
-        if not isinstance(value, wanted):
-            raise StoreError(f"blob {layer.digest}: {kind}: needs a JSON {wanted.__name__}")
-        return cast("Any", value)
+        return _value(store, layer, kind, wanted)
     return None
+
+
+def _value(store: Store, layer: Layer, kind: str, wanted: type) -> Any:  # noqa: ANN401
+    """JSON of a blob."""
+    try:
+        value: object = json.loads(_read(store, layer))
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise StoreError(f"blob {layer.digest}: {kind}: {why}; pull the model again") from None
+    if not isinstance(value, wanted):
+        raise StoreError(f"blob {layer.digest}: {kind}: needs a JSON {wanted.__name__}")
+    return cast("Any", value)
 
 
 def _messages(store: Store, manifest: Manifest) -> Iterator[Mapping[str, str]]:
@@ -128,7 +136,10 @@ def _messages(store: Store, manifest: Manifest) -> Iterator[Mapping[str, str]]:
 def _read(store: Store, layer: Layer) -> bytes:
     if layer.size > _MAX_TEXT:
         raise StoreError(f"blob {layer.digest}: {layer.size} bytes, needs at most {_MAX_TEXT}")
-    return store.blob(layer.digest).read_bytes()
+    try:
+        return read_file(store.blob(layer.digest), _MAX_TEXT)
+    except OSError as error:
+        raise StoreError(f"blob {layer.digest}: cannot be read: {error.strerror}") from None
 
 
 def details(store: Store, entry: Entry) -> dict[str, object]:
@@ -139,10 +150,9 @@ def details(store: Store, entry: Entry) -> dict[str, object]:
 def config_of(store: Store, entry: Entry) -> dict[str, object]:
     """What a model's config blob says; nothing where it is missing or damaged."""
     try:
-        config: Any = json.loads(_read(store, entry.manifest.config))
-    except (OSError, ValueError, StoreError):
+        return _value(store, entry.manifest.config, "config", dict)
+    except StoreError:
         return {}
-    return cast("dict[str, object]", config) if isinstance(config, dict) else {}
 
 
 def details_of(path: Path) -> dict[str, object]:
@@ -163,10 +173,15 @@ def _details(given: Mapping[str, object]) -> dict[str, object]:
         "parent_model": "",
         "format": str(given.get("model_format") or ""),
         "family": family,
-        "families": given.get("model_families") or ([family] if family else []),
+        "families": _families(given.get("model_families")) or ([family] if family else []),
         "parameter_size": str(given.get("model_type") or ""),
         "quantization_level": str(given.get("file_type") or ""),
     }
+
+
+def _families(given: object) -> list[str]:
+    found = cast("list[object]", given) if isinstance(given, list) else []
+    return [each for each in found if isinstance(each, str)]
 
 
 def create(
@@ -198,12 +213,31 @@ def create(
     GGUFError
         A file is damaged.
     StoreError
-        The disk is full, or the store read-only; or a text is none of UTF-8.
+        The disk is full, or the store read-only; a text is none of UTF-8; an adapter is of another
+        architecture.
     """
     store.require_writable()
+    for _ in range(_MOST_TRIES - 1):
+        try:
+            return _created(store, name, wanted, folder, told, facts)
+        except BlobMissing:  # another change let go what was there already
+            continue
+    return _created(store, name, wanted, folder, told, facts)
+
+
+def _created(
+    store: Store,
+    name: ModelName,
+    wanted: Modelfile,
+    folder: Path,
+    told: Callable[[str], None],
+    facts: Mapping[str, object] | None,
+) -> Entry:
     layers, config = _base(store, wanted.base, folder, told)
     for path in wanted.adapters:
-        layers.append(_gguf(store, "adapter", folder / Path(path).expanduser(), told)[0])
+        adapter = folder / Path(path).expanduser()
+        _require_fitting(adapter, store, layers)
+        layers.append(_gguf(store, "adapter", adapter, told)[0])
     for kind, text in _texts(wanted).items():
         layers = [layer for layer in layers if layer.kind != kind]
         layers.append(store.add_bytes(kind, _utf8(kind, text)))
@@ -242,7 +276,7 @@ def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> N
     below = next((layer for layer in layers if layer.kind == "params"), None)
     values: dict[str, object] = {}
     if below is not None:
-        values.update(json.loads(_read(store, below)))
+        values.update(_value(store, below, "params", dict))
         layers.remove(below)
     values.update(wanted.parameters)
     layers.append(store.add_bytes("params", json.dumps(values).encode()))
@@ -274,9 +308,9 @@ def _layers_of(
 ) -> tuple[list[Layer], dict[str, object]]:
     """Layers and config of a model."""
     entry = store.entry(name)
-    config: Any = json.loads(_read(store, entry.manifest.config))
+    config: dict[str, object] = _value(store, entry.manifest.config, "config", dict)
     told(f"using existing model {entry.name}")
-    return list(entry.manifest.layers), cast("dict[str, object]", config)
+    return list(entry.manifest.layers), config
 
 
 def _gguf(
@@ -294,6 +328,28 @@ def _whole(store: Store, kind: str, file: GGUFFile, told: Callable[[str], None])
     told(f"merging {len(file.paths)} parts")
     size, pieces = merged(file)
     return store.add_pieces(kind, pieces, size)
+
+
+def _require_fitting(adapter: Path, store: Store, layers: list[Layer]) -> None:
+    """Refuse an adapter that could not be used with the model among the layers."""
+    models = [layer for layer in layers if layer.kind == "model"]
+    if not models:
+        return
+    if not store.has(models[0]):
+        raise BlobMissing(f"blob {models[0].digest} is missing or has another size")
+    with (
+        open_gguf(adapter, check_types=False) as file,
+        open_gguf(store.blob(models[0].digest), check_types=False) as base,
+    ):
+        kind = file.config.string("general.type", "")
+        own, needed = file.config.architecture, base.config.architecture
+    if kind != "adapter":
+        raise StoreError(f"ADAPTER {adapter.name}: key 'general.type' is {kind!r}, needs 'adapter'")
+    if own != needed:
+        raise StoreError(
+            f"ADAPTER {adapter.name}: of architecture {own!r}, the model is {needed!r}; needs an "
+            "adapter that was made for this model"
+        )
 
 
 def _config(file: GGUFFile) -> dict[str, object]:

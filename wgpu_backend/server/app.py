@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -83,7 +85,7 @@ def make_app(settings: Settings) -> ASGIApp:
 
     app = Starlette(routes=[endpoint.route() for endpoint in table], lifespan=living)
     for kind in _FORESEEN:
-        app.add_exception_handler(kind, _failing(apis, statuses))
+        app.add_exception_handler(kind, _failing(apis, statuses, settings.store.root))
     guarded = Guard(app, settings, apis)
     return Recorder(guarded, strict=settings.strict, debug=settings.debug)
 
@@ -153,7 +155,9 @@ def _described(table: list[Endpoint], settings: Settings) -> Endpoint:
     return Endpoint("others", "GET", "/openapi.json", "This table, in OpenAPI 3.1", described)
 
 
-def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandler:
+def _failing(apis: Mapping[str, str], statuses: Counter[int], root: Path) -> ExceptionHandler:
+    folders = (f"{root / 'blobs'}{os.sep}", f"{root}{os.sep}")  # nobody else's business
+
     async def failed(request: Request, error: Exception) -> Response:
         status, message = status_of(error), message_of(error)
         headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
@@ -164,6 +168,8 @@ def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandle
             headers = dict(error.headers or {})
         statuses[status] += 1
         current().reason = message
+        for folder in folders:
+            message = message.replace(folder, "")
         path = request.url.path
         body = error_body(apis.get(path) or api_of(path), status, message, error)
         # In ASCII: a message may quote what is no text of UTF-8, as half of a surrogate pair.

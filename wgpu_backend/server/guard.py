@@ -83,9 +83,18 @@ class Guard:
             await _answer(send, error.status, body, beside)
             return
         extra = (*_cors(origin), *_numbered(self._api(scope)))
-        sending = Sending(send, extra, self._settings.pause_seconds)
+        if "transfer-encoding" in headers and "content-length" in headers:
+            extra = (*extra, ("connection", "close"))  # one of them may be forged: RFC 9112, 6.1
+        await self._passed(scope, limited, Sending(send, extra, self._settings.pause_seconds))
+
+    async def _passed(self, scope: Scope, receive: Receive, sending: Sending) -> None:
         try:
-            await self._app(scope, limited, sending)
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:  # a shutdown has waited for as long as it may
+            if sending.begun:
+                raise
+            body = json.dumps(error_body(self._api(scope), 503, "the server ends")).encode()
+            await _answer(sending, 503, body)
         except Exception:
             if not sending.late:  # else nobody reads what an error says
                 raise

@@ -89,6 +89,9 @@ def _facts(state: State) -> list[Endpoint]:
     async def show(_: Request, fields: Fields) -> Response:
         name = _model(fields)
         verbose = fields.switch("verbose", default=False)
+        if name in state.studio:
+            folder = state.settings.pictures[name.removesuffix(":latest")]
+            return JSONResponse(await run_in_threadpool(_shown_pipeline, name, folder))
         return JSONResponse(await run_in_threadpool(_shown, state.find(name), verbose=verbose))
 
     return [
@@ -220,6 +223,14 @@ def _pipeline(name: str, folder: Path) -> dict[str, Any]:
         "details": {**facts, **sizes},
         "capabilities": ["image"],
     }
+
+
+def _shown_pipeline(name: str, folder: Path) -> dict[str, Any]:
+    """Facts about a folder that makes pictures, in the fields that clients read of models."""
+    listed = _pipeline(name, folder)
+    shared = {key: listed[key] for key in ("details", "capabilities", "modified_at")}
+    texts = dict.fromkeys(("modelfile", "parameters", "template", "system"), "")
+    return {**texts, **shared, "model_info": {"general.architecture": "pictures"}}
 
 
 def _listed(store: Store, entry: Entry) -> dict[str, Any]:

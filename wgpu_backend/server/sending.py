@@ -29,6 +29,8 @@ class Sending:
     ----------
     late : bool
         Whether it took longer.
+    begun : bool
+        Whether an answer was begun.
     """
 
     def __init__(self, send: Send, extra: tuple[tuple[str, str], ...], most: float) -> None:
@@ -37,7 +39,7 @@ class Sending:
         self._most = most
         self._held = bytearray()  # what a write takes that has not begun
         self._writing: asyncio.Task[None] | None = None
-        self.late = False
+        self.late = self.begun = False
 
     async def __call__(self, message: Message) -> None:
         """Send a message of ASGI; a piece of a stream when the event loop comes by.
@@ -55,6 +57,7 @@ class Sending:
             self._hold(message.get("body", b""))
             return
         if message["type"] == "http.response.start":
+            self.begun = True
             headers = MutableHeaders(scope=message)
             for name, value in self._extra:
                 headers[name] = value

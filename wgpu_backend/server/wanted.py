@@ -11,6 +11,7 @@ from wgpu_backend.errors import (
     CacheFull,
     ContextFull,
     DTypeError,
+    GGUFError,
     ModelNotFound,
     NoDeviceLeft,
     OptionError,
@@ -23,7 +24,7 @@ from wgpu_backend.grammar import Grammar
 from wgpu_backend.plugins import mistake_of
 
 RETRY_SECONDS = 1
-_BAD_REQUEST = (ContextFull, OptionError, TemplateError, DTypeError, StoreError)
+_BAD_REQUEST = (ContextFull, OptionError, TemplateError, DTypeError, StoreError, GGUFError)
 _BUSY = (QueueFull, CacheFull, OutOfMemory, NoDeviceLeft)
 # Of Ollama's options, those that say how another engine is to run, or that it no longer knows.
 _WITHOUT_MEANING = {

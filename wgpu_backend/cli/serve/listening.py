@@ -40,14 +40,14 @@ class Listening:
         None
     )
     api_key: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--api-key",
             metavar="KEY",
             envvar="WGPU_BACKEND_API_KEY",
             help="Serve only requests that have this key; A,B for one of several.",
         ),
-    ] = ""
+    ] = None
     api_key_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Keys, one a line.")] = (
         None
     )
@@ -75,7 +75,10 @@ class Listening:
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys of clients; empty where anybody may call."""
-        return (*words(self.api_key), *_keys_of(self.api_key_file))
+        given = words(self.api_key or "")
+        if self.api_key is not None and not given:
+            raise UsageError("--api-key: is empty, needs a key; leave it out to serve anybody")
+        return (*given, *_keys_of(self.api_key_file))
 
     @property
     def origins(self) -> tuple[str, ...]:
