@@ -1,11 +1,13 @@
-"""Calls of functions as models write them in JSON, and values of arguments."""
+"""Calls of functions as models write them in JSON."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import cast
 
+from wgpu_backend.output_parsers.kinds import Kinds, allowed_kinds
 from wgpu_backend.output_parsers.parts import ToolCall
 
 Tools = Sequence[Mapping[str, object]]
@@ -13,25 +15,53 @@ Tools = Sequence[Mapping[str, object]]
 
 _NAMES = ("name", "tool_name", "function", "function_name")
 _ARGUMENTS = ("arguments", "parameters", "args", "input")
+CALL_KEYS = frozenset({*_NAMES, *_ARGUMENTS, "type", "id", "tool_call_id"})
+"""What a call in JSON may begin with."""
 _MAX_DEPTH = 200  # of a value; Python's decoder recurses
+_BRACKETS = re.compile(r"[\[{]")
+_DEEPER = re.compile(r"[\[{\]}]")
+_NO_JSON = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]|NaN|Infinity|\d{290}|[eE]\+?\d{3}")
+_NAME = re.compile(r'[\s\[{]*"(?:name|function)"\s*:\s*"([^"]*)"')
+_HALF = re.compile(r"[\ud800-\udfff]")
 
 
-def names(tools: Tools) -> frozenset[str]:
-    """Names of functions."""
-    return frozenset(str(_function(tool).get("name", "")) for tool in tools)
+class Offered:
+    """Functions that may be called.
 
+    Parameters
+    ----------
+    tools : sequence of mapping
+        As OpenAI describes them.
 
-def parameter_types(tools: Tools) -> Mapping[tuple[str, str], str]:
-    """What the schemas say of parameters: types by function and parameter."""
-    found: dict[tuple[str, str], str] = {}
-    for tool in tools:
-        function = _function(tool)
-        properties = _mapping(_mapping(function.get("parameters")).get("properties"))
-        for name, schema in properties.items():
-            kind = _mapping(schema).get("type")
-            if isinstance(kind, str):
-                found[str(function.get("name", "")), name] = kind
-    return found
+    Attributes
+    ----------
+    parameters : mapping of str to tuple of str
+        Names of parameters by function, in the order of its schema.
+    """
+
+    def __init__(self, tools: Tools) -> None:
+        self._schemas: dict[str, Mapping[str, object]] = {}
+        self._kinds: dict[tuple[str, str], Kinds] = {}
+        for tool in tools:
+            function = _function(tool)
+            schema = _mapping(function.get("parameters"))
+            self._schemas[str(function.get("name", ""))] = schema
+        self.parameters = {
+            name: tuple(map(str, _mapping(schema.get("properties"))))
+            for name, schema in self._schemas.items()
+        }
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._schemas
+
+    def kinds(self, function: str, parameter: str) -> Kinds:
+        """What the schema of a function says of a parameter."""
+        key = function, parameter
+        if key not in self._kinds:
+            schema = self._schemas.get(function, {})
+            properties = _mapping(schema.get("properties"))
+            self._kinds[key] = allowed_kinds(properties.get(parameter, True), schema)
+        return self._kinds[key]
 
 
 def _function(tool: Mapping[str, object]) -> Mapping[str, object]:
@@ -43,19 +73,42 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def decoded(text: str) -> object:
-    """Value of a JSON text.
+    """Value of a JSON text, one that can be written as JSON again.
+
+    Half of a surrogate pair becomes U+FFFD, as in Go; a number that is none (NaN) or that no
+    double holds becomes null, as in JavaScript.
 
     Raises
     ------
     ValueError
         It is no JSON, or nested deeper than any argument.
     """
+    if len(_BRACKETS.findall(text)) > _MAX_DEPTH:
+        _require_shallow(text)
+    value = json.loads(text, strict=False)
+    return sound(value) if _NO_JSON.search(text) else value
+
+
+def _require_shallow(text: str) -> None:
     depth = 0
-    for mark in text:
-        depth += (mark in "{[") - (mark in "}]")
+    for mark in _DEEPER.findall(text):
+        depth += 1 if mark in "{[" else -1
         if depth > _MAX_DEPTH:
             raise ValueError(f"JSON nested deeper than {_MAX_DEPTH}")
-    return json.loads(text, strict=False)
+
+
+def sound(value: object) -> object:
+    """A value of JSON without what JSON in UTF-8 cannot hold; see `decoded`."""
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value)
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else None
+    if isinstance(value, list):
+        return [sound(item) for item in cast("list[object]", value)]
+    if isinstance(value, dict):
+        items = cast("dict[str, object]", value).items()
+        return {_HALF.sub("\ufffd", key): sound(item) for key, item in items}
+    return value
 
 
 def calls_of(text: str) -> list[ToolCall]:
@@ -83,6 +136,24 @@ def _call(value: object) -> ToolCall:
     return ToolCall(name, arguments_of(given.get(key)))
 
 
+def keyed_calls(text: str) -> list[ToolCall]:
+    """Calls in a JSON list whose objects have the function's name as their key.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, or no call.
+    """
+    value = decoded(text)
+    items = cast("list[object]", value) if isinstance(value, list) else [value]
+    if items and all("name" in _mapping(item) for item in items):
+        return calls_of(text)
+    pairs = [pair for item in items for pair in _mapping(item).items()]
+    if not pairs:
+        raise ValueError("no call")
+    return [ToolCall(name, arguments_of(arguments)) for name, arguments in pairs]
+
+
 def arguments_of(value: object) -> Mapping[str, object]:
     """Arguments of a call: a mapping, or JSON of one.
 
@@ -100,18 +171,7 @@ def arguments_of(value: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value)
 
 
-def typed(text: str, kind: str | None) -> object:
-    """Value of an argument that is written without JSON's quotes.
-
-    Parameters
-    ----------
-    text : str
-    kind : str or None
-        What its schema says; a ``string`` is never decoded.
-    """
-    if kind == "string":
-        return text
-    try:
-        return decoded(text)
-    except ValueError:
-        return text
+def begun_name(text: str, at: int) -> str:
+    """Name in the beginning of a call in JSON; empty where it is none."""
+    found = _NAME.match(text, at)
+    return found[1] if found else ""

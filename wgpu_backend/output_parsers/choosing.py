@@ -6,18 +6,21 @@ from wgpu_backend.errors import OptionError
 from wgpu_backend.output_parsers.bare_json import JSON
 from wgpu_backend.output_parsers.calls import Tools
 from wgpu_backend.output_parsers.command_r import COMMAND_R
-from wgpu_backend.output_parsers.deepseek import DEEPSEEK
+from wgpu_backend.output_parsers.deepseek import DEEPSEEK, DSML
+from wgpu_backend.output_parsers.families import FAMILIES
 from wgpu_backend.output_parsers.formats import Format, reasoning
 from wgpu_backend.output_parsers.gemma import GEMMA
-from wgpu_backend.output_parsers.glm import GLM
 from wgpu_backend.output_parsers.harmony import HARMONY
 from wgpu_backend.output_parsers.llama import LLAMA
 from wgpu_backend.output_parsers.mistral import MISTRAL
-from wgpu_backend.output_parsers.qwen import QWEN
+from wgpu_backend.output_parsers.qwen import APRIEL, GLM, QWEN, SEED
 from wgpu_backend.output_parsers.spans import OutputParser
 
 # The first whose mark a template has: GLM's templates have Qwen's tag as well.
-FORMATS = (HARMONY, DEEPSEEK, MISTRAL, COMMAND_R, GLM, QWEN, LLAMA, GEMMA, JSON)
+FORMATS = (
+    HARMONY, DEEPSEEK, DSML, MISTRAL, COMMAND_R, *FAMILIES, SEED, APRIEL, GLM, QWEN, LLAMA, GEMMA,
+    JSON,
+)  # fmt: skip
 
 
 def format_of(template: str) -> Format:

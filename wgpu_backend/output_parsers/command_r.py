@@ -1,22 +1,30 @@
 """Command R and Command A: a list of actions, and the answer between tags of its own.
 
 Command R7B and later write ``<|START_ACTION|>[{"tool_name": …, "parameters": {…}}]<|END_ACTION|>``,
-the first Command R a code block behind ``Action:``, where the function ``directly-answer`` means
+the first Command R a code block after ``Action:``, where the function ``directly-answer`` means
 that none is called.
 """
 
 from __future__ import annotations
 
-from wgpu_backend.output_parsers.calls import Tools, calls_of
+from wgpu_backend.output_parsers.arriving import Reading
+from wgpu_backend.output_parsers.calls import calls_of
 from wgpu_backend.output_parsers.formats import CallForm, Format
-from wgpu_backend.output_parsers.parts import ToolCall
-from wgpu_backend.output_parsers.spans import Span
+from wgpu_backend.output_parsers.readers import closed, opened_json
+from wgpu_backend.output_parsers.spans import Body, Read, Span
 
+_SPACES = (" ", "", "\n")
 _NONE = ("directly-answer", "directly_answer")
 
 
-def _calls(body: str, tools: Tools) -> list[ToolCall]:
-    return [call for call in calls_of(body) if call.name not in _NONE]
+def _actions(closing: str) -> Read:
+    def read(body: Body) -> Reading[None]:
+        yield from opened_json(body.text)
+        found = calls_of((yield from body.text.bracketed()))
+        body.give(call for call in found if call.name not in _NONE)
+        yield from closed(body, closing)
+
+    return read
 
 
 def _form(template: str) -> CallForm:
@@ -28,12 +36,14 @@ def _form(template: str) -> CallForm:
 
 COMMAND_R = Format(
     "command-r",
-    ("<|START_ACTION|>", "<|START_RESPONSE|>", "Action: ```json", "Action:```json"),
+    ("<|START_ACTION|>", "<|START_RESPONSE|>", *(f"Action:{s}```json" for s in _SPACES), _NONE[0]),
     (
-        Span("<|START_ACTION|>", ("<|END_ACTION|>",), _calls),
-        Span("Action: ```json", ("```",), _calls),
-        Span("Action:```json", ("```",), _calls),
+        Span("<|START_ACTION|>", read=_actions("<|END_ACTION|>"), inner=("<|END_ACTION|>",)),
+        *(Span(f"Action:{space}```json", read=_actions("```")) for space in _SPACES),
     ),
-    (Span("<|START_RESPONSE|>", ("<|END_RESPONSE|>",), unwrapped=True),),
+    (
+        Span("<|START_RESPONSE|>", ("<|END_RESPONSE|>",), unwrapped=True),
+        Span("<|START_TEXT|>", ("<|END_TEXT|>",), unwrapped=True),
+    ),
     form=_form,
 )

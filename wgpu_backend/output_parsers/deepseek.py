@@ -1,4 +1,4 @@
-"""DeepSeek: calls between tags of their own, since V3.1 without a code block.
+"""DeepSeek: calls between tags of their own.
 
 ::
 
@@ -8,36 +8,26 @@
     ```<｜tool▁call▁end｜><｜tool▁calls▁end｜>
 
     <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{"city": "Oslo"}…
+
+    <｜DSML｜function_calls>
+    <｜DSML｜invoke name="weather">
+    <｜DSML｜parameter name="city" string="true">Oslo</｜DSML｜parameter>
+    </｜DSML｜invoke>
+    </｜DSML｜function_calls>
+
+The first form is R1's, the second V3.1's, the third V3.2's; V4 writes ``tool_calls`` in it.
 """
 
 from __future__ import annotations
 
-from wgpu_backend.output_parsers.calls import Tools, arguments_of
 from wgpu_backend.output_parsers.formats import CallForm, Format
-from wgpu_backend.output_parsers.parts import ToolCall
+from wgpu_backend.output_parsers.qwen import CALL as HERMES
+from wgpu_backend.output_parsers.readers import sectioned
 from wgpu_backend.output_parsers.spans import Span
+from wgpu_backend.output_parsers.tagged import Tagging, tagged_calls
 
 _BEGIN, _END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
 _CALL, _CALL_END, _SEPARATOR = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"
-
-
-def _calls(body: str, tools: Tools) -> list[ToolCall]:
-    found = [_call(part.partition(_CALL_END)[0]) for part in body.split(_CALL)[1:]]
-    if not found:
-        raise ValueError("no call")
-    return found
-
-
-def _call(text: str) -> ToolCall:
-    name, separator, rest = text.partition(_SEPARATOR)
-    if not separator:
-        raise ValueError("no separator")
-    if "```json" in rest:
-        name, _, rest = rest.partition("```json")
-        rest = rest.rpartition("```")[0] or rest
-    if not name.strip():
-        raise ValueError("no name")
-    return ToolCall(name.strip(), arguments_of(rest.strip()))
 
 
 def _form(template: str) -> CallForm:
@@ -47,4 +37,30 @@ def _form(template: str) -> CallForm:
     return CallForm(before, ("\n```", _CALL_END, _END), name_key="")
 
 
-DEEPSEEK = Format("deepseek", (_BEGIN,), (Span(_BEGIN, (_END,), _calls),), form=_form)
+def _dsml(name: str) -> Span:
+    end = f"</｜DSML｜{name}>"
+    tagging = Tagging(
+        '<｜DSML｜invoke name="',
+        '">',
+        '<｜DSML｜parameter name="',
+        '">',
+        "</｜DSML｜parameter>",
+        "</｜DSML｜invoke>",
+        (end,),
+    )
+    return Span(f"<｜DSML｜{name}>", read=tagged_calls(tagging), inner=("｜DSML｜", end))
+
+
+DEEPSEEK = Format(
+    "deepseek",
+    (_BEGIN,),
+    (
+        Span(
+            _BEGIN,
+            read=sectioned(_CALL, (_SEPARATOR,), _CALL_END, _END),
+            inner=(_CALL, _SEPARATOR, _CALL_END, _END),
+        ),
+    ),
+    form=_form,
+)
+DSML = Format("dsml", ("｜DSML｜",), (_dsml("function_calls"), _dsml("tool_calls"), HERMES))

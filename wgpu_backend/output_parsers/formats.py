@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from wgpu_backend.output_parsers.calls import Tools
+from wgpu_backend.output_parsers.readers import bare_calls
 from wgpu_backend.output_parsers.spans import OutputParser, Span, SpanParser
 
 _REASONING = (
@@ -15,21 +17,39 @@ _REASONING = (
     Span("<seed:think>", ("</seed:think>",)),
     Span("<|channel>thought", ("<channel|>",)),
     Span("<|inner_prefix|>", ("<|inner_suffix|>",)),
+    Span("<|think|>", ("<|end|>",)),
+    Span("<mm:think>", ("</mm:think>",)),
+    Span("<|open|>think<|sep|>", ("<|close|>think<|sep|>",)),
+    Span("Here are my reasoning steps:", ("[BEGIN FINAL RESPONSE]",)),
 )
+_SOLAR = ("<|think|>", "<|content|>")  # the first alone is what asks a Gemma 4 to reason
+_NAMED = re.compile(r"""HYTK\s*=\s*['"]([^'"]*)['"]""")
 
 
 def reasoning(template: str) -> tuple[Span, ...]:
     """Spans of reasoning whose tags a chat template has."""
-    return tuple(
-        span
-        for span in _REASONING
-        if span.opening in template or any(tag in template for tag in span.closings)
-    )
+    found = tuple(span for span in _REASONING if _has(template, span))
+    suffix = suffix_in(template)
+    if suffix is None:
+        return found
+    return (*found, Span(f"<think{suffix}>", (f"</think{suffix}>",)))
+
+
+def _has(template: str, span: Span) -> bool:
+    if span.opening in _SOLAR:
+        return all(tag in template for tag in _SOLAR)
+    return any(tag in template for tag in span.tags)
+
+
+def suffix_in(template: str) -> str | None:
+    """What the template of a Hy 3 puts into each of its tags; None for other templates."""
+    named = _NAMED.search(template)
+    return named[1] if named and "<think{}>" in template else None
 
 
 def spans_alone(spans: tuple[Span, ...], tools: Tools, prompt: str) -> OutputParser:
-    """Parser of a format that is nothing but spans."""
-    return SpanParser(spans, tools, prompt)
+    """Parser of spans, and of calls in JSON that are the whole answer."""
+    return SpanParser(spans, tools, prompt, bare_calls(strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +100,8 @@ class Format:
         Makes a parser of spans, functions and the prompt.
     form : callable
         How a model with this template writes a call.
+    of_template : callable or None
+        Spans of calls of a template, where its tags differ from model to model.
     """
 
     name: str
@@ -88,8 +110,10 @@ class Format:
     others: tuple[Span, ...] = ()
     make: Callable[[tuple[Span, ...], Tools, str], OutputParser] = spans_alone
     form: Callable[[str], CallForm] = hermes
+    of_template: Callable[[str], tuple[Span, ...]] | None = None
 
     def parser(self, template: str, tools: Tools, prompt: str) -> OutputParser:
         """Parser for an answer of a model with this template."""
-        spans = (*reasoning(template), *self.others, *(self.calls if tools else ()))
+        calls = self.calls if self.of_template is None else self.of_template(template)
+        spans = (*reasoning(template), *self.others, *(calls if tools else ()))
         return self.make(spans, tools, prompt)

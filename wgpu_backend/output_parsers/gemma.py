@@ -2,7 +2,7 @@
 
 FunctionGemma writes ``<start_function_call>call:weather{city:<escape>Oslo<escape>}
 <end_function_call>``, Gemma 4 ``<|tool_call>call:weather{city:<|"|>Oslo<|"|>}<tool_call|>``.
-Gemma 3, which has no tags, writes JSON in a code block.
+Gemma 3, which has no tags, writes JSON or Python in a code block.
 """
 
 from __future__ import annotations
@@ -10,13 +10,18 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from wgpu_backend.output_parsers.calls import Tools, calls_of, typed
+from wgpu_backend.output_parsers.arriving import Arriving, Broken, Reading
 from wgpu_backend.output_parsers.formats import CallForm, Format
+from wgpu_backend.output_parsers.kinds import Kinds
 from wgpu_backend.output_parsers.parts import ToolCall
-from wgpu_backend.output_parsers.spans import Span
+from wgpu_backend.output_parsers.readers import closed, json_calls, python_list
+from wgpu_backend.output_parsers.spans import Body, Read, Span
+from wgpu_backend.output_parsers.values import typed
 
 _QUOTES = ("<escape>", '<|"|>')
 _MAX_DEPTH = 100
+_NAME = re.compile(r"[\w.\-]*")
+_PLAIN = re.compile(r"[^<{}\[\]]*")
 _BARE = re.compile(r"[^,\[\]{}]*")
 _KEY = re.compile(r"\s*([^:{}\[\],]+?)\s*:")
 
@@ -39,7 +44,7 @@ class _Reader(NamedTuple):
             return self.list(at + 1, depth)
         bare = _BARE.match(self.text, at)
         assert bare is not None
-        return typed(bare[0].strip(), None), bare.end()
+        return typed(bare[0].strip(), Kinds()), bare.end()
 
     def spaces(self, at: int) -> int:
         while self.text[at : at + 1].isspace():
@@ -85,19 +90,41 @@ class _Reader(NamedTuple):
         return at
 
 
-def _calls(body: str, tools: Tools) -> list[ToolCall]:
-    text = body.strip()
-    name, brace, _ = text.partition("{")
-    if not name.startswith("call:") or not brace:
-        raise ValueError("no call")
-    arguments, end = _Reader(text).mapping(len(name) + 1, 0)
-    if text[end:].strip():
-        raise ValueError("more than a call")
-    return [ToolCall(name.removeprefix("call:").strip(), arguments)]
+def _calls(closing: str) -> Read:
+    def read(body: Body) -> Reading[None]:
+        text = body.text
+        yield from text.spaces()
+        yield from text.expect("call:")
+        name = yield from text.run(_NAME)
+        source = yield from _braced(text)
+        arguments, end = _Reader(source).mapping(1, 0)
+        if not name or end < len(source):
+            raise ValueError("no name, or more than a call")
+        body.give([ToolCall(name, arguments)])
+        yield from closed(body, closing)
+
+    return read
 
 
-def _block(body: str, tools: Tools) -> list[ToolCall]:
-    return calls_of(body)
+def _braced(text: Arriving) -> Reading[str]:
+    """A value in braces; those within quotation marks are not counted."""
+    taken, depth = list[str](), 0
+    if (yield from text.peek()) != "{":
+        raise Broken("no arguments")
+    while True:
+        taken.append((yield from text.run(_PLAIN)))
+        tag = yield from text.took("<escape>", '<|"|>', "{", "}", "[", "]")
+        if tag is None:
+            yield from text.more() if text.at == len(text.text) else text.expect('<|"|>')
+            continue
+        taken.append(tag)
+        if tag in _QUOTES:
+            taken += [(yield from text.until(tag)), tag]
+        depth += (tag in ("{", "[")) - (tag in ("}", "]"))
+        if depth > _MAX_DEPTH:
+            raise Broken(f"nested deeper than {_MAX_DEPTH}")
+        if not depth:
+            return "".join(taken)
 
 
 def _form(template: str) -> CallForm:
@@ -109,9 +136,14 @@ GEMMA = Format(
     "gemma",
     ("<start_function_call>", "<|tool_call>", "<start_of_turn>"),
     (
-        Span("<start_function_call>", ("<end_function_call>",), _calls),
-        Span("<|tool_call>", ("<tool_call|>",), _calls),
-        Span("```tool_call", ("```",), _block),
+        Span(
+            "<start_function_call>",
+            read=_calls("<end_function_call>"),
+            inner=("<end_function_call>", "<escape>"),
+        ),
+        Span("<|tool_call>", read=_calls("<tool_call|>"), inner=("<tool_call|>", '<|"|>')),
+        Span("```tool_call", read=json_calls("```")),
+        Span("```tool_code", read=python_list("```")),
     ),
     form=_form,
 )

@@ -11,100 +11,96 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
+from wgpu_backend.output_parsers.arriving import Broken, Reading
 from wgpu_backend.output_parsers.calls import Tools, arguments_of
 from wgpu_backend.output_parsers.formats import CallForm, Format
-from wgpu_backend.output_parsers.held import first_of, shown
 from wgpu_backend.output_parsers.parts import Content, Part, Thinking, ToolCall
-from wgpu_backend.output_parsers.spans import OutputParser, Span
+from wgpu_backend.output_parsers.spans import OutputParser, Span, Tags
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|return|>", "<|call|>", _START, _CHANNEL)
+_ENDING = Tags(_ENDS)
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
-_MAX_HEADER = 1000  # characters; a longer one is text
+_MAX_HEADER = 1000 + len(_MESSAGE)  # characters; a longer one is text
 
 
 class HarmonyParser(OutputParser):
     """Parser of messages with headers; text without one is for the user."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._header: str | None = None  # of a message whose text is not begun
-        self._kind: type[Content] | type[Thinking] = Content
-        self._function = ""
-        self._arguments = ""
 
     @property
     def tags(self) -> frozenset[str]:
         """Texts that have to reach the parser, also where they are control tokens."""
         return frozenset((*_ENDS, _MESSAGE, "<|constrain|>"))
 
-    def push(self, text: str) -> list[Part]:
-        """Take the next piece of the answer, and give what is certain by now."""
-        self._held += text
-        parts: list[Part] = []
-        while self._in_text(parts) if self._header is None else self._in_header():
-            pass
-        return parts
+    def _read(self) -> Reading[None]:
+        if (yield from self._text.starts(" to=")):  # the prompt may end in a message's beginning
+            yield from self._headed()
+        while True:
+            tag = yield from self._said(Content)
+            while tag in (_START, _CHANNEL):
+                tag = yield from self._headed()
+            if tag is None:
+                return
 
-    def _in_text(self, parts: list[Part]) -> bool:
-        found = first_of(self._held, _ENDS)
-        at, tag = found or (shown(self._held, _ENDS), "")
-        self._give(self._held[:at], parts)
-        self._held = self._held[at + len(tag) :]
-        if not tag:
-            return False
-        self._end_message(parts)
-        if tag in (_START, _CHANNEL):
-            self._header = ""
-        return True
-
-    def _in_header(self) -> bool:
-        assert self._header is not None
-        at = self._held.find(_MESSAGE, 0, _MAX_HEADER + len(_MESSAGE))
-        if at < 0:
-            return self._no_header()
-        header, self._held = self._held[:at], self._held[at + len(_MESSAGE) :]
+    def _headed(self) -> Reading[str | None]:
+        """Read a message with a header; which tag ends it, None for the answer's end."""
+        text = self._text
+        while (at := text.text.find(_MESSAGE, text.at, text.at + _MAX_HEADER)) < 0:
+            if text.ended:
+                text.at = len(text.text)
+                return None
+            if len(text.text) - text.at >= _MAX_HEADER:
+                return (yield from self._said(Content))
+            yield ""
+        header = text.text[text.at : at]
+        text.at = at + len(_MESSAGE)
         recipient = _RECIPIENT.search(header)
-        self._header = None
-        self._function = recipient[1] if recipient else ""
-        self._kind = Thinking if "analysis" in header else Content
-        return True
+        if recipient:
+            return (yield from self._called(recipient[1]))
+        return (yield from self._said(Thinking if "analysis" in header else Content))
 
-    def _no_header(self) -> bool:
-        """Whether what is held is too long for a header; then it is text for the user."""
-        if len(self._held) < _MAX_HEADER + len(_MESSAGE):
-            return False
-        self._header = None
-        return True
+    def _said(self, kind: type[Content] | type[Thinking]) -> Reading[str | None]:
+        """Give a message's text as it comes, and the tag that ends it."""
+        text = self._text
+        while True:
+            end, tag = _ENDING.next(text)
+            if end > text.at:
+                self._parts.append(kind(text.text[text.at : end]))
+            text.at = end + len(tag)
+            if tag or text.ended:
+                return tag or None
+            yield ""
 
-    def _give(self, text: str, parts: list[Part]) -> None:
-        if self._function:
-            self._arguments += text
-        elif text:
-            parts.append(self._kind(text))
-
-    def _end_message(self, parts: list[Part], *, cut: bool = False) -> None:
-        if self._function:
-            call = self._call()
-            whole = isinstance(call, ToolCall) and bool(self._arguments.strip())
-            parts += [call] if whole or not cut else []
-        self._function, self._arguments, self._kind = "", "", Content
-
-    def _call(self) -> Part:
+    def _called(self, name: str) -> Reading[str | None]:
+        """Read the arguments of a call, and the tag that ends its message."""
+        text, taken = self._text, list[str]()
+        with suppress(Broken):
+            if (yield from text.spaces()) == "{":
+                text.mark()
+                try:
+                    taken.append((yield from text.bracketed()))
+                    text.since()
+                except Broken:
+                    text.back()
+                    raise
+        while True:
+            end, tag = _ENDING.next(text)
+            taken.append(text.text[text.at : end])
+            text.at = end + len(tag)
+            if tag or text.ended:
+                break
+            yield ""
+        arguments = "".join(taken)
         try:
-            return ToolCall(self._function, arguments_of(self._arguments))
+            call: Part = ToolCall(name, arguments_of(arguments))
         except (ValueError, RecursionError):
-            return Content(self._arguments)
-
-    def finish(self, *, cut: bool = False) -> list[Part]:
-        """Give what was held back, at the end of the answer; of a call that was cut nothing."""
-        parts: list[Part] = []
-        if self._header is None:
-            self._give(self._held, parts)
-        self._held = ""
-        self._end_message(parts, cut=cut)
-        return parts
+            call = Content(arguments)
+        whole = isinstance(call, ToolCall) and bool(arguments.strip())
+        if tag or whole or not self._cut:
+            self._parts.append(call)
+        return tag or None
 
 
 def _make(spans: tuple[Span, ...], tools: Tools, prompt: str) -> OutputParser:

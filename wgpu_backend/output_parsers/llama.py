@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import re
 
-from wgpu_backend.output_parsers.bare_json import JSON
-from wgpu_backend.output_parsers.calls import Tools, arguments_of, calls_of, decoded
+from wgpu_backend.output_parsers.arriving import Broken, Reading
+from wgpu_backend.output_parsers.bare_json import bare
 from wgpu_backend.output_parsers.formats import CallForm, Format
-from wgpu_backend.output_parsers.held import JsonEnd
+from wgpu_backend.output_parsers.literals import python_calls
 from wgpu_backend.output_parsers.parts import ToolCall
-from wgpu_backend.output_parsers.spans import Span
+from wgpu_backend.output_parsers.qwen import FUNCTION
+from wgpu_backend.output_parsers.readers import closed, json_calls, python_list
+from wgpu_backend.output_parsers.spans import Body, Span
 
-_BUILT_IN = re.compile(r'\s*(\w+)\.call\((\w+)=("(?:[^"\\]|\\.)*")\)\s*', re.DOTALL)
-
-
-def _python(body: str, tools: Tools) -> list[ToolCall]:
-    """Calls as JSON, one behind another or with semicolons, or of a built-in tool."""
-    built_in = _BUILT_IN.fullmatch(body)
-    if built_in is not None:
-        return [ToolCall(built_in[1], {built_in[2]: decoded(built_in[3])})]
-    found: list[ToolCall] = []
-    rest = body.strip()
-    while rest:
-        size = JsonEnd().push(rest)
-        if size is None:
-            raise ValueError("unfinished JSON")
-        found += calls_of(rest[:size])
-        rest = rest[size:].lstrip("; \n\t")
-    return found
+_NAME = re.compile(r"[\w.]*")
+_ENDS = ("<|eom_id|>", "<|eot_id|>")
 
 
-def _tagged(body: str, tools: Tools) -> list[ToolCall]:
-    name, bracket, arguments = body.partition(">")
-    if not bracket or not name.strip():
-        raise ValueError("no name")
-    return [ToolCall(name.strip(), arguments_of(arguments))]
+def _python(body: Body) -> Reading[None]:
+    """Read calls as JSON, one after another or with semicolons, or of a built-in tool."""
+    text = body.text
+    if (yield from text.spaces()) in ("{", "["):
+        yield from json_calls(*_ENDS)(body)
+        return
+    name = (yield from text.run(_NAME)).removesuffix(".call")
+    source = yield from text.bracketed("python")
+    [call] = python_calls(f"call{source}")
+    if not name or call.positional or not call.named:
+        raise Broken("no call")
+    body.give([ToolCall(name, call.named)])
+    yield from closed(body, *_ENDS)
 
 
 def _form(template: str) -> CallForm:
@@ -43,11 +38,12 @@ def _form(template: str) -> CallForm:
 
 LLAMA = Format(
     "llama",
-    ("<|python_tag|>", "<|start_header_id|>"),
+    ("<|python_tag|>", "<|start_header_id|>", "<|python_start|>", "<|header_start|>"),
     (
-        Span("<|python_tag|>", ("<|eom_id|>", "<|eot_id|>"), _python),
-        Span("<function=", ("</function>",), _tagged),
+        Span("<|python_tag|>", read=_python, inner=_ENDS),
+        Span("<|python_start|>", read=python_list("<|python_end|>"), inner=("<|python_end|>",)),
+        FUNCTION,
     ),
-    make=JSON.make,
+    make=bare,
     form=_form,
 )

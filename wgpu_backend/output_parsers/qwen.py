@@ -1,4 +1,4 @@
-"""Hermes and Qwen: ``<tool_call>`` with JSON, or with Qwen3-Coder's tags.
+"""Hermes and Qwen: ``<tool_call>`` with JSON, or with Qwen3-Coder's tags; and GLM's pairs.
 
 ::
 
@@ -13,46 +13,108 @@
     </parameter>
     </function>
     </tool_call>
+
+    <tool_call>weather
+    <arg_key>city</arg_key>
+    <arg_value>Oslo</arg_value>
+    </tool_call>
+
+Seed-OSS writes Qwen3-Coder's tags in ``<seed:tool_call>``; Hunyuan several of ``<tool_call>``, with
+a name and a code block in each, in ``<tool_calls>``.
 """
 
 from __future__ import annotations
 
-import re
-
-from wgpu_backend.output_parsers.calls import Tools, calls_of, parameter_types, typed
-from wgpu_backend.output_parsers.formats import Format
-from wgpu_backend.output_parsers.parts import ToolCall
-from wgpu_backend.output_parsers.spans import Span
-
-_PARAMETER = re.compile(
-    r"<parameter=([^>\n]+)>\n?(.*?)\n?(?:</parameter>|(?=<parameter=)|\Z)", re.DOTALL
+from wgpu_backend.output_parsers.arriving import Reading
+from wgpu_backend.output_parsers.formats import CallForm, Format
+from wgpu_backend.output_parsers.readers import json_calls
+from wgpu_backend.output_parsers.spans import Body, Read, Span
+from wgpu_backend.output_parsers.tagged import (
+    Tagging,
+    function_call,
+    glm_call,
+    tagged_calls,
+    tool_call,
 )
 
-
-def _calls(body: str, tools: Tools) -> list[ToolCall]:
-    text = body.strip()
-    return _functions(text, tools) if text.startswith("<function=") else calls_of(text)
+_END, _ALL_END = "</tool_call>", "</tool_calls>"
 
 
-def _functions(text: str, tools: Tools) -> list[ToolCall]:
-    types = parameter_types(tools)
-    found: list[ToolCall] = []
-    for part in text.split("<function=")[1:]:
-        name, bracket, inner = part.partition(">")
-        name = name.strip()
-        if not bracket or not name:
-            raise ValueError("no name")
-        inner = inner.rsplit("</function>", 1)[0]
-        found.append(
-            ToolCall(
-                name,
-                {
-                    each[1].strip(): typed(each[2], types.get((name, each[1].strip())))
-                    for each in _PARAMETER.finditer(inner)
-                },
-            )
-        )
-    return found
+def _functions(*closings: str, lines: bool = True) -> Tagging:
+    return Tagging(
+        "<function=", ">", "<parameter=", ">", "</parameter>", "</function>", closings, lines=lines
+    )
 
 
-QWEN = Format("qwen", ("<tool_call>",), (Span("<tool_call>", ("</tool_call>",), _calls),))
+def pairs(suffix: str = "") -> Tagging:
+    """Tags of GLM, and of Hy 3 with a suffix in each."""
+    return Tagging(
+        call="",
+        named="",
+        parameter=f"<arg_key{suffix}>",
+        keyed=f"<arg_value{suffix}>",
+        closing=f"</arg_value{suffix}>",
+        closings=(f"</tool_call{suffix}>",),
+        key_end=f"</arg_key{suffix}>",
+    )
+
+
+def sections(suffix: str = "") -> Read:
+    """Reader of ``<tool_calls>``: a list in JSON, or ``<tool_call>`` several times."""
+    call, end = f"<tool_call{suffix}>", f"</tool_calls{suffix}>"
+    of_json, tagging = json_calls(end), pairs(suffix)
+
+    def read(body: Body) -> Reading[None]:
+        text = body.text
+        mark = yield from text.spaces()
+        if mark in ("{", "["):
+            yield from of_json(body)
+            return
+        yield from text.expect(call)
+        while True:
+            if (yield from text.spaces()) in ("{", "["):
+                yield from json_calls(*tagging.closings)(body)
+            else:
+                yield from glm_call(body, tagging, f"<tool_sep{suffix}>")
+            yield from text.spaces()
+            if (yield from text.took(call, end)) != call:
+                return
+
+    return read
+
+
+CALL = Span(
+    "<tool_call>",
+    read=tool_call(pairs(), _functions(_END), "<tool_sep>"),
+    inner=(*_functions(_END).inner, *pairs().inner, _END),
+)
+FUNCTION = Span("<function=", read=function_call(_functions(), fallback=(_END,)))
+CALLS = Span("<tool_calls>", read=sections(), inner=(_ALL_END, "<tool_sep>"))
+
+
+def _list(template: str) -> CallForm:
+    del template
+    return CallForm((CALLS.opening,), (_ALL_END,), listed=True)
+
+
+APRIEL = Format(
+    "apriel",
+    ("<tool_calls>[",),
+    (Span(CALLS.opening, read=CALLS.read, inner=CALLS.inner, interrupts=True), CALL),
+    form=_list,
+)
+SEED = Format(
+    "seed",
+    ("<seed:tool_call>",),
+    (
+        Span(
+            "<seed:tool_call>",
+            read=tagged_calls(_functions("</seed:tool_call>", lines=False)),
+            inner=("</seed:tool_call>",),
+        ),
+        FUNCTION,
+        CALL,
+    ),
+)
+GLM = Format("glm", ("<arg_key>",), (CALL,))
+QWEN = Format("qwen", ("<tool_call>", "<tool_calls>"), (CALL, CALLS, FUNCTION))

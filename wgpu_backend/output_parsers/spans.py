@@ -2,18 +2,48 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from wgpu_backend.output_parsers.calls import Tools
-from wgpu_backend.output_parsers.held import JsonEnd, first_of, shown
+from wgpu_backend.output_parsers.arriving import Arriving, Broken, Reading
+from wgpu_backend.output_parsers.calls import Offered, Tools, begun_name
+from wgpu_backend.output_parsers.held import shown
 from wgpu_backend.output_parsers.parts import Content, Part, Thinking, ToolCall
 
-_ENDS = ("}", "]", "</function>")  # of whole calls
+_RETRIES = 64  # of spans without an end, each of which reads the rest of the answer again
 
-Decode = Callable[[str, Tools], Sequence[ToolCall]]
-"""Makes calls of what stands in a span; a ValueError where there are none."""
+
+class Body:
+    """What stands in a span with calls, for the reader of it.
+
+    Parameters
+    ----------
+    text : Arriving
+        Behind the opening tag.
+    offered : Offered
+    give : callable
+        Takes a call once it is whole.
+    """
+
+    def __init__(self, text: Arriving, offered: Offered, give: Callable[[ToolCall], None]) -> None:
+        self.text = text
+        self.offered = offered
+        self._give = give
+        self.given = 0
+        self.lenient = False  # tags may be left out: there is no other reading
+
+    def give(self, calls: Iterable[ToolCall]) -> None:
+        """Take calls that are whole."""
+        for call in calls:
+            self._give(call)
+            self.given += 1
+        self.text.mark()
+
+
+Read = Callable[[Body], Reading[None]]
+"""Reads a span up to its end, closing tag included; Broken or a ValueError where it holds none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,22 +54,28 @@ class Span:
     ----------
     opening : str
     closings : tuple of str
-        Any of them ends the span; with none, the end of a JSON value does.
-    decode : callable or None
-        None where it is reasoning, which is given as it comes; or ``unwrapped``.
+        Any of them ends a span that holds no calls; with none, it is the opening tag alone.
+    read : callable or None
+        Reads calls. None where it is reasoning, which is given as it comes; or ``unwrapped``.
     unwrapped : bool
         The tags go, and what is between them is text for the user.
+    inner : tuple of str
+        Tags that `read` looks for.
+    interrupts : bool
+        Whether it ends a reasoning whose closing tag the model leaves out.
     """
 
     opening: str
     closings: tuple[str, ...] = ()
-    decode: Decode | None = None
+    read: Read | None = None
     unwrapped: bool = False
+    inner: tuple[str, ...] = ()
+    interrupts: bool = False
 
     @property
     def tags(self) -> tuple[str, ...]:
         """All tags of the span."""
-        return (self.opening, *self.closings)
+        return tuple(filter(None, (self.opening, *self.closings, *self.inner)))
 
 
 class OutputParser(ABC):
@@ -50,16 +86,28 @@ class OutputParser(ABC):
     by `finish`: nothing is lost but a call that was cut.
     """
 
+    def __init__(self) -> None:
+        self._text = Arriving()
+        self._parts: list[Part] = []
+        self._waiting: list[str] = []
+        self._wanted = ""
+        self._cut = False
+        self._reading = self._read()
+
     @property
     @abstractmethod
     def tags(self) -> frozenset[str]:
         """Texts that have to reach the parser, also where they are control tokens."""
 
     @abstractmethod
+    def _read(self) -> Reading[None]:
+        """Read the answer, and add to its parts."""
+
     def push(self, text: str) -> list[Part]:
         """Take the next piece of the answer, and give what is certain by now."""
+        self._waiting.append(text)
+        return self._go_on() if self._wanted in text else []
 
-    @abstractmethod
     def finish(self, *, cut: bool = False) -> list[Part]:
         """Give what was held back, at the end of the answer.
 
@@ -69,6 +117,16 @@ class OutputParser(ABC):
             Whether the model would have gone on. A call that it had not ended is left out then:
             its text is for nobody, and what it has of arguments may be wrong.
         """
+        parts = self._go_on()
+        self._text.ended, self._cut = True, cut
+        return [*parts, *self._go_on()]
+
+    def _go_on(self) -> list[Part]:
+        self._text.add("".join(self._waiting))
+        self._waiting.clear()
+        self._wanted = next(self._reading, "")
+        parts, self._parts = self._parts, []
+        return parts
 
 
 class Trimmed:
@@ -95,6 +153,32 @@ class Trimmed:
         return [self._kind(text)] if text else []
 
 
+class Tags:
+    """Tags of which the first in a text is looked for."""
+
+    def __init__(self, tags: Iterable[str]) -> None:
+        self._tags = sorted(set(filter(None, tags)), key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, self._tags)) or r"(?!)")
+
+    def next(self, text: Arriving) -> tuple[int, str]:
+        """End of what is surely before any tag, and the tag that comes there if one does.
+
+        Of two at one place it is the longer; that may have to wait for the next piece.
+        """
+        found = self._pattern.search(text.text, text.at)
+        size = len(text.text)
+        tail = max(text.at, size - len(self._tags[0]) + 1) if self._tags else size
+        if text.ended or (found is not None and found.start() < tail):
+            return (found.start(), found[0]) if found else (size, "")
+        begun = tail + shown(text.text[tail:], self._tags)
+        if found is None or begun < found.start():
+            return begun, ""
+        rest = text.text[found.start() :]
+        if any(len(tag) > len(rest) and tag.startswith(rest) for tag in self._tags):
+            return found.start(), ""
+        return found.start(), found[0]
+
+
 class SpanParser(OutputParser):
     """Parser of text with spans.
 
@@ -105,130 +189,156 @@ class SpanParser(OutputParser):
         Functions that may be called.
     prompt : str
         What the model continues; where it ends within a span of reasoning, the answer begins there.
+    first : callable or None
+        Reads calls that stand at the beginning of the answer without a tag.
     """
 
-    def __init__(self, spans: Sequence[Span], tools: Tools = (), prompt: str = "") -> None:
-        self._spans = {span.opening: span for span in spans}
-        self._openings = tuple(self._spans)
-        self._tools = tools
-        self._held = ""
-        self._body = ""
-        self._end = JsonEnd()
-        self._content = Trimmed(Content, begun=True)
-        self._thinking = Trimmed(Thinking)
-        self._within: Span | None = None
+    def __init__(
+        self,
+        spans: Sequence[Span],
+        tools: Tools = (),
+        prompt: str = "",
+        first: Callable[[Body], Reading[bool]] | None = None,
+    ) -> None:
+        super().__init__()
+        self._spans: dict[str, Span] = {}
         for span in spans:
-            if span.decode is None and prompt.rstrip().endswith(span.opening):
-                self._within = span
+            self._spans.setdefault(span.opening, span)
+        self._offered = Offered(tools)
+        self._openings = Tags(self._spans)
+        self._interrupting = tuple(s.opening for s in self._spans.values() if s.interrupts)
+        self._closings: dict[str, Tags] = {}
+        self._content = Trimmed(Content, begun=True)
+        self._retries = 0
+        self._first = first if tools else None
+        end = prompt.rstrip()
+        self._begun = max(
+            (s for s in self._spans.values() if _in(s, end)),
+            key=lambda span: len(span.opening),
+            default=None,
+        )
 
     @property
     def tags(self) -> frozenset[str]:
         """Texts that have to reach the parser, also where they are control tokens."""
         return frozenset(tag for span in self._spans.values() for tag in span.tags)
 
-    def push(self, text: str) -> list[Part]:
-        """Take the next piece of the answer, and give what is certain by now."""
-        self._held += text
-        parts: list[Part] = []
-        while self._step(parts):
-            pass
-        return parts
+    def _read(self) -> Reading[None]:
+        begun = self._begun
+        if begun is not None:
+            yield from self._in_calls("", begun.read) if begun.read else self._streamed(begun)
+        fresh = True
+        while True:
+            if self._first is not None and fresh:
+                fresh = yield from self._called(self._first)
+                continue
+            opening = yield from self._outside()
+            if not opening:
+                return
+            span = self._spans[opening]
+            if span.read is None:
+                fresh = yield from self._streamed(span)
+            else:
+                fresh = yield from self._in_calls(opening, span.read)
 
-    def _step(self, parts: list[Part]) -> bool:
-        """Go on to the next tag; false where it has not come yet."""
-        if self._within is None:
-            return self._outside(parts)
-        if self._within.decode is None:
-            return self._streamed(self._within, parts)
-        if self._within.closings:
-            return self._to_closing(self._within, parts)
-        return self._to_json_end(self._within, parts)
+    def _outside(self) -> Reading[str]:
+        """Give text up to a tag, and which it is; none at the end of the answer."""
+        while True:
+            end, tag = self._openings.next(self._text)
+            self._give(self._content, end)
+            self._text.at += len(tag)
+            if tag:
+                return tag
+            if self._text.ended:
+                self._parts += self._content.rest()
+                return ""
+            yield ""
 
-    def _outside(self, parts: list[Part]) -> bool:
-        found = first_of(self._held, self._openings)
-        if found is None:
-            self._give(self._content, shown(self._held, self._openings), parts)
+    def _give(self, into: Trimmed, end: int) -> None:
+        self._parts += into.push(self._text.text[self._text.at : end])
+        self._text.at = end
+
+    def _streamed(self, span: Span) -> Reading[bool]:
+        """Give what has no calls as it comes; whether what follows begins anew."""
+        if not span.closings:
             return False
-        at, opening = found
-        self._give(self._content, at, parts)
-        self._held = self._held[len(opening) :]
-        self._within = self._spans[opening]
-        return True
-
-    def _streamed(self, span: Span, parts: list[Part]) -> bool:
-        into = self._content if span.unwrapped else self._thinking
-        found = first_of(self._held, span.closings)
-        if found is None:
-            self._give(into, shown(self._held, span.closings), parts)
-            return False
-        at, closing = found
-        self._give(into, at, parts)
-        self._held = self._held[len(closing) :]
-        self._leave(fresh=not span.unwrapped)
-        return True
-
-    def _leave(self, *, fresh: bool) -> None:
-        """Go on outside of spans; spaces around what was in a span are none of the answer's."""
-        self._within, self._body, self._end = None, "", JsonEnd()
-        if fresh:
+        into = self._content if span.unwrapped else Trimmed(Thinking)
+        tags = self._closings.get(span.opening)
+        if tags is None:
+            others = () if span.unwrapped else self._interrupting
+            tags = self._closings.setdefault(span.opening, Tags((*span.closings, *others)))
+        while True:
+            end, tag = tags.next(self._text)
+            self._give(into, end)
+            if tag:
+                break
+            if self._text.ended:
+                return False
+            yield ""
+        if tag in span.closings:
+            self._text.at += len(tag)
+        if not span.unwrapped:
             self._content = Trimmed(Content)
-            self._thinking = Trimmed(Thinking)
+        return not span.unwrapped
 
-    def _to_closing(self, span: Span, parts: list[Part]) -> bool:
-        # Only what is new, and a closing tag that began before it.
-        start = max(0, len(self._body) - max(map(len, span.closings)))
-        self._body += self._held
-        self._held = ""
-        found = first_of(self._body, span.closings, start)
-        if found is None:
-            return False
-        at, closing = found
-        body, self._held = self._body[:at], self._body[at + len(closing) :]
-        self._called(span, body, closing, parts)
-        return True
+    def _taken(self, call: ToolCall) -> None:
+        self._parts.append(call)
+        self._content = Trimmed(Content)
 
-    def _to_json_end(self, span: Span, parts: list[Part]) -> bool:
-        size = self._end.push(self._held)
-        taken, self._held = self._held[:size], "" if size is None else self._held[size:]
-        self._body += taken
-        if size is None:
-            return False
-        self._called(span, self._body, "", parts)
-        return True
-
-    def _called(self, span: Span, body: str, closing: str, parts: list[Part]) -> None:
+    def _called(self, first: Callable[[Body], Reading[bool]]) -> Reading[bool]:
+        """Read calls without a tag; whether there were any."""
+        body, text = Body(self._text, self._offered, self._taken), self._text
+        text.mark()
         try:
-            assert span.decode is not None
-            parts += span.decode(body, self._tools)
+            found = yield from first(body)
         except (ValueError, RecursionError):
-            parts += self._content.push(span.opening + body + closing)
-            self._leave(fresh=False)
-        else:
-            self._leave(fresh=True)
-
-    def _give(self, into: Trimmed, size: int, parts: list[Part]) -> None:
-        parts += into.push(self._held[:size])
-        self._held = self._held[size:]
-
-    def _unfinished(self, span: Span, body: str) -> bool:
-        """Whether this is the beginning of a call; some decoders take one as they find it."""
-        assert span.decode is not None
-        try:
-            span.decode(body, self._tools)
-        except (ValueError, RecursionError):
+            found = False
+        if found or body.given:
+            text.since()
             return True
-        return not body.rstrip().endswith(_ENDS)
+        text.back()
+        if text.ended and self._cut and begun_name(text.text, text.at) in self._offered:
+            text.at = len(text.text)
+        return False
 
-    def finish(self, *, cut: bool = False) -> list[Part]:
-        """Give what was held back, at the end of the answer; of a call that was cut nothing."""
-        parts: list[Part] = []
-        span = self._within
-        if span is not None and span.decode is not None:
-            body, self._held = self._body + self._held, ""
-            if not (cut and self._unfinished(span, body)):
-                # The end token may stand in for the closing tag.
-                self._called(span, body, "", parts)
-        elif span is not None and not span.unwrapped:
-            self._give(self._thinking, len(self._held), parts)
-        self._give(self._content, len(self._held), parts)
-        return [*parts, *self._content.rest()]
+    def _in_calls(self, opening: str, read: Read) -> Reading[bool]:
+        """Read a span with calls; whether what follows begins anew."""
+        body, text = Body(self._text, self._offered, self._taken), self._text
+        text.mark()
+        try:
+            yield from read(body)
+        except (ValueError, RecursionError) as error:
+            if not (isinstance(error, Broken) and text.ended):
+                rest = text.since()
+                self._parts += self._content.push(rest if body.given else opening + rest)
+                return False
+        else:
+            text.since()
+            return True
+        text.back()
+        if not self._cut:
+            self._read_again("" if body.given else opening, read)
+        else:
+            text.at = len(text.text)
+        return False
+
+    def _read_again(self, opening: str, read: Read) -> None:
+        """Read what has no end as far as it makes sense, or take its opening tag for text."""
+        body, text = Body(self._text, self._offered, self._taken), self._text
+        body.lenient = True
+        text.mark()
+        try:
+            for _ in read(body):  # all of the text is there
+                raise AssertionError
+            text.since()
+        except (ValueError, RecursionError):
+            text.back()
+            self._parts += self._content.push("" if body.given else opening)
+            self._retries += 1
+            if self._retries > _RETRIES:
+                self._give(self._content, len(text.text))
+
+
+def _in(span: Span, end: str) -> bool:
+    """Whether a prompt's end opens the span."""
+    return bool(span.closings or span.read) and end.endswith(span.opening.rstrip())

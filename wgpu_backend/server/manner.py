@@ -14,6 +14,7 @@ from wgpu_backend.server.wanted import Wanted
 Reasons = Literal["", "on", "off", "auto"]
 _DATES = {"date_string": "%d %b %Y", "datetime": "%b %d %Y"}
 _FUNCTIONS = "functools["  # a mark of Firefunction's templates
+_TOOLS = ("xml_tools", "available_tools")  # names that some templates have for ``tools``
 _ASKED: Mapping[str, Mapping[str, bool]] = {
     "auto": {"enable_thinking": True},
     "on": {"enable_thinking": True, "thinking": True},
@@ -58,11 +59,11 @@ class Manner:
         return replace(wanted, think=think, template={**self.variables, **wanted.template})
 
 
-def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, str]:
-    """Variables that only some templates read: today's date, and functions as JSON.
+def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Variables that only some templates read: today's date, and functions by other names.
 
-    Without a date, templates use a fixed one from their training or none. Only Firefunction's
-    templates read functions as JSON.
+    Without a date, templates use a fixed one from their training or none. Firefunction's templates
+    read functions as JSON, SmolLM 3's as ``xml_tools``, Granite's as ``available_tools``.
 
     Parameters
     ----------
@@ -73,11 +74,16 @@ def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str
     Returns
     -------
     dict
-        Texts by the variables' names.
+        Values by the variables' names.
     """
     now = datetime.now()
-    found = {name: now.strftime(form) for name, form in _DATES.items() if name in template}
-    return found | ({"functions": json.dumps([*tools])} if _FUNCTIONS in template else {})
+    found: dict[str, Any] = {
+        name: now.strftime(form) for name, form in _DATES.items() if name in template
+    }
+    if _FUNCTIONS in template:
+        found["functions"] = json.dumps([*tools])
+    named = [name for name in _TOOLS if name in template and tools]
+    return found | {name: [*tools] for name in named}
 
 
 def without_reasoning(template: str) -> str:
@@ -85,7 +91,7 @@ def without_reasoning(template: str) -> str:
     for span in reasoning(template):
         for tag in (span.opening, *span.closings):
             template = template.replace(tag, "")
-    return template
+    return template.replace("<think{}>", "")
 
 
 def closing(prompt: str, template: str) -> str:

@@ -1,0 +1,396 @@
+"""Calls in each family's own form, tags in the texts of arguments, and types by a schema."""
+
+import json
+
+import pytest
+
+from wgpu_backend.output_parsers import ToolCall, Whole, format_of, parser_for, whole
+from wgpu_backend.output_parsers.calls import Offered, decoded
+from wgpu_backend.output_parsers.kinds import allowed_kinds
+from wgpu_backend.output_parsers.literals import literal, python_calls
+from wgpu_backend.output_parsers.values import typed
+
+
+def tool(name, **properties):
+    schema = {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+
+TOOLS = [tool("w", x={"type": "string"}, y={"type": "string"}), tool("g", y={"type": "string"})]
+A = '{"x": "a"}'
+CALL = f'{{"name": "w", "arguments": {A}}}'
+# As the chat templates of the models write a call: format, mark in the template, answer.
+FORMS = [
+    ("lfm2", "<|tool_call_start|>", '<|tool_call_start|>[w(x="a")]<|tool_call_end|>'),
+    ("lfm2", "<|tool_list_start|>", "<|tool_call_start|>[w(x='a')]<|tool_call_end|>"),
+    ("lfm2", "<|tool_call_start|>", f"<|tool_call_start|>[{CALL}]<|tool_call_end|>"),
+    ("olmo", "<function_calls>", '<function_calls>w("a")\n</function_calls>'),
+    ("granite", "<|tool_call|>", f"<|tool_call|>[{CALL}]"),
+    ("granite", "<|tool_call|>", f"<|tool_call|> [{CALL}]<|/tool_call|>"),
+    ("nemotron", "<TOOLCALL>", f"<TOOLCALL>[{CALL}]</TOOLCALL>"),
+    (
+        "kimi",
+        "<|tool_calls_section_begin|>",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.w:0<|tool_call_argument_begin|>"
+        f"{A}<|tool_call_end|><|tool_calls_section_end|>",
+    ),
+    (
+        "kimi-k3",
+        "<|open|>",
+        '<|open|>tools<|sep|><|open|>call tool="w" index="1"<|sep|><|open|>argument key="x" '
+        'type="string"<|sep|>a<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>'
+        "<|close|>message<|sep|>",
+    ),
+    (
+        "qwen",
+        "<tool_calls> <tool_call>",
+        f"<tool_calls>\n<tool_call>w\n```json\n{A}\n```\n</tool_call>\n</tool_calls>",
+    ),
+    ("qwen", "<tool_calls>", f"<tool_calls>\n{CALL}\n</tool_calls>"),
+    ("qwen", "<tool_call>", "<function=w>\n<parameter=x>\na\n</parameter>\n</function>"),
+    ("apriel", "<tool_calls>[", f"<tool_calls>[{CALL}]</tool_calls>"),
+    ("apertus", "<|tools_prefix|>", f'<|tools_prefix|>[{{"w": {A}}}]<|tools_suffix|>'),
+    (
+        "seed",
+        "<seed:tool_call>",
+        "<seed:tool_call>\n<function=w>\n<parameter=x>a</parameter>\n</function>\n</seed:tool_call>",
+    ),
+    (
+        "solar",
+        "<|tool_call:begin|>",
+        f"<|tool_calls|><|tool_call:begin|>abc<|tool_call:name|>w<|tool_call:args|>{A}"
+        "<|tool_call:end|><|calls|>",
+    ),
+    ("gigachat", "<|function_call|>", f"<|function_call|>{CALL}<|message_sep|>"),
+    (
+        "gigachat-3",
+        "<|role_sep|>",
+        f"<|message_sep|>\n\nfunction call<|role_sep|>\n{CALL}<|message_sep|>\n\n",
+    ),
+    ("internlm", "<|action_start|>", f"<|action_start|><|plugin|>\n{CALL}<|action_end|>"),
+    ("firefunction", "functools[", f"functools[{CALL}]"),
+    ("functionary", ">>>all", f">>>w\n{A}"),
+    (
+        "minimax",
+        "<minimax:tool_call>",
+        '<minimax:tool_call>\n<invoke name="w">\n<parameter name="x">a</parameter>\n</invoke>\n'
+        "</minimax:tool_call>",
+    ),
+    (
+        "minimax",
+        "]<]minimax[>[",
+        ']<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="w">]<]minimax[>[<x>a]<]minimax[>[</x>'
+        "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+    ),
+    (
+        "dsml",
+        "｜DSML｜",
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="w">\n<｜DSML｜parameter name="x" string='
+        '"true">a</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>',
+    ),
+    (
+        "muse",
+        "<atem:function_calls>",
+        ' to=w<|message|><atem:function_calls>\n<atem:invoke name="w">\n<atem:parameter name="x">a'
+        "</atem:parameter>\n</atem:invoke>\n</atem:function_calls>",
+    ),
+    (
+        "minicpm",
+        '<function name="',
+        '<function name="w"><param name="x"><![CDATA[a]]></param></function>',
+    ),
+    (
+        "hy",
+        "{% set HYTK = ':o' %}<think{}>",
+        "<tool_calls:o>\n<tool_call:o>w<tool_sep:o>\n<arg_key:o>x</arg_key:o>\n<arg_value:o>a"
+        "</arg_value:o>\n</tool_call:o>\n</tool_calls:o>",
+    ),
+    ("llama", "<|header_start|>", '<|python_start|>[w(x="a")]<|python_end|>'),
+    ("llama", "<|header_start|>", '[w(x="a")]'),
+    (
+        "command-r",
+        "directly-answer",
+        f'Action:\n```json\n[{{"tool_name": "w", "parameters": {A}}}]```',
+    ),
+    ("gemma", "<start_of_turn>", '```tool_code\nw(x="a")\n```'),
+    # Small models write a call as their whole answer, whatever their template asks for.
+    ("qwen", "<tool_call>", CALL),
+    ("mistral", "[TOOL_CALLS]", f"```json\n{CALL}\n```"),
+    ("granite", "<|tool_call|>", f"```\n[{CALL}]\n```"),
+]
+
+
+def parsed(template, pieces, tools=TOOLS, prompt=""):
+    parser = parser_for(template, tools=tools, prompt=prompt)
+    parts = [part for piece in pieces for part in parser.push(piece)]
+    return whole([*parts, *parser.finish()])
+
+
+def at_every_place(template, text, tools=TOOLS):
+    """What is found whole and by characters, which has to be what any two pieces give."""
+    found = parsed(template, [text], tools)
+    assert parsed(template, text, tools) == found
+    for at in range(1, len(text)):
+        assert parsed(template, [text[:at], text[at:]], tools) == found, at
+    return found
+
+
+@pytest.mark.parametrize(("name", "mark", "text"), FORMS)
+def test_families_write_calls_in_their_own_forms(name, mark, text):
+    template = f"{{% if tools %}}{mark}{{% endif %}}"
+    assert format_of(template).name == name
+    assert at_every_place(template, text) == Whole("", "", (ToolCall("w", {"x": "a"}),))
+
+
+def qwen(name, **values):
+    inner = "".join(f"<parameter={k}>\n{v}\n</parameter>\n" for k, v in values.items())
+    return f"<tool_call>\n<function={name}>\n{inner}</function>\n</tool_call>"
+
+
+def glm(name, **values):
+    inner = "".join(
+        f"<arg_key>{k}</arg_key>\n<arg_value>{v}</arg_value>\n" for k, v in values.items()
+    )
+    return f"<tool_call>{name}\n{inner}</tool_call>"
+
+
+def seed(name, **values):
+    inner = "".join(f"<parameter={k}>{v}</parameter>\n" for k, v in values.items())
+    return f"<seed:tool_call>\n<function={name}>\n{inner}</function>\n</seed:tool_call>"
+
+
+def minimax(name, **values):
+    inner = "".join(f'<parameter name="{k}">{v}</parameter>\n' for k, v in values.items())
+    return f'<minimax:tool_call>\n<invoke name="{name}">\n{inner}</invoke>\n</minimax:tool_call>'
+
+
+def python(name, **values):
+    inner = ", ".join(f"{k}={v!r}" for k, v in values.items())
+    return f"<|tool_call_start|>[{name}({inner})]<|tool_call_end|>"
+
+
+def gemma(name, **values):
+    inner = ",".join(f'{k}:<|"|>{v}<|"|>' for k, v in values.items())
+    return f"<|tool_call>call:{name}{{{inner}}}<tool_call|>"
+
+
+def in_json(before, after, *, named=False):
+    def write(name, **values):
+        given = values if named else {"name": name, "arguments": values}
+        return f"{before.format(name)}{json.dumps(given)}{after}"
+
+    return write
+
+
+DEEPSEEK = "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>{}<｜tool▁sep｜>"
+DEEPSEEK_END = "<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+WRITERS = {
+    "Hermes": ("<tool_call>", in_json("<tool_call>\n", "\n</tool_call>")),
+    "Qwen3-Coder": ("<tool_call>", qwen),
+    "GLM": ("<arg_key>", glm),
+    "Seed-OSS": ("<seed:tool_call>", seed),
+    "MiniMax": ("<minimax:tool_call>", minimax),
+    "LFM2": ("<|tool_call_start|>", python),
+    "Gemma": ("<|tool_call>", gemma),
+    "Nemotron": ("<TOOLCALL>", in_json("<TOOLCALL>[", "]</TOOLCALL>")),
+    "Mistral": ("[TOOL_CALLS]", in_json("[TOOL_CALLS]{}[ARGS]", "", named=True)),
+    "Functionary": ("<|python_tag|>", in_json("<function={}>", "</function>", named=True)),
+    "DeepSeek": ("<｜tool▁calls▁begin｜>", in_json(DEEPSEEK, DEEPSEEK_END, named=True)),
+    "gpt-oss": (
+        "<|channel|>",
+        in_json("<|channel|>commentary to=functions.{}<|message|>", "<|call|>", named=True),
+    ),
+}
+TEXTS = [
+    "ends with </tool_call> here", "<tool_call> begins", "a </parameter> b", "see <parameter=y>",
+    "<function=g>\nq", "a </function> b", "p = '<parameter=z>'\nin\n'</parameter>'",
+    "<arg_key>k</arg_key>", "a </arg_value> b", "use [TOOL_CALLS] here", "```json\n{}\n```",
+    "ends with <tool_call|> here", "{a: [1, 2]}", 'She said "no" \\ and \'yes\'', "</TOOLCALL>]",
+    "<|tool_call_end|>]", "\n\nlines\n", "", "<｜tool▁call▁end｜>", "<|call|> <|end|>", "}]})",
+    "<seed:tool_call></seed:tool_call>", "</invoke></minimax:tool_call>", "it's ''' and \"\"\"",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_tag_in_an_argument_is_text(name, text):
+    template, write = WRITERS[name]
+    answer = write("w", x=text, y="tail")
+    wanted = Whole("", "", (ToolCall("w", {"x": text, "y": "tail"}),))
+    assert parsed(template, [answer]) == wanted
+    assert parsed(template, answer) == wanted
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_calls_follow_each_other_with_tags_in_them(name):
+    template, write = WRITERS[name]
+    first, second = write("w", x="a </x> b", y="1"), write("g", y="</tool_call> end")
+    wanted = (ToolCall("w", {"x": "a </x> b", "y": "1"}), ToolCall("g", {"y": "</tool_call> end"}))
+    between = "<|start|>assistant" if name == "gpt-oss" else "\n"
+    assert at_every_place(template, first + between + second) == Whole("", "", wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("<tool_call>\n<function=w>\n<parameter=x>\na\n</tool_call>", ("a",)),
+        (
+            "<tool_call>\n<function=w>\n<parameter=x>\na</parameter>\n</function>\n</tool_call>",
+            ("a",),
+        ),
+        ("<tool_call>\n<function=w>\n<parameter=x>\na\n</parameter>", ("a",)),
+        (f"<tool_call>{CALL}}}</tool_call>", ("a",)),
+        (f"<tool_call>{CALL}", ("a",)),
+    ],
+)
+def test_a_call_whose_tags_are_left_out_is_one(text, calls):
+    found = at_every_place("<tool_call>", text)
+    assert tuple(call.arguments["x"] for call in found.tool_calls) == calls
+    assert found.content == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write <tool_call> in front of it.",
+        "<tool_call>{\"name\": 'w'}</tool_call> so",
+        "Say [TOOL_CALLS] or <function=w, and so on.",
+        '{"answer": 1}',
+        '```json\n{"name": "nobody", "arguments": {}}\n```',
+        "```python\nprint(1)\n```",
+    ],
+)
+def test_what_is_no_call_stays_text(text):
+    for template in ("<tool_call>", "[TOOL_CALLS]", "<|tool_call_start|>", "<|python_tag|>"):
+        assert at_every_place(template, text) == Whole(text, "", ())
+
+
+def test_text_that_speaks_of_a_call_keeps_the_calls_after_it():
+    text = f'I write <tool_call> and "{{": <tool_call>{CALL}</tool_call>'
+    found = at_every_place("<tool_call>", text)
+    assert found == Whole('I write <tool_call> and "{":', "", (ToolCall("w", {"x": "a"}),))
+
+
+STRING = {"type": "string"}
+NULL = {"type": "null"}
+TYPES = [
+    # Schema, text of the model, value: a text stays one however its schema says "text".
+    (STRING, "123", "123"),
+    ({"anyOf": [STRING, NULL]}, "00123", "00123"),
+    ({"oneOf": [NULL, STRING]}, "1e5", "1e5"),
+    ({"type": ["string", "null"]}, "true", "true"),
+    ({"type": ["string", "null"]}, "null", None),
+    ({"type": "string", "nullable": True}, "12", "12"),
+    ({"enum": ["123", "456"]}, "123", "123"),
+    ({"enum": ["1", 2]}, "1", "1"),
+    ({"enum": ["1", 2]}, "2", 2),
+    ({"const": "123"}, "123", "123"),
+    ({"$ref": "#/$defs/Id"}, "123", "123"),
+    ({"$ref": "#/definitions/Deep"}, "123", "123"),
+    ({"allOf": [STRING, {"minLength": 1}]}, "123", "123"),
+    ({"allOf": [{"$ref": "#/$defs/Id"}]}, "[1]", "[1]"),
+    ({"anyOf": [{"enum": ["7"]}, NULL]}, "7", "7"),
+    ({"pattern": "^[0-9]+$"}, "123", "123"),
+    ({"anyOf": [STRING, {"type": "integer"}]}, "5", 5),
+    ({"anyOf": [STRING, {"type": "integer"}]}, "x", "x"),
+    ({"anyOf": [STRING, {"type": "integer"}]}, "005", "005"),
+    ({"anyOf": [STRING, {"type": "array"}]}, '["a"]', ["a"]),
+    ({"type": "integer"}, "5", 5),
+    ({"type": "integer"}, "5.0", 5),
+    ({"type": "integer"}, '"5"', 5),
+    ({"type": "number"}, "5", 5),
+    ({"type": "number"}, ".5", 0.5),
+    ({"type": "boolean"}, "True", True),
+    ({"type": "boolean"}, "FALSE", False),
+    ({"type": ["boolean", "null"]}, "None", None),
+    ({"type": "array"}, "['a', 'it\\'s', None]", ["a", "it's", None]),
+    ({"type": "object"}, "{'a': True, 'b': (1, 2),}", {"a": True, "b": [1, 2]}),
+    ({"properties": {}}, "{'a': 1}", {"a": 1}),
+    ({"type": "array"}, "open['x']", "open['x']"),
+    ({}, "123", 123),
+    ({}, "a b", "a b"),
+    ({"$ref": "#/$defs/Loop"}, "1", 1),
+    ({"anyOf": [{"$ref": "#/$defs/Loop"}, STRING]}, "a", "a"),
+]
+ROOT = {
+    "$defs": {"Id": STRING, "Loop": {"anyOf": [{"$ref": "#/$defs/Loop"}] * 9}},
+    "definitions": {"Deep": {"$ref": "#/$defs/Id"}},
+}
+
+
+@pytest.mark.parametrize(("schema", "text", "value"), TYPES)
+def test_a_schema_says_what_a_bare_value_is(schema, text, value):
+    found = typed(text, allowed_kinds(schema, ROOT))
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_types_of_a_tool_reach_every_form_with_bare_values():
+    schema = {"anyOf": [STRING, NULL]}
+    tools = [tool("w", x=schema, y={"type": "array"})]
+    for name in ("Qwen3-Coder", "GLM", "Seed-OSS", "MiniMax"):
+        template, write = WRITERS[name]
+        found = parsed(template, write("w", x="007", y="[1, None]"), tools)
+        assert found.tool_calls == (ToolCall("w", {"x": "007", "y": [1, None]}),)
+
+
+def test_minimax_writes_values_in_values():
+    token = "]<]minimax[>["
+    inner = "<a><item>1</item><item>b</item></a><b><c>true</c></b>".replace("<", token + "<")
+    text = f'{token}<tool_call>\n{token}<invoke name="f">{inner}{token}</invoke>{token}</tool_call>'
+    found = at_every_place(token, text, [tool("f")])
+    assert found.tool_calls == (ToolCall("f", {"a": [1, "b"], "b": {"c": True}}),)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'{"x": "\ud83d"}', {"x": "\ufffd"}),
+        (r'{"\udc00": "\ud83d\ude00"}', {"\ufffd": "\U0001f600"}),
+        ('{"x": [1e999, -1e999, NaN, Infinity, 1e300]}', {"x": [None, None, None, None, 1e300]}),
+        ('{"x": ' + "9" * 400 + ".5}", {"x": None}),
+    ],
+)
+def test_values_can_be_written_as_json_again(text, value):
+    assert decoded(text) == value
+    json.dumps(decoded(text), allow_nan=False, ensure_ascii=False).encode()
+
+
+def test_python_notation():
+    assert literal('{"a": [0x1F, -2.5e1, 1_000, "b" \'c\', r"\\n"]}') == {
+        "a": [31, -25.0, 1000, "bc", "\\n"]
+    }
+    assert literal(r"'\x41\u00e9\n\q\101'") == "Aé\n\\qA"
+    assert literal("'''it's\n\"'''") == "it's\n\""
+    [one, two] = python_calls("[a.b(1, x={'k': null}), c()]")
+    assert one == ("a.b", [1], {"x": {"k": None}})
+    assert two == ("c", [], {})
+    for text in (
+        "[a(1)",
+        "a(1))",
+        "f(x)",
+        "f(-)",
+        "f(1 2)",
+        "[",
+        "007",
+        "{1}",
+        "__import__('os')()",
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            python_calls(text)
+    with pytest.raises(ValueError, match="nested deeper"):
+        literal("[" * 1000)
+
+
+def test_offered_functions():
+    offered = Offered([*TOOLS, {"name": "bare"}])
+    assert "w" in offered
+    assert "bare" in offered
+    assert "x" not in offered
+    assert offered.parameters["w"] == ("x", "y")
+    assert not offered.kinds("nobody", "x").told
+
+
+def test_many_spans_without_an_end_are_read_in_bounded_time():
+    text = '<tool_call>{"' * 20_000
+    assert parsed("<tool_call>", [text]).content == text

@@ -1,0 +1,297 @@
+"""Calls whose arguments stand between tags, each value as a text of its own.
+
+A value may hold any text, tags too: its closing tag is one that another parameter follows, or the
+end of the call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wgpu_backend.output_parsers.arriving import END, Arriving, Broken, Reading
+from wgpu_backend.output_parsers.kinds import Kinds
+from wgpu_backend.output_parsers.parts import ToolCall
+from wgpu_backend.output_parsers.readers import json_calls, named_arguments
+from wgpu_backend.output_parsers.spans import Body, Read
+from wgpu_backend.output_parsers.values import typed
+
+_KEY = re.compile(r'([^"\n<>]+)"?\s*(?:(?:string|type)="(\w+)"?)?\s*')
+_HEADER = re.compile(r'([^"\n<>{}]{1,256})"?[^\n<>]*')
+_GLM_NAME = re.compile(r"[\w.\-/:]*")
+_CDATA = "<![CDATA["
+_MAX_DEPTH = 50
+_ANY = Kinds()
+_TEXT = ("string", "true")  # what an attribute says of a value that is a text as it stands
+
+
+@dataclass(frozen=True, slots=True)
+class Tagging:
+    """Tags of a format.
+
+    Parameters
+    ----------
+    call, named : str
+        Before and after a function's name; an empty `call` where the span's own tag begins it.
+    parameter, keyed : str
+        Before and after a parameter's name.
+    closing : str
+        Ends a value.
+    end : str
+        Ends a call; empty where the span's own closing tag does.
+    closings : tuple of str
+        End what stands around calls.
+    lines : bool
+        Whether a value may stand on lines of its own, whose breaks are none of its text.
+    cdata : bool
+        Whether a value may be a CDATA section.
+    """
+
+    call: str
+    named: str
+    parameter: str
+    keyed: str
+    closing: str
+    end: str = ""
+    closings: tuple[str, ...] = ()
+    lines: bool = False
+    cdata: bool = False
+    key_end: str = ""
+
+    @property
+    def inner(self) -> tuple[str, ...]:
+        """All tags but those of the span."""
+        names = (self.call, self.named, self.parameter, self.keyed, self.key_end)
+        return tuple(tag for tag in (*names, self.closing, self.end) if len(tag) > len('">'))
+
+    @property
+    def orders(self) -> list[tuple[str, ...]]:
+        """What may come after the closing tag of a value."""
+        if not self.end:
+            return [(self.parameter,), *((each,) for each in (*self.closings, END))]
+        if not self.closings:
+            return [(self.parameter,), (self.end,)]
+        after = (*self.closings, self.call, END)
+        return [(self.parameter,), *((self.end, each) for each in after)]
+
+
+def tagged_calls(tagging: Tagging) -> Read:
+    """Reader of calls with tags, one after another, up to the end of the span."""
+
+    def read(body: Body) -> Reading[None]:
+        text = body.text
+        while True:
+            yield from text.spaces()
+            tag = yield from text.took(tagging.call, *tagging.closings)
+            if tag != tagging.call:
+                break
+            header = _HEADER.fullmatch((yield from text.until(tagging.named)))
+            if header is None:
+                raise Broken("no name")
+            yield from tagged_call(body, tagging, header[1].strip())
+        if not body.given:
+            raise Broken("no call")
+
+    return read
+
+
+def tagged_call(body: Body, tagging: Tagging, name: str) -> Reading[None]:
+    """Read what stands in a call after its name.
+
+    Raises
+    ------
+    Broken
+        Something other than parameters.
+    """
+    text, arguments = body.text, dict[str, object]()
+    while True:
+        yield from text.spaces()
+        tag = yield from text.took(tagging.parameter, tagging.end)
+        if tag != tagging.parameter:
+            break
+        written = (yield from text.until(tagging.keyed)).rstrip()
+        key = _KEY.fullmatch(written.removesuffix(tagging.key_end))
+        if key is None:
+            raise Broken("no name of a parameter")
+        kinds = body.offered.kinds(name, key[1].strip())
+        value = yield from _value(body, tagging)
+        if key[2] is not None:
+            kinds = Kinds(frozenset({"string"})) if key[2] in _TEXT else Kinds()
+        arguments[key[1].strip()] = typed(value, kinds)
+    if tag is None and not (yield from _ends(body, tagging)):
+        raise Broken("no parameter")
+    if not name:
+        raise ValueError("no name")
+    body.give([ToolCall(name, arguments)])
+
+
+def _ends(body: Body, tagging: Tagging) -> Reading[bool]:
+    """Whether the end of the call comes without its tag."""
+    found = yield from body.text.starts(*tagging.closings, *filter(None, (tagging.call,)))
+    ends = not tagging.end or body.lenient
+    return (ends and found is not None) or (body.lenient and not (yield from body.text.peek()))
+
+
+def _value(body: Body, tagging: Tagging) -> Reading[str]:
+    """Text of a value, whose closing tag is passed."""
+    text, taken = body.text, list[str]()
+    if tagging.cdata and (yield from text.took(_CDATA)):
+        value = yield from text.until("]]>")
+        yield from text.expect(tagging.closing)
+        return value
+    lines = bool(tagging.lines and (yield from text.took("\n")))
+    if body.lenient:
+        return _lenient(text, tagging).removesuffix("\n" if lines else "")
+    orders, tag = tagging.orders, tagging.closing
+    while True:
+        found = text.text.find(tag, text.at)
+        end = found if found >= 0 else max(text.at, len(text.text) - len(tag) + 1)
+        known = text.follows(found + len(tag), orders) if found >= 0 else None
+        taken.append(text.text[text.at : end])
+        text.at = end
+        if known and (value := _whole(text, taken, found + len(tag), lines=lines)) is not None:
+            text.at += len(tag)
+            return value
+        if known is None:
+            yield from text.more(tag[-1] if found < 0 else "")
+        else:
+            taken.append(tag)
+            text.at += len(tag)
+
+
+def _whole(text: Arriving, taken: list[str], after: int, *, lines: bool) -> str | None:
+    """A value, if its closing tag, or what follows that, begins a line as the value did."""
+    value = "".join(taken)
+    if lines and value and not value.endswith("\n") and text.text[after : after + 1] != "\n":
+        return None
+    return value.removesuffix("\n") if lines else value
+
+
+def _lenient(text: Arriving, tagging: Tagging) -> str:
+    """A value up to any tag, in an answer that is all there."""
+    ends = (tagging.closing, tagging.parameter, tagging.end, tagging.call, *tagging.closings)
+    places = [at for tag in ends if tag and (at := text.text.find(tag, text.at)) >= 0]
+    end = min(places, default=len(text.text))
+    value, text.at = text.text[text.at : end], end
+    if text.text.startswith(tagging.closing, end):
+        text.at += len(tagging.closing)
+    return value
+
+
+def glm_call(body: Body, tagging: Tagging, *separators: str) -> Reading[None]:
+    """Read a call that is a name and pairs of keys and values; or JSON.
+
+    Parameters
+    ----------
+    body : Body
+    tagging : Tagging
+    *separators : str
+        One of them may stand between name and pairs.
+    """
+    text = body.text
+    yield from text.spaces()
+    name = yield from text.run(_GLM_NAME)
+    yield from text.spaces()
+    yield from text.took(*separators)
+    if (yield from text.starts("```", "{")):
+        body.give([(yield from named_arguments(text, name))])
+        yield from text.spaces()
+        yield from text.took("```")
+        yield from text.spaces()
+    else:
+        yield from tagged_call(body, tagging, name.strip())
+    yield from text.took(*tagging.closings)
+
+
+def tool_call(tagging: Tagging, functions: Tagging, *separators: str) -> Read:
+    """Reader of what any of the formats with ``<tool_call>`` writes after that tag."""
+    of_json, of_functions = json_calls(*tagging.closings), tagged_calls(functions)
+
+    def read(body: Body) -> Reading[None]:
+        mark = yield from body.text.spaces()
+        if mark in ("{", "["):
+            yield from of_json(body)
+        elif (yield from body.text.starts(functions.call)):
+            yield from of_functions(body)
+        else:
+            yield from glm_call(body, tagging, *separators)
+
+    return read
+
+
+def function_call(tagging: Tagging, *, fallback: Sequence[str] = ()) -> Read:
+    """Reader of a call after ``<function=``: a name, and JSON or tags."""
+
+    def read(body: Body) -> Reading[None]:
+        text = body.text
+        header = _HEADER.fullmatch((yield from text.until(tagging.named)))
+        if header is None:
+            raise Broken("no name")
+        if (yield from text.spaces()) == "{":
+            body.give([(yield from named_arguments(text, header[1]))])
+            yield from text.spaces()
+            yield from text.took(tagging.end)
+        else:
+            yield from tagged_call(body, tagging, header[1].strip())
+        yield from text.took(*fallback)
+
+    return read
+
+
+def nested_calls(token: str, closing: str) -> Read:
+    """Reader of MiniMax M3's calls, whose arguments are elements in elements.
+
+    Parameters
+    ----------
+    token : str
+        Before each tag.
+    closing : str
+        Of what stands around calls, without the token.
+    """
+
+    def read(body: Body) -> Reading[None]:
+        text = body.text
+        while True:
+            yield from text.spaces()
+            tag = yield from text.took(f'{token}<invoke name="', token + closing)
+            if tag is None or tag.endswith(closing):
+                break
+            name = yield from text.until('">')
+            arguments, _ = yield from _element(body, token, "invoke", 0)
+            given = ((key, value, body.offered.kinds(name, key)) for key, value in arguments)
+            body.give([ToolCall(name, {key: _leaf(value, of) for key, value, of in given})])
+        if not body.given:
+            raise Broken("no call")
+
+    return read
+
+
+def _element(
+    body: Body, token: str, key: str, depth: int
+) -> Reading[tuple[list[tuple[str, object]], str]]:
+    """Children of an element, and its text up to its own end, which is passed."""
+    if depth > _MAX_DEPTH:
+        raise Broken(f"elements nested deeper than {_MAX_DEPTH}")
+    text, children, own = body.text, list[tuple[str, object]](), ""
+    while True:
+        own += yield from text.until(token)
+        yield from text.expect("<")
+        tag = yield from text.until(">")
+        if tag == f"/{key}":
+            return children, own
+        inner, said = yield from _element(body, token, tag, depth + 1)
+        children.append((tag, _joined(inner, said)))
+
+
+def _joined(children: list[tuple[str, object]], said: str) -> object:
+    """Value of an element: its text, a list of items, or an object."""
+    if not children:
+        return said
+    if all(key == "item" for key, _ in children):
+        return [_leaf(value) for _, value in children]
+    return {key: _leaf(value) for key, value in children}
+
+
+def _leaf(value: object, kinds: Kinds = _ANY) -> object:
+    return typed(value, kinds) if isinstance(value, str) else value
