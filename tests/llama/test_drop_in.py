@@ -3,14 +3,24 @@
 import gc
 import inspect
 import os
+from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
+from huggingface_hub.errors import HFValidationError
 
 from tests.builders import tiny_model
 from wgpu_backend import load
 from wgpu_backend.chat_template import ChatTemplate
-from wgpu_backend.errors import BackendError, ContextFull, OptionError, TemplateError
+from wgpu_backend.engine.loading import bundled
+from wgpu_backend.errors import (
+    BackendError,
+    ContextFull,
+    ModelError,
+    OptionError,
+    TemplateError,
+)
 from wgpu_backend.llama import (
     Llama,
     LlamaDiskCache,
@@ -18,10 +28,12 @@ from wgpu_backend.llama import (
     LlamaRAMCache,
     LogitsProcessorList,
     MinTokensLogitsProcessor,
+    SamplerChain,
     StateError,
     StoppingCriteriaList,
 )
 from wgpu_backend.llama.formats import FORMATS, Format
+from wgpu_backend.llama.samplers import Choice
 
 PROMPT = "the rain and the man"
 
@@ -55,8 +67,8 @@ def text(made):
         ({"temperature": 0.0}, {"temperature": 0.0}),
         ({"temperature": 1.5, "seed": 3}, {"temperature": 1.5, "seed": 3}),
         (
-            {"temperature": 1.1, "seed": 9, "repeat_penalty": 1.3, "top_k": 0, "typical_p": 0.8},
-            {"temperature": 1.1, "seed": 9, "repeat_penalty": 1.3, "top_k": 0, "typical_p": 0.8},
+            {"temperature": 1.1, "seed": 9, "top_k": 0, "typical_p": 0.8},
+            {"temperature": 1.1, "seed": 9, "top_k": 0, "typical_p": 0.8},
         ),
     ],
 )
@@ -65,6 +77,114 @@ def test_texts_are_those_of_the_engine(path, llama, given, options):
     made = text(llama(PROMPT, max_tokens=24, **given))
     with load(path, device="cpu") as engine:
         assert made == engine.generate(PROMPT, raw=True, num_predict=24, options=options)
+
+
+@pytest.fixture(scope="module")
+def story():
+    with Llama(str(bundled()), n_ctx=64, seed=1, device="cpu") as story:
+        yield story
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "want"),
+    [
+        (
+            "Once upon a time there was a fox. The fox",
+            {"repeat_penalty": 50.0, "top_k": 0},
+            " named Budow. One day, a parcel came",
+        ),
+        (
+            "Once upon a time there was a fox.",
+            {"frequency_penalty": 2.0},
+            " One day, a bottle came floating by.",
+        ),
+        (
+            "Once upon a time there was a fox.",
+            {"presence_penalty": 2.0},
+            " One day, a bottle came floating by.",
+        ),
+    ],
+    ids=["repeat", "frequency", "presence"],
+)
+def test_penalties_count_the_answer_alone(story, prompt, options, want):
+    # Recorded of llama-cpp-python 0.3.36.
+    assert text(story(prompt, max_tokens=12, temperature=0.0, **options)) == want
+
+
+def test_penalties_count_neither_what_the_context_has_nor_what_is_sent_in(llama):
+    tokens = llama.tokenize(PROMPT.encode())
+    plain = [token for token, _ in zip(llama.generate(tokens, temp=0.0), range(1), strict=False)]
+    llama.eval(plain)
+    best = llama.sample(temp=0.0)
+    assert llama.sample(temp=0.0, repeat_penalty=90.0) == best
+    llama.reset()
+    made = llama.generate(tokens, temp=0.0, repeat_penalty=90.0)
+    next(made)
+    after = made.send([best])
+    llama.reset()
+    llama.eval([*tokens, plain[0], best])
+    logits = llama.scores[-1].copy()
+    logits[plain[0]] *= 90 if logits[plain[0]] < 0 else 1 / 90
+    assert after == int(logits.argmax())
+
+
+def test_a_penalty_that_looks_back_below_nothing_is_off():
+    chain = SamplerChain().add_penalties(-1, 2.0)
+    chain.accept_all([0])
+    assert chain.apply(Choice(np.array([1, 2], "f4"))).logits.tolist() == [1.0, 2.0]
+
+
+class Hub:
+    """Stands for huggingface_hub's functions."""
+
+    def __init__(self, monkeypatch, names, path):
+        self.names, self.path, self.brought = names, path, []
+        monkeypatch.setattr(huggingface_hub, "list_repo_files", self.listing)
+        monkeypatch.setattr(huggingface_hub, "hf_hub_download", self.bring)
+
+    def listing(self, repo_id):
+        if repo_id != "me/tiny":
+            raise HFValidationError(f"Repo id {repo_id!r} is none\nmore")
+        return self.names
+
+    def bring(self, *, repo_id, filename, local_dir, cache_dir):
+        assert (repo_id, local_dir) == ("me/tiny", None)
+        self.brought.append((filename, cache_dir))
+        return str(self.path if filename.endswith("gguf") else "none")
+
+
+def test_a_model_of_the_hub(path, monkeypatch):
+    hub = Hub(monkeypatch, ["README.md", "a/tiny-Q4_0.gguf", "tiny-Q8_0.gguf", "x.json"], path)
+    given = {"additional_files": ["*.json"], "cache_dir": "here", "device": "cpu", "n_ctx": 32}
+    with Llama.from_pretrained("me/tiny", "*Q4_0.gguf", **given) as llama:
+        assert llama.n_ctx() == 32
+        assert llama.model_path == str(path)
+    assert hub.brought == [("a/tiny-Q4_0.gguf", Path("here")), ("x.json", Path("here"))]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*Q8_0-00001-of-*.gguf", "b/*", "b/t-Q8_0-00001-of-00002.gguf"]
+)
+def test_all_parts_of_a_split_model_of_the_hub(path, monkeypatch, pattern):
+    parts = [f"b/t-Q8_0-0000{n}-of-00002.gguf" for n in (2, 1)]
+    hub = Hub(monkeypatch, ["a-Q8_0.gguf", *parts], path)
+    Llama.from_pretrained("me/tiny", pattern, device="cpu", n_ctx=8).close()
+    assert [name for name, _ in hub.brought] == parts[::-1]
+
+
+@pytest.mark.parametrize(
+    ("repo", "pattern", "kind", "told"),
+    [
+        ("me/tiny", "*Q2*", OptionError, r"'\*Q2\*' fits 0 of 3 files, needs one; there are a.gg"),
+        ("me/tiny", "?.gguf", OptionError, r"fits 2 of 3 files, needs one; they are a.gguf, b.*f$"),
+        ("me/tiny", "c*", ModelError, r"has no c-00002-of-00002.gguf$"),
+        ("me", "*", ModelError, r"^me: Repo id 'me' is none$"),
+    ],
+)  # fmt: skip
+def test_what_the_hub_does_not_have_is_told(path, monkeypatch, repo, pattern, kind, told):
+    Hub(monkeypatch, ["a.gguf", "b.gguf", "c-00001-of-00002.gguf"], path)
+    with pytest.raises(kind, match=told):
+        Llama.from_pretrained(repo, pattern, device="cpu")
 
 
 def test_a_stream_is_the_answer_in_parts(llama):

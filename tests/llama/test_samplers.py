@@ -21,7 +21,7 @@ VOCABULARY = 300
         {"temperature": 1.7, "top_k": 0, "top_p": 0.7, "min_p": 0.02},
         {"temperature": 1.2, "typical_p": 0.6, "top_k": 100},
         {"temperature": 0.9, "repeat_penalty": 1.4, "frequency_penalty": 0.3, "repeat_last_n": 5},
-        {"temperature": 1.0, "presence_penalty": 2.0, "repeat_last_n": -1},
+        {"temperature": 1.0, "presence_penalty": 2.0, "repeat_last_n": 64},
     ],
 )
 def test_a_chain_chooses_what_the_engine_does(options):

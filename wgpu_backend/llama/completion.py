@@ -101,6 +101,10 @@ class Completions(Steps):
     cache: Any
 
     @abstractmethod
+    def detokenize(self, tokens: Sequence[int]) -> bytes:
+        """Turn tokens into bytes."""
+
+    @abstractmethod
     def save_state(self) -> LlamaState:
         """What the context has."""
 
@@ -186,7 +190,7 @@ class Completions(Steps):
             "logits_processor": processor, "grammar": grammar,
         }  # fmt: skip
         tokens = self._prompt(prompt, suffix)
-        text = prompt if isinstance(prompt, str) else _text(self.model.detokenize(list(prompt)))
+        text = prompt if isinstance(prompt, str) else _text(self.detokenize(list(prompt)))
         asked = Asked(
             tokens, text, self._limit(len(tokens), max_tokens), stop_texts(stop),
             logprobs, sampling, model or self.model_path, echo,
@@ -217,7 +221,7 @@ class Completions(Steps):
             )
         before = model.tokenize(prompt, False) if isinstance(prompt, str) else list(prompt)
         bos = [model.token_bos()] if model.add_bos_token() else []
-        behind = model.tokenize(suffix, False)
+        behind = model.tokenizer.encode_further(suffix)  # without a space in front of it
         return [*bos, marks[0], *before, marks[1], *behind, marks[2]]
 
     def _limit(self, prompt: int, wanted: int | None) -> int:

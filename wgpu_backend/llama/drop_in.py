@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,47 @@ class Llama(ChatCompletions, Embeddings):
         self.input_ids: Ids = np.zeros(self.n_ctx() if self._context else 0, np.intc)
         self._rows: list[Scores | None] = []
 
+    @classmethod
+    def from_pretrained(
+        cls,
+        repo_id: str,
+        filename: str,
+        additional_files: Sequence[str] | None = None,
+        local_dir: str | PathLike[str] | None = None,
+        local_dir_use_symlinks: bool | str = "auto",
+        cache_dir: str | PathLike[str] | None = None,
+        **options: Any,  # noqa: ANN401  those of the class
+    ) -> Llama:
+        """Load a model of Hugging Face's Hub; files that were brought before are not again.
+
+        Parameters
+        ----------
+        repo_id : str
+            ``OWNER/REPO``.
+        filename : str
+            Name of a GGUF file there, or a pattern that fits one: ``*Q4_K_M.gguf``. Of a split file
+            all parts are brought.
+        additional_files : sequence of str or None
+            Patterns of files to bring besides.
+        local_dir, cache_dir : path-like or None
+            Where to put files; None for the cache of huggingface_hub.
+        local_dir_use_symlinks : bool or str
+            Taken, and of no consequence: huggingface_hub makes no links in `local_dir` any more.
+        **options : object
+            Arguments of `Llama`.
+
+        Raises
+        ------
+        OptionError
+            A pattern fits no file, or several.
+        ModelError
+            The Hub has no such repository, or cannot be reached.
+        """
+        from wgpu_backend.llama.pretrained import downloaded
+
+        path = downloaded(repo_id, filename, additional_files or (), local_dir, cache_dir)
+        return cls(model_path=str(path), **options)
+
     def _open(self, n_ctx: int, kv_dtype: str, pooling: int) -> None:
         try:
             self._context = Context(
@@ -184,11 +226,14 @@ class Llama(ChatCompletions, Embeddings):
         prev_tokens: Sequence[int] | None = None,
         special: bool = False,
     ) -> bytes:
-        """Turn tokens into bytes, those behind `prev_tokens` where these are given."""
-        if prev_tokens is None:
-            return self._model.detokenize(tokens, special)
-        before = self._model.detokenize(prev_tokens, special)
-        return self._model.detokenize([*prev_tokens, *tokens], special)[len(before) :]
+        """Turn tokens into bytes, which need not be whole characters.
+
+        A space that begins the text goes where BOS is in front of it. What `prev_tokens` are makes
+        no difference.
+        """
+        text = b"".join(self._model.token_to_piece(token, special) for token in tokens)
+        begins = len(tokens) > 0 and tokens[0] == self.token_bos()
+        return text.removeprefix(b" ") if begins else text
 
     def n_ctx(self) -> int:
         """Positions of the context."""

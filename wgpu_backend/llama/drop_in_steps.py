@@ -154,8 +154,8 @@ class Steps(ABC):
     ) -> int:
         """Choose a token by the logits of the last one, or of the one at `idx`.
 
-        Penalties look at the tokens that the context has. `chain` is one that goes on from the call
-        before, in place of a new one of the options.
+        Penalties know no token: `chain` is one that goes on from the call before, and knows what it
+        chose, in place of a new one of the options.
         """
         if self.n_tokens == 0 or self._requires_eval:
             raise BackendError("sample: no token was computed; eval() some first")
@@ -170,7 +170,6 @@ class Steps(ABC):
                 presence_penalty, tfs_z, mirostat_mode, mirostat_eta, mirostat_tau, penalize_nl,
                 logits_processor, grammar,
             )  # fmt: skip
-            chain.accept_all(self.eval_tokens)
         return chain.choose(row)
 
     def _chain(
@@ -235,7 +234,8 @@ class Steps(ABC):
     ) -> Generator[int, Sequence[int] | None, None]:
         """Give tokens that follow a prompt, without end; those sent in are read behind each.
 
-        A prompt that begins as what the context has is not computed again there.
+        A prompt that begins as what the context has is not computed again there. Penalties count
+        the tokens that were chosen, neither the prompt's nor those sent in.
         """
         chain = self._chain(
             top_k, top_p, min_p, typical_p, temp, repeat_penalty, frequency_penalty,
@@ -244,16 +244,14 @@ class Steps(ABC):
         )  # fmt: skip
         ends = criterion_of(stopping_criteria)
         given = [int(token) for token in tokens]
-        chain.accept_all(given if reset else [*self.eval_tokens, *given])
         self.eval(self._unread(given) if reset else given)
         while True:
             token = self.sample(chain=chain)
             if ends is not None and ends(*self._seen()):
                 return
             sent = yield token
-            following = [token, *(sent or ())]
-            chain.accept_all(following)
-            self.eval(following)
+            chain.accept(token)
+            self.eval([token, *(sent or ())])
 
     def _unread(self, tokens: Sequence[int]) -> Sequence[int]:
         """What a prompt has beyond its beginning that the context has; at least its last token."""

@@ -310,7 +310,7 @@ class Penalties(Sampler):
     Parameters
     ----------
     last_n : int
-        How many tokens back to look: 0 none, -1 all.
+        How many tokens back to look; none below 1, as in llama.h.
     repeat, frequency, presence : float
         See `SamplingOptions`.
     """
@@ -321,7 +321,7 @@ class Penalties(Sampler):
         self, last_n: int = 64, repeat: float = 1.0, frequency: float = 0.0, presence: float = 0.0
     ) -> None:
         self._options = SamplingOptions(
-            repeat_last_n=last_n, repeat_penalty=repeat,
+            repeat_last_n=max(last_n, 0), repeat_penalty=repeat,
             frequency_penalty=frequency, presence_penalty=presence,
         )  # fmt: skip
         self._numbers = sampling_params_of(self._options)
@@ -331,8 +331,7 @@ class Penalties(Sampler):
         """Take in that a token was chosen, or stands in the prompt."""
         self._seen.append(token)
         last = self._options.repeat_last_n
-        if last >= 0 and len(self._seen) > last:
-            del self._seen[: len(self._seen) - last]
+        del self._seen[: max(len(self._seen) - last, 0)]
 
     def reset(self) -> None:
         """Forget tokens."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.grammar import GrammarVocabulary
 from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.tokenizer.pieces import clean_spaces
 from wgpu_backend.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
 
 NULL = -1  # where a vocabulary has no such token
@@ -21,7 +22,12 @@ _ATTRIBUTES = {
     TokenType.BYTE: 32,
 }
 # ``tokenizer.ggml.model`` in the numbers of `LLAMA_VOCAB_TYPE_…`.
-_KINDS = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "gemma4": 1}
+_KINDS = {
+    "llama": 1, "gpt2": 2, "gemma4": 2, "hybriddna": 2, "whitespace": 2, "bert": 3, "t5": 4,
+    "rwkv": 5, "plamo2": 6,
+}  # fmt: skip
+_BYTES_IN_BRACKETS = 1  # the kind whose line break is a byte's token
+_WITHOUT_LINE_BREAKS = 3
 
 
 class Tokens:
@@ -83,14 +89,35 @@ class Tokens:
         hidden = not special and self.tokenizer.is_control(known)
         return b"" if hidden else self.tokenizer.token_bytes(known)
 
-    def detokenize(self, tokens: Sequence[int], special: bool = False) -> bytes:
+    def detokenize(
+        self, tokens: Sequence[int], special: bool = False, *, remove_special: bool = False
+    ) -> bytes:
         """Bytes of tokens; they need not be whole characters.
 
-        The space that a tokenizer puts in front of a text goes, where BOS says that it begins here.
+        Parameters
+        ----------
+        tokens : sequence of int
+        special : bool
+            Spell control tokens.
+        remove_special : bool
+            Leave out a BOS and an EOS that the tokenizer puts around texts.
+
+        As in llama.h, a space of the first token goes where the tokenizer puts one in front of
+        texts, and spaces before punctuation where the vocabulary says so.
         """
-        text = b"".join(self.token_to_piece(token, special) for token in tokens)
-        begins = len(tokens) > 0 and tokens[0] == self.token_bos()
-        return text[1:] if begins and text[:1] == b" " else text
+        shown, tokenizer = list(tokens), self.tokenizer
+        strip = tokenizer.space_prefix
+        if remove_special and tokenizer.add_bos and shown[:1] == [self.token_bos()]:
+            shown, strip = shown[1:], False
+        if remove_special and tokenizer.add_eos and shown[-1:] == [self.token_eos()]:
+            shown = shown[:-1]
+        pieces = [self.token_to_piece(token, special) for token in shown]
+        if strip and pieces:
+            pieces[0] = pieces[0].removeprefix(b" ")
+        text = b"".join(pieces)
+        if not tokenizer.cleans_spaces:
+            return text
+        return clean_spaces(text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
     def token_get_text(self, token: int) -> str:
         """Spelling in the file, such as ``Ġthe`` or ``▁the``; padding rows have none."""
@@ -104,18 +131,20 @@ class Tokens:
 
     def token_get_attr(self, token: int) -> int:
         """What the file says the token is: ``LLAMA_TOKEN_ATTR_…``."""
-        known = self._known(token)
-        if known >= len(self._table.types):
-            return 0
-        return _ATTRIBUTES[TokenType(self._table.types[known])]
+        types, known = self.tokenizer.types, self._known(token)
+        return _ATTRIBUTES[TokenType(types[known])] if known < len(types) else 0
 
     def is_eog(self, token: int) -> bool:
         """Whether a generation is over after the token."""
         return self._known(token) in self.tokenizer.eog_ids
 
     def is_control(self, token: int) -> bool:
-        """Whether it is a control token, which no text of a user becomes."""
-        return self.tokenizer.is_control(self._known(token))
+        """Whether it is a control token, which no text of a user becomes; the unknown one is not.
+
+        Nor are rows beyond the vocabulary.
+        """
+        types, known = self.tokenizer.types, self._known(token)
+        return known < len(types) and types[known] == TokenType.CONTROL
 
     def _role(self, role: str) -> int:
         return self.tokenizer.special_ids.get(role, NULL)
@@ -149,9 +178,19 @@ class Tokens:
         return self._role("mask")
 
     def token_nl(self) -> int:
-        """Token of a line break: the one that it becomes, the last where several."""
-        found = self.tokenizer.encode("\n", add_special=False)
-        return found[-1] if found else NULL
+        """Token of a line break.
+
+        As in llama.cpp: of an SPM vocabulary the byte's, of a WPM one the padding, of others the
+        first that a line break becomes; where there is none, the padding too.
+        """
+        kind = self.vocab_type()
+        if kind == _BYTES_IN_BRACKETS:
+            found = [self.tokenizer.token_id(text) for text in ("<0x0A>", "\n")]
+            return next((each for each in found if each is not None), self.token_pad())
+        if kind == _WITHOUT_LINE_BREAKS:
+            return self.token_pad()
+        made = self.tokenizer.encode("\n", add_special=False)
+        return made[0] if made else self.token_pad()
 
     def token_fim(self, part: str) -> int:
         """Token of filling in the middle: ``pre``, ``suf``, ``mid``, ``pad``, ``rep``, ``sep``.

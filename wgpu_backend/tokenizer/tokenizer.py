@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Self
@@ -207,6 +207,21 @@ class Tokenizer:
     def is_control(self, token: int) -> bool:
         """Whether a token is one that no text of a user becomes: control or unknown."""
         return token in self._special.control
+
+    @property
+    def types(self) -> Sequence[int]:
+        """What each token is, a ``TokenType``: the file's, repaired where it is wrong."""
+        return self._special.types
+
+    @property
+    def space_prefix(self) -> bool:
+        """Whether text starts with a space that its author did not write."""
+        return self._space_prefix
+
+    @property
+    def cleans_spaces(self) -> bool:
+        """Whether llama.cpp's detokeniser removes spaces before punctuation."""
+        return self._rules.clean_spaces
 
     def token_id(self, text: str) -> int | None:
         """Id of the token spelled `text` in the file, None where there is none."""
