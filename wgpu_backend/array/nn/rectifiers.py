@@ -10,6 +10,7 @@ from wgpu_backend.array.elementwise import Unary, of_floats
 from wgpu_backend.array.lifting import lifted, promoted
 from wgpu_backend.array.nn.activations import ACTIVATIONS, OfEachValue
 from wgpu_backend.array.nn.module import Module
+from wgpu_backend.dtypes import I32
 from wgpu_backend.ops.elementwise import activation, rectifiers
 
 if TYPE_CHECKING:
@@ -43,11 +44,18 @@ hard_shrink = of_floats(rectifiers.hard_shrink, "hard_shrink", "0 within ±lambd
 softshrink = of_floats(
     rectifiers.softshrink, "softshrink", "x moved towards 0 by lambd, and 0 within it."
 )
-step = of_floats(rectifiers.step, "step", "1 above a threshold, else 0.")
 hard_tanh = of_floats(rectifiers.hardtanh, "hard_tanh", "x cut to a range, -1 to 1.")
+relu2 = relu_squared  # as MLX spells it
 softplus = neural.softplus
 softmax = neural.softmax
 glu = neural.glu
+
+
+def step(x: Array, /, threshold: float = 0.0) -> Array:
+    """1 from a threshold on, below it 0: int32, as MLX has it."""
+    from wgpu_backend.array.operators import greater_equal
+
+    return greater_equal(x, threshold).astype(I32)
 
 
 def log_softmax(x: Array, /, axis: int = -1) -> Array:

@@ -167,7 +167,7 @@ def weights_of(
     if antialias:
         curve, reach = (_linear, 1) if mode == "bilinear" else (_cubic_half, 2)
         return [_filtered(i, have, scale, curve, reach) for i in range(want)]
-    between = _between_two if mode == "bilinear" else _between_four
+    between = between_two if mode == "bilinear" else between_four
     return [between(scale * (i + half) - half, have) for i in range(want)]
 
 
@@ -175,13 +175,15 @@ def _mean(start: int, stop: int) -> dict[int, float]:
     return dict.fromkeys(range(start, stop), 1 / (stop - start))
 
 
-def _between_two(place: float, have: int) -> dict[int, float]:
+def between_two(place: float, have: int) -> dict[int, float]:
+    """Weights of the two values that a place is between; the outermost beyond the border."""
     place = max(place, 0.0)
     low = min(int(place), have - 1)
     return _clipped(low, [1 - (place - low), place - low], have)
 
 
-def _between_four(place: float, have: int) -> dict[int, float]:
+def between_four(place: float, have: int) -> dict[int, float]:
+    """Weights of a cubic through four values; the outermost stand for those beyond the border."""
     low = math.floor(place)
     return _clipped(low - 1, [_cubic(place - low + 1 - k, -0.75) for k in range(4)], have)
 
