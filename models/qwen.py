@@ -68,6 +68,11 @@ class Qwen3(Decoder):
         self.classifier = nn.Classifier(width, shapes, partial(self.make_norm, backend.config))
         super().__init__(backend)
 
+    @property
+    def is_reranker(self) -> bool:
+        """Whether the file has the rows of yes and no."""
+        return self.classifier.is_there
+
     def score(self, pooled: Tensor) -> Tensor:
         """Probabilities of yes and no."""
         there = self.classifier.is_there

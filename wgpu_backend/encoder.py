@@ -40,6 +40,11 @@ class Encoder(Stack):
         )
         super().__init__(backend)
 
+    @property
+    def is_reranker(self) -> bool:
+        """Whether the file has a classifier."""
+        return self.classifier.is_there
+
     def score(self, pooled: Tensor) -> Tensor:
         """Scores of texts by one state of each."""
         return self.classifier(pooled) if self.classifier.is_there else super().score(pooled)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, Protocol, TypeVar
@@ -258,7 +259,19 @@ class Model(Module, ABC):
         ModelError
             The model is no reranker.
         """
-        raise self.fail("it has no weights that score a text, so it cannot rerank")
+        raise self.not_a_reranker()
+
+    @property
+    def is_reranker(self) -> bool:
+        """Whether the file has weights that score a text."""
+        return False
+
+    def not_a_reranker(self) -> ModelError:
+        """Return the error for a model without weights that score a text."""
+        return self.fail(
+            "it is not a reranker: it has no weights that score a text (cls.output); rerank needs "
+            "a model such as bge-reranker-v2-m3"
+        )
 
     def require_shapes(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
         """Compare weights with what the keys of the file say; NumPy's rules would fit many more.
@@ -348,6 +361,11 @@ def _import_own() -> None:
         import_module(f"{package.__name__}.{module.name}")
 
 
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 def model_class(config: Config) -> type[Model]:
     """Class for the architecture a file names.
 
@@ -359,9 +377,9 @@ def model_class(config: Config) -> type[Model]:
     known = architectures()
     if config.architecture not in known:
         raise ModelError(
-            f"{config.source}: architecture {config.architecture!r} is unknown; "
-            f"known are {', '.join(known)}; one of your own is known when the module with its "
-            "@wgpu_backend.architecture class is imported before load(): `import my_model`, or "
+            f"{config.source}: architecture {config.architecture!r} is unknown"
+            f"{_nearest(config.architecture, known)}; README lists the {len(known)} known ones; "
+            "one of your own is known after `import my_model` before load(), or with "
             "`wgpu-backend run --import my_model.py MODEL`"
         )
     return known[config.architecture]

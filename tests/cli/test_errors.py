@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("run {}/template.gguf hi", FAILED, "template"),
         ("show {}/text.gguf", FAILED, "text.gguf: header: starts with b'Once'"),
         ("tokenize {}/pre.gguf hi", FAILED, "pre-tokenizer is 'odd-2'"),
-        ("run {}/folder hi", USAGE, "folder: a directory, needs a regular file"),
+        ("run {}/folder hi", USAGE, "folder: a folder without config.json"),
         ("run {}/missing.gguf", USAGE, "missing.gguf: no such file"),
         ("run {}/missing hi", USAGE, "missing: no such file"),
         ("bench {}/good.gguf {}/missing.gguf", USAGE, "missing.gguf: no such file"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from tests.cli.conftest import Cli
 from wgpu_backend.cli.app import app
 
 
@@ -26,8 +27,22 @@ TEXTS = dict(help_texts(typer.main.get_command(app), "wgpu-backend"))
 def test_help_is_in_sentence_case_with_a_full_stop() -> None:
     assert len(TEXTS) > 60
     # A parameter's range may stand behind its sentence.
-    sentence = re.compile(r"[A-Z0-9`].*\.( \[dim\].*\[/dim\])?", re.DOTALL)
+    sentence = re.compile(r"[A-Z0-9`].*\.( \[.*\])?", re.DOTALL)
     assert [path for path, text in TEXTS.items() if not sentence.fullmatch(text.strip())] == []
+
+
+def test_help_keeps_more_than_half_of_80_columns_for_text(cli: Cli, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("run", "--help").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    [line] = [line for line in lines if line.lstrip().startswith("--temperature")]
+    assert line.index("0 always takes") <= 36
+
+
+def test_no_command_s_summary_is_cut(cli: Cli, monkeypatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for words in ((), ("op",)):
+        assert "..." not in cli(*words, "--help").out.partition("Commands:")[2]
 
 
 INVENTED = (

@@ -1,11 +1,16 @@
 """`list`, `pull`, `cp`, `rm`, `create -f`, and models by their names."""
 
 import json
+import os
+import re
 from pathlib import Path
 
+import gguf
+import numpy as np
 import pytest
 
 from tests.cli.conftest import Cli
+from tests.folders.folders import write_folder
 from tests.model_store.registry import Registry
 from wgpu_backend.engine.loading import bundled
 
@@ -108,3 +113,47 @@ def test_a_read_only_store_is_not_changed(
     monkeypatch.setenv("WGPU_BACKEND_READ_ONLY", "1")
     assert "the store is read-only" in cli("create", "a", "-f", str(library)).err
     assert not (library.parent / "models").exists()
+
+
+def test_a_modelfile_may_name_a_hugging_face_folder(
+    cli: Cli, library: Path, tmp_path: Path
+) -> None:
+    write_folder(tmp_path / "folder")
+    (tmp_path / "Modelfile").write_text("FROM ./folder\nSYSTEM Be brief.\nPARAMETER top_k 7\n")
+    made = cli("create", "tiny", "-f", str(tmp_path / "Modelfile"))
+    assert (made.code, made.out) == (0, "")
+    shown = cli("show", "tiny")
+    assert "architecture" in shown.out
+    assert re.search(r"parameters\ntop_k +7\n\nsystem\nBe brief\.\n", shown.out)
+    assert not [*Path(os.environ["OLLAMA_MODELS"]).glob(".create-*")]
+
+
+def test_a_model_of_the_store_is_named_in_errors_and_not_its_blob(
+    cli: Cli, library: Path, tmp_path: Path
+) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "odd.gguf", "nobodys")
+    writer.add_tensor("a", np.zeros((2, 2), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    (tmp_path / "Modelfile").write_text("FROM odd.gguf\n")
+    assert cli("create", "odd", "-f", str(tmp_path / "Modelfile")).code == 0
+    done = cli("run", "odd", "hi", "--device", "cpu")
+    assert done.err.startswith("wgpu-backend: odd: architecture 'nobodys' is unknown; README")
+
+
+def test_rerank_of_a_model_that_is_no_reranker_says_so(cli: Cli) -> None:
+    done = cli("rerank", "story", "why", "because", "--device", "cpu")
+    assert done.code == 1
+    assert "it is not a reranker" in done.err
+
+
+def test_quantize_names_the_order_of_its_arguments_and_create_for_folders(
+    cli: Cli, tmp_path: Path
+) -> None:
+    done = cli("quantize", "story", "q8_0", "out.gguf")
+    assert (done.code, "the order is MODEL OUT.gguf TYPE" in done.err) == (USAGE, True)
+    write_folder(tmp_path / "folder")
+    done = cli("quantize", str(tmp_path / "folder"), str(tmp_path / "o.gguf"), "q8_0")
+    assert (done.code, "wgpu-backend create" in done.err) == (USAGE, True)

@@ -28,10 +28,10 @@ def test_a_lone_word_that_may_name_a_model_is_no_prompt(
     done = cli("run", word, *CPU)
     assert (done.code, done.out) == (USAGE, "")
     [line] = done.err.splitlines()
-    assert line == (
-        f"wgpu-backend: {word}: no such file; MODEL is a GGUF file, a folder or `story`; "
-        f"to give the word as a prompt: wgpu-backend run story {_quoted(word)}"
-    )
+    assert line.startswith(f"wgpu-backend: {word}: no such file")
+    names = not word.startswith((".", "~", "C:")) and not word.endswith("/") and "@" not in word
+    assert (f"`wgpu-backend pull {word}` downloads it" in line) == names
+    assert line.endswith(f"; to give the word as a prompt: wgpu-backend run story {_quoted(word)}")
 
 
 def _quoted(word: str) -> str:
@@ -64,7 +64,8 @@ def test_a_word_that_names_no_model_is_refused_with_a_prompt_too(
     done = cli("run", "llama3", "Why is the sky blue?", *CPU)
     assert (done.code, done.out) == (USAGE, "")
     assert done.err == (
-        "wgpu-backend: llama3: no such file; MODEL is a GGUF file, a folder or `story`\n"
+        "wgpu-backend: llama3: no such file, and no model of that name in the store; "
+        "`wgpu-backend pull llama3` downloads it, `wgpu-backend list` shows what is there\n"
     )
 
 

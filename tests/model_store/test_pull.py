@@ -294,3 +294,26 @@ def test_tags_name_files_as_on_the_hub(tag: str, want: str):
     files = [hub.HubFile(f"{stem}-00001-of-00001.gguf", 1, "") for stem in stems]
     found = hub.parts_of_tag(files, ModelName.parse(f"hf.co/a/b:{tag}"))
     assert [f"{want}-00001-of-00001.gguf"] * bool(want) == [file.path for file in found]
+
+
+def test_a_registry_without_tls_is_told_at_once_with_the_remedy(store):
+    def reset(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")
+
+    made, waits = puller(store, insecure=False, wait=lambda seconds: waits.append(seconds)), []
+    client = httpx2.Client(transport=httpx2.MockTransport(reset))
+    with client, pytest.raises(StoreError, match=r"pull --insecure http://example\.org/me/m:1"):
+        made._manifest(client, ModelName.parse("example.org/me/m:1"))
+    assert waits == []
+
+
+def test_a_registry_that_does_not_answer_is_told_before_each_new_try(store):
+    def refuse(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("connection refused")
+
+    told = []
+    made = puller(store, told=lambda progress: told.append(progress.status))
+    client = httpx2.Client(transport=httpx2.MockTransport(refuse))
+    with client, pytest.raises(StoreError, match="after 6 tries"):
+        made._manifest(client, ModelName.parse("example.org/me/m:1"))
+    assert told == ["example.org: connection refused; trying again"] * 5

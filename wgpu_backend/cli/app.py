@@ -23,7 +23,7 @@ _COMMANDS = (
 app = typer.Typer(
     help="Run GGUF language models on any GPU: every tensor op a WGSL compute shader.",
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # its boxes leave 28 of 80 columns for the text
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(op_app, name="op")

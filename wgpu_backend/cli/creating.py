@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from wgpu_backend.cli.console import answer, note
@@ -35,7 +36,7 @@ def create_either(
     if (folder is None) == (modelfile is None):
         raise UsageError("create: needs OUT and DIR, or a name and --file with a Modelfile")
     if folder is not None:
-        create_file(Path(out), folder, type_name, importance, threads)
+        answer(f"{out}: {create_file(Path(out), folder, type_name, importance, threads)}\n")
     if modelfile is not None:
         if type_name is not None or importance is not None:
             raise UsageError("create: --type and --imatrix are for DIR; `quantize` takes a file")
@@ -44,8 +45,8 @@ def create_either(
 
 def create_file(
     out: Path, folder: Path, type_name: str | None, importance: Path | None, threads: int | None
-) -> None:
-    """Write a file, with a bar where a person looks.
+) -> str:
+    """Write a file, with a bar where a person looks; return its size, type and time.
 
     Parameters
     ----------
@@ -92,7 +93,7 @@ def create_file(
     note_unweighted(report, importance)
     size, seconds = out.stat().st_size, perf_counter() - began
     what = f"{report.mix.name}, {report.bits_per_weight:.2f} bits per weight"
-    answer(f"{out}: {size / 1e6:,.1f} MB, {what}, in {seconds:.1f} s\n")
+    return f"{size / 1e6:,.1f} MB, {what}, in {seconds:.1f} s"
 
 
 def _require_known(type_name: str) -> None:
@@ -124,4 +125,16 @@ def create_model(name: str, modelfile: Path) -> None:
     wanted = parse_modelfile(text)
     if wanted.base == STORY:
         wanted.base = str(BUNDLED)
-    create(open_store(), ModelName.parse(name), wanted, modelfile.parent, note)
+    store, parsed = open_store(), ModelName.parse(name)
+    folder = modelfile.parent / Path(str(wanted.base)).expanduser()
+    if not (folder / "config.json").is_file():
+        create(store, parsed, wanted, modelfile.parent, note)
+        return
+    store.require_writable()
+    store.root.mkdir(parents=True, exist_ok=True)
+    # On the store's disk: the file becomes a blob there, and may be large.
+    with TemporaryDirectory(dir=store.root, prefix=".create-") as temporary:
+        made = Path(temporary, "model.gguf")
+        note(f"{wanted.base}: {create_file(made, folder, None, None, None)}")
+        wanted.base = str(made)
+        create(store, parsed, wanted, modelfile.parent, note)

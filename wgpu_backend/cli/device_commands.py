@@ -45,14 +45,12 @@ def bench(
             "-p",
             "--n-prompt",
             metavar="N,…",
-            help="Tokens of a prompt. [dim]\\[default: 128][/dim]",
+            help="Tokens of a prompt. [default: 128]",
         ),
     ] = None,
     generate: Annotated[
         list[str] | None,
-        typer.Option(
-            "-n", "--n-gen", metavar="N,…", help="Tokens to make. [dim]\\[default: 32][/dim]"
-        ),
+        typer.Option("-n", "--n-gen", metavar="N,…", help="Tokens to make. [default: 32]"),
     ] = None,
     repetitions: Annotated[
         int,
@@ -70,7 +68,7 @@ def bench(
     *,
     settings: Settings,
 ) -> None:
-    """Measure tokens per second, dispatches and host time per token, and the bandwidth used."""
+    """Measure tokens per second, host time and bandwidth of a model."""
     from wgpu_backend.cli.bench import Plan, bench, model_names, token_counts
 
     plan = Plan(
@@ -94,7 +92,7 @@ def profile_(
     *,
     settings: Settings,
 ) -> None:
-    """Show the time of each op and shader in a prompt and in the step after it."""
+    """Show the time of each op and shader in a pass of a model."""
     from wgpu_backend.cli.profiling import profile as measure
 
     measure(model, prompt, trace, settings, full=full)
@@ -112,7 +110,7 @@ def graph_(
     *,
     settings: Settings,
 ) -> None:
-    """Show the steps of a prompt and of a decode step before and after fusion, and their memory."""
+    """Show the steps of a pass before and after fusion, and memory."""
     from wgpu_backend.cli.graph import graph
 
     graph(model, prompt, html, settings, steps=steps)
@@ -127,7 +125,7 @@ def tune_(
     profile: Profile = "full",
     debug: Debug = False,
 ) -> None:
-    """Measure which variants of products are fastest on a device, and use them from then on."""
+    """Measure and keep the fastest kernels for a device."""
     from wgpu_backend.cli.tune import tune_device
 
     tune_device(device, profile, only, as_json=as_json)

@@ -6,8 +6,9 @@ import re
 import sys
 import traceback as traces
 from dataclasses import dataclass
+from pathlib import Path
 
-from wgpu_backend.cli.console import note
+from wgpu_backend.cli.console import answer, note
 from wgpu_backend.errors import (
     BackendError,
     OptionError,
@@ -18,6 +19,7 @@ from wgpu_backend.errors import (
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
+_NAMES: dict[str, str] = {}  # by path, see `show_as`
 _LONG = re.compile(r"(\S{120})\S{80,}(\S{40})")
 BROKEN_PIPE = 1  # as typer has it where a command runs into it
 
@@ -52,6 +54,9 @@ def report(error: Exception, *, traceback: bool = False) -> int:
     if traceback:
         sys.stderr.write("".join(traces.format_exception(error)))
     if isinstance(error, TyperException):
+        if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
+            answer(error.format_message() + "\n")
+            return USAGE
         said = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
         if said:  # nothing to say where help was asked for by giving no command
             note(said)
@@ -83,6 +88,11 @@ def message_of(error: Exception) -> str:
     return f"internal error: {type(error).__name__}: {error}; --debug shows where"
 
 
+def show_as(path: Path, name: str) -> None:
+    """Have messages name a model as the user did, and not by the blob that holds it."""
+    _NAMES[str(path)] = name
+
+
 def brief(text: str, most: int = 60) -> str:
     """Text that a user typed, in quotes; only its beginning where it is long."""
     return repr(text if len(text) <= most else f"{text[:most]}…")
@@ -90,4 +100,6 @@ def brief(text: str, most: int = 60) -> str:
 
 def one_line(text: str) -> str:
     """Fold a text into one line; a word that is longer than any screen loses its middle."""
+    for path, name in _NAMES.items():
+        text = text.replace(path, name)
     return " ".join(_LONG.sub(lambda word: f"{word[1]}…{word[2]}", text).split())

@@ -35,7 +35,7 @@ def create_(
     threads: Threads = None,
     debug: Debug = False,
 ) -> None:
-    """Write a GGUF file of a Hugging Face folder, or make a stored model of a Modelfile."""
+    """Create a GGUF file of a folder, or a model of a Modelfile."""
     from wgpu_backend.cli.creating import create_either
 
     create_either(out, folder, modelfile, dtype, importance, threads)

@@ -34,13 +34,13 @@ def graph(name: str, prompt: int, html: Path | None, settings: Settings, *, step
     path, html = model_path(name), html and writable(html)
     with open_model(path, settings, self_test=False) as model:
         passes = model.graphs(min(prompt, model.runner.chunk, model.num_ctx - 1))
-    for number, each in enumerate(passes):
-        answer("\n" if number else "")
-        _print(each, steps=steps)
-    if html is not None:
+    if html is not None:  # first: whoever reads stdout may stop early
         text = page(f"{path.name} on {model.device.name}", passes)
         save(html, lambda file: file.write(text.encode()))
         note(f"{html}: open it in a browser")
+    for number, each in enumerate(passes):
+        answer("\n" if number else "")
+        _print(each, steps=steps)
 
 
 def page(title: str, passes: Sequence[Pass]) -> str:

@@ -65,7 +65,7 @@ def pull(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Bring a model into the store; what an earlier try left is gone on with."""
+    """Download a model into the store; resumes an earlier try."""
     from wgpu_backend.cli.pulling import pull_model
 
     pull_model(name, insecure=insecure)
@@ -85,7 +85,7 @@ def push(
     ] = False,
     debug: Debug = False,
 ) -> None:
-    """Bring a model of the store to a registry; what that has is not sent again."""
+    """Upload a model of the store to a registry."""
     from wgpu_backend.cli.pulling import push_model
 
     push_model(name, insecure=insecure)
@@ -109,7 +109,7 @@ def rm(
     ],
     debug: Debug = False,
 ) -> None:
-    """Remove models from the store, with the files that no other model has."""
+    """Remove models from the store."""
     from wgpu_backend.cli.library import remove_models
 
     remove_models(names)

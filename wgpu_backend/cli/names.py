@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from wgpu_backend.cli.console import PROGRAM
-from wgpu_backend.cli.failures import UsageError, brief, message_of
+from wgpu_backend.cli.failures import UsageError, brief, message_of, show_as
 from wgpu_backend.errors import GGUFError
 from wgpu_backend.file_bytes import FileBytes
 
@@ -82,12 +82,19 @@ def model_path(name: str) -> Path:
         raise UsageError(f"MODEL is empty, needs a GGUF file or `{STORY}`")
     if exists(str(Path(name, "config.json"))):
         return Path(name)
+    path = BUNDLED if name == STORY else Path(name)
+    if exists(name) and path.is_dir():
+        raise UsageError(
+            f"{name}: a folder without config.json; MODEL is a GGUF file, a Hugging Face folder "
+            f"or the name of a model"
+        )
     try:
-        return regular(BUNDLED if name == STORY else Path(name))
+        return regular(path)
     except FileNotFoundError:
         found = in_store(name)
     if found is None:
         raise NoSuchModel(name, _missing(name))
+    show_as(found, name)
     return found
 
 
@@ -133,11 +140,39 @@ def _missing(name: str) -> str:
     """What to say of a file that is not there, with those that may be meant."""
     parent = Path(name).parent
     folder = parent if parent.is_dir() else Path()
-    meant = " or ".join(str(folder / file) for file in near(name, folder))
-    offer = (
-        f"; did you mean {meant}?" if meant else f"; MODEL is a GGUF file, a folder or `{STORY}`"
+    files = [str(folder / file) for file in near(name, folder)]
+    meant = " or ".join(files or _near_in_store(name))
+    if meant:
+        return f"{name}: no such file or model; did you mean {meant}?"
+    if _is_path(name):
+        return f"{name}: no such file; MODEL is a GGUF file, a folder, a model's name or `{STORY}`"
+    return (
+        f"{name}: no such file, and no model of that name in the store; "
+        f"`{PROGRAM} pull {shlex.quote(name)}` downloads it, `{PROGRAM} list` shows what is there"
     )
-    return f"{name}: no such file{offer}"
+
+
+def _is_path(name: str) -> bool:
+    """Whether a word can only be a path: registries have no such names."""
+    from wgpu_backend.errors import StoreError
+    from wgpu_backend.model_store.names import ModelName
+
+    if name.endswith(".gguf") or name.startswith((".", "~", "/")):
+        return True
+    try:
+        ModelName.parse(name)
+    except StoreError:
+        return True
+    return False
+
+
+def _near_in_store(name: str) -> list[str]:
+    """Names in the store that a mistyped one resembles, at most three."""
+    from wgpu_backend.cli.library import open_store
+
+    names = [str(entry.name) for entry in open_store().entries()]
+    short = {each.removesuffix(":latest"): each for each in names}
+    return get_close_matches(name.removesuffix(":latest"), short, cutoff=0.75)
 
 
 def near(name: str, folder: Path) -> list[str]:

@@ -27,7 +27,7 @@ def check(
     device: Device = None,
     debug: Debug = False,
 ) -> int:
-    """Run the battery on the ops of a Python file, or compile a WGSL file with every choice."""
+    """Test the ops of a Python file, or compile a WGSL file."""
     from wgpu_backend.cli.op_check import check_file, check_forever
 
     return (check_forever if watch else check_file)(path, device)
@@ -43,7 +43,7 @@ def bench(
     device: Device = None,
     debug: Debug = False,
 ) -> None:
-    """Measure ops beside a copy of as many bytes on the same device."""
+    """Compare ops with a copy of as many bytes on the same device."""
     from wgpu_backend.cli.op_bench import bench_file
 
     bench_file(path, mebibytes << 20, device, as_json=as_json)

@@ -20,7 +20,6 @@ from wgpu_backend.errors import OptionError
 MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
 _ENDLESS = 1 << 24  # what nobody reaches
 
-PANEL = "How answers are made"
 Value = int | float | tuple[str, ...]
 
 
@@ -73,7 +72,7 @@ class Parameter:
         if self.kind == "texts":
             return self.help
         default = "" if self.default is None else f"; default {self.default}"
-        return f"{self.help} [dim]\\[{self.range}{default}][/dim]"
+        return f"{self.help} [{self.range}{default}]"
 
     def number(self, text: str, label: str = "") -> float:
         """Value that a user typed.
@@ -142,7 +141,6 @@ def _option(parameter: Parameter) -> inspect.Parameter:
         parameter.option,
         metavar="NUMBER" if number else "TEXT",
         help=parameter.described,
-        rich_help_panel=PANEL,
     )
     kind = Annotated[str | None, made] if number else Annotated[several, made]
     return inspect.Parameter(

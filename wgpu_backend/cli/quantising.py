@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections import Counter
 from pathlib import Path
 
-from wgpu_backend.cli.console import answer, note, print_facts
+from wgpu_backend.cli.console import PROGRAM, answer, note, print_facts
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.names import model_path, regular, writable
 from wgpu_backend.cli.progress import bar
+from wgpu_backend.errors import OptionError
 from wgpu_backend.quantise.files import Report, quantize
+from wgpu_backend.quantise.mixes import mix_named
 
 
 def quantise_file(
@@ -24,7 +27,13 @@ def quantise_file(
     as_json: bool,
 ) -> None:
     """Write the file with a bar where a person looks, and say what it is then."""
+    _require_type(out, dtype)
     path, out = model_path(name), writable(out)
+    if path.is_dir():
+        raise UsageError(
+            f"quantize: {name} is a folder, needs a GGUF file; to do both in one step: "
+            f"{PROGRAM} create {shlex.quote(str(out))} {shlex.quote(name)} --type {dtype}"
+        )
     if importance is not None:
         importance = matrix_file(importance)
     with bar(f"Writing {out.name}") as progress:
@@ -42,6 +51,21 @@ def quantise_file(
         answer(json.dumps(_facts(report)) + "\n")
         return
     print_facts(_shown(report))
+
+
+def _require_type(out: Path, dtype: str) -> None:
+    """Refuse an unknown type; names the order of arguments where two changed places."""
+    try:
+        mix_named(dtype)
+    except OptionError as error:
+        try:
+            mix_named(str(out))
+        except OptionError:
+            raise error from None
+        raise UsageError(
+            f"quantize: {str(out)!r} is a type and {dtype!r} a file; the order is MODEL OUT.gguf "
+            "TYPE"
+        ) from None
 
 
 def note_unweighted(report: Report, importance: Path | None) -> None:

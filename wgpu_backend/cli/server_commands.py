@@ -71,7 +71,7 @@ def serve(
     parameters: Mapping[str, Value],
     settings: Settings,
 ) -> None:
-    """Serve models to clients of Ollama, OpenAI, Anthropic, llama-server (127.0.0.1:11434)."""
+    """Serve models over the APIs of Ollama, OpenAI and Anthropic."""
     from wgpu_backend.cli.serve.command import Wanted
     from wgpu_backend.cli.serve.command import serve as run
 
@@ -98,7 +98,7 @@ def ps(as_json: Json = False, debug: Debug = False) -> None:
 
 
 def stop(name: StoredName, debug: Debug = False) -> None:
-    """Have a running server unload a model."""
+    """Unload a model from a running server."""
     from wgpu_backend.cli.running import stop_model
 
     stop_model(name)

@@ -60,6 +60,8 @@ def print_model(name: str, parts: Sequence[str] = (), *, as_json: bool = False) 
             answer(json.dumps(described(file, tensors=part == "tensors"), indent=2) + "\n")
         else:
             _IN_FILES[part](file)
+    if not part and not as_json:
+        _print_stored(name)
 
 
 def _print_template(file: GGUFFile) -> None:
@@ -68,6 +70,17 @@ def _print_template(file: GGUFFile) -> None:
 
 def _print_facts(file: GGUFFile) -> None:
     print_facts(facts(file))
+
+
+def _print_stored(name: str) -> None:
+    """Print what the store adds to a model's file: parameters and system message."""
+    found = None if exists(name) else stored(name)
+    if found is None:
+        return
+    if found.parameters:
+        answer("\nparameters\n" + parameters_of(name))
+    if found.system:
+        answer(f"\nsystem\n{found.system}\n")
 
 
 def _print_everything(file: GGUFFile) -> None:

@@ -65,7 +65,12 @@ def run(
     parameters: Mapping[str, Value],
     settings: Settings,
 ) -> int:
-    """Answer a prompt, or chat where none is given; piped text comes before the prompt."""
+    """Answer a prompt, or start a chat if there is none.
+
+    Text piped to stdin comes before the prompt. A model that `wgpu-backend serve` has in its
+    store is run by that server, so that it is not loaded twice, unless --local or an option of
+    the device or the model's loading is given.
+    """
     from wgpu_backend.cli.formats import grammar_of
     from wgpu_backend.cli.run import Wanted, run
 
@@ -105,7 +110,10 @@ def logits(
     *,
     settings: Settings,
 ) -> None:
-    """Save the scores of every next token as a .npy file, float32, tokens × vocabulary."""
+    """Save the logits of each position as a .npy file.
+
+    The array is float32 of shape (tokens, vocabulary).
+    """
     from wgpu_backend.cli.vectors import write_logits
 
     write_logits(model, tokens, prompt, out, settings)
@@ -124,7 +132,7 @@ def embed(
     ] = None,
     settings: Settings,
 ) -> None:
-    """Write an embedding of each text: one JSON list a line."""
+    """Embed each text: one JSON list a line."""
     from wgpu_backend.cli.vectors import print_embeddings
 
     print_embeddings(model, texts, pooling, settings)
@@ -138,7 +146,7 @@ def rerank(
     *,
     settings: Settings,
 ) -> None:
-    """Write how well each text answers a query: one number a line, more is better."""
+    """Score how well each text answers a query, one number a line."""
     from wgpu_backend.cli.vectors import print_scores
 
     print_scores(model, query, texts, settings)
@@ -156,7 +164,7 @@ def perplexity(
     *,
     settings: Settings,
 ) -> None:
-    """Measure how well a model foresees a text, in chunks of --num-ctx tokens (512)."""
+    """Measure the perplexity of a text in chunks of --num-ctx."""
     from wgpu_backend.cli.perplexity import print_perplexity
 
     print_perplexity(model, file, chunks, settings, as_json=as_json)

@@ -104,6 +104,8 @@ class Readings:
         ModelError
             The model is no reranker.
         """
+        if not self.model.is_reranker:  # before a tokenizer refuses the pair
+            raise self.model.not_a_reranker()
         scores: list[float] = []
         for text in checked_texts("texts", texts):
             ids, types = self.prompter.pair(query, text)

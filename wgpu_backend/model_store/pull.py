@@ -225,6 +225,9 @@ class Puller:
                     _require_there(response, name)
                     return parse_manifest(_bounded(response), url)
             except httpx2.HTTPError as error:
+                _require_tls(error, name)
+                if attempt < TRIES - 1:
+                    self._told(Progress(f"{name.host}: {error}; trying again"))
                 self._pause(attempt, url, error)
         raise AssertionError  # the last pause raises
 
@@ -447,6 +450,17 @@ def address_of(name: ModelName) -> str:
 def _own_digest(part: HubFile) -> str:
     """Name for the blob of a file whose SHA-256 nobody tells, while its parts are brought."""
     return hashlib.sha256(f"{part.path} {part.size}".encode()).hexdigest()
+
+
+def _require_tls(error: httpx2.HTTPError, name: ModelName) -> None:
+    """Raise if a registry failed at TLS, which no later try mends."""
+    if "WRONG_VERSION_NUMBER" in str(error) or "record layer failure" in str(error).lower():
+        raise RegistryFailed(
+            f"{name.host} does not speak https; for a registry without encryption: "
+            f"pull --insecure http://{name}"
+        ) from error
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        raise RegistryFailed(f"{name.host}: its certificate is not trusted: {error}") from error
 
 
 def _require_there(response: httpx2.Response, name: ModelName) -> None:

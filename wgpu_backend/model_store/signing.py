@@ -52,7 +52,7 @@ class Key:
             from cryptography.hazmat.primitives.serialization import load_ssh_private_key
         except ImportError:
             raise StoreError(
-                "to sign in needs the package cryptography: pip install 'wgpu-backend[push]'"
+                "to sign in needs the package cryptography: `pip install '.[push]'` in the checkout"
             ) from None
         try:
             private = load_ssh_private_key(path.read_bytes(), None)

@@ -111,7 +111,8 @@ def _require_libraries() -> None:
             import_module(name)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"serve: {error.name} is not installed; pip install 'wgpu-backend[serve]' brings it"
+            f"serve: {error.name} is not installed; `pip install '.[serve]'` in the checkout "
+            "installs what serve needs"
         ) from None
 
 
