@@ -421,14 +421,21 @@ def differences(seed: int, texts: int) -> Iterator[tuple[str, str, object, objec
             "encode": (ours.encode(text, add_special=False, parse_special=True), plain),
             **_in_steps(ours, text, plain),
         }
-        if file.json["post_processor"]:
-            pair = reference.encode(last, text)
-            both = reference.encode(text).ids
-            asked["around"] = ours.encode(text, parse_special=True), both
-            if not _spells(reference, ours, (last, text)):
-                asked["pair"] = ours.encode_pair(last, text), (pair.ids, pair.type_ids)
+        pair = reference.encode(last, text)
+        both = reference.encode(text).ids
+        asked["around"] = ours.encode(text, parse_special=True), both
+        if file.json["post_processor"] and not _spells(reference, ours, (last, text)):
+            asked["pair"] = _pair(ours, last, text), (pair.ids, pair.type_ids)
         yield from ((name, text, *both) for name, both in asked.items() if both[0] != both[1])
         last = text
+
+
+def _pair(ours: Tokenizer, first: str, second: str) -> object:
+    try:
+        return ours.encode_pair(first, second)
+    except TokenizerError:  # nothing is between the two
+        ids = [ours.encode(text, add_special=False) for text in (first, second)]
+        return ids[0] + ids[1], [0] * len(ids[0]) + [1] * len(ids[1])
 
 
 def _control(ours: Tokenizer) -> set[int]:

@@ -127,6 +127,34 @@ def test_what_is_put_around_texts_is_the_file_s(tmp_path):
         assert tokenizer.encode_pair("a", "b") == pair
 
 
+def test_nothing_is_put_around_texts_where_the_file_says_nothing(tmp_path):
+    """As transformers 5 has it, whatever tokenizer_config.json says."""
+    given = {"bos_token": "[CLS]", "eos_token": "[SEP]", "add_bos_token": True}
+    for file in (levels(), levels(post_processor=LEVEL)):
+        made = keys(tmp_path, file, given)
+        assert made["tokenizer.ggml.add_bos_token"] is False
+        assert Tokenizer.from_metadata(made).encode("a") == [3]
+        with pytest.raises(TokenizerError, match="texts are read together where BOS and EOS"):
+            Tokenizer.from_metadata(made).encode_pair("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("given", "ids"),
+    [
+        ({"tokenizer_class": "RobertaTokenizer"}, [0, 2, 1]),
+        ({"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": True}, [0, 2]),
+        ({"bos_token": "<s>", "eos_token": "</s>", "add_eos_token": True}, [2, 1]),
+        ({"bos_token": "<s>", "eos_token": "</s>"}, [2]),
+    ],
+)
+def test_what_classes_of_older_folders_put_around_texts(tmp_path, given, ids):
+    (tmp_path / "vocab.json").write_text(json.dumps({"<s>": 0, "</s>": 1, "a": 2}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(given))
+    made = tokenizer_keys(tmp_path, Settings("config.json", {}))
+    assert Tokenizer.from_metadata(made).encode("a") == ids
+
+
 @pytest.mark.parametrize(
     ("decoder", "ids", "text"),
     [

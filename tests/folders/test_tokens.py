@@ -111,6 +111,7 @@ def test_word_pieces_are_marked_where_words_begin(tmp_path):
             "added_tokens": added,
             "normalizer": {"type": "BertNormalizer", "lowercase": True, "strip_accents": None},
             "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
             "model": {"type": "WordPiece", "vocab": vocabulary},
         },
         {"cls_token": "[CLS]", "sep_token": "[SEP]", "unk_token": "[UNK]"},

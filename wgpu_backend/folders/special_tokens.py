@@ -1,9 +1,10 @@
 """Which tokens begin, end and part texts, and whether a tokenizer adds them: keys of GGUF files.
 
 tokenizer_config.json names tokens by their texts, config.json by ids, and the post-processor of
-tokenizer.json says what is put around a text. Where they differ the post-processor counts, then
-the names, as llama.cpp's converter has it. generation_config.json says which tokens end an answer:
-all of them do, under the key that Ollama writes, ``tokenizer.ggml.eos_token_ids``.
+tokenizer.json says what is put around a text: nothing where it has none, whatever
+tokenizer_config.json says, as transformers has it. Of ids the names' count. All tokens that
+generation_config.json says end an answer do, under the key that Ollama writes,
+``tokenizer.ggml.eos_token_ids``.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from wgpu_backend.config import Value
 from wgpu_backend.folders.json_files import read_bytes, read_json
 from wgpu_backend.folders.settings import Settings
+from wgpu_backend.folders.vocab_files import text_of
 
 _KEYS = {
     "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding",
@@ -53,9 +55,10 @@ class SpecialTokens:
         self._generation = generation
         self._given = given
         self._ids = ids
-        self._texts = {kind: _content(given.value(f"{kind}_token")) for kind in _KEYS}
+        self._texts = {kind: text_of(given.value(f"{kind}_token")) for kind in _KEYS}
         self._added: dict[str, bool] = {}
         if tokenizer:
+            self._added = {"bos": False, "eos": False}
             self._texts["bos"] = self._texts["bos"] or self._texts["cls"]
             self._texts["eos"] = self._texts["eos"] or self._texts["sep"]
             self._process(cast("Mapping[str, Any]", tokenizer.get("post_processor") or {}))
@@ -91,8 +94,6 @@ class SpecialTokens:
         if kind == "Sequence":
             for inner in cast("list[Mapping[str, Any]]", processor.get("processors") or []):
                 self._process(inner)
-        elif kind == "ByteLevel":
-            self._added = {"bos": False, "eos": False} | self._added
         elif kind == "RobertaProcessing" or kind == "BertProcessing":
             self._around(processor)
         elif kind == "TemplateProcessing":
@@ -193,10 +194,3 @@ def _pieces(value: object) -> list[str | None]:
         token = cast("Mapping[str, Any] | None", piece.get("SpecialToken"))
         made.append(None if token is None else str(token.get("id")))
     return made
-
-
-def _content(value: object) -> str | None:
-    """Text of a token, which is given as such or with how it is matched."""
-    if isinstance(value, Mapping):
-        value = cast("Mapping[str, Any]", value).get("content")
-    return value if isinstance(value, str) else None

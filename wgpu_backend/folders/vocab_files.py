@@ -16,6 +16,7 @@ from wgpu_backend.tokenizer.pretokenizers import PRETOKENIZERS
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")
 """Tokens that tokenizer_config.json names."""
+_AROUND = ("Roberta", "Bart", "Longformer", "LED")
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False}
 
 
@@ -33,12 +34,15 @@ def read_merges(path: Path) -> list[list[str]]:
 
 def named_tokens(given: Settings) -> list[str]:
     """Texts of the tokens that tokenizer_config.json gives a role."""
-    values = (given.value(f"{role}_token") for role in ROLES)
-    texts = (
-        cast("Mapping[str, Any]", value).get("content") if isinstance(value, Mapping) else value
-        for value in values
-    )
-    return [text for text in dict.fromkeys(texts) if isinstance(text, str)]
+    texts = (text_of(given.value(f"{role}_token")) for role in ROLES)
+    return [text for text in dict.fromkeys(texts) if text is not None]
+
+
+def text_of(value: object) -> str | None:
+    """Text of a token, which is given as such or with how it is matched."""
+    if isinstance(value, Mapping):
+        value = cast("Mapping[str, Any]", value).get("content")
+    return value if isinstance(value, str) else None
 
 
 def tokenizer_of_files(
@@ -65,6 +69,7 @@ def tokenizer_of_files(
     return {
         "added_tokens": list(_added(tokens.items())),
         **_steps(given.text("tokenizer_class", default="")),
+        "post_processor": _around(given, ids),
         "decoder": _BYTES,
         "model": {"type": "BPE", "vocab": vocabulary, "merges": read_merges(folder / MERGES)},
     }
@@ -83,3 +88,39 @@ def _steps(class_name: str) -> dict[str, Any]:
     split = {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated"}
     cuts = {"type": "Sequence", "pretokenizers": [split, _BYTES | {"use_regex": False}]}
     return {"normalizer": {"type": "NFC"}, "pre_tokenizer": cuts}
+
+
+def _around(given: Settings, ids: Mapping[str, int]) -> dict[str, Any] | None:
+    """What a class puts around a text: RoBERTa's kin always, others as they are told."""
+    texts = {role: text_of(given.value(f"{role}_token")) for role in ("bos", "eos", "cls", "sep")}
+    named = {role: text for role, text in texts.items() if text is not None and text in ids}
+    if given.text("tokenizer_class", default="").startswith(_AROUND):
+        first, last = named.get("cls", "<s>"), named.get("sep", "</s>")
+        if first in ids and last in ids:
+            around = {"sep": [last, ids[last]], "cls": [first, ids[first]]}
+            flags = {"trim_offsets": True, "add_prefix_space": False}
+            return {"type": "RobertaProcessing", **around, **flags}
+    before, after = (
+        [named[role]] if given.flag(f"add_{role}_token", default=False) and role in named else []
+        for role in ("bos", "eos")
+    )
+    if not before and not after:
+        return None
+    return _template(before, after, ids)
+
+
+def _template(before: list[str], after: list[str], ids: Mapping[str, int]) -> dict[str, Any]:
+    def put(kind: int, name: str) -> list[dict[str, Any]]:
+        inner = [{"Sequence": {"id": name, "type_id": kind}}]
+        first, last = (
+            [{"SpecialToken": {"id": text, "type_id": kind}} for text in texts]
+            for texts in (before, after)
+        )
+        return first + inner + last
+
+    known = {text: {"id": text, "ids": [ids[text]], "tokens": [text]} for text in before + after}
+    single = put(0, "A")
+    pair = single + put(1, "B")
+    return {
+        "type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": known,
+    }  # fmt: skip

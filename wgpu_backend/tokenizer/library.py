@@ -77,7 +77,6 @@ class LibraryTokenizer:
             for step in walked(self._json.get(name))
         )
         self._spelled = _spelling(self._json.get("decoder"))
-        self._wraps = bool(self._json.get("post_processor"))
 
     def encode(self, text: str, *, parse: bool, shield: Shield | None = None) -> list[int]:
         """Ids of a text, without those that are put around it.
@@ -101,15 +100,13 @@ class LibraryTokenizer:
         """Ids of text that goes on from other text."""
         return self._stepwise(text, self._plain, self._going_on, None)
 
-    def wrapped(self, ids: list[int]) -> list[int] | None:
-        """Ids of a text with those that the file puts around it; None where it does not say."""
-        return _filled(self._ids_around()[0], ids, []) if self._wraps else None
+    def wrapped(self, ids: list[int]) -> list[int]:
+        """Ids of a text with those that the file puts around it."""
+        return _filled(self._around_one[0], ids, [])
 
-    def pair(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]] | None:
-        """Ids of two texts and the type of each; None where the file does not say."""
-        if not self._wraps:
-            return None
-        places, types = self._ids_around("B")
+    def pair(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
+        """Ids of two texts as the file puts them together, and the type of each."""
+        places, types = self._around_two
         lengths = {_STAND_IN: len(first), _STAND_IN + 1: len(second)}
         spread = [
             kind
@@ -156,6 +153,14 @@ class LibraryTokenizer:
     def _normal_control(self) -> bool:
         """Whether control tokens are found in normalised text; few files have such."""
         return any(token["normalized"] and i in self._control for token, _, i in self._added)
+
+    @cached_property
+    def _around_one(self) -> tuple[list[int], list[int]]:
+        return self._ids_around()
+
+    @cached_property
+    def _around_two(self) -> tuple[list[int], list[int]]:
+        return self._ids_around("B")
 
     def _ids_around(self, second: str | None = None) -> tuple[list[int], list[int]]:
         """Ids and types of a text of one token, or of two."""

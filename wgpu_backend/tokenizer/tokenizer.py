@@ -397,8 +397,9 @@ class Tokenizer:
         """
         if library := self._library:
             inner = [self.encode(text, add_special=False) for text in (first, second)]
-            if pair := library.pair(*inner):
-                return pair
+            ids, types = library.pair(*inner)
+            if len(ids) > sum(map(len, inner)):
+                return ids, types
         before, after = self.encode(first), self.encode(second)[1 if self.add_bos else 0 :]
         if self._vocabulary.model == "bert":
             return before + after, [0] * len(before) + [1] * len(after)
@@ -412,8 +413,8 @@ class Tokenizer:
         return ids, [0] * len(ids)
 
     def _wrapped(self, ids: list[int]) -> list[int]:
-        if self._library and (wrapped := self._library.wrapped(ids)) is not None:
-            return wrapped
+        if self._library:
+            return self._library.wrapped(ids)
         roles = self._special.roles
         before = [roles["bos"]] if self.add_bos else []
         if self._vocabulary.model == "bert":
