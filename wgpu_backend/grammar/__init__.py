@@ -5,9 +5,11 @@
     Grammar ─ checked in a process of its own ─▶ GrammarVocabulary.matcher ─▶ Matcher
     Matcher: mask ─ a token is chosen ─ take ─ forced tokens ─ mask ─ … ─ ended
 
-``grammar.py`` is what a caller says, `checking.py` and `compile_alone.py` keep hostile ones from
-this process, `vocabulary.py` fits them to a model's tokens, `matcher.py` follows one answer, and
-`masks.py` applies what it allows to logits on the host. The parser is llguidance's.
+``grammar.py`` is what a caller says, `schemas.py` and `number_ranges.py` prepare JSON schemas,
+`gbnf.py` reads GBNF and `gbnf_lark.py` writes it for the compiler, `checking.py` and
+`compile_alone.py` keep hostile grammars from this process, `vocabulary.py` fits them to a model's
+tokens, `matcher.py` follows one answer, and `masks.py` applies what it allows to logits on the
+host. The parser is llguidance's.
 """
 
 from wgpu_backend.grammar.grammar import Grammar

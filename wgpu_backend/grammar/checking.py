@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,11 +22,11 @@ SECONDS = 5.0
 MEMORY = 2 << 30
 _REMEMBERED = 256
 _SCRIPT = Path(__file__).with_name("compile_alone.py")
-# Steps of the compiler and, later, of each mask: a step's worst is some 20 ms.
+# Steps of the compiler and, later, of each mask: a step's worst is some 50 ms.
 LIMITS: dict[str, int | bool] = {
     "initial_lexer_fuel": 1_000_000,
     "step_lexer_fuel": 200_000,
-    "step_max_items": 50_000,
+    "step_max_items": 500_000,
     "max_items_in_row": 2_000,
     "max_lexer_states": 30_000,  # of 1 to 2 kB each
     "max_grammar_size": 200_000,
@@ -47,7 +48,26 @@ def library_folder() -> str:
     return str(Path(spec.origin).parents[1])
 
 
-def checked(grammar: Grammar) -> str:
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What a grammar in GBNF means by tokens of one vocabulary.
+
+    Attributes
+    ----------
+    named : tuple
+        Texts of tokens that the grammar names, with their ids.
+    never : str
+        Ids and ranges, with commas, of tokens that no answer has.
+    count : int
+        Tokens that there are.
+    """
+
+    named: tuple[tuple[str, int], ...] = ()
+    never: str = ""
+    count: int = 0
+
+
+def checked(grammar: Grammar, tokens: Tokens) -> str:
     """Form of a grammar that the compiler takes without harm.
 
     Raises
@@ -55,14 +75,14 @@ def checked(grammar: Grammar) -> str:
     GrammarError
         It is wrong, takes too long, or crashes the compiler; or llguidance is missing.
     """
-    answer = _compiled(grammar)
+    answer = _compiled(grammar, tokens)
     if "form" in answer:
         return answer["form"]
     raise _wrong(grammar, answer.get("error", "it cannot be compiled"))
 
 
 @lru_cache(_REMEMBERED)
-def _compiled(grammar: Grammar) -> dict[str, str]:
+def _compiled(grammar: Grammar, tokens: Tokens) -> dict[str, str]:
     """What the compiler answers; where it does not, that is not remembered."""
     given = {
         "kind": grammar.kind,
@@ -70,6 +90,9 @@ def _compiled(grammar: Grammar) -> dict[str, str]:
         "limits": LIMITS,
         "memory": MEMORY,
         "path": [library_folder()],
+        "named": dict(tokens.named),
+        "never": tokens.never,
+        "count": tokens.count,
     }
     return _answer(grammar, json.dumps(given).encode() + b"\n")
 

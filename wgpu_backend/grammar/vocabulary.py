@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from wgpu_backend.errors import GrammarError, TokenizerError
-from wgpu_backend.grammar.checking import LIMITS, checked, library_folder
+from wgpu_backend.grammar.checking import LIMITS, Tokens, checked, library_folder
+from wgpu_backend.grammar.gbnf import token_names
 from wgpu_backend.grammar.grammar import Grammar
 from wgpu_backend.grammar.matcher import Matcher
 from wgpu_backend.tokenizer import Tokenizer
@@ -51,7 +53,7 @@ class GrammarVocabulary:
         GrammarError
             It cannot be used, see `checked`; or llguidance is not installed.
         """
-        form = checked(grammar)  # at most some seconds; others may go on
+        form = checked(grammar, self._tokens_of(grammar))  # at most some seconds; others may go on
         with self._lock:
             if grammar not in self._begun:
                 self._begun[grammar] = self._compiled(form)
@@ -59,6 +61,25 @@ class GrammarVocabulary:
             if len(self._begun) > _REMEMBERED:
                 self._begun.popitem(last=False)
             return Matcher(self._begun[grammar].deep_copy(), self.rows)
+
+    def _tokens_of(self, grammar: Grammar) -> Tokens:
+        """What GBNF may say of tokens; other kinds say nothing that depends on the vocabulary."""
+        if grammar.kind != "gbnf" or "<" not in grammar.text:
+            return Tokens()
+        named: list[tuple[str, int]] = []
+        for text in sorted(token_names(grammar.text)):
+            ids = self._tokenizer.encode(text, add_special=False, parse_special=True)
+            token = ids[0] if len(ids) == 1 else self._tokenizer.token_id(text)
+            named += [] if token is None else [(text, token)]
+        return Tokens(tuple(named), self._never, self._tokenizer.vocab_size)
+
+    @cached_property
+    def _never(self) -> str:
+        """Tokens that end an answer or have no text, and rows that are no tokens."""
+        known = self._tokenizer
+        count = known.vocab_size
+        silent = (token for token in range(count) if not known.token_bytes(token))
+        return _as_ranges({*known.eog_ids, *silent, *range(count, self.rows)})
 
     def _compiled(self, form: str) -> LLMatcher:
         from llguidance import LLMatcher, LLParserLimits
@@ -131,6 +152,17 @@ class _Source:
             ids.append(self._places[text[at:end]])
             at = end
         return ids
+
+
+def _as_ranges(numbers: Iterable[int]) -> str:
+    """Numbers as ``1,3-7``."""
+    ends: list[list[int]] = []
+    for number in sorted(numbers):
+        if ends and ends[-1][1] == number - 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ends)
 
 
 def tag_id(tokenizer: Tokenizer, text: str) -> int | None:
