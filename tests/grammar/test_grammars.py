@@ -336,7 +336,6 @@ WRONG = {
         lambda: Grammar.json_schema({"type": "array", "items": {}, "uniqueItems": True}),
         'keys: ["uniqueItems"]; answers cannot be kept to that, so leave it out',
     ),
-    "format width": (lambda: Grammar.json_schema({"type": "string", "format": "x"}), "format: x"),
     "itself": (lambda: Grammar.json_schema({"$ref": "#"}), "no text fits"),
     "nothing": (lambda: Grammar.json_schema(False), "Unsatisfiable"),
     "huge list": (lambda: Grammar.json_schema({"enum": [*range(300_000)]}), "needs at most 524288"),
