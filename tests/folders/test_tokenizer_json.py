@@ -82,7 +82,7 @@ def test_tokenizer_config_adds_tokens_and_flags(tmp_path):
     tokenizer = Tokenizer.from_metadata(
         keys(tmp_path, levels(token(7, "<x>")), {"added_tokens_decoder": listed})
     )
-    added = json.loads(keys(tmp_path, levels(), {"added_tokens_decoder": listed})[KEY])
+    added = json.loads(str(keys(tmp_path, levels(), {"added_tokens_decoder": listed})[KEY]))
     assert [t["rstrip"] for t in added["added_tokens"]] == [False, False, False, True, False]
     ids = tokenizer.encode("<y><x>  a", add_special=False, parse_special=True)
     assert ids == [8, 7, 3]

@@ -184,8 +184,14 @@ def _as_token(value: object) -> Mapping[str, Any]:
 def _roles(given: Settings) -> Iterator[object]:
     for role in ROLES:
         yield given.value(f"{role}_token")
-    for name in ("additional_special_tokens", "extra_special_tokens"):
-        value = given.value(name)
-        if isinstance(value, Mapping):
-            value = list(cast("Mapping[str, object]", value).values())
-        yield from cast("list[object]", value) if isinstance(value, list) else []
+    further = given.value("extra_special_tokens")
+    if not isinstance(further, list):  # a list is the newer name of the other
+        yield from _listed(given.value("additional_special_tokens"))
+    yield from _listed(further)
+
+
+def _listed(value: object) -> Iterator[object]:
+    if isinstance(value, Mapping):
+        yield from cast("Mapping[str, object]", value).values()
+    elif isinstance(value, list):
+        yield from cast("list[object]", value)
