@@ -184,10 +184,11 @@ def _as_token(value: object) -> Mapping[str, Any]:
 def _roles(given: Settings) -> Iterator[object]:
     for role in ROLES:
         yield given.value(f"{role}_token")
-    further = given.value("extra_special_tokens")
-    if not isinstance(further, list):  # a list is the newer name of the other
-        yield from _listed(given.value("additional_special_tokens"))
-    yield from _listed(further)
+    names = ["extra_special_tokens", "additional_special_tokens"]
+    if isinstance(given.value(names[0]), list):  # the newer name of the other
+        names.pop()
+    for name in names:
+        yield from _listed(given.value(name))
 
 
 def _listed(value: object) -> Iterator[object]:
