@@ -226,22 +226,6 @@ def test_what_is_wrong_is_told(client, path, body, status, message):
     assert (found.status_code, message in told) == (status, True), found.text
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "message"),
-    [
-        ("/api/create", {"system": "\ud800"}, r"system: '\ud800' is half a character"),
-        ("/api/create", {"license": ["\ud800"]}, r"license: '\ud800' is half a character"),
-    ],
-)
-def test_half_a_surrogate_pair_is_told(client, path, body, message):
-    if path == "/api/create":
-        body |= {"model": "a", "from": "tale", "stream": False}
-    found = client.post(path, content=json.dumps(body))
-    error = found.json()["error"]
-    told = error["message"] if path.startswith("/v1/") else error
-    assert (found.status_code, message in told) == (400, True), found.text
-
-
 def test_a_blob_that_is_no_model_is_told_without_the_servers_folders(client):
     digest = f"sha256:{hashlib.sha256(b'GGUF').hexdigest()}"
     assert client.post(f"/api/blobs/{digest}", content=b"GGUF").status_code == 201

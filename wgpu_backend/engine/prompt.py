@@ -144,8 +144,11 @@ class Prompter:
         return [bos, *ids]
 
     def raw(self, text: str) -> list[int]:
-        """Tokens of text to be continued as it is."""
-        return self.tokenizer.encode(text, add_special=True, parse_special=False)
+        """Tokens of text to be continued as it is; control tokens in it are what they spell.
+
+        It is a whole prompt, so it has to say where turns begin, or where an editor's cursor is.
+        """
+        return self.tokenizer.encode(text, add_special=True, parse_special=True)
 
     def pair(self, query: str, text: str) -> tuple[list[int], list[int]]:
         """Tokens of a query and a text for a reranker, and the type of each.

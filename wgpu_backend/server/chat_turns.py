@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from wgpu_backend.output_parsers.calls import decoded
 from wgpu_backend.server.wanted import RequestError
 
 # By the names that templates have for them.
@@ -68,7 +68,7 @@ def _given_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
 def given_arguments(text: str) -> Mapping[str, Any] | str:
     """Arguments of a call that was made: an object, or the text where a model wrote none."""
     try:
-        value: object = json.loads(text or "{}")
+        value = decoded(text or "{}")
     except (ValueError, RecursionError):
         return text
     return cast("dict[str, Any]", value) if isinstance(value, dict) else text

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from starlette.requests import Request
 
+from wgpu_backend.output_parsers.calls import sound
 from wgpu_backend.server.forms import Form, require_kind
 from wgpu_backend.server.multipart import is_multipart, multipart_values
 from wgpu_backend.server.record import ignore, note_body
 from wgpu_backend.server.wanted import RequestError
 
 _MAX_DEPTH = 100
+_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 class Fields:
@@ -125,7 +128,7 @@ async def fields_of(request: Request, form: Form | None = None) -> Fields:
     if not body.strip():
         raise RequestError(400, "missing request body")
     try:
-        value: object = json.loads(body)
+        value = _decoded(body)
     except ValueError as error:
         raise RequestError(400, f"body: no JSON: {error}") from None
     except RecursionError:
@@ -134,6 +137,30 @@ async def fields_of(request: Request, form: Form | None = None) -> Fields:
         raise RequestError(400, "body: needs a JSON object")
     _require_flat(cast("object", value))
     return _noted(cast("dict[str, Any]", value), form)
+
+
+def _decoded(body: bytes) -> object:
+    """Value of a body; half of a surrogate pair in it becomes U+FFFD, as in Go.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, which has no NaN, nor numbers that no double holds.
+    """
+    text = body.decode(json.detect_encoding(body), "surrogatepass")
+    value: object = json.loads(text, parse_constant=_no_number, parse_float=_double)
+    return sound(value) if _HALF.search(text) else value
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text[:40]} is no number in JSON")
+
+
+def _double(text: str) -> float:
+    value = float(text)
+    if abs(value) == float("inf"):
+        raise ValueError(f"{text[:40]} is larger than any double")
+    return value
 
 
 def _noted(values: Mapping[str, Any], form: Form | None) -> Fields:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import base64
-import json
 from typing import Any
 
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from wgpu_backend.output_parsers.calls import decoded
 from wgpu_backend.server.forms import Form
 from wgpu_backend.server.wanted import RequestError
 
@@ -51,6 +51,6 @@ async def _value(form: Form, name: str, value: UploadFile | str) -> object:
     if name not in form or str in form[name].kinds:
         return value
     try:
-        return json.loads(value)
+        return decoded(value)
     except ValueError:
         return value
