@@ -166,3 +166,22 @@ def test_a_grammar_too_large_to_look_through_is_taken_apart(monkeypatch):
     matcher = matcher_of(lark(parsed('root ::= "(" root ")" | "ab" | "abc"', {}, 256)))
     assert takes(matcher, "((abc))")
     assert not takes(matcher, "((abc)")
+
+
+NAMES = r"""
+root ::= statement+
+statement ::= "int" ws name ";" | "if" ws "(" name ")" statement | name "=" sum ";"
+sum ::= name | "(" sum ")"
+name ::= [a-z] [a-z0-9]*
+ws ::= " "?
+"""
+
+
+def test_a_name_may_begin_with_a_keyword_and_stays_a_lexeme():
+    source = lark(parsed(NAMES, {}, 256))
+    assert r"/[\x{61}-\x{7A}](?:[\x{30}-\x{39}\x{61}-\x{7A}])*/" in source
+    matcher = matcher_of(source)
+    good = ("intx;", "int x;int2=(in);", "intint;", "if(if)if=int;", "i=ifs;iffy=(x);", "int=int;")
+    assert [text for text in good if not takes(matcher, text)] == []
+    bad = ("int;", "int int", "if(x)", "int x=y;", "=x;", "inta=;", "if (x) ;")
+    assert [text for text in bad if takes(matcher, text)] == []

@@ -4,7 +4,8 @@ llguidance cuts a text into lexemes and takes each as far as it goes, so one tha
 earlier rules out texts. llama.cpp keeps all ways open. A rule that doesn't lead to itself is a
 regular expression and can be one lexeme, which makes masks quick; where one may end while it, or
 another that may stand there, goes on with a character that may also follow, the longer one is taken
-apart: at most into single characters, which are never ambiguous.
+apart: by the word that the shorter one is (a name doesn't go on after ``if``, or is ``if`` and the
+rest of a name), or else into its parts, at most single characters, which are never ambiguous.
 
 `compile_alone.py` runs this; see `gbnf.py`.
 """
@@ -30,6 +31,7 @@ from wgpu_backend.grammar.gbnf import (
 
 _LARGEST = 20_000  # characters of a lexeme, its rules written out
 _MOST_STEPS = 150_000  # of the search for lexemes that get in each other's way
+_MOST_WORDS = 200  # that lexemes are parted by
 _UNROLLED = 3  # times that a repetition is followed one by one there; a loop takes in the rest
 
 
@@ -187,12 +189,20 @@ def _ordered(rules: Mapping[str, Node]) -> tuple[list[str], set[str]]:
 # Which parts are lexemes.
 
 
+_Word = tuple[int, ...]  # of code points
+
+
 @dataclass(slots=True, eq=False)
 class _Lexeme:
-    """A regular part of rules that is one lexeme; those that are written alike are one."""
+    """A regular part of rules that is one lexeme; those that are written alike are one.
+
+    No text of it goes on after one of the words `but`.
+    """
 
     node: Node
     number: int
+    key: str
+    but: tuple[_Word, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -206,6 +216,9 @@ class _Part:
 _Shape = _Part | _Lexeme
 
 
+_PARTED = "parted "  # in front of the name of a rule that is made of a lexeme
+
+
 class _Plan:
     """Which parts of rules are lexemes: as large ones as leave all ways open."""
 
@@ -217,6 +230,10 @@ class _Plan:
         self.numbers = {name: number for number, name in enumerate(order)}
         self._memo: dict[int, str] = {}
         self._broken: set[str] = set()
+        self._words: dict[str, list[_Word]] = {}  # that a lexeme is parted by
+        self._parted: dict[str, Node] = {}
+        self._rests: dict[tuple[str, _Word], Node | None] = {}
+        self._begins: dict[_Word, Seq] = {}
         self._groups: dict[tuple[int, int], Node] = {}
         self._regular: dict[int, bool] = {}
         self._sizes: dict[str, int] = {}
@@ -229,9 +246,23 @@ class _Plan:
         """Take lexemes apart until none gets in another's way."""
         budget = [_MOST_STEPS]
         self._shape_all()
-        while longer := _Conflicts(self, budget).found():
-            self._broken |= longer
+        while pairs := _Conflicts(self, budget).found():
+            for shorter, longer in pairs:
+                self._take_apart(longer, None if shorter is None else self.word(shorter))
             self._shape_all()
+
+    def _take_apart(self, lexeme: _Lexeme, word: _Word | None) -> None:
+        key = lexeme.key
+        words = self._words.setdefault(key, [])
+        many = sum(map(len, self._words.values())) >= _MOST_WORDS
+        if word is None or many or (not lexeme.but and self.word(lexeme) is not None):
+            self._broken.add(key)
+        elif word not in words:
+            words.append(word)
+
+    def word(self, lexeme: _Lexeme) -> _Word | None:
+        """The only text of a lexeme, if it has but one."""
+        return None if lexeme.but else _only(lexeme.node, self.rules)
 
     def expression(self, node: Node) -> str:
         """Lark of a regular node."""
@@ -262,8 +293,35 @@ class _Plan:
         while waiting:
             name = waiting.pop()
             if name not in self.shapes:
-                self.shapes[name] = self._shape(self.rules[name])
+                key = name[len(_PARTED) :] if name.startswith(_PARTED) else None
+                self.shapes[name] = (
+                    self._shape(self.rules[name]) if key is None else self._shape_parted(key)
+                )
+                self.numbers.setdefault(name, len(self.numbers))
                 waiting += _refs(self.shapes[name])
+
+    def _shape_parted(self, key: str) -> _Shape:
+        """A lexeme that doesn't go on after some words, or one of these and what may follow it."""
+        node, words = self._parted[key], self._words[key]
+        without = key + "".join(f" & ~(/{_spelled(word)}(?s:.)+/)" for word in words)
+        number = len(self.lexemes)
+        whole = _Lexeme(node, number, key, (*words,))
+        found: list[_Shape] = [self.lexemes.setdefault(without, whole)]
+        for word in words:
+            rest = self._rest(key, word)
+            if rest is not None:
+                begin = Seq(tuple(Chars(((code, code),)) for code in word))
+                begin = self._begins.setdefault(word, begin)
+                found.append(_Part(Seq((begin, rest)), [self._shape(begin), self._shape(rest)]))
+        return _Part(Alt((node,)), found)
+
+    def _rest(self, key: str, word: _Word) -> Node | None:
+        if (key, word) not in self._rests:
+            rest: Node | None = self._parted[key]
+            for code in word:
+                rest = None if rest is None else _after(rest, code, self.rules)
+            self._rests[key, word] = rest
+        return self._rests[key, word]
 
     def _is_regular(self, node: Node) -> bool:
         found = self._regular.get(id(node))
@@ -286,9 +344,12 @@ class _Plan:
     def _shape(self, node: Node) -> _Shape:
         if self._is_regular(node):
             key = self.expression(node)
-            if key not in self._broken:
-                return self.lexemes.setdefault(key, _Lexeme(node, len(self.lexemes)))
-            return _Part(node, [*map(self._shape, _inner(node))])
+            if key in self._broken:
+                return _Part(node, [*map(self._shape, _inner(node))])
+            if self._words.get(key):
+                self._parted.setdefault(key, node)
+                return _Part(Ref(_PARTED + key))
+            return self.lexemes.setdefault(key, _Lexeme(node, len(self.lexemes), key))
         inner = _inner(node)
         if isinstance(node, Seq):
             inner = tuple(self._grouped(node))
@@ -324,9 +385,9 @@ class _Plan:
 
         ``([a-z] | "(" root ")")*`` has one lexeme for all letters that come.
         """
-        body = node.item
+        body = self.body(node.item)
         if node.most is not None or node.least > 1 or not isinstance(body, Alt):
-            return body
+            return node.item
         if (id(node), 0) not in self._groups:
             first, *others = self._merged(body)
             if self._is_regular(first):
@@ -361,24 +422,24 @@ class _Conflicts:
         self._first: dict[str, tuple[int, bool]] = dict.fromkeys(plan.shapes, (0, False))
         self._after: dict[str, int] = dict.fromkeys(plan.shapes, 0)
         self._next = [0] * (len(self._keys) + 1)
-        self._empty = {key: self._may_be_empty(x.node) for key, x in plan.lexemes.items()}
+        self._empty = {k: _may_be_empty(x.node, plan.rules) for k, x in plan.lexemes.items()}
         self._chars: list[int] = []
         self._follow: list[set[int]] = []
         self._owner: list[int] = []
         self._ends: list[bool] = []
 
-    def found(self) -> set[str]:
-        """Lexemes to take apart."""
+    def found(self) -> list[tuple[_Lexeme | None, _Lexeme]]:
+        """Lexemes to take apart, each with the one that it gets in the way of, if that is known."""
         self._find_neighbours()
         if not any(self._next):
-            return set()
+            return []
         if self._budget[0] > 0:
             try:
                 return self._found()
             except _TooCostlyError:
                 self._budget[0] = 0
-        lexemes = self._plan.lexemes.items()
-        return {key for key, x in lexemes if not isinstance(self._plan.body(x.node), Chars)}
+        lexemes = self._plan.lexemes.values()
+        return [(None, x) for x in lexemes if not isinstance(self._plan.body(x.node), Chars)]
 
     # Which lexemes follow which.
 
@@ -450,18 +511,9 @@ class _Conflicts:
                     more &= ~(1 << each.number)  # two of them are one: nothing is lost
             self._walk(each, after | more)
 
-    def _may_be_empty(self, node: Node) -> bool:
-        if isinstance(node, Ref):
-            return self._may_be_empty(self._plan.rules[node.name])
-        if isinstance(node, Repeat):
-            return node.least == 0 or self._may_be_empty(node.item)
-        if isinstance(node, Alt):
-            return any(map(self._may_be_empty, node.items))
-        return isinstance(node, Seq) and all(map(self._may_be_empty, node.items))
-
     # What they have in common.
 
-    def _found(self) -> set[str]:
+    def _found(self) -> list[tuple[_Lexeme | None, _Lexeme]]:
         firsts = self._positions()
         seen = [*self._states({p for each in firsts for p in each})]
         same = [1 << i for i in range(len(self._next))]
@@ -471,15 +523,16 @@ class _Conflicts:
         beside = self._beside(same)
         begin = [_union(self._chars[p] for p in each) for each in firsts]
         follows = [_union(begin[i] for i in _bits(each & ~self._token)) for each in self._next]
-        longer: set[int] = set()
-        for ends, goes_on in seen:
-            for number in _bits(ends):
-                longer |= {
-                    other
-                    for other, chars in goes_on.items()
-                    if beside[number] >> other & 1 and chars & follows[number]
-                }
-        return {self._keys[number] for number in longer}
+        pairs = {
+            (number, other)
+            for ends, goes_on in seen
+            for number in _bits(ends)
+            for other, chars in goes_on.items()
+            if beside[number] >> other & 1 and chars & follows[number]
+        }
+        lexemes = [*self._plan.lexemes.values()]
+        found = [(lexemes[one], lexemes[other]) for one, other in sorted(pairs)]
+        return [(a, b) for a, b in found if not b.but or self._plan.word(a) not in b.but]
 
     def _beside(self, same: list[int]) -> list[int]:
         """Lexemes that may stand at one place with each."""
@@ -606,6 +659,58 @@ class _Conflicts:
             raise _TooCostlyError
 
 
+def _only(node: Node, rules: Mapping[str, Node]) -> _Word | None:
+    """The only text of a node, if it has but one that is not empty."""
+    if isinstance(node, Ref):
+        return _only(rules[node.name], rules)
+    if isinstance(node, Chars):
+        low, high = node.ranges[0]
+        return (low,) if len(node.ranges) == 1 and low == high else None
+    items = _items(node)
+    if not items or (isinstance(node, Alt) and len(items) > 1):
+        return None
+    parts = [_only(item, rules) for item in items]
+    there = [part for part in parts if part is not None]
+    return tuple(code for part in there for code in part) if len(there) == len(parts) else None
+
+
+def _after(node: Node, code: int, rules: Mapping[str, Node]) -> Node | None:
+    """What may follow a character at the beginning of a regular node (Brzozowski)."""
+    if isinstance(node, Ref):
+        return _after(rules[node.name], code, rules)
+    if isinstance(node, Chars):
+        return EMPTY if any(low <= code <= high for low, high in node.ranges) else None
+    if isinstance(node, Repeat):
+        rest = _after(node.item, code, rules)
+        most = None if node.most is None else node.most - 1
+        more = EMPTY if most == 0 else Repeat(node.item, max(node.least - 1, 0), most)
+        return None if rest is None else _joined((rest, more))
+    found: list[Node] = []
+    for at, item in enumerate(_items(node)):
+        rest = _after(item, code, rules)
+        if rest is not None:
+            after = _items(node)[at + 1 :] if isinstance(node, Seq) else ()
+            found.append(_joined((rest, *after)))
+        if isinstance(node, Seq) and not _may_be_empty(item, rules):
+            break
+    return _either(tuple(found)) if found else None
+
+
+def _joined(items: tuple[Node, ...]) -> Node:
+    there = tuple(item for item in items if not (isinstance(item, Seq) and not item.items))
+    return there[0] if len(there) == 1 else Seq(there)
+
+
+def _may_be_empty(node: Node, rules: Mapping[str, Node]) -> bool:
+    if isinstance(node, Ref):
+        return _may_be_empty(rules[node.name], rules)
+    if isinstance(node, Repeat):
+        return node.least == 0 or _may_be_empty(node.item, rules)
+    if isinstance(node, Alt):
+        return any(_may_be_empty(item, rules) for item in node.items)
+    return isinstance(node, Seq) and all(_may_be_empty(item, rules) for item in node.items)
+
+
 class _TooCostlyError(Exception):
     """The search takes too long."""
 
@@ -693,6 +798,10 @@ def _regex(node: Node) -> str | None:
     if isinstance(node, Repeat):
         return f"(?:{there[0]}){_times(node)}"
     return "".join(there)
+
+
+def _spelled(word: _Word) -> str:
+    return "".join(map(_escaped, word))
 
 
 def _escaped(code: int) -> str:
