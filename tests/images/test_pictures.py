@@ -228,3 +228,48 @@ def test_what_cannot_be_written_is_told(rng, tmp_path):
     ):
         with pytest.raises(OptionError, match=message):
             call()
+
+
+@pytest.mark.parametrize("mode", ["La", "RGBa"])
+def test_colours_that_were_multiplied_by_alpha_are_read(rng, mode):
+    plain = noise(rng, 9, 5, {"La": "LA", "RGBa": "RGBA"}[mode])
+    made = np.asarray(pictures.load_picture(plain.convert(mode)), np.int16)
+    # Multiplied and divided again, a faint colour keeps few of its bits.
+    assert abs(made - np.asarray(pictures.load_picture(plain), np.int16)).max() <= 2
+
+
+def test_lab_is_read():
+    # CIE 15, D50: these are white, black and the red, green and blue of sRGB.
+    known = {
+        (100, 0, 0): (255, 255, 255), (0, 0, 0): (0, 0, 0), (54, 81, 70): (255, 0, 0),
+        (88, -79, 81): (0, 255, 0), (30, 68, -112): (0, 0, 255),
+    }  # fmt: skip
+    values = [(round(l * 255 / 100), a + 128, b + 128) for l, a, b in known]  # noqa: E741
+    lab = Image.frombytes(
+        "LAB", (5, 1), bytes(n ^ (128 if i else 0) for v in values for i, n in enumerate(v))
+    )
+    made = np.asarray(pictures.load_picture(lab), np.int16)[0]
+    assert abs(made - np.array(list(known.values()))).max() <= 26  # a and b are whole numbers
+    assert pictures.load_mask(lab).getpixel((0, 0)) >= 250
+
+
+@pytest.mark.parametrize(
+    "mode", ["1", "P", "L", "CMYK", "YCbCr", "HSV", "F", "I", "I;16", "RGBX", "PA"]
+)
+def test_every_mode_of_pillow_is_read(mode):
+    image = Image.new(mode, (3, 2))
+    assert pictures.load_picture(image).mode == "RGB"
+    assert pictures.load_mask(image).mode == "L"
+
+
+@pytest.mark.parametrize("given", [5, 2.5, None, [1, 2], {"a": 1}, object(), (3, 4)])
+def test_what_is_no_picture_is_told(given):
+    with pytest.raises(OptionError, match=f"^picture: {type(given).__name__}, needs a path, bytes"):
+        pictures.load_picture(given)
+
+
+def test_masks_that_are_clear_where_to_paint(rng):
+    image = noise(rng, 4, 4, "RGBA")
+    made = pictures.load_clear_mask(encoded(image, "PNG"))
+    np.testing.assert_array_equal(made, 255 - np.asarray(image)[:, :, 3])
+    assert pictures.load_clear_mask(encoded(image.convert("RGB"), "PNG")) is None

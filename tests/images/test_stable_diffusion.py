@@ -9,6 +9,7 @@ from PIL import Image
 
 import wgpu_backend.array as wx
 from tests.images import stages
+from tests.images.test_lora_strength import written
 from tests.images.tiny import NAMES, nmse
 from wgpu_backend import images
 from wgpu_backend.array import devices, nn
@@ -90,19 +91,6 @@ def test_an_adapter_changes_the_picture_until_it_is_unloaded(host, tiny):
         assert stages.picture_error(made, pipeline, known) <= OF_A_PICTURE
         made.unload_lora_weights()
         assert stages.picture_error(made, pipeline) <= OF_A_PICTURE
-
-
-def written(path, tensors):
-    """A safetensors file of arrays in f32."""
-    header, offset = {}, 0
-    for name, values in tensors.items():
-        end = offset + values.nbytes
-        header[name] = {"dtype": "F32", "shape": values.shape, "data_offsets": [offset, end]}
-        offset = end
-    text = json.dumps(header).encode()
-    data = b"".join(v.tobytes() for v in tensors.values())
-    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
-    return path
 
 
 DOWN, UP = np.ones((2, 64), np.float32), np.ones((64, 2), np.float32)

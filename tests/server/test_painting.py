@@ -5,6 +5,8 @@ import base64
 import io
 import os
 import signal
+import struct
+import zlib
 
 import pytest
 
@@ -60,6 +62,18 @@ def test_an_edit_keeps_what_the_mask_does_not_paint(client):
     made = picture(found["b64_json"])
     assert set(made.crop((0, 0, 32, 64)).get_flattened_data()) == {(0, 0, 255)}
     assert set(made.crop((32, 0, 64, 64)).get_flattened_data()) != {(0, 0, 255)}
+
+
+@pytest.mark.parametrize("field", ["image", "mask"])
+@pytest.mark.parametrize("size", [60_000, 20_000, 8_193])
+def test_a_header_that_claims_a_huge_picture_is_told(client, field, size):
+    head = struct.pack(">IIBBBBB", size, size, 8, 6, 0, 0, 0)
+    claimed = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + head
+    claimed += struct.pack(">I", zlib.crc32(b"IHDR" + head)) + struct.pack(">I", 0) + b"IDAT"
+    body = {**SHORT, "image": given(), field: base64.b64encode(claimed).decode()}
+    told = client.post(EDIT, json=body)
+    assert told.status_code == 400
+    assert "huge picture" in told.text or f"{size} x {size} pixels" in told.text
 
 
 def test_files_come_as_forms_and_openai_s_masks_are_clear(client):

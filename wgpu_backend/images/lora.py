@@ -8,7 +8,8 @@ peft's      ``transformer.blocks.0.attn.to_q.lora_A.weight``           1, or alp
 diffusers'  ``unet.mid_block.attentions.0.proj_in.lora.down.weight``   1, or alpha / rank
 ==========  =========================================================  ====================
 
-Everything is compared with the networks before anything is changed.
+Alpha is a tensor, or stands in the header (`lora_strength`). Everything is compared with the
+networks before anything is changed.
 """
 
 from __future__ import annotations
@@ -25,9 +26,10 @@ from numpy.typing import NDArray
 import wgpu_backend.array as wx
 from wgpu_backend.array.nn import Linear, Module, Slot
 from wgpu_backend.errors import ModelError
-from wgpu_backend.folders.safetensors import StoredTensor, open_safetensors
+from wgpu_backend.folders.safetensors import StoredTensor, open_safetensors, read_metadata
 from wgpu_backend.folders.values import as_f32
 from wgpu_backend.images.lora_names import diffusers_name
+from wgpu_backend.images.lora_strength import Strengths
 from wgpu_backend.images.weights import host_values
 
 F32s = NDArray[np.float32]
@@ -69,7 +71,7 @@ class Change:
     down : (rank, inputs)
     up : (outputs, rank)
     scale : float
-        Alpha by rank.
+        Alpha by rank, or by its root.
     """
 
     network: str
@@ -106,7 +108,8 @@ def read_changes(path: str | Path, networks: Mapping[str, Module]) -> list[Chang
                 f"{_listed(lost)}"
             )
         pairs = zip(groups.items(), found, strict=True)
-        return [_change(path, key, parts, place) for (key, parts), place in pairs if place]
+        strengths = Strengths.of(path, read_metadata(file))
+        return [_change(strengths, key, parts, place) for (key, parts), place in pairs if place]
 
 
 def apply_changes(changes: Iterable[Change], scale: float) -> None:
@@ -197,9 +200,9 @@ def _split(key: str) -> Iterator[tuple[str, str]]:
 
 
 def _change(
-    path: str | Path, key: str, parts: Mapping[str, StoredTensor], place: tuple[str, Slot]
+    strengths: Strengths, key: str, parts: Mapping[str, StoredTensor], place: tuple[str, Slot]
 ) -> Change:
-    component, slot = place
+    path, (component, slot) = strengths.path, place
     down, up = (_matrix(parts[name]) for name in ("down", "up"))
     rank = down.shape[0]
     wanted = (slot.array.shape[0], slot.array.size // slot.array.shape[0])
@@ -215,9 +218,10 @@ def _change(
             f"{path}: {key!r} is for windows of {list(parts['down'].shape[2:])}, the weight "
             f"{slot.path!r} of {component} has {list(_window(slot))}"
         )
-    scale = 1.0
     if "alpha" in parts:
         scale = float(_values(parts["alpha"]).reshape(-1)[0]) / rank
+    else:
+        scale = strengths.of_module(component, slot.path.rpartition(".")[0], rank)
     return Change(component, slot, down, up, scale)
 
 

@@ -11,11 +11,11 @@ import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, PngImagePlugin
+from PIL import Image, ImageCms, ImageOps, PngImagePlugin
 
 from wgpu_backend.errors import OptionError
 
@@ -40,12 +40,23 @@ def load_picture(source: Source) -> Image.Image:
     OptionError
         There is no picture, it is damaged, or too large.
     """
-    return _flat(_upright(source)).convert("RGB")
+    return _converted(_upright(source), "RGB")
 
 
 def load_mask(source: Source) -> Image.Image:
     """Mask in grey values, white where to paint; raises as `load_picture`."""
-    return _flat(_upright(source)).convert("L")
+    return _converted(_upright(source), "L")
+
+
+def load_clear_mask(data: bytes) -> Image.Image | None:
+    """Mask that is white where a picture is clear; None of one without transparency.
+
+    Raises as `load_picture`.
+    """
+    image = _upright(data)
+    if not _is_transparent(image):
+        return None
+    return ImageOps.invert(_in_rgba(image).getchannel("A"))
 
 
 def _upright(source: Source) -> Image.Image:
@@ -54,6 +65,10 @@ def _upright(source: Source) -> Image.Image:
     if isinstance(source, Image.Image):
         _require_size("picture", source.size)
         return ImageOps.exif_transpose(source)
+    if not isinstance(source, str | bytes | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise OptionError(
+            f"picture: {type(source).__name__}, needs a path, bytes, Pillow's image or an array"
+        )
     if isinstance(source, bytes):
         return _decoded(f"picture of {len(source)} bytes", io.BytesIO(source))
     try:
@@ -103,15 +118,47 @@ def _of_array(values: NDArray[Any]) -> Image.Image:
     return Image.fromarray(values[:, :, 0] if values.ndim == 3 and channels == 1 else values)
 
 
+def _converted(image: Image.Image, mode: str) -> Image.Image:
+    """Picture in another mode, on white where it is transparent.
+
+    Raises
+    ------
+    OptionError
+        Pillow has no way there.
+    """
+    try:
+        return _flat(image).convert(mode)
+    except (ValueError, OSError, ImageCms.PyCMSError) as error:
+        raise OptionError(f"picture of mode {image.mode}: {error}, needs RGB") from None
+
+
 def _flat(image: Image.Image) -> Image.Image:
     """Without transparency, and eight bits a channel."""
     if image.mode.startswith("I;16") or image.mode == "I":
         return Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
-    if not (image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info):
+    if image.mode == "LAB":
+        return _of_lab(image)
+    if not _is_transparent(image):
         return image
-    image = image.convert("RGBA")
+    image = _in_rgba(image)
     ground = Image.new("RGBA", image.size, (*_WHITE, 255))
     return Image.alpha_composite(ground, image)
+
+
+def _is_transparent(image: Image.Image) -> bool:
+    return image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info
+
+
+def _in_rgba(image: Image.Image) -> Image.Image:
+    """Picture in RGBA; Pillow takes ``La`` there by way of ``LA`` alone."""
+    return (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+
+
+def _of_lab(image: Image.Image) -> Image.Image:
+    """Picture in sRGB of one in CIE's L*a*b*, for which Pillow needs profiles."""
+    cms = cast("Any", ImageCms)
+    profiles = cms.createProfile("LAB"), cms.createProfile("sRGB")
+    return cms.profileToProfile(image, *profiles, outputMode="RGB")
 
 
 def resized(picture: Image.Image, width: int, height: int, how: str = "stretch") -> Image.Image:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,8 +109,7 @@ class Request:
     callback: Callback | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.prompt, str):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise OptionError(f"prompt is {type(self.prompt).__name__}, needs a text")
+        self._require_kinds()
         if self.output_type not in OUTPUTS:
             raise OptionError(f"output_type is {self.output_type!r}, needs one of {OUTPUTS}")
         if self.mask_image is not None and self.image is None:
@@ -120,13 +120,49 @@ class Request:
             )
         if self.seed is not None and not 0 <= self.seed < SEEDS:
             raise OptionError(f"seed is {self.seed}, needs 0 to {SEEDS - 1}")
-        if self.num_inference_steps is not None and self.num_inference_steps < 1:
-            raise OptionError(
-                f"num_inference_steps is {self.num_inference_steps}, needs at least 1"
-            )
+        for name in ("num_inference_steps", "max_sequence_length"):
+            if (count := getattr(self, name)) is not None and count < 1:
+                raise OptionError(f"{name} is {count}, needs at least 1")
         scale = self.guidance_scale
         if scale is not None and not 0 <= scale <= 1000:
             raise OptionError(f"guidance_scale is {scale}, needs 0 to 1000")
+
+    def _require_kinds(self) -> None:
+        """Refuse values of the wrong types, which only some pipelines would trip over."""
+        for each in fields(self):
+            value, kind = getattr(self, each.name), _KINDS.get(each.name)
+            optional = each.default is None
+            if kind is None or (optional and value is None):
+                continue
+            if not isinstance(value, kind.types) or isinstance(value, bool):
+                raise OptionError(f"{each.name} is {type(value).__name__}, needs {kind.needed}")
+        for name in ("generator", "callback"):
+            if (value := getattr(self, name)) is not None and not callable(value):
+                raise OptionError(f"{name} is {type(value).__name__}, needs a function")
+        if self.latents is not None:
+            try:
+                self.latents = np.asarray(self.latents, np.float32)
+            except (TypeError, ValueError) as error:
+                raise OptionError(f"latents: {error}, needs an array of floats") from None
+
+
+class _Kind(NamedTuple):
+    types: tuple[type, ...]
+    needed: str
+
+
+_TEXT = _Kind((str,), "a text")
+_WHOLE = _Kind((int, np.integer), "a whole number")
+_REAL = _Kind((int, float, np.integer, np.floating), "a number")
+_PICTURE = _Kind(
+    (str, os.PathLike, bytes, Image.Image, np.ndarray), "a path, bytes, Pillow's image or an array"
+)
+_KINDS = {
+    "prompt": _TEXT, "negative_prompt": _TEXT, "scheduler": _TEXT, "output_type": _TEXT,
+    "num_inference_steps": _WHOLE, "height": _WHOLE, "width": _WHOLE, "seed": _WHOLE,
+    "num_images_per_prompt": _WHOLE, "max_sequence_length": _WHOLE,
+    "guidance_scale": _REAL, "strength": _REAL, "image": _PICTURE, "mask_image": _PICTURE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +185,18 @@ def drawing(seed: int) -> Draw:
     """What draws standard normal numbers of a seed, on the host: the same for every device."""
     rng = np.random.default_rng(seed)
     return lambda shape: rng.standard_normal(tuple(shape)).astype(np.float32)
+
+
+def checked(draw: Draw) -> Draw:
+    """The same, which refuses what has another shape than was asked for."""
+
+    def drawn(shape: Sequence[int]) -> NDArray[Any]:
+        made = np.asarray(draw(shape))
+        if made.shape != tuple(shape) or made.dtype.kind not in "fiu":
+            raise OptionError(
+                f"generator: made {made.dtype} of shape {made.shape}, needs floats of shape "
+                f"{tuple(shape)}"
+            )
+        return made
+
+    return drawn

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import io
 import json
 import re
 import time
@@ -16,6 +15,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from wgpu_backend.errors import OptionError
 from wgpu_backend.images.bundled import PICTURES
 from wgpu_backend.server import forms
 from wgpu_backend.server.endpoints import Endpoint
@@ -110,15 +110,15 @@ def _picture(name: str, text: str) -> bytes | None:
 
 def _mask(given: bytes | None) -> object:
     """White where to paint: OpenAI's masks are clear there, others are white."""
-    from PIL import Image, ImageOps
+    from wgpu_backend.images.pictures import load_clear_mask
 
+    if given is None:
+        return None
     try:
-        with Image.open(io.BytesIO(given or b"")) as opened:
-            if max(opened.size) > MAX_SIDE or "A" not in opened.getbands():
-                return given
-            return ImageOps.invert(opened.getchannel("A"))
-    except (OSError, SyntaxError, ValueError):
-        return given  # the pipeline says what is wrong
+        clear = load_clear_mask(given)
+    except OptionError as error:
+        raise RequestError(400, f"mask: {error}") from None
+    return given if clear is None else clear
 
 
 async def _whole(state: State, name: str, prompt: str, options: dict[str, Any]) -> Painted:

@@ -45,6 +45,7 @@ from wgpu_backend.images.requests import (
     Generated,
     Request,
     Step,
+    checked,
     drawing,
 )
 from wgpu_backend.images.schedulers import Schedule, Scheduler
@@ -204,12 +205,12 @@ class Pipeline(ABC):
         conditions = self.conditions(request)
         count = request.num_images_per_prompt
         seeds: list[int] = []
-        draws = [request.generator] * count
+        draws = [checked(request.generator)] * count if request.generator else []
         if request.generator is None:
             first = _fresh_seed() if request.seed is None else request.seed
             seeds = [(first + i) % SEEDS for i in range(count)]
             draws = [drawing(seed) for seed in seeds]
-        made = [self._one(request, conditions, draw) for draw in draws if draw]
+        made = [self._one(request, conditions, draw) for draw in draws]
         values = np.concatenate(made)
         is_pil = request.output_type == "pil"
         return Generated([picture_of(v) for v in values] if is_pil else values, seeds)
