@@ -8,12 +8,17 @@ from dataclasses import dataclass, field, replace
 from wgpu_backend.cli.console import note
 from wgpu_backend.cli.failures import brief
 from wgpu_backend.cli.parameters import PARAMETERS, SAMPLING
-from wgpu_backend.cli.reply import Reply, say
+from wgpu_backend.cli.reply import Reply, parsed, say, written
+from wgpu_backend.cli.served_model import ServedModel
+from wgpu_backend.cli.show import template_of
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Message
 from wgpu_backend.errors import OptionError
 from wgpu_backend.grammar import Grammar
+from wgpu_backend.output_parsers import OutputParser, Part, parser_for, thinks
 from wgpu_backend.sample import SamplingOptions
+
+_TAIL = 16  # tokens of a prompt that may open the reasoning
 
 
 @dataclass(slots=True)
@@ -22,7 +27,7 @@ class Chat:
 
     Parameters
     ----------
-    model : LanguageModel
+    model : LanguageModel or ServedModel
     system : str
         System message; empty for none.
     options : SamplingOptions
@@ -56,9 +61,11 @@ class Chat:
         Keep what is typed for later chats.
     chosen : set of str
         Parameters that were set.
+    hides_thinking : bool
+        Leave reasoning out of what is written.
     """
 
-    model: LanguageModel
+    model: LanguageModel | ServedModel
     system: str = ""
     options: SamplingOptions = field(default_factory=SamplingOptions)
     num_predict: int = -1
@@ -76,15 +83,23 @@ class Chat:
     wraps: bool = True
     keeps: bool = True
     chosen: set[str] = field(default_factory=set[str])
+    hides_thinking: bool = False
 
     @property
     def templated(self) -> bool:
         """Whether the model is given a conversation, not bare text."""
-        return not self.raw and self.model.prompter.template is not None
+        return not self.raw and self._template is not None
+
+    @property
+    def _template(self) -> str | None:
+        if isinstance(self.model, ServedModel):
+            return self.model.template
+        template = self.model.prompter.template
+        return None if template is None else template_of(self.model.backend.config)
 
     def ask(self, prompt: str) -> Reply:
         """Answer a prompt on stdout; both become part of the conversation."""
-        reply = self._replied(prompt) if self.templated else self._said(self._continued(prompt))
+        reply = self._replied(prompt) if self.templated else self._continued(prompt)
         if self.model.stats.context_full:
             note(
                 f"the answer ends here, as the context of {self.model.num_ctx} tokens is full; "
@@ -96,7 +111,7 @@ class Chat:
         asked: Message = {"role": "user", "content": prompt}
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
         self.warned = self.warned and bool(self.messages)
-        pieces = self._answered([*system, *self.messages, asked])
+        parts = self._answered([*system, *self.messages, asked])
         dropped = self.model.stats.dropped_messages
         if dropped and not self.warned:
             self.warned = True
@@ -104,16 +119,22 @@ class Chat:
                 f"the conversation is longer than the context of {self.model.num_ctx} tokens: its "
                 "oldest messages are left out from here on"
             )
-        reply = self._said(pieces)
+        reply = self._said(parts)
         self.messages += [asked, {"role": "assistant", "content": reply.text}]
         del self.messages[:dropped]
         return reply
 
-    def _said(self, pieces: Iterator[str]) -> Reply:
-        return say(pieces, echo=self.echo, wraps=self.wraps)
+    def _said(self, parts: Iterator[Part]) -> Reply:
+        said: list[str] = []
+        pieces = written(parts, said, hides_thinking=self.hides_thinking)
+        reply = say(pieces, echo=self.echo, wraps=self.wraps)
+        return replace(reply, text="".join(said))
 
-    def _answered(self, messages: list[Message]) -> Iterator[str]:
-        return self.model.chat(
+    def _answered(self, messages: list[Message]) -> Iterator[Part]:
+        if isinstance(self.model, ServedModel):
+            return self.model.parts(messages, self._chosen(), self.grammar, self.think)
+        parser = self._parser(self.model, messages)
+        pieces = self.model.chat(
             messages,
             stream=True,
             options=self.options,
@@ -122,13 +143,34 @@ class Chat:
             format=self.grammar,
             chat_template_kwargs=self._thinking(),
         )
+        return parsed(pieces, parser)
+
+    def _parser(self, model: LanguageModel, messages: list[Message]) -> OutputParser | None:
+        """Return the parser that separates reasoning; None if the text has no tags of it."""
+        template = self._template or ""
+        if not thinks(template):
+            return None
+        ids = model.prompter.chat(messages, chat_template_kwargs=self._thinking())
+        # Some templates end in the tag that opens the reasoning.
+        tail = model.tokenizer.decode(ids[-_TAIL:], skip_special=False)
+        parser = parser_for(template, prompt=tail)
+        if not model.tokenizer.control_ids(parser.tags):
+            return parser
+        if self.hides_thinking:
+            raise OptionError(
+                f"--hidethinking: {self.source} marks its reasoning with control tokens, which "
+                "only a server separates; start `wgpu-backend serve` first"
+            )
+        return None
 
     def _thinking(self) -> dict[str, object]:
         """What templates call it."""
         return {} if self.think is None else {"enable_thinking": self.think, "thinking": self.think}
 
-    def _continued(self, prompt: str) -> Iterator[str]:
-        return self.model.generate(
+    def _continued(self, prompt: str) -> Reply:
+        if isinstance(self.model, ServedModel):
+            return self._said(self.model.continued(prompt, self._chosen(), self.grammar))
+        pieces = self.model.generate(
             prompt,
             stream=True,
             raw=True,
@@ -137,6 +179,13 @@ class Chat:
             stop=self.stop,
             format=self.grammar,
         )
+        return self._said(parsed(pieces, None))
+
+    def _chosen(self) -> dict[str, object]:
+        """Return the parameters that the user set, by name."""
+        values: dict[str, object] = {name: getattr(self.options, name) for name in SAMPLING}
+        values |= {"num_predict": self.num_predict, "stop": list(self.stop)}
+        return {name: value for name, value in values.items() if name in self.chosen}
 
     def parameters(self) -> dict[str, object]:
         """Values of all parameters by name."""
@@ -161,7 +210,9 @@ class Chat:
             self.chosen.add(name)
             return
         value = parameter.number(" ".join(words))
-        if name == "num_ctx":
+        if name == "num_ctx" and isinstance(self.model, ServedModel):
+            self.model.asked_ctx = int(value)
+        elif name == "num_ctx":
             self.model = self.reopen(int(value))
         elif name == "num_predict":
             self.num_predict = int(value)

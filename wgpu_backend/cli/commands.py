@@ -13,6 +13,8 @@ from wgpu_backend.cli.history import require_file
 from wgpu_backend.cli.library import text_of_modelfile
 from wgpu_backend.cli.parameters import PARAMETERS
 from wgpu_backend.cli.reply import write_stats
+from wgpu_backend.cli.running import server_address
+from wgpu_backend.cli.served_model import ServedModel
 from wgpu_backend.cli.show import facts, license_of, template_of
 
 HELP = '''\
@@ -146,6 +148,9 @@ def _show(chat: Chat, rest: str) -> None:
 
 
 def _show_info(chat: Chat) -> None:
+    if isinstance(chat.model, ServedModel):
+        print_facts(_served_facts(chat.model))
+        return
     device = chat.model.device
     print_facts(
         [
@@ -157,8 +162,17 @@ def _show_info(chat: Chat) -> None:
     )
 
 
+def _served_facts(model: ServedModel) -> Iterator[tuple[str, str]]:
+    """What a server tells of its model."""
+    yield "model", f"{model.name}, of the server at {server_address()[0]}"
+    for name, value in model.shown.get("details", {}).items():
+        yield name.replace("_", " "), str(value)
+    yield "context in use", f"{model.num_ctx} positions"
+
+
 def _changes(chat: Chat) -> Iterator[tuple[str, str]]:
     """What changes the model."""
+    assert not isinstance(chat.model, ServedModel)
     set_now = chat.model.adapters
     for label, files in (("adapter", set_now.loras), ("control vector", set_now.control_vectors)):
         for path, scale in files:
@@ -170,7 +184,12 @@ def _show_parameters(chat: Chat) -> None:
 
 
 def _show_template(chat: Chat) -> None:
-    answer((template_of(chat.model.backend.config) or "none") + "\n")
+    model = chat.model
+    if isinstance(model, ServedModel):
+        template = model.template
+    else:
+        template = template_of(model.backend.config)
+    answer((template or "none") + "\n")
 
 
 def _show_system(chat: Chat) -> None:
@@ -179,7 +198,8 @@ def _show_system(chat: Chat) -> None:
 
 def _show_stats(chat: Chat) -> None:
     write_stats(chat.model.stats)
-    sys.stderr.write(f"\n{chat.model.memory_report()}\n")
+    if not isinstance(chat.model, ServedModel):
+        sys.stderr.write(f"\n{chat.model.memory_report()}\n")
 
 
 def _show_modelfile(chat: Chat) -> None:

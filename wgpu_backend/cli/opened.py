@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import cast
 
 from wgpu_backend.cli.chat import Chat
+from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.library import known_parameters, stored
 from wgpu_backend.cli.loading import open_model
 from wgpu_backend.cli.names import STORY, exists, model_path
-from wgpu_backend.cli.options import Settings
+from wgpu_backend.cli.options import Changes, Settings
 from wgpu_backend.cli.parameters import Value
+from wgpu_backend.cli.served_model import ServedModel, served
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Message
 from wgpu_backend.grammar import Grammar
@@ -37,6 +39,16 @@ class Wanted:
         That answers keep to.
     messages : tuple of messages
         What the conversation begins with.
+    think : bool or None
+        Reason first, or do not; None for what the model does by itself.
+    hides_thinking : bool
+        Leave reasoning out of what is written.
+    wraps : bool
+        Break lines between words.
+    keep_alive : str or None
+        How long a server keeps the model after an answer.
+    local : bool
+        Load the model here even where a server runs.
     """
 
     system: str = ""
@@ -46,6 +58,11 @@ class Wanted:
     history: bool = True
     grammar: Grammar | None = None
     messages: tuple[Message, ...] = ()
+    think: bool | None = None
+    hides_thinking: bool = False
+    wraps: bool = True
+    keep_alive: str | None = None
+    local: bool = False
 
     def begin(self, chat: Chat) -> None:
         """Have a conversation begin as it is wanted."""
@@ -56,6 +73,7 @@ class Wanted:
         chat.system, chat.grammar, chat.raw = self.system, self.grammar, self.raw
         chat.messages, chat.warned = list(self.messages), False
         chat.chosen = set(self.parameters)
+        chat.think, chat.hides_thinking, chat.wraps = self.think, self.hides_thinking, self.wraps
 
 
 class Opened:
@@ -70,11 +88,19 @@ class Opened:
 
     Attributes
     ----------
-    model : LanguageModel
+    model : LanguageModel or ServedModel
     """
+
+    model: LanguageModel | ServedModel
 
     def __init__(self, name: str, wanted: Wanted, settings: Settings) -> None:
         self._given = wanted, settings
+        found = by_server(name, wanted, settings)
+        if found is not None:
+            self.model, self._name, self._wanted = found, name, wanted
+            return
+        if wanted.keep_alive is not None:
+            raise UsageError("run: --keepalive is for a model of a running server, and none has it")
         self._name, self._path = name, model_path(name)
         self._wanted, self._settings = as_stored(name, wanted, settings)
         self.model = open_model(self._path, self._settings, label=_label(name, self._path))
@@ -83,7 +109,8 @@ class Opened:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.model.close()
+        if isinstance(self.model, LanguageModel):
+            self.model.close()
 
     def chat(self, *, verbose: bool) -> Chat:
         """Begin a conversation."""
@@ -95,8 +122,7 @@ class Opened:
 
     def reopen(self, num_ctx: int) -> LanguageModel:
         """Load the model with another context; where that fails, as it was, and raise."""
-        self._reopened(self._name, self._path, replace(self._settings, num_ctx=num_ctx))
-        return self.model
+        return self._reopened(self._name, self._path, replace(self._settings, num_ctx=num_ctx))
 
     def load(self, name: str, chat: Chat) -> None:
         """Go on with another model, and the conversation that it begins with.
@@ -106,15 +132,22 @@ class Opened:
         UsageError
             There is none of that name; the chat goes on with the one before, as after any failure.
         """
-        path = model_path(name)
-        wanted, settings = as_stored(name, *self._given)
-        self._reopened(name, path, settings)
-        self._name, self._path = name, path
-        self._wanted, self._settings = wanted, settings
+        if isinstance(self.model, ServedModel):
+            found = by_server(name, *self._given)
+            if found is None:
+                raise UsageError(f"{name}: the server has no such model; `list` shows those it has")
+            self.model, wanted = found, self._given[0]
+        else:
+            path = model_path(name)
+            wanted, settings = as_stored(name, *self._given)
+            self._reopened(name, path, settings)
+            self._path, self._settings = path, settings
+        self._name, self._wanted = name, wanted
         chat.model, chat.source = self.model, name
         wanted.begin(chat)
 
-    def _reopened(self, name: str, path: Path, settings: Settings) -> None:
+    def _reopened(self, name: str, path: Path, settings: Settings) -> LanguageModel:
+        assert isinstance(self.model, LanguageModel)
         before = replace(self._settings, device=self.model.device.id, num_ctx=self.model.num_ctx)
         settings = replace(settings, device=before.device)
         self.model.close()  # first: there may not be room for two
@@ -123,6 +156,22 @@ class Opened:
         except BaseException:
             self.model = open_model(self._path, before, label=_label(self._name, self._path))
             raise
+        return self.model
+
+
+def by_server(name: str, wanted: Wanted, settings: Settings) -> ServedModel | None:
+    """Return the model of a running server, where one has it and nothing asks for it here.
+
+    What only a model in this process has keeps it here: options of the device and of how the
+    model is loaded, and grammars that Ollama's API does not take.
+    """
+    changes = settings.changes
+    plain = replace(settings, num_ctx=None, verbose=False, changes=Changes()) == Settings()
+    plain = plain and not (changes.adapters or changes.control_vectors or changes.control_layers)
+    grammar = wanted.grammar is None or wanted.grammar.kind == "json_schema"
+    if wanted.local or not plain or not grammar or exists(name) or name == STORY:
+        return None
+    return served(name, wanted.keep_alive, settings.num_ctx)
 
 
 def _label(name: str, path: Path) -> str:

@@ -15,6 +15,7 @@ from wgpu_backend.cli.console import answer, human_seconds, is_terminal
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.wrap import Wrapper
 from wgpu_backend.engine.generation import Stats
+from wgpu_backend.output_parsers import Content, OutputParser, Part, Thinking
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,41 @@ def say(pieces: Iterator[str], *, echo: bool = True, wraps: bool = True) -> Repl
         raise
     write(wrapper.flush() + "\n")
     return Reply("".join(said), interrupts.asked)
+
+
+def parsed(pieces: Iterator[str], parser: OutputParser | None) -> Iterator[Part]:
+    """Yield the parts of an answer as they come; without a parser all is text."""
+    with closing(cast("Generator[str]", pieces)) as stream:
+        for piece in stream:
+            yield from [Content(piece)] if parser is None else parser.push(piece)
+    if parser is not None:
+        yield from parser.finish(cut=True)
+
+
+def written(parts: Iterator[Part], said: list[str], *, hides_thinking: bool) -> Iterator[str]:
+    """Yield what is written of an answer, reasoning in the frame that Ollama gives it.
+
+    Parameters
+    ----------
+    parts : iterator of Part
+        Closed at the end.
+    said : list of str
+        Receives the text of the answer without the reasoning.
+    hides_thinking : bool
+        Leave the reasoning out.
+    """
+    thinking = False
+    with closing(cast("Generator[Part]", parts)) as stream:
+        for part in stream:
+            if isinstance(part, Thinking):
+                if hides_thinking:
+                    continue
+                yield part.text if thinking else f"Thinking...\n{part.text}"
+                thinking = True
+            elif isinstance(part, Content):
+                said.append(part.text)
+                yield f"\n...done thinking.\n\n{part.text}" if thinking else part.text
+                thinking = False
 
 
 def _columns() -> int:

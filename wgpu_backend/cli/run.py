@@ -10,7 +10,7 @@ import time
 from wgpu_backend.cli.console import answer, is_terminal
 from wgpu_backend.cli.failures import INTERRUPTED, UsageError
 from wgpu_backend.cli.names import NoSuchModel, model_path, sort_out
-from wgpu_backend.cli.opened import Opened, Wanted
+from wgpu_backend.cli.opened import Opened, Wanted, by_server
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.cli.pulling import offered_pull
 from wgpu_backend.cli.reply import as_json, write_stats
@@ -39,7 +39,7 @@ def run(
     int
         Exit code.
     """
-    name, prompt = _sorted_out(words, insecure=insecure)
+    name, prompt = _sorted_out(words, wanted, settings, insecure=insecure)
     prompt = _with_stdin(prompt)
     if prompt is None and wanted.as_json:
         raise UsageError("run: --json needs a prompt")
@@ -62,8 +62,13 @@ def run(
         return INTERRUPTED if reply.interrupted else 0
 
 
-def _sorted_out(words: tuple[str | None, str | None], *, insecure: bool) -> tuple[str, str | None]:
-    """Model and prompt; a model that is not there is pulled where the user says so."""
+def _sorted_out(
+    words: tuple[str | None, str | None], wanted: Wanted, settings: Settings, *, insecure: bool
+) -> tuple[str, str | None]:
+    """Return model and prompt; a model that is missing is pulled if the user agrees."""
+    first, second = words
+    if first is not None and " " not in first and by_server(first, wanted, settings) is not None:
+        return first, second  # it may be in the store of another machine
     try:
         name, prompt = sort_out(*words)
         model_path(name)

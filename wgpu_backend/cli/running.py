@@ -15,8 +15,8 @@ from wgpu_backend.errors import StoreError
 _REACHED_AT = {"0.0.0.0": DEFAULT_HOST, "[::]": "[::1]"}  # servers that listen everywhere
 
 
-def _asked(method: str, path: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """What a server that runs answers.
+def ask(method: str, path: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
+    """Return what a running server answers.
 
     Raises
     ------
@@ -25,14 +25,11 @@ def _asked(method: str, path: str, body: Mapping[str, object] | None = None) -> 
     """
     import httpx2
 
-    server, proxied = _address()
-    key = os.environ.get("WGPU_BACKEND_API_KEY", "").partition(",")[0].strip()
-    # In bytes: a key may have any letters.
-    headers = {b"Authorization": f"Bearer {key}".encode()} if key else {}
+    server, proxied = server_address()
     url = f"{server}{path}"
     try:
         response = httpx2.request(
-            method, url, json=body, headers=headers, timeout=60, trust_env=proxied
+            method, url, json=body, headers=server_headers(), timeout=60, trust_env=proxied
         )
         found = cast("dict[str, Any]", response.json())
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
@@ -42,7 +39,14 @@ def _asked(method: str, path: str, body: Mapping[str, object] | None = None) -> 
     return found
 
 
-def _address() -> tuple[str, bool]:
+def server_headers() -> dict[bytes, bytes]:
+    """Return the header that signs in, if ``WGPU_BACKEND_API_KEY`` has a key."""
+    key = os.environ.get("WGPU_BACKEND_API_KEY", "").partition(",")[0].strip()
+    # In bytes: a key may have any letters.
+    return {b"Authorization": f"Bearer {key}".encode()} if key else {}
+
+
+def server_address() -> tuple[str, bool]:
     """URL of the server, and whether a proxy may be in between: not where it is this machine."""
     named = os.environ.get("OLLAMA_HOST")
     host, port = address(named)
@@ -53,7 +57,7 @@ def _address() -> tuple[str, bool]:
 
 def print_running(*, as_json: bool) -> None:
     """List the models that a server has loaded."""
-    models = cast("list[dict[str, Any]]", _asked("GET", "/api/ps")["models"])
+    models = cast("list[dict[str, Any]]", ask("GET", "/api/ps")["models"])
     if as_json:
         answer(json.dumps(models, indent=2) + "\n")
         return
@@ -80,5 +84,5 @@ def _until(text: str) -> str:
 
 def stop_model(name: str) -> None:
     """Have a server unload a model."""
-    _asked("POST", "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
+    ask("POST", "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
     note(f"stopped {name}")

@@ -61,6 +61,25 @@ def run(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="A missing model may come from http://.")
     ] = False,
+    think: Annotated[
+        bool | None,
+        typer.Option("--think/--no-think", help="Have the model reason first, or not."),
+    ] = None,
+    hide_thinking: Annotated[
+        bool, typer.Option("--hidethinking", help="Leave the reasoning out of the output.")
+    ] = False,
+    no_word_wrap: Annotated[
+        bool, typer.Option("--nowordwrap", help="Break no lines between words.")
+    ] = False,
+    keep_alive: Annotated[
+        str | None,
+        typer.Option(
+            "--keepalive", metavar="TIME", help="How long a server keeps the model: 5m, -1, 0."
+        ),
+    ] = None,
+    local: Annotated[
+        bool, typer.Option("--local", help="Load the model here even if a server runs.")
+    ] = False,
     *,
     parameters: Mapping[str, Value],
     settings: Settings,
@@ -76,7 +95,17 @@ def run(
 
     keeps = grammar_of(form, grammar)
     wanted = Wanted(
-        system, parameters, raw=raw, as_json=as_json, history=not no_history, grammar=keeps
+        system,
+        parameters,
+        raw=raw,
+        as_json=as_json,
+        history=not no_history,
+        grammar=keeps,
+        think=think,
+        hides_thinking=hide_thinking,
+        wraps=not no_word_wrap,
+        keep_alive=keep_alive,
+        local=local,
     )
     return run((model, prompt), wanted, replace(settings, verbose=verbose), insecure=insecure)
 
@@ -127,7 +156,7 @@ def embed(
     pooling: Annotated[
         str | None,
         typer.Option(
-            help="mean, cls, last, max, weightedmean or mean_sqrt_len, in place of the file's."
+            help="One of mean, cls, last, max, weightedmean and mean_sqrt_len; else the file's."
         ),
     ] = None,
     settings: Settings,

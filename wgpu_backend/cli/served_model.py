@@ -1,0 +1,166 @@
+"""A model of a server that runs already: `run` asks it, so that no model is loaded twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any, cast
+
+from wgpu_backend.cli.running import ask, server_address, server_headers
+from wgpu_backend.engine.generation import DoneReason, Stats
+from wgpu_backend.engine.prompt import Message
+from wgpu_backend.errors import StoreError
+from wgpu_backend.grammar import Grammar
+from wgpu_backend.output_parsers import Content, Part, Thinking
+
+_NANO = 1e-9
+_CONNECT_SECONDS = 0.5
+
+
+class ServedModel:
+    """A model that a server runs, with the part of `LanguageModel` that a chat uses.
+
+    Parameters
+    ----------
+    name : str
+    shown : mapping
+        What ``/api/show`` answers for it.
+    keep_alive : str or None
+        How long the server keeps it after an answer; None for the server's default.
+    num_ctx : int or None
+        Positions of the context; None for the server's choice.
+    """
+
+    def __init__(
+        self, name: str, shown: Mapping[str, Any], keep_alive: str | None, num_ctx: int | None
+    ) -> None:
+        self.name, self.shown = name, shown
+        self.stats = Stats()
+        self.asked_ctx = num_ctx
+        self._keep_alive = keep_alive
+
+    @property
+    def template(self) -> str | None:
+        """Chat template; None where the model has none."""
+        return str(self.shown.get("template") or "") or None
+
+    @property
+    def num_ctx(self) -> int:
+        """Positions of the context that the server loaded the model with; 0 if it is not loaded."""
+        if self.asked_ctx is not None:
+            return self.asked_ctx
+        loaded = cast("list[dict[str, Any]]", ask("GET", "/api/ps")["models"])
+        wanted = self.name if ":" in self.name.rpartition("/")[2] else f"{self.name}:latest"
+        sizes = [int(each["context_length"]) for each in loaded if each["name"] == wanted]
+        return sizes[0] if sizes else 0
+
+    def parts(
+        self,
+        messages: Sequence[Message],
+        options: Mapping[str, object],
+        grammar: Grammar | None,
+        think: bool | None,
+    ) -> Iterator[Part]:
+        """Answer a conversation as a stream of text and reasoning.
+
+        Parameters
+        ----------
+        messages : sequence of mappings
+        options : mapping
+            Those that the user chose, by Ollama's names; the model has its own for the others.
+        grammar : Grammar or None
+            A JSON schema.
+        think : bool or None
+        """
+        body = self._body(options, grammar)
+        body |= {"messages": list(messages)} | ({} if think is None else {"think": think})
+        return self._streamed("/api/chat", body)
+
+    def continued(
+        self,
+        prompt: str,
+        options: Mapping[str, object],
+        grammar: Grammar | None,
+    ) -> Iterator[Part]:
+        """Continue a text as it is."""
+        body = self._body(options, grammar) | {"prompt": prompt, "raw": True}
+        return self._streamed("/api/generate", body)
+
+    def _body(
+        self,
+        options: Mapping[str, object],
+        grammar: Grammar | None,
+    ) -> dict[str, Any]:
+        chosen = dict(options)
+        if self.asked_ctx is not None:
+            chosen["num_ctx"] = self.asked_ctx
+        body: dict[str, Any] = {"model": self.name, "stream": True, "options": chosen}
+        if grammar is not None:
+            body["format"] = json.loads(grammar.text)
+        if self._keep_alive is not None:
+            body["keep_alive"] = self._keep_alive
+        return body
+
+    def _streamed(self, path: str, body: Mapping[str, Any]) -> Iterator[Part]:
+        import httpx2
+
+        self.stats = Stats()
+        server, proxied = server_address()
+        client = httpx2.Client(timeout=None, trust_env=proxied, headers=server_headers())
+        try:
+            with client, client.stream("POST", server + path, json=body) as response:
+                for line in response.iter_lines():
+                    yield from self._parts(cast("dict[str, Any]", json.loads(line)))
+        except (httpx2.HTTPError, ValueError) as error:
+            raise StoreError(f"{server}{path}: {error}; the answer was cut off") from None
+
+    def _parts(self, event: Mapping[str, Any]) -> Iterator[Part]:
+        if "error" in event:
+            raise StoreError(str(event["error"]))
+        said = cast("Mapping[str, Any]", event.get("message", event))
+        if said.get("thinking"):
+            yield Thinking(str(said["thinking"]))
+        text = said.get("content", said.get("response"))
+        if text:
+            yield Content(str(text))
+        if event.get("done"):
+            self.stats = Stats(
+                prompt_tokens=int(event.get("prompt_eval_count", 0)),
+                tokens=int(event.get("eval_count", 0)),
+                prompt_seconds=float(event.get("prompt_eval_duration", 0)) * _NANO,
+                seconds=float(event.get("eval_duration", 0)) * _NANO,
+                done_reason=cast("DoneReason", event.get("done_reason")),
+            )
+
+
+def served(name: str, keep_alive: str | None, num_ctx: int | None) -> ServedModel | None:
+    """Return the model of a running server; None if none runs here or it has no such model.
+
+    A server is asked if ``OLLAMA_HOST`` names it, or if one of this package's listens at the
+    default address.
+    """
+    if not _listens():
+        return None
+    try:
+        if not os.environ.get("OLLAMA_HOST") and "wgpu_backend" not in ask("GET", "/api/version"):
+            return None
+        shown = ask("POST", "/api/show", {"model": name})
+    except StoreError:
+        return None
+    return ServedModel(name, shown, keep_alive, num_ctx)
+
+
+def _listens() -> bool:
+    """Whether anything listens at the server's address."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(server_address()[0])
+    try:
+        where = (parts.hostname or "", parts.port or 0)
+        with closing(socket.create_connection(where, _CONNECT_SECONDS)):
+            return True
+    except OSError:
+        return False
