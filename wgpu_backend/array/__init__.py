@@ -9,7 +9,7 @@ Nothing is computed before somebody asks for values (`wx.eval`, ``x.numpy()``, `
 Arrays are values: what is done to one leaves all others alone.
 """
 
-from wgpu_backend.array import fast, random
+from wgpu_backend.array import fast, fft, random
 from wgpu_backend.array.arrays import (
     Array,
     array,
@@ -368,7 +368,7 @@ __all__ = [
     "cumulative_prod", "cumulative_sum", "debug_arrays", "default_device", "default_stream",
     "degrees", "depthwise_conv1d", "dequantize", "diag", "diagonal", "diff", "disable_compile",
     "divide", "divmod", "e", "einsum", "empty", "empty_like", "enable_compile", "equal", "erf",
-    "erfinv", "euler_gamma", "eval", "exp", "exp2", "expand_dims", "expm1", "eye", "fast",
+    "erfinv", "euler_gamma", "eval", "exp", "exp2", "expand_dims", "expm1", "eye", "fast", "fft",
     "finfo", "flatten", "flip", "float16", "float32", "float64", "floor", "floor_divide",
     "free", "from_dlpack", "from_fp8", "full", "full_like", "gather_mm", "gather_qmm", "geglu",
     "gelu", "gelu_approx", "get_active_memory", "get_cache_memory", "get_memory_limit",

@@ -1,0 +1,311 @@
+"""Fourier transforms, as the array API's extension and ``mx.fft`` have them: ``wx.fft``.
+
+Computed on the device in complex64: lengths whose prime factors are at most 13 by passes of up to
+32 values, others by way of a power of two (Bluestein 1970). Errors are some 1e-6 of the root mean
+square of results. Integers and other floats are converted to float32 first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wgpu_backend.array.complexes import made
+from wgpu_backend.array.conversion import converted, paired
+from wgpu_backend.array.core import constant, wrap
+from wgpu_backend.array.creation import asarray, zeros
+from wgpu_backend.array.elementwise import conj, imag, real
+from wgpu_backend.array.lifting import as_node, axis_of, floating, is_complex
+from wgpu_backend.array.moving import flip, roll
+from wgpu_backend.array.shaping import concat, moveaxis
+from wgpu_backend.dtypes import COMPLEX64, F32
+from wgpu_backend.errors import OptionError, ShapeError
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Spec, extents
+from wgpu_backend.ops.fourier.passes import fft_pass, radices_of, roots_of
+from wgpu_backend.ops.shape.copying import contiguous
+from wgpu_backend.ops.shape.views import viewed
+
+if TYPE_CHECKING:
+    from wgpu_backend.array.arrays import Array
+
+__all__ = [
+    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
+    "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
+]  # fmt: skip
+
+Axes = int | Sequence[int] | None
+_SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """Discrete Fourier transform along an axis, complex64.
+
+    Parameters
+    ----------
+    x : (...), any numbers
+    n : int or None
+        Values that are transformed: others are left out, or zeros added. None is all.
+    axis : int
+    norm : str
+        Where results are divided by `n`: ``backward``: of the inverse. ``forward``: of this one.
+        ``ortho``: both, by its square root.
+    """
+    return _transformed("fft", x, n, axis, norm, inverse=False)
+
+
+def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """Inverse of `fft`."""
+    return _transformed("ifft", x, n, axis, norm, inverse=True)
+
+
+def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """First half of `fft` of real numbers, ``n // 2 + 1`` values; the others are conjugates."""
+    if is_complex(as_node("rfft", x)):
+        floating(x.node)
+    found = _transformed("rfft", x, n, axis, norm, inverse=False)
+    return _resized("rfft", found, found.shape[axis] // 2 + 1, axis)
+
+
+def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """Inverse of `rfft`: `n` real numbers, an even number of them where `n` is None."""
+    node = as_node("irfft", x)
+    at = axis_of("irfft", node, axis)
+    count = 2 * (node.spec.shape[at] - 1) if n is None else n
+    _require_length("irfft", count)
+    half = moveaxis(_resized("irfft", _complex("irfft", x), count // 2 + 1, at), at, -1)
+    rest = conj(flip(half[..., 1 : (count + 1) // 2], axis=-1))
+    whole = concat([half, rest], axis=-1)
+    return moveaxis(real(_transformed("irfft", whole, None, -1, norm, inverse=True)), -1, at)
+
+
+def hfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """`fft` of values whose other half are conjugates: `n` real numbers."""
+    return irfft(conj(_complex("hfft", x)), n, axis, _swapped("hfft", norm))
+
+
+def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+    """Inverse of `hfft`: the first half, ``n // 2 + 1`` values."""
+    return conj(rfft(x, n, axis, _swapped("ihfft", norm)))
+
+
+def fftn(
+    x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
+) -> Array:
+    """`fft` along several axes: `axes`, or the last ones for lengths `s`, or all."""
+    return _along_axes("fftn", fft, x, s, axes, norm)
+
+
+def ifftn(
+    x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
+) -> Array:
+    """Inverse of `fftn`."""
+    return _along_axes("ifftn", ifft, x, s, axes, norm)
+
+
+def rfftn(
+    x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
+) -> Array:
+    """`rfft` along the last of several axes, then `fft` along the others."""
+    lengths, places = _places("rfftn", x, s, axes)
+    found = rfft(x, lengths[-1], places[-1], norm)
+    return _along_axes("rfftn", fft, found, lengths[:-1], places[:-1], norm)
+
+
+def irfftn(
+    x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
+) -> Array:
+    """Inverse of `rfftn`: real numbers, an even number along the last axis without `s`."""
+    lengths, places = _places("irfftn", x, s, axes)
+    found = _along_axes("irfftn", ifft, x, lengths[:-1], places[:-1], norm)
+    return irfft(found, None if s is None else lengths[-1], places[-1], norm)
+
+
+def _of_two_axes(transform: Callable[..., Array], name: str) -> Callable[..., Array]:
+    def function(
+        x: Array,
+        /,
+        s: Sequence[int] | None = None,
+        axes: Sequence[int] = (-2, -1),
+        norm: str = "backward",
+    ) -> Array:
+        return transform(x, s, axes, norm)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`{transform.__name__}` along two axes, the last ones by default."
+    return function
+
+
+fft2, ifft2 = _of_two_axes(fftn, "fft2"), _of_two_axes(ifftn, "ifft2")
+rfft2, irfft2 = _of_two_axes(rfftn, "rfft2"), _of_two_axes(irfftn, "irfft2")
+
+
+def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: object = None) -> Array:
+    """Frequencies of the results of `fft`, for values that lie `d` apart, float32."""
+    _require_length("fftfreq", n)
+    return asarray(np.fft.fftfreq(n, d).astype(np.float32), dtype, device=device)
+
+
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: object = None) -> Array:
+    """Frequencies of the results of `rfft`, for values that lie `d` apart, float32."""
+    _require_length("rfftfreq", n)
+    return asarray(np.fft.rfftfreq(n, d).astype(np.float32), dtype, device=device)
+
+
+def fftshift(x: Array, /, *, axes: Axes = None) -> Array:
+    """Values moved along axes so that frequency 0 is in the middle."""
+    return _shifted("fftshift", x, axes, lambda extent: extent // 2)
+
+
+def ifftshift(x: Array, /, *, axes: Axes = None) -> Array:
+    """Inverse of `fftshift`."""
+    return _shifted("ifftshift", x, axes, lambda extent: -(extent // 2))
+
+
+def _shifted(name: str, x: Array, axes: Axes, by: Callable[[int], int]) -> Array:
+    node = as_node(name, x)
+    given = range(x.ndim) if axes is None else extents(f"{name}: axes", axes)
+    places = [axis_of(name, node, a) for a in given]
+    return roll(x, tuple(by(x.shape[a]) for a in places), tuple(places)) if places else wrap(node)
+
+
+def _swapped(name: str, norm: str) -> str:
+    if norm not in _SWAPPED:
+        raise OptionError(f"{name}: norm is {norm!r}, needs one of {[*_SWAPPED]}")
+    return _SWAPPED[norm]
+
+
+def _require_length(name: str, n: int) -> None:
+    if n < 1:
+        raise ShapeError(f"{name}: {n} values, needs 1 or more")
+
+
+def _places(
+    name: str, x: Array, s: Sequence[int] | None, axes: Axes
+) -> tuple[list[int], list[int]]:
+    """Lengths and axes that are transformed, in order."""
+    node = as_node(name, x)
+    if axes is None:
+        given = range(x.ndim) if s is None else range(-len(s), 0)
+    else:
+        given = extents(f"{name}: axes", axes)
+    places = [axis_of(name, node, a) for a in given]
+    lengths = [x.shape[a] for a in places] if s is None else list(s)
+    if len(lengths) != len(places) or (not places and name.startswith(("r", "ir"))):
+        raise ShapeError(f"{name}: lengths {s} of axes {axes}, {x.shape}, needs one an axis")
+    return lengths, places
+
+
+def _along_axes(
+    name: str,
+    transform: Callable[..., Array],
+    x: Array,
+    s: Sequence[int] | None,
+    axes: Axes,
+    norm: str,
+) -> Array:
+    for length, axis in zip(*_places(name.lstrip("r"), x, s, axes), strict=True):
+        x = transform(x, length, axis, norm)
+    return _complex(name, x)
+
+
+def _complex(name: str, x: Array) -> Array:
+    """Array as complex64."""
+    node = as_node(name, x)
+    if is_complex(node):
+        return wrap(node)
+    values = converted(node, F32)
+    dense = values if values.spec.is_dense else contiguous(values)
+    return made(wrap(dense), zeros(node.spec.shape, device=x.session))
+
+
+def _resized(name: str, x: Array, n: int, axis: int) -> Array:
+    """Array with so many values along an axis: fewer, or with zeros behind."""
+    at = axis_of(name, as_node(name, x), axis)
+    have = x.shape[at]
+    if n <= have:
+        return x if n == have else x[(*[slice(None)] * at, slice(0, n))]
+    more = (*x.shape[:at], n - have, *x.shape[at + 1 :])
+    return concat([x, zeros(more, x.dtype, device=x.session)], axis=at)
+
+
+def _transformed(
+    name: str, x: Array, n: int | None, axis: int, norm: str, *, inverse: bool
+) -> Array:
+    node = as_node(name, x)
+    at = axis_of(name, node, axis)
+    length = node.spec.shape[at] if n is None else n
+    _require_length(name, length)
+    _swapped(name, norm)
+    rows = moveaxis(_complex(name, _resized(name, x, length, at)), at, -1)
+    if not rows.size:
+        return moveaxis(rows, -1, at)
+    whole = {"backward": inverse, "forward": not inverse}.get(norm)
+    scale = 1 / math.sqrt(length) if whole is None else 1 / length if whole else 1.0
+    pairs = _pairs(rows.node, length)
+    found = _of_rows(pairs, inverse=inverse, scale=scale)
+    made_of = viewed(found, Spec.dense(rows.shape, COMPLEX64))
+    return moveaxis(wrap(made_of), -1, at)
+
+
+def _pairs(x: Node, length: int) -> Node:
+    """Complex rows as (rows, length, 2) of float32."""
+    dense = x if x.spec.is_dense else contiguous(x)
+    shape = (x.spec.size // length, length, 2)
+    return viewed(dense, Spec(shape, F32, (2 * length, 2, 1), 2 * dense.spec.offset))
+
+
+def _of_rows(x: Node, *, inverse: bool, scale: float) -> Node:
+    """Transform of (rows, length, 2)."""
+    length = x.spec.shape[1]
+    radices = radices_of(length)
+    if radices is None:
+        return _by_chirps(x, inverse=inverse, scale=scale)
+    session: Any = x.builder
+    table = constant(session, roots_of(length), F32)
+    done = 1
+    for radix in radices:
+        last = done * radix == length
+        x = fft_pass(
+            x,
+            table,
+            radix=radix,
+            done=done,
+            swap_in=inverse and done == 1,
+            swap_out=inverse and last,
+            scale=scale if last else 1.0,
+        )
+        done *= radix
+    return x
+
+
+def _by_chirps(x: Node, *, inverse: bool, scale: float) -> Node:
+    """By a convolution with a chirp, whose length is a power of two (Bluestein 1970)."""
+    rows, length, _ = x.spec.shape
+    size = 1 << (2 * length - 2).bit_length()
+    sign = 1 if inverse else -1
+    # Squares are taken modulo a turn, as f64 does not hold the turns of long ones.
+    chirp = np.exp(sign * 1j * np.pi / length * (np.arange(length) ** 2 % (2 * length)))
+    around = np.zeros(size, np.complex128)
+    around[:length] = chirp.conj()
+    around[size - length + 1 :] = chirp[:0:-1].conj()
+    session: Any = x.builder
+    turn, spread = (
+        wrap(constant(session, values.astype(np.complex64), COMPLEX64))
+        for values in (chirp, np.fft.fft(around) / size)
+    )
+    values = wrap(viewed(x, Spec(x.spec.shape[:2], COMPLEX64, (length, 1), x.spec.offset // 2)))
+    padded = _resized("fft", values * turn, size, -1)
+    forward = wrap(
+        viewed(
+            _of_rows(_pairs(padded.node, size), inverse=False, scale=1.0),
+            Spec.dense((rows, size), COMPLEX64),
+        )
+    )
+    folded = _of_rows(_pairs((forward * spread).node, size), inverse=True, scale=1.0)
+    found = wrap(viewed(folded, Spec((rows, length), COMPLEX64, (size, 1)))) * turn
+    parts = (contiguous((part(found) * scale).node) for part in (real, imag))
+    return _pairs(paired(*parts), length)
