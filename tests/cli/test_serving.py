@@ -7,6 +7,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.builders import tiny_model
+from tests.models.outlines import outlines, written
 from wgpu_backend.cli.console import _Notes
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.options import Changes, Settings
@@ -20,10 +22,14 @@ from wgpu_backend.cli.serve.own_model import OwnModel
 from wgpu_backend.cli.serve.shown import Shown
 from wgpu_backend.cli.serve.sockets import all_bound, bound
 from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.gguf_file import open_gguf
 from wgpu_backend.model_store.stored import Stored
 
 LINUX = sys.platform == "linux"  # where all of 127 is this machine
 STORED = Stored(None, Path("model.gguf"), adapters=(Path("own.gguf"),))
+
+
+CPU = DeviceInfo("cpu", "cpu", kind="cpu")
 
 
 def spec(num_ctx=None, parallel=None, **given):
@@ -196,3 +202,15 @@ def test_what_is_logged_while_stderr_is_closed_fails_nothing(monkeypatch, tmp_pa
     monkeypatch.setattr(sys, "stderr", stream if closed else None)
     record = logging.LogRecord("x", logging.WARNING, "", 0, "a warning", (), None)
     _Notes().handle(record)
+
+
+def test_a_default_context_is_no_longer_than_a_table_of_positions(tmp_path):
+    path = written(tmp_path / "bert.gguf", outlines()["bert"])
+    known = loads.loads(Settings(num_ctx=4096), [CPU], None, {})["open_model"]
+    stored = Stored(None, path)
+    with open_gguf(path) as file:
+        rows = file.tensors["position_embd.weight"].shape[0]
+    assert known.spec(stored, None).num_ctx == rows < 4096
+    assert known.spec(stored, 5000).num_ctx == 5000  # a request's own, which is to be refused
+    turned = Stored(None, tiny_model(tmp_path / "turned.gguf"))
+    assert known.spec(turned, None).num_ctx == 4096

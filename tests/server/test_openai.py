@@ -1,6 +1,7 @@
 """OpenAI's chats and completions, as its clients send them."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import create
+from wgpu_backend.server.answering import _tokens
+from wgpu_backend.server.wanted import Wanted
 
 USER = {"role": "user", "content": "Hi"}
 ASKED = {"model": "actor", "temperature": 0}
@@ -318,3 +321,35 @@ def test_an_answers_tokens_tell_where_they_stand(client):
     assert told["text_offset"] == starts
     tops = zip(told["tokens"], told["token_logprobs"], strict=True)
     assert told["top_logprobs"] == [{token: logprob} for token, logprob in tops]
+
+
+BARE = (
+    "{% for m in messages if m.role != 'system' %}{{ m.role }}: {{ m.content }}{{ '\\n' }}"
+    "{% endfor %}"
+)
+STRICT = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}" + BARE
+
+
+@pytest.mark.parametrize("template", [BARE, STRICT])
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ([("system", "Be."), ("user", "Hi")], "user: Be.\nHi\n"),
+        ([("system", "A"), ("system", "B"), ("user", "")], "user: A\nB\n"),
+        ([("system", "A"), ("assistant", "B"), ("user", "C")], "user: A\nassistant: B\nuser: C\n"),
+        ([("user", "C"), ("system", "A")], "user: C\nuser: A\n"),
+    ],
+)
+def test_what_a_template_has_no_place_for_is_said_by_the_user(client, template, said, text):
+    with wb.load(bundled(), device="cpu", num_ctx=256) as model:
+        model.prompter.use_template(template)
+        loaded = SimpleNamespace(model=model, stored=None)
+        turns = [{"role": role, "content": content} for role, content in said]
+        found = model.tokenizer.decode(_tokens(loaded, Wanted(turns), None))
+    assert found.strip() == text.strip()
+
+
+def test_parts_of_a_message_are_lines(client):
+    parts = [{"type": "text", "text": text} for text in ("one", "two")]
+    assert prompt(client, {"role": "user", "content": parts}) == "user: one\ntwo"
+    assert prompt(client, {"role": "system", "content": "Be."}, USER) == "system: Be.user: Hi"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -24,6 +25,7 @@ _MAX_SOURCE_CHARS = 1 << 17  # compiling these takes seconds; the longest known 
 _MAX_DATE_CHARS = 256
 _MAX_MESSAGE_CHARS = 1000  # of an error; a template may put a whole conversation into its own
 _DEFAULT_LIMITS = Limits()
+_PROBE = "<<a system message>>"
 
 
 class ChatTemplate:
@@ -70,6 +72,23 @@ class ChatTemplate:
         self._tokens = {**other_tokens, **named}
         with _as_template_error():
             self._code = Sandbox(Budget(limits)).compile(source)
+
+    @cached_property
+    def places_system(self) -> bool:
+        """Whether a conversation that begins with a system message shows it.
+
+        True, too, where the template refuses a user's message alone, so that nothing can be told.
+        """
+        turns = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "x"}]
+        try:
+            return _PROBE in self.render(turns)
+        except TemplateError:
+            pass
+        try:
+            self.render(turns[1:])
+        except TemplateError:
+            return True
+        return False
 
     def render(
         self,

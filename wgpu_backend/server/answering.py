@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from starlette.concurrency import run_in_threadpool
 
+from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.fitting import PARTS, fitted
 from wgpu_backend.errors import ContextFull
@@ -28,7 +29,7 @@ from wgpu_backend.output_parsers import (
 from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
 from wgpu_backend.output_parsers.held import first_of, shown
 from wgpu_backend.sample.options import whole_number
-from wgpu_backend.server.chat_turns import begun_answer
+from wgpu_backend.server.chat_turns import begun_answer, placed
 from wgpu_backend.server.manner import closing, supplied, without_reasoning
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.record import current, ignore
@@ -473,6 +474,7 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
 
     def render(turns: Sequence[Mapping[str, Any]]) -> list[int]:
         tools = [*wanted.tools] or None
+        turns = _shown(turns, prompter.template)
         found = prompter.chat(turns, tools=tools, chat_template_kwargs=kwargs)
         return [*found, *(behind or _silence(found, loaded, wanted))]
 
@@ -484,6 +486,13 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
         if not wanted.cut:
             raise
     return render(messages)
+
+
+def _shown(
+    turns: Sequence[Mapping[str, Any]], template: ChatTemplate | None
+) -> Sequence[Mapping[str, Any]]:
+    """Turns as the template shows all of them."""
+    return turns if template is None or template.places_system else placed(turns)
 
 
 def _silence(found: Sequence[int], loaded: Loaded, wanted: Wanted) -> list[int]:

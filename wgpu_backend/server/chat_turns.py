@@ -18,6 +18,8 @@ _ROLES = {
 def turn_of(message: Mapping[str, Any]) -> dict[str, Any]:
     """A message as templates read it: contents as texts, arguments of calls as objects.
 
+    Parts are joined by line breaks, as llama-server joins them.
+
     Raises
     ------
     RequestError
@@ -27,7 +29,7 @@ def turn_of(message: Mapping[str, Any]) -> dict[str, Any]:
     if "role" in made:
         made["role"] = _role(made["role"])
     if isinstance(made.get("content"), list):
-        made["content"] = "".join(map(_part, cast("list[object]", made["content"])))
+        made["content"] = "\n".join(map(_part, cast("list[object]", made["content"])))
     made.setdefault("content", "")
     if "tool_calls" in made:
         made["tool_calls"] = _given_calls(made["tool_calls"])
@@ -72,6 +74,33 @@ def given_arguments(text: str) -> Mapping[str, Any] | str:
     except (ValueError, RecursionError):
         return text
     return cast("dict[str, Any]", value) if isinstance(value, dict) else text
+
+
+def placed(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Messages with what the system says at the beginning of the user's next turn.
+
+    For templates that have no place for it, and would drop it silently; as llama-server does.
+    Where no such turn follows, it is one of the user's itself.
+    """
+    found: list[Mapping[str, Any]] = []
+    waiting: list[str] = []
+    for message in messages:
+        content = message.get("content")
+        if message.get("role") == "system" and isinstance(content, str):
+            waiting.append(content)
+            continue
+        if waiting:
+            said = "\n".join(waiting)
+            waiting.clear()
+            if message.get("role") == "user" and isinstance(content, str):
+                joined = f"{said}\n{content}" if content else said
+                found.append({**message, "content": joined})
+                continue
+            found.append({"role": "user", "content": said})
+        found.append(message)
+    if waiting:
+        found.append({"role": "user", "content": "\n".join(waiting)})
+    return found
 
 
 def begun_answer(messages: Sequence[Mapping[str, Any]]) -> str:

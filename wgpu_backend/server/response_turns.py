@@ -102,7 +102,7 @@ def _output(item: Fields, found: list[Turn]) -> Turn:
 
 
 def _text(item: Fields, name: str) -> str:
-    """Text of a text, or of parts of text."""
+    """Text of a text, or of parts of text, joined by line breaks as llama-server joins them."""
     given = item.get(name, str, list)
     if isinstance(given, str) or given is None:
         return given or ""
@@ -113,4 +113,4 @@ def _text(item: Fields, name: str) -> str:
             needed = "input_text; images and files are not read"
             raise RequestError(400, f"input: a part of type {kind[:40]!r}, needs {needed}")
         texts.append(fields.text("text"))
-    return "".join(texts)
+    return "\n".join(texts)

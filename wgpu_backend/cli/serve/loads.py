@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.loading import find_device
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.cli.parameters import MAX_CONTEXT
+from wgpu_backend.errors import BackendError
 
 if TYPE_CHECKING:
     from wgpu_backend.device_info import DeviceInfo
@@ -68,7 +70,7 @@ def loads(
     workers = Workers(
         Health([info.id for info in devices]),
         lambda stored, num_ctx, device: replace(
-            spec(stored, num_ctx, device, settings, parallel), engine=engine
+            _known(spec(stored, num_ctx, device, settings, parallel), num_ctx), engine=engine
         ),
         max_queue,
         hang_seconds,
@@ -118,6 +120,21 @@ def spec(
         control_layers=changes.control_layers,
         imports=tuple(map(str, imported_files())),
     )
+
+
+def _known(made: LoadSpec, asked: int | None) -> LoadSpec:
+    """The same with a default context that a model with a table of positions has room for.
+
+    The command's or the environment's is for all models; one of 512 positions is none to refuse.
+    """
+    if asked is not None or made.num_ctx is None:
+        return made
+    from wgpu_backend.folders.opening import open_model_file
+
+    with suppress(BackendError, OSError), open_model_file(made.path) as file:
+        if (table := file.tensors.get("position_embd.weight")) is not None:
+            return replace(made, num_ctx=min(made.num_ctx, table.shape[0]))
+    return made  # what is wrong with a file, loading tells
 
 
 def _context() -> int | None:
