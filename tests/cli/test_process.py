@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from tests.patience import PATIENCE
 pytest.importorskip("termios", reason="needs POSIX pipes and signals")
 
 from tests.cli.terminal import COMMAND, Terminal, environment
+from wgpu_backend.cli import main
 
 RUN = [*COMMAND, "run", "story", "--device", "cpu", "--temperature", "0"]
 
@@ -54,6 +56,32 @@ def test_a_trace_is_written_for_a_reader_that_leaves_the_tables(tmp_path: Path) 
     os.close(writer)
     assert done.returncode == 1
     assert json.loads(trace.read_text())["traceEvents"]
+
+
+@pytest.mark.slow
+def test_a_page_of_a_graph_is_written_for_a_reader_that_leaves_the_tables(tmp_path: Path) -> None:
+    page = tmp_path / "graph.html"
+    words = ["graph", "story", "--device", "cpu", "-p", "2", "--html", str(page)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*COMMAND, *words], stdout=writer, stderr=subprocess.PIPE, check=False, env=environment()
+    )
+    os.close(writer)
+    assert done.returncode == 1
+    assert page.read_text().rstrip().endswith("</html>")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="libwayland is Linux's")
+@pytest.mark.parametrize("value", [None, "", "run/user/0"])
+def test_a_container_without_a_runtime_folder_gets_one(
+    monkeypatch: pytest.MonkeyPatch, value: str | None
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", value or "")
+    if value is None:
+        monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert main(["--version"]) == 0
+    assert Path(os.environ["XDG_RUNTIME_DIR"]).is_dir()
 
 
 @pytest.mark.slow

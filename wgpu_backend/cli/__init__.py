@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
+from tempfile import gettempdir
 
 from wgpu_backend.cli.console import note
 from wgpu_backend.cli.failures import BROKEN_PIPE, INTERRUPTED, Debugging, one_line, report
@@ -49,6 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     _open_what_is_closed()
     _tolerate_narrow_encodings()
+    _name_a_runtime_folder()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -83,6 +85,16 @@ def _tolerate_narrow_encodings() -> None:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def _name_a_runtime_folder() -> None:
+    """Set XDG_RUNTIME_DIR where a container has none.
+
+    Vulkan drivers look for a Wayland display, and libwayland prints an error for each look if the
+    variable is not an absolute path. No display is found in the folder, and nothing is printed.
+    """
+    if sys.platform == "linux" and not Path(os.environ.get("XDG_RUNTIME_DIR", "")).is_absolute():
+        os.environ["XDG_RUNTIME_DIR"] = gettempdir()
 
 
 def _silence_stdout() -> None:
