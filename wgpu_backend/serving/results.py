@@ -123,17 +123,6 @@ class Event:
     reading: Reading | None = None
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
-    def joined(self, later: Event) -> Event:
-        """Join this event and the next one of its choice.
-
-        Parameters
-        ----------
-        later : Event
-        """
-        tokens = (*self.tokens, *later.tokens)
-        logprobs = (*self.logprobs, *later.logprobs)
-        return Event(self.choice, self.text + later.text, tokens, logprobs, later.finish)
-
 
 @dataclass(frozen=True, slots=True)
 class Choice:

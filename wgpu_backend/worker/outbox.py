@@ -6,8 +6,7 @@ import logging
 import signal
 import socket
 import threading
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from io import BufferedReader
 from itertools import groupby
 from queue import Empty, Queue
@@ -22,7 +21,6 @@ _MOST_WAITING = (
     4096  # messages; whoever has more to tell waits, so a server that stopped fills none
 )
 _FLUSH_SECONDS = 2.0
-_INTERVAL, _SELDOM = 1 / 30, 1 / 10  # seconds: text that grows thirty times in one seems to flow
 News = tuple[int, Event] | tuple[Message, bytes]
 
 
@@ -46,42 +44,27 @@ def joined(handle: str) -> tuple[BufferedReader, Outbox]:
 class Outbox:
     """Sends from a thread of its own, so that a step does not wait for JSON and the socket.
 
-    What a request has to tell between its first and its last news waits up to a thirtieth of a
-    second for more, and goes out as one event, so that models which make hundreds of tokens a
-    second do not keep a core busy with messages; all others go out at once, with what waits.
+    All goes out at once, each token an event of its own: clients count pieces, and measure the time
+    between them. What came while the socket was not taking anything goes out with one call.
 
     Parameters
     ----------
     sock : socket
-
-    Attributes
-    ----------
-    interval : float
-        Seconds that what may wait does at most.
     """
 
     def __init__(self, sock: socket.socket) -> None:
-        self.interval = _INTERVAL
         self._socket = sock
         self._waiting: Queue[News | None] = Queue(_MOST_WAITING)
-        self._urgent = threading.Event()
         self._thread = threading.Thread(target=self._send, name="outbox", daemon=True)
         self._thread.start()
 
-    def spare_cores(self) -> None:
-        """Send text less often, ten times a second: the device computes on the same cores."""
-        self.interval = _SELDOM
-
-    def event(self, number: int, event: Event, *, urgent: bool = True) -> None:
+    def event(self, number: int, event: Event) -> None:
         """Tell news of a request."""
         self._waiting.put((number, event))
-        if urgent:
-            self._urgent.set()
 
     def tell(self, message: Message, raw: bytes = b"") -> None:
         """Tell something else."""
         self._waiting.put((message, raw))
-        self._urgent.set()
 
     def failed(self, number: int, error: BaseException) -> None:
         """Tell that a request cannot be answered."""
@@ -96,16 +79,11 @@ class Outbox:
     def close(self) -> None:
         """Send what waits, as far as somebody reads it."""
         self._waiting.put(None)
-        self._urgent.set()
         self._thread.join(_FLUSH_SECONDS)
 
     def _send(self) -> None:
-        due = 0.0
         try:
             while (first := self._waiting.get()) is not None:
-                self._urgent.wait(max(due - time.monotonic(), 0))
-                self._urgent.clear()
-                due = time.monotonic() + self.interval
                 waiting = [first]
                 while (told := self._next()) is not None:
                     waiting.append(told)
@@ -143,27 +121,11 @@ def _packed(waiting: list[News]) -> bytes:
     for is_event, run in groupby(waiting, lambda told: isinstance(told[1], Event)):
         if is_event:
             events = cast("Iterator[tuple[int, Event]]", run)
-            plain = [[number, event_plain(event)] for number, event in _joined(events)]
+            plain = [[number, event_plain(event)] for number, event in events]
             parts.append(packed({"tell": "events", "events": plain}))
         else:
             parts += [packed(*told) for told in cast("Iterator[tuple[Message, bytes]]", run)]
     return b"".join(parts)
-
-
-def _joined(events: Iterable[tuple[int, Event]]) -> list[tuple[int, Event]]:
-    """Events, those of a choice's text as one; log probabilities come a token at a time."""
-    found: list[tuple[int, Event]] = []
-    begun: dict[tuple[int, int], int] = {}  # where a choice's text is
-    for number, event in events:
-        alone = event.reading is not None or bool(event.logprobs or event.prompt_logprobs)
-        at = None if alone else begun.get((number, event.choice))
-        if at is not None:
-            found[at] = number, found[at][1].joined(event)
-            continue
-        if not alone:
-            begun[number, event.choice] = len(found)
-        found.append((number, event))
-    return found
 
 
 class Posted(Mailbox):
@@ -181,17 +143,13 @@ class Posted(Mailbox):
         super().__init__(choices)
         self._number = number
         self._outbox = outbox
-        self._begun: set[int] = set()
 
     def put(self, event: Event) -> None:
         """Send an event; nothing behind the end."""
         if self.ended:
             return
         self._left -= event.finish is not None
-        rare = event.finish is not None or event.reading is not None
-        self._outbox.event(self._number, event, urgent=rare or event.choice not in self._begun)
-        if event.tokens:
-            self._begun.add(event.choice)
+        self._outbox.event(self._number, event)
 
     def fail(self, error: Exception) -> None:
         """End with an error, unless it has ended."""

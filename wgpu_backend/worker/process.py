@@ -55,8 +55,6 @@ def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
         outbox.tell({"tell": "failed", "id": 0, "error": error_plain(error)})
         outbox.close()
         os._exit(1)
-    if model.device.kind == "software":
-        outbox.spare_cores()
     service = Service(model, engine, outbox, endings)
     outbox.tell({"tell": "answer", "id": 0, **_facts(model, engine)})
     taking = (inbox, service, endings)
