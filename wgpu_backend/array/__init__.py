@@ -9,7 +9,9 @@ Nothing is computed before somebody asks for values (`wx.eval`, ``x.numpy()``, `
 Arrays are values: what is done to one leaves all others alone.
 """
 
-from wgpu_backend.array import fast, fft, random
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from wgpu_backend.array import fast, fft, linalg, random
 from wgpu_backend.array.arrays import (
     Array,
     array,
@@ -352,6 +354,17 @@ from wgpu_backend.dtypes import DType as Dtype
 __array_api_version__ = "2025.12"
 _COMPLEX.update(_OF_COMPLEX)
 
+if not _TYPE_CHECKING:  # else a type checker would take any name
+
+    def __getattr__(name: str) -> None:
+        if name in ("grad", "value_and_grad", "vjp", "jvp", "checkpoint", "custom_function"):
+            raise AttributeError(
+                f"wx.{name}: arrays have no gradients, they run networks and do not train them; "
+                "train with MLX, PyTorch or JAX and load the weights"
+            )
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "Array", "Dtype", "Namespace", "Stream", "UniqueAll", "UniqueCounts", "UniqueInverse",
     "__array_api_version__", "__array_namespace_info__", "abs", "acos", "acosh", "add", "addmm",
@@ -375,7 +388,8 @@ __all__ = [
     "get_peak_memory", "glu", "greater", "greater_equal", "hypot", "identity", "iinfo", "imag",
     "inf", "inner", "int8", "int16", "int32", "int64", "isclose", "isdtype", "isfinite", "isin",
     "isinf", "isnan", "isneginf", "isposinf", "keep", "kron", "left_shift", "less",
-    "less_equal", "linear", "linspace", "live_arrays", "load", "log", "log1p", "log2", "log10",
+    "less_equal", "linalg", "linear", "linspace", "live_arrays", "load", "log", "log1p", "log2",
+    "log10",
     "logaddexp", "logcumsumexp", "logical_and", "logical_not", "logical_or", "logical_xor",
     "logit_softcap", "logsumexp", "matmul", "matrix_transpose", "max", "maximum", "mean",
     "median", "meshgrid", "min", "minimum", "moveaxis", "multiply", "nan", "nan_to_num",

@@ -126,7 +126,12 @@ class Trace:
         # What lies in each place: the storage and how an argument looked at it.
         self._filled: list[tuple[weakref.ref[Storage], Spec] | None] = [None] * len(given)
         stand_ins = iter([wrap(place) for place in self._places])
-        self._tree = body(mapped(lambda _: next(stand_ins), arguments))
+        storages = {place.storage for place in self._places}
+        session.standing_in |= storages
+        try:
+            self._tree = body(mapped(lambda _: next(stand_ins), arguments))
+        finally:
+            session.standing_in -= storages
         self._outputs = [_made(a.node) for a in leaves(self._tree)]
         self._compute_captured(start)
         self._recorded = session.executor.record(self._outputs, shared=False, read=False)

@@ -66,6 +66,7 @@ class Session:
         self.arrays: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
         self._waiting: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
         self.lock = threading.RLock()
+        self.standing_in: set[Storage] = set()  # for arguments of what is being traced
         self._closed = False
 
     def __repr__(self) -> str:
@@ -190,6 +191,11 @@ class Session:
         """Values on the host, computed first where they have not been."""
         if node.storage.kind == "input":
             return _host(node)
+        if self.standing_in and not self.standing_in.isdisjoint(_needed(node)):
+            raise ContextError(
+                "compile: the function reads values of its arguments (numpy, item, an index by a "
+                "mask, or a function of the host), which a trace has none of; read them outside"
+            )
         whole = node.storage.nbytes <= 4 * max(node.spec.nbytes, 64)
         if not whole and not node.spec.dtype.quantised:  # a part of what is much larger
             from wgpu_backend.ops.shape.copying import contiguous
@@ -231,6 +237,18 @@ class Session:
         if not self._closed:
             self._closed = True
             self.executor.close()
+
+
+def _needed(node: Node) -> set[Storage]:
+    """Storages that a node's values come from."""
+    seen: set[Node] = set()
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if each not in seen:
+            seen.add(each)
+            stack += each.dependencies()
+    return {each.storage for each in seen}
 
 
 def _gone(session: weakref.ref[Session], handle: object, nbytes: int) -> None:
