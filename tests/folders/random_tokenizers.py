@@ -397,6 +397,19 @@ def ids_of(reference: tokenizers.Tokenizer, text: str) -> list[int] | None:
         return None
 
 
+def is_ambiguous(file: RandomFile, reference: tokenizers.Tokenizer) -> bool:
+    """Whether added tokens are nothing once normalised, or the same.
+
+    At the first the library panics on some texts, of the second it takes now one, now the other.
+    """
+    normaliser = reference.normalizer
+    if normaliser is None:
+        return False
+    texts = [t["content"] for t in file.json["added_tokens"] if t["normalized"]]
+    normal = [normaliser.normalize_str(text) for text in texts]
+    return "" in normal or len(set(normal)) < len(normal)
+
+
 def ours_of(file: RandomFile, size: int) -> Tokenizer:
     """The tokenizer of a folder that has the file."""
     with tempfile.TemporaryDirectory() as folder:
@@ -411,6 +424,8 @@ def differences(seed: int, texts: int) -> Iterator[tuple[str, str, object, objec
     file = RandomFile(seed)
     reference = tokenizers.Tokenizer.from_str(json.dumps(file.json))
     ours = ours_of(file, max(reference.get_vocab().values()) + 1)
+    if is_ambiguous(file, reference):
+        return
     last = ""
     for _ in range(texts):
         text = file.text()

@@ -57,16 +57,18 @@ class LibraryTokenizer:
 
     def __init__(self, text: str, control: frozenset[int], tokens: int) -> None:
         try:
-            self._json = cast("dict[str, Any]", json.loads(text))
-            if cuts := self._json.get("pre_tokenizer"):
-                self._json["pre_tokenizer"] = _changed(cuts, _faster)
-            self._whole = built(self._json)
+            given = cast("dict[str, Any]", json.loads(text))
+            if cuts := given.get("pre_tokenizer"):
+                given["pre_tokenizer"] = _changed(cuts, _faster)
+            self._whole = built(given)
         except (ValueError, TypeError, RecursionError, TokenizerError) as error:
             raise TokenizerError(f"{KEY}: {error}") from None
         highest = max(self._whole.get_vocab().values(), default=0)
         if highest >= tokens:
             raise TokenizerError(f"{KEY}: highest id is {highest}, needs ids below {tokens}")
-        self._control = control - {_unknown(self._json["model"])}
+        self._text = text
+        self._control = control - {_unknown(given["model"])}
+        self._json = given | {"model": None}  # whose vocabulary would be here once more
         self._added: list[tuple[Step, str, int]] = [
             (token, self._matched(token), cast("int", self._whole.token_to_id(token["content"])))
             for token in cast("list[dict[str, Any]]", self._json.get("added_tokens") or [])
@@ -145,9 +147,17 @@ class LibraryTokenizer:
             for _, piece in self._parsing.normalised.split(self._steps.normalise(stretch))
         )
 
-    def may_be_marked(self, text: str, shield: Shield) -> bool:
-        """Whether marks in a text are there since it spells control tokens once normalised."""
-        return MARK in text and self.becomes_control(shield.unmarked(text))
+    def may_be_marked(self, text: str) -> bool:
+        """Whether a text may have marks all over, as one that `becomes_control`."""
+        return self._normal_control and MARK in text
+
+    @cached_property
+    def _has_letters(self) -> bool:
+        """Whether a control token is one character once normalised, which no mark parts."""
+        return any(
+            token["normalized"] and i in self._control and len(text) < 2
+            for token, text, i in self._added
+        )
 
     @cached_property
     def _normal_control(self) -> bool:
@@ -200,8 +210,9 @@ class LibraryTokenizer:
         bare = steps.normalise(shield.unmarked(text))
         marked = steps.normalise(text)
         marks = len(text) - len(shield.unmarked(text))
-        if len(marked) - len(bare) != marks or shield.unmarked(marked) != bare:
-            yield from self._plain.normalised.split(bare)  # marks do not stand what is done to it
+        kept = len(marked) - len(bare) == marks and shield.unmarked(marked) == bare
+        if not kept or self._has_letters:  # marks do not stand what is done, or have no place
+            yield from self._plain.normalised.split(bare)
             return
         for place, piece in added.normalised.split(marked):
             yield place, piece if isinstance(piece, int) else shield.unmarked(piece)
@@ -253,7 +264,7 @@ class LibraryTokenizer:
     @cached_property
     def _without_control(self) -> Any:  # noqa: ANN401 - the library's models have no common type
         """The model without control tokens, which other tokens keep their ids in."""
-        model = dict(self._json["model"])
+        model = cast("dict[str, Any]", json.loads(self._text)["model"])
         vocabulary: Any = model["vocab"]
         if isinstance(vocabulary, list):
             # A text that nobody can know, so that nobody can write it.
@@ -292,7 +303,7 @@ class _Matcher:
         for flags, text, number in given:
             chosen = {flag: bool(flags.get(flag)) for flag in _FLAGS}
             self._add(AddedToken(text, normalized=False, **chosen))
-            self._ids[cast("int", self._backend.token_to_id(text))] = number
+            self._ids.setdefault(cast("int", self._backend.token_to_id(text)), number)
 
     def _add(self, token: AddedToken) -> None:
         add = cast("Callable[[list[AddedToken]], int]", self._backend.add_tokens)  # pyright: ignore[reportUnknownMemberType]

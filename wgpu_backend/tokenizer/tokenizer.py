@@ -266,7 +266,7 @@ class Tokenizer:
         text = _well_formed(text)
         shielded = parse_special and self._shield.is_marked(text)
         if library := self._library:
-            shielded |= parse_special and library.may_be_marked(text, self._shield)
+            shielded |= parse_special and library.may_be_marked(text)
             shield = self._shield if shielded else None
             ids = _tried(lambda: library.encode(text, parse=parse_special, shield=shield), text)
             return self._wrapped(ids) if add_special else ids
@@ -309,9 +309,10 @@ class Tokenizer:
             The same text, with a noncharacter inside each control token that it spells, or between
             all characters where it spells one once it is normalised.
         """
-        if self._library and self._library.becomes_control(text):
+        marked = self._shield.marked(text)
+        if self._library and any(map(self._library.becomes_control, (text, marked))):
             return self._shield.apart(text)
-        return self._shield.marked(text)
+        return marked
 
     def decode(
         self, ids: Iterable[int], *, skip_special: bool = True, clean: bool | None = None
