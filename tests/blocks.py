@@ -20,6 +20,7 @@ DATA = Path(__file__).parent / "data" / "blocks.npz"
 # stands behind its scale, is drawn from as many times it as centres the values.
 _HALVES: dict[str, tuple[tuple[int, ...], float, float]] = {
     "q1_0": ((0,), 1.0, 1.0),
+    "q2_0": ((0,), 1.2, 1.0),
     "q4_0": ((0,), 4.7, 1.0),
     "q4_1": ((0, 2), 4.7, -7.5),
     "q5_0": ((0,), 9.3, 1.0),

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
+from typing import cast
 
 import gguf
 import numpy as np
@@ -25,6 +27,15 @@ CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}<|{{ message.role }}|>{{ message.content }}"
     "{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
+
+
+class Newer(IntEnum):
+    """Types that gguf-py does not know yet, which it writes as it writes its own."""
+
+    Q2_0 = 42
+
+
+gguf.GGML_QUANT_SIZES.setdefault(cast("GGMLQuantizationType", Newer.Q2_0), (64, 18))
 WEIGHT_TYPES = (
     "f32",
     "f16",
@@ -55,7 +66,7 @@ class Dims:
     @classmethod
     def for_type(cls, dtype: str) -> Dims:
         """The smallest sizes whose rows are whole blocks of `dtype`."""
-        wide = gguf.GGML_QUANT_SIZES[GGMLQuantizationType[dtype.upper()]][0] > 32
+        wide = gguf.GGML_QUANT_SIZES[kind_of(dtype)][0] > 32
         return cls(width=256, head_dim=64, feed_forward=256) if wide else cls()
 
 
@@ -102,14 +113,21 @@ def dequantised(path: Path) -> dict[str, np.ndarray]:
     weights = {}
     with open_gguf(path) as file:
         for info in file.tensors.values():
-            kind = GGMLQuantizationType(info.dtype.ggml)
             rows = np.frombuffer(file.data(info.name), np.uint8)
             if info.dtype.numpy is not None and info.dtype.name != "bf16":
                 weights[info.name] = rows.view(info.dtype.numpy).astype("f4").reshape(info.shape)
             else:
                 rows = rows.reshape(*info.shape[:-1], -1)
+                kind = GGMLQuantizationType(info.dtype.ggml)
                 weights[info.name] = gguf.dequantize(rows, kind).reshape(info.shape)
     return weights
+
+
+def kind_of(dtype: str) -> GGMLQuantizationType:
+    """gguf-py's type of that name."""
+    name = dtype.upper()
+    known = Newer[name] if name in Newer.__members__ else GGMLQuantizationType[name]
+    return cast("GGMLQuantizationType", known)
 
 
 def vocabulary() -> list[str]:
@@ -206,7 +224,7 @@ def _add_tensor(
         writer.add_tensor(name, rng.normal(mean, 0.1, shape).astype("f4"))
         return
     std = 1.0 if name == "token_embd.weight" else shape[-1] ** -0.5
-    kind = GGMLQuantizationType[dtype.upper()]
+    kind = kind_of(dtype)
     writer.add_tensor(name, quantised(rng, shape, dtype, std), raw_dtype=kind)
 
 
@@ -221,7 +239,7 @@ def quantised(
     if dtype.endswith("_k"):
         return _random_k_blocks(rng, shape, dtype, std)
     weights = (rng.standard_normal(shape, "f4") * np.float32(std)).astype("f4")
-    return gguf.quantize(weights, GGMLQuantizationType[dtype.upper()])
+    return gguf.quantize(weights, kind_of(dtype))
 
 
 def _random_k_blocks(
@@ -232,7 +250,7 @@ def _random_k_blocks(
     w = d·sc·q − dmin·m for q4_k and q5_k with 6-bit sc and m, w = d·sc·(q − 32) for q6_k; the
     divisors are the spread of the bits. d stays a normal f16, which GPUs may demand.
     """
-    block, nbytes = gguf.GGML_QUANT_SIZES[GGMLQuantizationType[dtype.upper()]]
+    block, nbytes = gguf.GGML_QUANT_SIZES[kind_of(dtype)]
     blocks = rng.integers(0, 256, (*shape[:-1], shape[-1] // block, nbytes), np.uint8)
     if dtype == "q6_k":
         blocks[..., 192:208] = rng.integers(-32, 33, blocks[..., 192:208].shape).astype("u1")

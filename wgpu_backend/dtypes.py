@@ -103,10 +103,11 @@ TQ2_0 = DType("tq2_0", 256, 66, 35, None)
 MXFP4 = DType("mxfp4", 32, 17, 39, None)
 NVFP4 = DType("nvfp4", 64, 36, 40, None)
 Q1_0 = DType("q1_0", 128, 18, 41, None)
+Q2_0 = DType("q2_0", 64, 18, 42, None)
 
 ALL: tuple[DType, ...] = (
-    F32, F16, BF16, I32, U32, BOOL, U8, I8, U16, I16, U64, I64, F64, COMPLEX64, Q1_0, Q4_0, Q4_1,
-    Q5_0, Q5_1, Q8_0, Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS,
+    F32, F16, BF16, I32, U32, BOOL, U8, I8, U16, I16, U64, I64, F64, COMPLEX64, Q1_0, Q2_0, Q4_0,
+    Q4_1, Q5_0, Q5_1, Q8_0, Q8_1, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, Q8_K, IQ1_S, IQ1_M, IQ2_XXS, IQ2_XS,
     IQ2_S, IQ3_XXS, IQ3_S, IQ4_NL, IQ4_XS, TQ1_0, TQ2_0, MXFP4, NVFP4,
 )  # fmt: skip
 # Formats that a device can write, by plain rounding.

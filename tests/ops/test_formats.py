@@ -15,6 +15,7 @@ from wgpu_backend.dtypes import (
     IQ1_S,
     MXFP4,
     Q1_0,
+    Q2_0,
     Q4_0,
     Q6_K,
     Q8_0,
@@ -169,7 +170,7 @@ def test_a_nan_scale_in_four_nibbles_is_found(full, rng):
         ctx.from_bytes(IQ1_M, blocks.tobytes(), ROWS, COLS)
 
 
-# Q1_0, Q8_1 and Q8_K have no decoder in gguf-py.
+# Q1_0, Q2_0, Q8_1 and Q8_K have no decoder in gguf-py.
 
 
 def test_q1_0_is_a_sign_and_a_scale():
@@ -179,6 +180,15 @@ def test_q1_0_is_a_sign_and_a_scale():
     want = np.full(128, -0.5, "f4")
     want[[0, 2, 127]] = 0.5
     assert np.array_equal(decoded(Q1_0, block)[0], want)
+
+
+def test_q2_0_is_a_scale_and_two_bits():
+    block = np.zeros((1, 18), np.uint8)
+    block[0, :2] = np.array([0.5], "<f2").view("u1")
+    block[0, 2], block[0, 17] = 0b11_10_01_00, 0b01_00_00_11
+    want = np.full(64, -0.5, "f4")
+    want[:4], want[60:] = [-0.5, 0, 0.5, 1], [1, -0.5, -0.5, 0]
+    assert np.array_equal(decoded(Q2_0, block)[0], want)
 
 
 def test_q8_1_is_a_scale_a_sum_and_bytes():

@@ -28,11 +28,31 @@ def others(name, mix, weighted):
     return found
 
 
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_q2_0_is_chosen_where_tq2_0_is(name):
+    """llama.cpp treats the two alike, but that blocks of 64 values fit more rows."""
+    layout, wide = LAYOUTS[name], {}
+    for mix in ("Q2_0", "TQ2_0"):
+        types = tensor_types(mix_named(mix), layout.config, infos(layout), weighted=False)
+        wide[mix] = {
+            info.name: str(types[info.name]).removeprefix("t")
+            for info in infos(layout)
+            if info.shape[-1] % 256 == 0
+        }
+    assert wide["Q2_0"] == wide["TQ2_0"]
+
+
+def test_q2_0_has_the_number_of_llama_cpp():
+    assert (mix_named("q2_0").number, str(mix_named("Q2_0").dtype)) == (41, "q2_0")
+
+
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_each_tensor_has_the_type_that_llama_cpp_chooses(name, weighted):
     layout = LAYOUTS[name]
     for mix in MIXES:
+        if mix.name == "Q2_0":  # see below
+            continue
         types = tensor_types(mix, layout.config, infos(layout), weighted=weighted)
         made = {n: str(t) for n, t in types.items() if t not in (mix.dtype, F32)}
         assert made == others(name, mix, weighted), mix.name

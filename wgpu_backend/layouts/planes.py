@@ -209,6 +209,7 @@ _SPLITS: Mapping[str, Callable[[Bytes], Planes]] = {
     "q8_0": _q4_0,  # likewise a scale and then the quants
     "q8_1": _q8_1,
     "q1_0": _q4_0,
+    "q2_0": _q4_0,
     "iq4_nl": _q4_0,
     "mxfp4": _mxfp4,
     "nvfp4": _nvfp4,
@@ -238,6 +239,7 @@ _FLOATS = {
     "q8_0": _F16,
     "q8_1": _F16,
     "q1_0": _F16,
+    "q2_0": _F16,
     "q2_k": _Field(slice(80, 84), "<u2", 0x7C00),
     "q3_k": _Field(slice(108, 110), "<u2", 0x7C00),
     "q4_k": _TWO_F16,

@@ -46,6 +46,12 @@ def _q1_0(blocks: Bytes) -> Floats:
     return _f16_values(blocks[:, :2]) * (2 * bits.astype(np.float32) - 1)
 
 
+def _q2_0(blocks: Bytes) -> Floats:
+    """An f16 scale and 64 times two bits, the first lowest: -1, 0, 1 and 2 times the scale."""
+    codes = blocks[:, 2:, None] >> np.array([0, 2, 4, 6], np.uint8) & np.uint8(3)
+    return _f16_values(blocks[:, :2]) * (codes.reshape(len(blocks), 64).astype(np.float32) - 1)
+
+
 def _q8_1(blocks: Bytes) -> Floats:
     """An f16 scale, an f16 scale times the sum, which decoding does not need, and 32 i8."""
     return _f16_values(blocks[:, :2]) * blocks[:, 4:].view(np.int8).astype(np.float32)
@@ -57,4 +63,9 @@ def _q8_k(blocks: Bytes) -> Floats:
     return scale * blocks[:, 4:260].view(np.int8).astype(np.float32)
 
 
-_DECODERS: Mapping[str, Callable[[Bytes], Floats]] = {"q1_0": _q1_0, "q8_1": _q8_1, "q8_k": _q8_k}
+_DECODERS: Mapping[str, Callable[[Bytes], Floats]] = {
+    "q1_0": _q1_0,
+    "q2_0": _q2_0,
+    "q8_1": _q8_1,
+    "q8_k": _q8_k,
+}

@@ -24,6 +24,7 @@ from wgpu_backend.dtypes import (
     IQ4_NL,
     IQ4_XS,
     MXFP4,
+    Q2_0,
     Q2_K,
     Q3_K,
     Q4_0,
@@ -75,6 +76,7 @@ _NARROWER: Mapping[DType, DType] = MappingProxyType(
         IQ4_XS: IQ4_NL,
         Q2_K: Q4_0,
         Q3_K: Q4_0,
+        Q2_0: Q4_0,
         TQ1_0: Q4_0,
         TQ2_0: Q4_0,
         Q4_K: Q5_0,
@@ -103,23 +105,27 @@ class Mix:
     dtype: DType
 
 
+def _number(name: str) -> int:
+    known = "ALL_F32" if name == "F32" else f"MOSTLY_{name}"
+    return _Q2_0 if name == "Q2_0" else LlamaFileType[known].value
+
+
+_Q2_0 = 41  # a file type that gguf-py does not know yet
 _DTYPES = {
     "F32": F32, "F16": F16, "BF16": BF16, "Q4_0": Q4_0, "Q4_1": Q4_1, "Q5_0": Q5_0, "Q5_1": Q5_1,
     "Q8_0": Q8_0, "Q2_K": Q2_K, "Q2_K_S": Q2_K, "Q3_K_S": Q3_K, "Q3_K_M": Q3_K, "Q3_K_L": Q3_K,
     "Q4_K_S": Q4_K, "Q4_K_M": Q4_K, "Q5_K_S": Q5_K, "Q5_K_M": Q5_K, "Q6_K": Q6_K,
     "IQ4_NL": IQ4_NL, "IQ4_XS": IQ4_XS, "TQ1_0": TQ1_0, "TQ2_0": TQ2_0, "MXFP4_MOE": MXFP4,
+    "Q2_0": Q2_0,
 }  # fmt: skip
 _ALIASES = {"Q3_K": "Q3_K_M", "Q4_K": "Q4_K_M", "Q5_K": "Q5_K_M", "MXFP4": "MXFP4_MOE"}
-MIXES = tuple(
-    Mix(name, LlamaFileType["ALL_F32" if name == "F32" else f"MOSTLY_{name}"].value, dtype)
-    for name, dtype in _DTYPES.items()
-)
+MIXES = tuple(Mix(name, _number(name), dtype) for name, dtype in _DTYPES.items())
 _BY_NAME = {mix.name: mix for mix in MIXES}
 _NAMES = {
     each.value: each.name.removeprefix("ALL_").removeprefix("MOSTLY_")
     for each in LlamaFileType
     if each is not LlamaFileType.GUESSED
-}
+} | {_Q2_0: "Q2_0"}
 
 
 def file_type(file: GGUFFile) -> str:
@@ -266,7 +272,7 @@ class _Rules:
         if base is MXFP4:
             return MXFP4 if len(info.shape) > 2 and info.shape[-3] > 1 else Q8_0
         if role == "embedding":
-            return Q4_K if base in (TQ1_0, TQ2_0) else base
+            return Q4_K if base in (TQ1_0, TQ2_0, Q2_0) else base
         if role == "values":
             return self._values(self._next(role))
         if role == "keys":

@@ -18,6 +18,7 @@ _PIECE = 32768
 _PLAIN = (F32, F16, BF16)
 _QUANTISERS: Mapping[str, Quantiser] = {
     "q1_0": small_blocks.q1_0,
+    "q2_0": small_blocks.q2_0,
     "q4_0": small_blocks.q4_0,
     "q4_1": small_blocks.q4_1,
     "q5_0": small_blocks.q5_0,

@@ -1,4 +1,4 @@
-"""Blocks of 32 values with a scale, and a minimum: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0; and Q1_0.
+"""Blocks of 32 values with a scale, and a minimum: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0; and Q1_0 and Q2_0.
 
 Without importances values are rounded plainly, as devices round them too; with importances the
 scale is searched for.
@@ -14,6 +14,7 @@ from wgpu_backend.quantise.blocks import (
     f16_bytes,
     in_blocks,
     in_groups,
+    joined,
     nibbles,
     pairs,
 )
@@ -65,6 +66,17 @@ def q1_0(values: Floats, importance: Floats | None, mean_square: Floats | None) 
     """f16 mean magnitude of 128 values, and their signs, 1 where the value is not negative."""
     scale = total(np.abs(in_groups(values, 128))) / np.float32(128)
     return np.hstack([f16_bytes(scale), np.packbits(values >= 0, axis=1, bitorder="little")])
+
+
+def q2_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """f16 scale, the largest magnitude of 64 values, and two bits a value, the first lowest.
+
+    ``scale · (code - 1)``, so that code 3 is twice the scale, which no value here becomes.
+    """
+    scale = np.abs(values).max(axis=1)
+    rounded = half_away(values * reciprocal(scale)[:, None]) + 1
+    codes = np.fmin(np.fmax(rounded, 0), 3).astype(np.uint8).reshape(len(values), 16, 4)
+    return np.hstack([f16_bytes(scale), joined(2, *(codes[:, :, i] for i in range(4)))])
 
 
 def _symmetric(
