@@ -9,6 +9,7 @@ position.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from wgpu_backend import nn
 from wgpu_backend.decoder import Decoder
@@ -46,12 +47,17 @@ class DeepSeek2(Decoder):
         """Factor of what is rotated: YaRN's, unless scores are scaled in its place."""
         return 1.0 if self.multiplier else self.stretch(1.0)
 
-    def make_rope(self, **changes: object) -> nn.Rotary:
+    def make_rope(self, **changes: Any) -> nn.Rotary:  # noqa: ANN401
         """Rotation whose magnitude is that."""
-        return super().make_rope(**{"attention": self.magnitude() / self.stretch(1.0), **changes})
+        own = self.config.float("rope.scaling.attn_factor", 1.0)
+        attention = own * self.magnitude() / self.stretch(1.0)
+        changes.setdefault("attention", attention)
+        return super().make_rope(**changes)
 
     def score_scale(self, config: nn.LayerConfig) -> float:
-        """Factor of scores."""
+        """Factor of scores: what a folder says, or the paper's."""
+        if "attention.scale" in self.config:
+            return self.config.float("attention.scale")
         head = config.uint("attention.key_length_mla", config.uint("attention.key_length"))
         return (self.magnitude() * self.stretch(self.multiplier)) ** 2 * head**-0.5
 

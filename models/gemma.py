@@ -49,6 +49,8 @@ class Gemma2(Gemma):
 
     def score_scale(self, config: nn.LayerConfig, largest: int) -> float | None:
         """Factor of scores; files do not say that of the model with the most layers."""
+        if "attention.scale" in self.config:
+            return None
         heads = config.uint("attention.head_count", at_least=1)
         return (self.width // heads) ** -0.5 if config.count == largest else None
 
@@ -66,6 +68,7 @@ class Gemma3(Gemma2):
             config,
             self.local_rope if window else self.rope,
             window=window,
+            softcap=config.float("attn_logit_softcapping", 0.0),
             scale=self.score_scale(config, 62),
             qk_norm="head",
         )

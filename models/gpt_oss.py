@@ -20,5 +20,8 @@ class GptOss(Decoder):
         """Llama's, whose second norm has another name."""
         attention = nn.SelfAttention(config, self.rope, window=config.window(2))
         routing = nn.Routing.from_config(config, "softmax of chosen")
-        experts = nn.Experts(config, "silu_oss", routing)
+        swiglu = nn.BoundedSwiglu(
+            config.float("swiglu_alpha", 1.702), config.float("swiglu_limit", 7.0)
+        )
+        experts = nn.Experts(config, swiglu, routing)
         return nn.Layer(config, attention, experts, before=("attn_norm", "post_attention_norm"))

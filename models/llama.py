@@ -8,6 +8,7 @@ et al. 2024, "Mixtral of Experts", §2: eight networks in place of one, two for 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from wgpu_backend import nn
 from wgpu_backend.decoder import Decoder
@@ -36,12 +37,13 @@ class Llama(Decoder):
 class Mistral3(Llama):
     """Mistral AI 2025, model card of Ministral 3: queries grow with their position."""
 
-    def make_rope(self, **changes: object) -> nn.Rotary:
+    def make_rope(self, **changes: Any) -> nn.Rotary:  # noqa: ANN401
         """Rotation whose magnitude YaRN changes by a factor of the file's less."""
         factor = max(self.config.float("rope.scaling.factor", 1.0), 1.0)
         less = self.config.float("rope.scaling.yarn_log_multiplier", 0.0)
         attention = 1 / (1 + 0.1 * less * math.log(factor))
-        return super().make_rope(**{"attention": attention, **changes})
+        changes.setdefault("attention", attention)
+        return super().make_rope(**changes)
 
     def attention(self, config: nn.LayerConfig) -> nn.SelfAttention:
         """Llama's, with a temperature where the file has one."""
@@ -66,8 +68,9 @@ class SmolLM3(Llama):
     """Bakouch et al. 2025, "SmolLM3": every fourth layer has no positions."""
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
-        """Rotated, or not."""
-        rope = self.rope if (config.index + 1) % 4 else None
+        """Rotated, or not: as a folder lists them, or by the paper."""
+        listed = "rope.layers" in self.config
+        rope = self.rope if listed or (config.index + 1) % 4 else None
         return nn.Layer(config, nn.SelfAttention(config, rope), nn.MLP(config))
 
 

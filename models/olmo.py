@@ -32,7 +32,10 @@ class OlmoE(Decoder):
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Norms before attention and experts."""
-        attention = nn.SelfAttention(config, self.rope, qk_norm="all heads")
+        clamp = config.float("attention.clamp_kqv", 0.0)
+        attention = nn.SelfAttention(
+            config, self.rope, qk_norm="all heads", clamp=clamp, clamps_normed=True
+        )
         routing = nn.Routing.from_config(config, normalised=False)
         return nn.Layer(config, attention, nn.Experts(config, routing=routing))
 

@@ -164,11 +164,13 @@ class Stack(Model):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Make a layer of blocks that know their sizes; its weights come later."""
 
-    def make_rope(self, **changes: Any) -> nn.Rotary:  # noqa: ANN401
+    def make_rope(self, *, stretched: bool = True, **changes: Any) -> nn.Rotary:  # noqa: ANN401
         """Rotation of queries and keys, by the keys and factors of the file.
 
         Parameters
         ----------
+        stretched : bool
+            Whether by the factors, where there are any.
         **changes
             Options in place of the file's.
 
@@ -181,6 +183,8 @@ class Stack(Model):
         head = self.config.uint("attention.key_length", self.width // heads)
         options = nn.RopeOptions.from_config(self.config, head, interleaved=self.rope_interleaved)
         options = replace(options, **self._sections(), **changes)
+        if not stretched:
+            return nn.Rotary(options)
         both = self.rope_long is not None and self.rope_short is not None
         if not (options.by_context or both):
             return nn.Rotary(options, self._read(self.rope_factors))
@@ -210,7 +214,8 @@ class Stack(Model):
         own = self.local_base or self.rope.options.base
         base = self.config.float("rope.freq_base_swa", own)
         dims = self.config.uint("rope.dimension_count_swa", self.rope.options.dims)
-        return self.make_rope(base=base, dims=dims, scale=1.0, extrapolation=0.0, attention=1.0)
+        plain = {"scale": 1.0, "extrapolation": 0.0, "attention": 1.0}
+        return self.make_rope(stretched=False, base=base, dims=dims, **plain)
 
     def _read(self, factors: Tensor | None) -> Factors | None:
         return None if factors is None else self.backend.executor.read(factors)

@@ -6,16 +6,17 @@ A family is a class with tables, in a file of `families/`; those of a family inh
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, TypeVar
 
-import numpy as np
-
 from wgpu_backend.config import Value
 from wgpu_backend.errors import ModelError
 from wgpu_backend.folders.arrangements import columns, flat
+from wgpu_backend.folders.choices import activation_key, layer_count, window_keys
+from wgpu_backend.folders.rope import has_factors, rope_factors, rope_keys, rope_settings
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.values import Values
 
@@ -28,9 +29,12 @@ _USELESS = re.compile(
     r"rotary_emb\.inv_freq$|position_ids$|\.attn\.(masked_)?bias$|\.attention\.(masked_)?bias$"
     r"|^(model\.)?(vision|visual|audio|multi_modal)|vision_tower|^pooler\.|mm_projector"
 )
-_ROPE_THETAS = ("global_rope_theta", "rope_theta", "rotary_emb_base")
 _SCANS = (".A_log", ".D")
-_PARTIAL = ("partial_rotary_factor", "rotary_pct", "rope_pct")
+_ALIASES = (
+    ("rope_theta", "rotary_emb_base", "global_rope_theta"),
+    ("partial_rotary_factor", "rotary_pct", "rope_pct"),
+    ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
+)
 
 
 def named(ends: Names, *tables: Names, stack: str = "layers") -> Names:
@@ -73,11 +77,35 @@ class Family:
     """Keys that other families have and this one does not."""
     useless: ClassVar[str] = r"(?!)"
     """Expression of further tensors that nothing reads."""
+    defaults: ClassVar[Mapping[str, object]] = {}
+    """Settings that transformers has where config.json does not."""
+    by_class: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    """Those of one class of a family; they come before `defaults`."""
+    harmless: ClassVar[tuple[str, ...]] = ()
+    """Settings that transformers does not read, either, or that change no number."""
+    needed: ClassVar[Mapping[str, object]] = {}
+    """Settings that have to be what the models here do."""
+    activation: ClassVar[str | None] = "silu"
+    """What the model has between its matrices if the file does not say; None if it is fixed."""
+    activation_settings: ClassVar[tuple[str, ...]] = ("hidden_act",)
+    biases: ClassVar[Mapping[str, str]] = {
+        "attention_bias": r"self_attn\.\w+_proj\.bias$",
+        "mlp_bias": r"mlp\..*_proj\.bias$",
+    }
+    """Expressions of the biases that are left out where these settings are false."""
+    is_partial: ClassVar[bool] = False
+    """Whether a part of each head may be rotated."""
+    has_local_rope: ClassVar[bool] = False
+    """Whether layers with a window have a rotation of their own."""
 
     def __init__(self, settings: Settings, class_name: str) -> None:
-        self.settings = settings
+        usual = {**self.defaults, **self.by_class.get(class_name, {})}
+        values = {**{k: v for k, v in usual.items() if not _named(settings, k)}, **settings.values}
+        self.settings = Settings(settings.source, values, settings.asked)
         self.class_name = class_name
-        self.rope = rope_settings(settings)
+        self.rope = rope_settings(self.settings, local=self.has_local_rope)
+        off = [flag for flag in self.biases if not self.settings.flag(flag, default=True)]
+        self._without = re.compile("|".join(self.biases[flag] for flag in off) or r"(?!)")
 
     # What follows is replaced where a family differs.
 
@@ -93,15 +121,60 @@ class Family:
 
     def extra(self) -> dict[str, Values]:
         """Tensors that are made of settings, by their names in GGUF files."""
-        return {}
+        return rope_factors(self.rope, self.rotated) if has_factors(self.rope) else {}
+
+    def slides(self) -> list[bool]:
+        """Which layers have a window; none of a family without any."""
+        return []
+
+    @property
+    def rotated(self) -> int:
+        """Values of a head that are rotated.
+
+        Raises
+        ------
+        ModelError
+            They are not all, and models of the family rotate all.
+        """
+        share = self.rope.number("partial_rotary_factor", default=1.0)
+        if share != 1 and not self.is_partial:
+            raise self.rope.error(
+                "partial_rotary_factor", f"is {share}, {self.class_name} rotates whole heads"
+            )
+        return int(share * head_size(self.settings))
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the embedding is the output, too, whatever the folder has of it."""
+        return self.settings.flag("tie_word_embeddings", default=False)
 
     def all_keys(self) -> dict[str, Value]:
-        """Keys that most families have, and the family's own."""
+        """Keys that most families have, and the family's own.
+
+        Raises
+        ------
+        ModelError
+            A setting is missing, of another type, or none that can be followed.
+        """
+        for name, value in self.needed.items():
+            found = self.settings.value(name)
+            if found is not None and found != value:
+                raise self.settings.error(name, f"is {found!r}, needs {value!r}")
         common = {k: v for k, v in common_keys(self).items() if k not in self.left_out}
         return {**common, **self.keys()}
 
     def useful(self, name: str) -> bool:
-        """Whether a tensor of a folder is one that models have."""
+        """Whether a tensor of a folder is one that models have, and this one uses."""
+        module, suffix = parted(self.bare(name))
+        if self.is_tied and suffix == ".weight" and self.names.get(module) == "output":
+            return False
+        if self._without.search(name):
+            warnings.warn(
+                f"{self.settings.source}: its settings say that there are no biases of this kind: "
+                f"tensor {name!r} is left out",
+                stacklevel=4,
+            )
+            return False
         return not _USELESS.search(name) and not re.search(self.useless, name)
 
     def renamed(self, name: str, values: Values) -> list[tuple[str, int | None, Values]]:
@@ -158,29 +231,14 @@ def parted(name: str) -> tuple[str, str]:
     return name, ".weight"
 
 
+def _named(settings: Settings, name: str) -> bool:
+    """Whether settings have a key, or another one that means the same."""
+    group = next((names for names in _ALIASES if name in names), (name,))
+    return any(alias in settings.values for alias in group)
+
+
 def _numbered(name: str, numbers: list[int]) -> str:
     return name.replace("*", str(numbers[0])) if numbers else name
-
-
-def rope_settings(settings: Settings) -> Settings:
-    """How positions rotate: of ``rope_parameters``, ``rope_scaling``, or the top of config.json."""
-    name = "rope_parameters" if "rope_parameters" in settings else "rope_scaling"
-    rope = settings.section(name)
-    if "full_attention" in rope or "sliding_attention" in rope:
-        local = rope.section("sliding_attention").value("rope_theta")
-        rope = rope.section("full_attention")
-    else:
-        local = settings.value("rope_local_base_freq", "local_rope_theta")
-    given = {
-        "rope_theta": settings.value(*_ROPE_THETAS),
-        "partial_rotary_factor": settings.value(*_PARTIAL),
-        "original_max_position_embeddings": settings.value("original_max_position_embeddings"),
-        "rope_type": rope.value("type"),
-        "local_theta": local,
-    }
-    return Settings(
-        rope.source, {**{k: v for k, v in given.items() if v is not None}, **rope.values}
-    )
 
 
 def common_keys(family: Family) -> dict[str, Value]:
@@ -195,12 +253,12 @@ def common_keys(family: Family) -> dict[str, Value]:
             made[key] = s.number(*names)
     if "head_dim" in s:
         made["attention.key_length"] = made["attention.value_length"] = s.uint("head_dim")
-    return made | rope_keys(family.rope)
-
-
-def layer_count(settings: Settings) -> int:
-    """How many layers a model has."""
-    return settings.uint("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    if family.activation is not None:
+        made |= activation_key(s, family.activation_settings, family.activation)
+    if "partial_rotary_factor" in family.rope:
+        made["rope.dimension_count"] = family.rotated
+    made |= window_keys(s, family.slides())
+    return made | rope_keys(family.rope, s)
 
 
 def head_size(settings: Settings) -> int:
@@ -217,33 +275,6 @@ def head_size(settings: Settings) -> int:
     if not heads or width % heads:
         raise settings.error("hidden_size", f"is {width}, needs a multiple of {heads} heads")
     return width // heads
-
-
-def rope_keys(rope: Settings) -> dict[str, Value]:
-    """Keys of how positions rotate; frequencies that differ by number are a tensor."""
-    made: dict[str, Value] = {}
-    kind = rope.text("rope_type", default="default")
-    if kind in ("linear", "yarn") and "factor" in rope:
-        made["rope.scaling.type"] = kind
-        made["rope.scaling.factor"] = rope.number("factor")
-    if kind == "yarn" and "factor" in rope:
-        length = rope.uint("original_max_position_embeddings")
-        made["rope.scaling.original_context_length"] = length
-        for key, names in _YARN.items():
-            if rope.value(*names) is not None:
-                made[f"rope.scaling.{key}"] = rope.number(*names)
-    if kind in ("su", "longrope"):
-        made["rope.scaling.type"] = "longrope"
-    if "rope_theta" in rope:
-        made["rope.freq_base"] = rope.number("rope_theta")
-    if "local_theta" in rope:
-        made["rope.freq_base_swa"] = rope.number("local_theta")
-    return made
-
-
-def bools(values: list[bool]) -> Value:
-    """An array of truth values, as files hold it."""
-    return np.array(values, np.bool)
 
 
 EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
@@ -265,13 +296,6 @@ _FLOATS = {
     "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "norm_eps"),
     "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
 }
-_YARN = {
-    "yarn_ext_factor": ("extrapolation_factor",),
-    "yarn_attn_factor": ("attention_factor", "attn_factor"),
-    "yarn_beta_fast": ("beta_fast",),
-    "yarn_beta_slow": ("beta_slow",),
-}
-
 _FAMILIES: dict[str, type[Family]] = {}
 F = TypeVar("F", bound=type[Family])
 

@@ -13,6 +13,7 @@ from wgpu_backend.config import Value
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ModelError
 from wgpu_backend.file_bytes import Source
+from wgpu_backend.folders.choices import warn_of_unread
 from wgpu_backend.folders.family import Family, family_of
 from wgpu_backend.folders.json_files import read_json
 from wgpu_backend.folders.modules import read_modules
@@ -127,6 +128,7 @@ def open_folder(path: str | PathLike[str]) -> Folder:
         modules.weights.append(weights := Weights(path))
         values = renamed(weights, family) | modules.values
         header = _header(path, family, keys | modules.keys, values)
+        warn_of_unread(family.settings, family.rope, family.harmless)
     except BaseException:
         modules.close()
         raise

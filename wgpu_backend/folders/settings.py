@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from wgpu_backend.errors import ModelError
@@ -25,17 +25,30 @@ class Settings:
     source : str
         The file, as messages name it, and where in it the object is.
     values : Mapping
+    asked : set of str
+        Keys that were asked for; `unread` tells the others.
     """
 
     source: str
     values: Mapping[str, Any]
+    asked: set[str] = field(default_factory=set[str], compare=False)
 
     def __contains__(self, name: str) -> bool:
+        self.asked.add(name)
         return self.values.get(name) is not None
+
+    def unread(self) -> list[str]:
+        """Keys that have a value and that nobody asked for."""
+        return sorted(
+            name
+            for name, value in self.values.items()
+            if value is not None and name not in self.asked
+        )
 
     def value(self, *names: str) -> object | None:
         """What the first of these keys says, unchecked; None where none is there."""
-        return next((self.values[name] for name in names if name in self), None)
+        there = [self.values[name] for name in names if name in self]  # all of them are read
+        return there[0] if there else None
 
     def uint(self, *names: str, default: int | None = None) -> int:
         """Whole number, 0 or more.

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import ModelError
 from wgpu_backend.folders.arrangements import stacked
-from wgpu_backend.folders.family import EXPERT_COUNTS, Family, layer_count
+from wgpu_backend.folders.choices import layer_count
+from wgpu_backend.folders.family import EXPERT_COUNTS, Family
 from wgpu_backend.folders.values import Values
 from wgpu_backend.folders.weights import Weights
 
@@ -50,6 +51,8 @@ def renamed(weights: Weights, family: Family) -> dict[str, Values]:
     for name, numbered in parts.items():
         whole[name] = _together(weights, family, name, numbered)
     _require_layers(weights, family, whole)
+    if "output.bias" in whole and "output.weight" not in whole:  # tied, but for the bias
+        whole["output.weight"] = whole["token_embd.weight"]
     return dict(sorted(whole.items(), key=lambda item: _order(item[0])))
 
 

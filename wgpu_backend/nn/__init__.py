@@ -30,7 +30,7 @@ from wgpu_backend.nn.layers import (
 )
 from wgpu_backend.nn.lone_layer import FeedForwardLayer, MixerLayer
 from wgpu_backend.nn.mamba import Mamba, Mamba2
-from wgpu_backend.nn.mlp import MLP, activated, gated
+from wgpu_backend.nn.mlp import MLP, BoundedSwiglu, activated, gated
 from wgpu_backend.nn.module import Module, populate, weight
 from wgpu_backend.nn.rope import RopeOptions, Rotary
 from wgpu_backend.nn.self_attention import SelfAttention
@@ -38,6 +38,7 @@ from wgpu_backend.nn.short_conv import ShortConv
 
 __all__ = [
     "MLP",
+    "BoundedSwiglu",
     "Classifier",
     "CrossAttention",
     "CrossLayer",

@@ -9,7 +9,14 @@ from typing import Literal
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import ExpertLinear, Linear, fused_linear
-from wgpu_backend.nn.mlp import MLP, Activation, activated, gated
+from wgpu_backend.nn.mlp import (
+    MLP,
+    Activation,
+    AnyActivation,
+    activated,
+    gated,
+    require_activation,
+)
 from wgpu_backend.nn.module import Module, weight
 
 Scores = Literal["softmax", "sigmoid", "softmax of chosen"]
@@ -155,7 +162,7 @@ class Experts(Module):
     def __init__(
         self,
         config: LayerConfig,
-        activation: str | Activation = "silu",
+        activation: AnyActivation = "silu",
         routing: Routing | None = None,
         *,
         inner: int | None = None,
@@ -164,7 +171,9 @@ class Experts(Module):
     ) -> None:
         self.routing = routing or Routing.from_config(config)
         self.count, self.width = self.routing.experts, config.width
-        self.activation, self.is_gated, self.weighs_inputs = activation, is_gated, weighs_inputs
+        self.activation = config.activation(activation)
+        require_activation(self.activation, gated=is_gated)
+        self.is_gated, self.weighs_inputs = is_gated, weighs_inputs
         keys = config.config
         if inner is None and "expert_feed_forward_length" in keys:
             inner = config.uint("expert_feed_forward_length", at_least=1)

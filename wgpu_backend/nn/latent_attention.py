@@ -67,9 +67,11 @@ class LatentAttention(Module):
         self.queries, self.outputs = heads * self.head, heads * self.value_head
         self.latent_rows = self.rank + self.shared
         self.rows = heads * (self.own + self.value_head)
-        self._norms = (
-            config.norm("attn_q_a_norm", "query_rank"),
-            config.norm("attn_kv_a_norm", "rank"),
+        usual = config.make_norm()
+        eps = config.float("attention.latent_norm_rms_epsilon", usual.eps)
+        self._norms = tuple(
+            weight(name, size, kind=type(usual)(eps), needed=True)
+            for name, size in (("attn_q_a_norm", "query_rank"), ("attn_kv_a_norm", "rank"))
         )
 
     def _length(self, config: LayerConfig, part: str) -> int:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError
 from wgpu_backend.nn.layers import Norm
 from wgpu_backend.nn.module import Shape, weight
+
+Usual = TypeVar("Usual")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,24 @@ class LayerConfig:
         period = self.config.uint(key, period)
         full = 0 if first else period - 1
         return 0 if period and self.index % period == full else window
+
+    def listed_window(self) -> int:
+        """Positions that tokens see in the layer where the file lists layers with a window; or 0.
+
+        Of architectures whose published files have no windows, but folders may.
+        """
+        return self.window(0) if self.config.is_array("attention.sliding_window_pattern") else 0
+
+    @property
+    def rotated(self) -> bool:
+        """Whether the file rotates queries and keys in the layer; it does if it does not say."""
+        key = "rope.layers"
+        return self.config.bools(key, self.count)[self.index] if key in self.config else True
+
+    def activation(self, usual: Usual) -> Usual | str:
+        """Activation of feed-forward blocks: the file's, or else the architecture's."""
+        key = "hidden_activation"
+        return self.config.string(key) if key in self.config else usual
 
     def __contains__(self, name: str) -> bool:
         """Whether the layer has a weight of that name, its ``.weight`` or ``.bias`` included."""

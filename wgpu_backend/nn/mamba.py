@@ -41,7 +41,8 @@ class Mamba(Module):
         self.expanded, self.selected = 2 * self.inner, self.rank + 2 * self.states
         normed = config.config.bool("ssm.dt_b_c_rms", False)
         self.normed = normed or "ssm_dt_norm.weight" in config
-        self.eps = config.float("attention.layer_norm_rms_epsilon")
+        eps = config.float("attention.layer_norm_rms_epsilon")
+        self.eps = config.float("ssm.dt_b_c_rms_epsilon", eps)
 
     @property
     def cached(self) -> StateShape:

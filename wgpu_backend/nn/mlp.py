@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from wgpu_backend.errors import ModelError
 from wgpu_backend.ml.tensor import Tensor
@@ -17,6 +18,8 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "silu": lambda x: x.silu(),
     "gelu": lambda x: x.gelu(),
     "gelu_erf": lambda x: x.gelu_erf(),
+    "gelu_quick": lambda x: x.mul(x.scale(factor=1.702).sigmoid()),  # Hendrycks & Gimpel 2016, §2
+    "linear": lambda x: x,
     "relu": lambda x: x.relu(),
     "tanh": lambda x: x.tanh(),
     "sigmoid": lambda x: x.sigmoid(),
@@ -27,17 +30,34 @@ _GATED: Mapping[str, Gated] = {
     "gelu": lambda gate, up: gate.geglu(up),
     "gelu_erf": lambda gate, up: gate.geglu_erf(up),
     "relu": lambda gate, up: gate.reglu(up),
-    "silu_oss": lambda gate, up: gate.silu_alpha_limit(up, 1.702, 7.0),
+    "silu_oss": lambda gate, up: BoundedSwiglu()(gate, up),
 }
 
 
-def activated(activation: str | Activation, x: Tensor) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class BoundedSwiglu:
+    """Gated activation of gpt-oss, with numbers of one's own; see ``silu_alpha_limit``."""
+
+    alpha: float = 1.702
+    limit: float = 7.0
+
+    def __call__(self, gate: Tensor, up: Tensor) -> Tensor:
+        """Activation of the gate, times `up`."""
+        return gate.silu_alpha_limit(up, self.alpha, self.limit)
+
+
+AnyActivation = str | Activation | BoundedSwiglu
+
+
+def activated(activation: AnyActivation, x: Tensor) -> Tensor:
     """Activation, by its name in `ACTIVATIONS` or itself, of (..., cols)."""
     require_activation(activation)
+    if isinstance(activation, BoundedSwiglu):
+        raise ModelError("activation is a bounded SwiGLU, which needs a gate")
     return (ACTIVATIONS[activation] if isinstance(activation, str) else activation)(x)
 
 
-def require_activation(activation: str | Activation, *, gated: bool = False) -> None:
+def require_activation(activation: AnyActivation, *, gated: bool = False) -> None:
     """Refuse a name that no activation has.
 
     Parameters
@@ -56,8 +76,10 @@ def require_activation(activation: str | Activation, *, gated: bool = False) -> 
         raise ModelError(f"activation is {activation!r}, known are {', '.join(known)}")
 
 
-def gated(activation: str | Activation, gate: Tensor, up: Tensor) -> Tensor:
+def gated(activation: AnyActivation, gate: Tensor, up: Tensor) -> Tensor:
     """Activation of the gate, times `up`: in one op for most."""
+    if isinstance(activation, BoundedSwiglu):
+        return activation(gate, up)
     together = _GATED.get(activation) if isinstance(activation, str) else None
     return activated(activation, gate).mul(up) if together is None else together(gate, up)
 
@@ -72,7 +94,8 @@ class MLP(Module):
     ----------
     config : LayerConfig
     activation : str or callable
-        Of `ACTIVATIONS`, or a function of one tensor.
+        Of `ACTIVATIONS`, or a function of one tensor; ``hidden_activation`` of the file is in its
+        place where there is such a key.
     gated : bool
     inner : int or None
         Values between the matrices; None for ``feed_forward_length``.
@@ -95,13 +118,14 @@ class MLP(Module):
     def __init__(
         self,
         config: LayerConfig,
-        activation: str | Activation = "silu",
+        activation: AnyActivation = "silu",
         *,
         gated: bool = True,
         inner: int | None = None,
         suffix: str = "",
         norm: str | None = None,
     ) -> None:
+        activation = config.activation(activation)
         require_activation(activation, gated=gated)
         self.width, self.activation, self.gated = config.width, activation, gated
         own = config.shape_of(f"ffn_down{suffix}.weight") or (0, 0)

@@ -32,8 +32,9 @@ class SelfAttention(Module):
     config : LayerConfig
     rope : Rotary or None
         None where positions come otherwise, or not at all.
-    window : int
-        Positions that a token sees, itself included; 0 for all.
+    window : int or None
+        Positions that a token sees, itself included; 0 for all, None for what the file lists by
+        layer, if it does.
     chunk : int
         A token sees what is in its chunk of so many positions; 0 for all.
     causal : bool
@@ -57,6 +58,8 @@ class SelfAttention(Module):
         Whether that comes after the rotation.
     clamp : float
         Bound of queries, keys and values; 0 for none.
+    clamps_normed : bool
+        Whether queries and keys are normalised before they are bounded.
     gate : str or None
         Activation of a gate of what is attended to, ``"sigmoid"`` or ``"softplus"``: for every
         value or for every head, as the file has it. Qiu et al. 2025, "Gated Attention", §2.2.
@@ -85,7 +88,7 @@ class SelfAttention(Module):
         config: LayerConfig,
         rope: Rotary | None,
         *,
-        window: int = 0,
+        window: int | None = None,
         chunk: int = 0,
         causal: bool = True,
         symmetric_window: int = 0,
@@ -97,12 +100,17 @@ class SelfAttention(Module):
         qk_norm: NormOf | None = None,
         norm_after_rope: bool = False,
         clamp: float = 0.0,
+        clamps_normed: bool = False,
         gate: GateOf | None = None,
         output_norm: str | None = None,
     ) -> None:
         self.layer, self.width = config.index, config.width
         self.eps = config.make_norm().eps
-        self.rope, self.window, self.softcap, self.clamp = rope, window, softcap, clamp
+        if window is None:
+            window = config.listed_window() if causal and not chunk else 0
+        self.rope = rope if config.rotated else None
+        self.window, self.softcap, self.clamp = window, softcap, clamp
+        self.clamps_normed = clamps_normed
         self._sizes(config)
         self.chunk, self.alibi, self.temperature = chunk, alibi, temperature
         self.causal, self.symmetric_window = causal, symmetric_window
@@ -207,12 +215,16 @@ class SelfAttention(Module):
         tokens = x.shape[0]
         q, k, v = self._projections(x)
         if self.clamp:
-            q, k, v = (y.clamp(-self.clamp, self.clamp) for y in (q, k, v))
+            v = v.clamp(-self.clamp, self.clamp)
+            q, k = (q, k) if self.clamps_normed else self._clamped(q, k)
         return (
             q.reshape(tokens, self.heads, self.head),
             k.reshape(tokens, self.kv_heads, self.head),
             v.reshape(tokens, self.kv_heads, self.value_head),
         )
+
+    def _clamped(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return q.clamp(-self.clamp, self.clamp), k.clamp(-self.clamp, self.clamp)
 
     def _projections(self, x: Tensor) -> list[Tensor]:
         if self.joined is None:
@@ -223,6 +235,8 @@ class SelfAttention(Module):
         """Queries and keys, normalised and rotated."""
         if not self.norm_after_rope:
             q, k = self._normed(q, self.query_norm), self._normed(k, self.key_norm)
+        if self.clamp and self.clamps_normed:
+            q, k = self._clamped(q, k)
         if self.rope is not None:
             positions = self.rope.positions(batch)
             q, k = self.rope(q, positions), self.rope(k, positions)

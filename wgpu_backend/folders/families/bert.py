@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from wgpu_backend.config import Value
 from wgpu_backend.folders.arrangements import without_first
 from wgpu_backend.folders.family import Family, Names, family, named
@@ -31,6 +34,13 @@ class Bert(Family):
     """Vectors of texts; what predicts masked words is left out."""
 
     architecture = "bert"
+    activation = "gelu_erf"
+    defaults: ClassVar[Mapping[str, object]] = {"hidden_act": "gelu", "layer_norm_eps": 1e-12}
+    needed: ClassVar[Mapping[str, object]] = {
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "position_embedding_type": "absolute",
+    }
     prefixes = ("bert.", "roberta.")
     useless = r"pooler\.dense|^cls\.|^lm_head\."
     names = named(ENDS, LAYER, stack="encoder.layer")
@@ -55,6 +65,7 @@ def first_position(settings: Settings) -> int:
 class Roberta(Bert):
     """Positions count from the one behind the padding's."""
 
+    defaults: ClassVar[Mapping[str, object]] = {**Bert.defaults, "pad_token_id": 1}
     names = named(
         {**ENDS, "embeddings.position_embeddings": {"position_embd": positions}},
         LAYER,

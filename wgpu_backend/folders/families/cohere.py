@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from wgpu_backend.config import Value
+from wgpu_backend.folders.choices import bools, listed
 from wgpu_backend.folders.families.llama import Decoder
-from wgpu_backend.folders.family import family, head_size
+from wgpu_backend.folders.family import family
+from wgpu_backend.folders.rope import kind_of
 
 
 @family("CohereForCausalLM")
@@ -12,15 +17,22 @@ class CommandR(Decoder):
     """One norm a layer, and a factor of the logits."""
 
     architecture = "command-r"
+    defaults: ClassVar[Mapping[str, object]] = {
+        "logit_scale": 0.0625,
+        "layer_norm_eps": 1e-5,
+        "rope_theta": 5e5,
+        "tie_word_embeddings": True,
+    }
+    harmless = ("use_qk_norm",)
 
     def keys(self) -> dict[str, Value]:
         """The factor; the context is longer than the positions that config.json names."""
         s = self.settings
-        return {
+        made: dict[str, Value] = {
             "context_length": s.uint("model_max_length", "max_position_embeddings"),
             "logit_scale": s.number("logit_scale"),
-            "rope.scaling.type": "none",
         }
+        return made if kind_of(self.rope) != "default" else {**made, "rope.scaling.type": "none"}
 
 
 @family("Cohere2ForCausalLM")
@@ -28,14 +40,29 @@ class Cohere2(CommandR):
     """Windows in three of four layers."""
 
     architecture = "cohere2"
+    defaults: ClassVar[Mapping[str, object]] = {
+        **CommandR.defaults,
+        "rope_theta": 1e4,
+        "sliding_window": 4096,
+    }
+    harmless = (
+        "order_of_interleaved_layers", "position_embedding_type", "use_embedding_sharing",
+        "use_gated_activation", "use_parallel_block", "use_parallel_embedding", "layer_switch",
+    )  # fmt: skip
 
     def keys(self) -> dict[str, Value]:
-        """The window, and how much of a head is rotated."""
+        """Windows, also where no layer has one: those without do not rotate."""
         s = self.settings
-        share = self.rope.number("partial_rotary_factor", default=1.0)
         return {
             **super().keys(),
             "attention.sliding_window": s.uint("sliding_window"),
+            "attention.sliding_window_pattern": bools(self.slides()),
             "vocab_size": s.uint("vocab_size"),
-            "rope.dimension_count": int(share * head_size(s)),
+            "rope.dimension_count": self.rotated,
         }
+
+    def slides(self) -> list[bool]:
+        """All but every fourth, where config.json does not list them."""
+        s = self.settings
+        period = s.uint("sliding_window_pattern", default=4) or 1
+        return listed(s, lambda i: (i + 1) % period != 0)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import ClassVar
 
 from wgpu_backend.config import Value
 from wgpu_backend.folders.arrangements import matrices, rows_of_each, transposed
+from wgpu_backend.folders.choices import layer_count
 from wgpu_backend.folders.families.llama import ATTENTION, ENDS, EXPERTS, MLP
-from wgpu_backend.folders.family import Family, Names, family, layer_count, named
+from wgpu_backend.folders.family import Family, Names, family, named
+from wgpu_backend.folders.rope import kind_of, stretch, yarn_magnitude
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.values import Values
 
 _LAYER = re.compile(r"^layers\.(\d+)\.")
+_LATENT_EPS = 1e-6  # of norms of latents, whatever that of the others is
 _GATING = {"softmax": 1, "sigmoid": 2}
 SHARED: Names = {
     "mlp.gate.e_score_correction": "exp_probs_b",
@@ -69,7 +74,13 @@ class DeepSeek2(Family):
     """Scores of experts are softmax's."""
 
     architecture = "deepseek2"
+    biases: ClassVar[Mapping[str, str]] = {
+        "attention_bias": r"self_attn\..*_proj\w*\.bias$",
+        "mlp_bias": r"mlp\..*_proj\.bias$",
+    }
     gating = "softmax"
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6}
+    needed: ClassVar[Mapping[str, object]] = {"rope_interleave": True, "moe_layer_freq": 1}
     names = named(
         ENDS,
         ATTENTION,
@@ -108,12 +119,45 @@ class DeepSeek2(Family):
             "rope.dimension_count": rotated,
             "vocab_size": s.uint("vocab_size"),
         }
+        if made["attention.layer_norm_rms_epsilon"] != _LATENT_EPS:
+            made["attention.latent_norm_rms_epsilon"] = _LATENT_EPS
         if "q_lora_rank" in s:
             made["attention.q_lora_rank"] = s.uint("q_lora_rank")
-        if "mscale_all_dim" in self.rope:
-            multiplier = 0.1 * self.rope.number("mscale_all_dim")
-            made["rope.scaling.yarn_log_multiplier"] = multiplier
-        return made | expert_keys(s, self.gating)
+        return made | expert_keys(s, self.gating) | self._groups() | self._stretched()
+
+    @property
+    def rotated(self) -> int:
+        """Values of a head that are rotated."""
+        return self.settings.uint("qk_rope_head_dim")
+
+    def _groups(self) -> dict[str, Value]:
+        """Groups of experts, which V2 may have and not use.
+
+        Raises
+        ------
+        ModelError
+            They are ranked by their best expert; models here take the two best.
+        """
+        method = self.settings.text("topk_method", default="noaux_tc")
+        if method == "group_limited_greedy" and self.settings.value("n_group") not in (None, 1):
+            raise self.settings.error("topk_method", f"is {method!r}, needs 'greedy'")
+        return {"expert_group_count": 1, "expert_group_used_count": 1} if method == "greedy" else {}
+
+    def _stretched(self) -> dict[str, Value]:
+        """YaRN's magnitude, and the factor of scores where it is not the paper's."""
+        s, rope = self.settings, self.rope
+        if kind_of(rope) != "yarn":
+            return {}
+        all_dim, factor = rope.number("mscale_all_dim", default=0.0), rope.number("factor")
+        usual = 1.0 if all_dim else stretch(factor)
+        made: dict[str, Value] = {
+            "rope.scaling.yarn_log_multiplier": 0.1 * all_dim,
+            "rope.scaling.attn_factor": yarn_magnitude(rope, factor) / usual,
+        }
+        if all_dim:
+            return made
+        size = s.uint("qk_nope_head_dim") + s.uint("qk_rope_head_dim")
+        return made | {"attention.scale": size**-0.5}
 
 
 @family("DeepseekV3ForCausalLM")
@@ -121,3 +165,11 @@ class DeepSeek3(DeepSeek2):
     """Scores are sigmoids, and groups of experts are chosen first."""
 
     gating = "sigmoid"
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-6,
+        "norm_topk_prob": True,
+        "first_k_dense_replace": 3,
+        "routed_scaling_factor": 2.5,
+        "n_group": 8,
+        "topk_group": 4,
+    }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from wgpu_backend.config import Value
-from wgpu_backend.folders.families.llama import Olmo2, llama3_extra
-from wgpu_backend.folders.family import bools, family, layer_count
-from wgpu_backend.folders.values import Values
+from wgpu_backend.folders.choices import bools, listed
+from wgpu_backend.folders.families.llama import Olmo2
+from wgpu_backend.folders.family import family
 
 
 @family("Exaone4ForCausalLM")
@@ -13,26 +16,25 @@ class Exaone4(Olmo2):
     """OLMo 2's norms; the larger model has windows, and layers without positions."""
 
     architecture = "exaone4"
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5, "sliding_window": 4096}
 
     def keys(self) -> dict[str, Value]:
-        """Which layers have a window: listed, or spelt, or every so many has none."""
+        """Which layers have a window, also where none has: those without do not rotate."""
         s = self.settings
         made: dict[str, Value] = {"vocab_size": s.uint("vocab_size")}
+        slides = self.slides()
         if "sliding_window" not in s:
             return made
         made["attention.sliding_window"] = s.uint("sliding_window")
-        return made | {"attention.sliding_window_pattern": bools(self._slides())}
+        return made | {"attention.sliding_window_pattern": bools(slides)}
 
-    def extra(self) -> dict[str, Values]:
-        """Factors of frequencies, as Llama 3.1 has them."""
-        return llama3_extra(self)
-
-    def _slides(self) -> list[bool]:
-        s, count = self.settings, layer_count(self.settings)
-        if "layer_types" in s:
-            return [kind == "sliding_attention" for kind in s.texts("layer_types")]
+    def slides(self) -> list[bool]:
+        """Listed, or spelt, or every so many has none."""
+        s = self.settings
         if isinstance(s.value("sliding_window_pattern"), str):
             pattern = s.text("sliding_window_pattern") or "L"
-            return [pattern[i % len(pattern)] == "L" for i in range(count)]
-        every = s.uint("sliding_window_pattern", default=4) or 1
-        return [(i + 1) % every != 0 for i in range(count)]
+            slides = listed(s, lambda i: pattern[i % len(pattern)] == "L")
+        else:
+            every = s.uint("sliding_window_pattern", default=4) or 1
+            slides = listed(s, lambda i: (i + 1) % every != 0)
+        return slides if "sliding_window" in s else []

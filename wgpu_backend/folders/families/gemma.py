@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from wgpu_backend.config import Value
+from wgpu_backend.folders.choices import activation_key, listed
 from wgpu_backend.folders.families.llama import ATTENTION, MLP
 from wgpu_backend.folders.family import Family, Names, family, named
 from wgpu_backend.folders.settings import Settings
@@ -22,7 +26,11 @@ NORMS: Names = {
     "pre_feedforward_layernorm": {"ffn_norm": one_more},
     "post_feedforward_layernorm": {"post_ffw_norm": one_more},
 }
-ENDS: Names = {"embed_tokens": "token_embd", "norm": {"output_norm": one_more}}
+ENDS: Names = {
+    "embed_tokens": "token_embd",
+    "norm": {"output_norm": one_more},
+    "lm_head": "output",
+}
 
 
 @family("GemmaForCausalLM")
@@ -30,9 +38,23 @@ class Gemma(Family):
     """Two norms a layer."""
 
     architecture = "gemma"
-    left_out = ("rope.freq_base",)
-    useless = r"^lm_head\.weight$"  # the embedding
+    activation = "gelu"
+    activation_settings = ("hidden_activation",)
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-6,
+        "tie_word_embeddings": True,
+        "head_dim": 256,
+    }
+    needed: ClassVar[Mapping[str, object]] = {"use_bidirectional_attention": False}
+    harmless = ("hidden_act",)
     names = named(ENDS, ATTENTION, MLP, NORMS, {"post_attention_layernorm": {"ffn_norm": one_more}})
+
+    def keys(self) -> dict[str, Value]:
+        """Activation of files that have no ``hidden_activation``: their "gelu" means tanh's."""
+        s = self.settings
+        if "hidden_activation" in s or s.text("hidden_act", default="gelu") == "gelu":
+            return {}
+        return activation_key(s, ("hidden_act",), "gelu")
 
 
 @family("Gemma2ForCausalLM")
@@ -40,19 +62,34 @@ class Gemma2(Gemma):
     """Four norms a layer, windows in every other one, and capped logits."""
 
     architecture = "gemma2"
+    period = 2
+    defaults: ClassVar[Mapping[str, object]] = {
+        **Gemma.defaults,
+        "attn_logit_softcapping": 50.0,
+        "final_logit_softcapping": 30.0,
+        "sliding_window": 4096,
+        "query_pre_attn_scalar": 256,
+    }
     names = named(ENDS, ATTENTION, MLP, NORMS)
 
     def keys(self) -> dict[str, Value]:
-        """Caps and the window."""
+        """Caps, 0 for none, and the factor of scores."""
         s = self.settings
         made: dict[str, Value] = {
-            name: s.number(name)
+            name: s.number(name, default=0.0)
             for name in ("attn_logit_softcapping", "final_logit_softcapping")
-            if name in s
         }
-        if "sliding_window" in s:
-            made["attention.sliding_window"] = s.uint("sliding_window")
-        return made
+        wide = s.number("query_pre_attn_scalar")
+        if wide <= 0:
+            raise s.error("query_pre_attn_scalar", f"is {wide}, needs more than 0")
+        return made | {"attention.scale": wide**-0.5}
+
+    def slides(self) -> list[bool]:
+        """All but every so many, where config.json does not list them."""
+        s = self.settings
+        period = s.uint("sliding_window_pattern", "_sliding_window_pattern", default=self.period)
+        slides = listed(s, lambda i: period == 0 or (i + 1) % period != 0)
+        return slides if "sliding_window" in s else []
 
 
 @family("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
@@ -60,7 +97,13 @@ class Gemma3(Gemma2):
     """Norms of queries and keys; what published files leave out is what the first ones had."""
 
     architecture = "gemma3"
-    left_out = ()
+    period = 6
+    has_local_rope = True
+    defaults: ClassVar[Mapping[str, object]] = {
+        **Gemma.defaults,
+        "sliding_window": 4096,
+        "query_pre_attn_scalar": 256,
+    }
 
     def keys(self) -> dict[str, Value]:
         """Gemma 2's, with defaults."""
@@ -83,3 +126,8 @@ class EmbeddingGemma(Gemma3):
     """Gemma 3 that sees both ways; the window of config.json is halved when the model is made."""
 
     architecture = "gemma-embedding"
+    needed: ClassVar[Mapping[str, object]] = {"use_bidirectional_attention": True}
+    defaults: ClassVar[Mapping[str, object]] = {
+        **Gemma3.defaults,
+        "use_bidirectional_attention": False,
+    }

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from wgpu_backend.config import Value
 from wgpu_backend.folders.families.deepseek import SHARED, expert_keys, within
 from wgpu_backend.folders.families.llama import ATTENTION, ENDS, EXPERTS, MLP, Decoder
-from wgpu_backend.folders.family import family, head_size, named
+from wgpu_backend.folders.family import family, named
 
 
 @family("Glm4ForCausalLM")
@@ -13,6 +16,12 @@ class Glm4(Decoder):
     """Four norms a layer, gates and the rest in one matrix, half of each head rotated."""
 
     architecture = "glm4"
+    is_partial = True
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1.5625e-7,
+        "head_dim": 128,
+        "partial_rotary_factor": 0.5,
+    }
     names = named(
         ENDS,
         ATTENTION,
@@ -24,17 +33,20 @@ class Glm4(Decoder):
         },
     )
 
-    def keys(self) -> dict[str, Value]:
-        """How much of a head is rotated."""
-        share = self.rope.number("partial_rotary_factor", default=0.5)
-        return {"rope.dimension_count": int(share * head_size(self.settings))}
-
 
 @family("Glm4MoeForCausalLM")
 class Glm4Moe(Decoder):
     """Experts behind a few layers without, chosen as in DeepSeek V3."""
 
     architecture = "glm4moe"
+    is_partial = True
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-5,
+        "partial_rotary_factor": 0.5,
+        "norm_topk_prob": True,
+        "first_k_dense_replace": 1,
+    }
+    harmless = ("use_qk_norm",)
     names = named(
         ENDS,
         ATTENTION,
@@ -49,9 +61,5 @@ class Glm4Moe(Decoder):
         return super().useful(name) and within(self, name)
 
     def keys(self) -> dict[str, Value]:
-        """How much of a head is rotated, and how experts are chosen."""
-        share = self.rope.number("partial_rotary_factor", default=0.5)
-        return {
-            "rope.dimension_count": int(share * head_size(self.settings)),
-            **expert_keys(self.settings, "sigmoid"),
-        }
+        """How experts are chosen."""
+        return expert_keys(self.settings, "sigmoid")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
 from wgpu_backend.config import Value
 from wgpu_backend.dtypes import MXFP4
 from wgpu_backend.folders.arrangements import every_other, transposed
+from wgpu_backend.folders.choices import layer_count, listed
 from wgpu_backend.folders.families.llama import ATTENTION, ENDS
 from wgpu_backend.folders.family import Family, family, named
 from wgpu_backend.folders.settings import Settings
@@ -22,9 +28,16 @@ class Gpt2(Family):
 
     architecture = "gpt2"
     prefixes = ("transformer.",)
-    useless = r"^lm_head\.weight$"  # the embedding
+    activation = "gelu"
+    activation_settings = ("activation_function",)
+    defaults: ClassVar[Mapping[str, object]] = {
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+    }
+    needed: ClassVar[Mapping[str, object]] = {"add_cross_attention": False}
     names = named(
-        {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm"},
+        {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output"},
         {
             "ln_1": "attn_norm",
             "attn.c_attn": {"attn_qkv": turned},
@@ -37,9 +50,21 @@ class Gpt2(Family):
     )
 
     def keys(self) -> dict[str, Value]:
-        """The width inside, which published files leave out."""
+        """The width inside, which published files leave out, and factors of scores."""
         s = self.settings
-        return {"feed_forward_length": s.uint("n_inner", default=4 * s.uint("n_embd"))}
+        inner = s.uint("n_inner", default=4 * s.uint("n_embd", "hidden_size"))
+        return {"feed_forward_length": inner, **self._scales()}
+
+    def _scales(self) -> dict[str, Value]:
+        s, count = self.settings, layer_count(self.settings)
+        scaled = s.flag("scale_attn_weights", default=True)
+        by_layer = s.flag("scale_attn_by_inverse_layer_idx", default=False)
+        if scaled and not by_layer:
+            return {}
+        heads = s.uint("n_head", "num_attention_heads") or 1
+        size = s.uint("n_embd", "hidden_size") // heads
+        scales = np.full(count, size**-0.5 if scaled else 1.0, np.float32)
+        return {"attention.scale": scales / np.arange(1, count + 1) if by_layer else scales}
 
 
 @family("GPTBigCodeForCausalLM")
@@ -47,8 +72,12 @@ class StarCoder(Gpt2):
     """GPT-2 with one key for all heads; matrices as others have them."""
 
     architecture = "starcoder"
+    defaults: ClassVar[Mapping[str, object]] = {
+        **Gpt2.defaults,
+        "activation_function": "gelu_pytorch_tanh",
+    }
     names = named(
-        {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm"},
+        {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output"},
         {
             "ln_1": "attn_norm",
             "attn.c_attn": "attn_qkv",
@@ -98,6 +127,16 @@ class GptOss(Family):
     """Experts in one tensor, packed or not."""
 
     architecture = "gpt-oss"
+    activation = None
+    harmless = ("hidden_act", "experts_per_token", "initial_context_length")
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 150_000.0,
+        "head_dim": 64,
+        "sliding_window": 128,
+        "swiglu_alpha": 1.702,
+        "swiglu_limit": 7.0,
+    }
     names = named(
         ENDS,
         ATTENTION,
@@ -111,9 +150,14 @@ class GptOss(Family):
     )
 
     def keys(self) -> dict[str, Value]:
-        """The window, and the width of an expert."""
+        """The width of an expert, and what bounds its activation."""
         s = self.settings
-        return {
-            "attention.sliding_window": s.uint("sliding_window"),
-            "expert_feed_forward_length": s.uint("intermediate_size"),
-        }
+        made: dict[str, Value] = {"expert_feed_forward_length": s.uint("intermediate_size")}
+        for name, usual in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):
+            if s.number(name) != usual:
+                made[name] = s.number(name)
+        return made
+
+    def slides(self) -> list[bool]:
+        """Every second, from the first on, where config.json does not list them."""
+        return listed(self.settings, lambda i: i % 2 == 0)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
+from collections.abc import Mapping
+from typing import ClassVar
 
 from wgpu_backend.config import Value
 from wgpu_backend.folders.arrangements import half, halves_interleaved
-from wgpu_backend.folders.family import Family, Names, bools, family, head_size, named
+from wgpu_backend.folders.choices import all_slide, bools, layer_count, listed
+from wgpu_backend.folders.family import Family, Names, family, head_size, named
 from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.values import Values, constant
+from wgpu_backend.folders.values import Values
 
 ENDS: Names = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
 ATTENTION: Names = {
@@ -79,39 +79,27 @@ class Llama(Decoder):
 
     architecture = "llama"
     names = named(ENDS, ATTENTION, ROTATED, MLP, MIXTURE)
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6}
+    by_class: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "MistralForCausalLM": {"sliding_window": 4096},
+        "MixtralForCausalLM": {
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 1e6,
+            "num_experts_per_tok": 2,
+        },
+    }
 
     def keys(self) -> dict[str, Value]:
         """Sizes that could be computed of others."""
         size = head_size(self.settings)
         return {"vocab_size": self.settings.uint("vocab_size"), "rope.dimension_count": size}
 
-    def extra(self) -> dict[str, Values]:
-        """Factors of frequencies, in Llama 3.1 and later."""
-        return llama3_extra(self)
+    def slides(self) -> list[bool]:
+        """All of Mistral's, as in its first version, and of Mixtral's."""
+        return all_slide(self.settings) if self.class_name in _SLIDING else []
 
 
-def llama3_extra(made: Family) -> dict[str, Values]:
-    """Tensor of the factors of frequencies, where they are Llama 3.1's."""
-    if made.rope.text("rope_type", default="default") != "llama3":
-        return {}
-    return {"rope_freqs.weight": constant(llama3_factors(made.rope, head_size(made.settings)))}
-
-
-def llama3_factors(rope: Settings, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """What frequencies are divided by: (size / 2,), f32.
-
-    Dubey et al. 2024, "The Llama 3 Herd of Models", as the published code has it: waves shorter
-    than a part of the old context stay, long ones are slowed down, and between there is a ramp.
-    """
-    factor, context = rope.number("factor"), rope.uint("original_max_position_embeddings")
-    low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
-    if not (factor > 0 and 0 < low < high and context):
-        raise rope.error("low_freq_factor", f"is {low}, needs to be above 0 and below {high}")
-    base = np.float32(rope.number("rope_theta", default=10_000.0))
-    frequencies = 1 / base ** (np.arange(0, size, 2, dtype=np.float32) / np.float32(size))
-    turns = context / (2 * math.pi / frequencies)
-    ramp = np.clip((turns - low) / (high - low), 0, 1)
-    return (1 / ((1 - ramp) / factor + ramp)).astype(np.float32)
+_SLIDING = ("MistralForCausalLM", "MixtralForCausalLM")
 
 
 @family("GraniteForCausalLM")
@@ -119,7 +107,13 @@ class Granite(Llama):
     """Llama with multipliers."""
 
     architecture = "granite"
-    left_out = ("attention.key_length", "attention.value_length")
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-6,
+        "attention_multiplier": 1.0,
+        "embedding_multiplier": 1.0,
+        "residual_multiplier": 1.0,
+        "logits_scaling": 1.0,
+    }
 
     def keys(self) -> dict[str, Value]:
         """The multipliers."""
@@ -174,13 +168,40 @@ class Arcee(Llama):
     """Llama without gates."""
 
     architecture = "arcee"
+    activation = "relu2"
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5, "hidden_act": "relu2"}
 
 
 @family("SmolLM3ForCausalLM")
 class SmolLM3(Llama):
-    """Llama whose every fourth layer has no positions."""
+    """Llama whose every fourth layer has no positions, if config.json lists no others."""
 
     architecture = "smollm3"
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 2e6,
+        "tie_word_embeddings": True,
+    }
+
+    def keys(self) -> dict[str, Value]:
+        """Which layers are rotated."""
+        return {**super().keys(), "rope.layers": bools(self._rotates())}
+
+    def slides(self) -> list[bool]:
+        """Layers without positions, where windows are asked for."""
+        s, rotates = self.settings, self._rotates()
+        there = "sliding_window" in s and s.flag("use_sliding_window", default=False)
+        slides = listed(s, lambda i: there and not rotates[i])
+        return slides if there else []
+
+    def _rotates(self) -> list[bool]:
+        s, count = self.settings, layer_count(self.settings)
+        every = s.uint("no_rope_layer_interval", default=4) or 1
+        usual = [int((i + 1) % every != 0) for i in range(count)]
+        found = s.uints("no_rope_layers", default=usual)
+        if len(found) < count:
+            raise s.error("no_rope_layers", f"has {len(found)} values, needs {count}")
+        return [bool(each) for each in found[:count]]
 
 
 @family("OlmoForCausalLM", "OLMoForCausalLM")
@@ -198,11 +219,12 @@ class Olmo(Decoder):
         return made
 
 
-@family("Olmo2ForCausalLM", "Olmo3ForCausalLM")
+@family("Olmo2ForCausalLM")
 class Olmo2(Decoder):
     """Norms behind attention and feed-forward."""
 
     architecture = "olmo2"
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5}
     names = named(
         ENDS,
         ATTENTION,
@@ -213,20 +235,22 @@ class Olmo2(Decoder):
         },
     )
 
-    def keys(self) -> dict[str, Value]:
-        """Which layers have a window."""
+
+@family("Olmo3ForCausalLM")
+class Olmo3(Olmo2):
+    """Windows in three of four layers, whose rotation is not stretched."""
+
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 5e5,
+        "sliding_window": 4096,
+    }
+    has_local_rope = True
+
+    def slides(self) -> list[bool]:
+        """All but every fourth, where config.json does not list them."""
         s = self.settings
-        if "sliding_window" not in s:
-            return {}
-        count = s.uint("num_hidden_layers")
-        kinds = [
-            "full_attention" if (i + 1) % 4 == 0 else "sliding_attention" for i in range(count)
-        ]
-        slides = [kind == "sliding_attention" for kind in s.texts("layer_types", default=kinds)]
-        return {
-            "attention.sliding_window": s.uint("sliding_window"),
-            "attention.sliding_window_pattern": bools(slides),
-        }
+        return listed(s, lambda i: (i + 1) % 4 != 0) if "sliding_window" in s else []
 
 
 @family("OlmoeForCausalLM")
@@ -235,10 +259,21 @@ class Olmoe(Decoder):
 
     architecture = "olmoe"
     names = named(ENDS, ATTENTION, MLP, EXPERTS)
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5}
 
     def keys(self) -> dict[str, Value]:
-        """Epsilon as the paper's."""
-        return {"attention.layer_norm_rms_epsilon": 1e-5}
+        """Whether weights of experts are normalised, and the bound of queries, keys and values."""
+        s = self.settings
+        made: dict[str, Value] = {
+            "expert_weights_norm": s.flag("norm_topk_prob", default=False),
+        }
+        if "clip_qkv" in s:
+            made["attention.clamp_kqv"] = s.number("clip_qkv")
+        return made
+
+    def slides(self) -> list[bool]:
+        """All, where config.json has a window."""
+        return all_slide(self.settings)
 
 
 @family("SeedOssForCausalLM")
@@ -246,6 +281,12 @@ class SeedOss(Decoder):
     """Seed-OSS, whose second norm has another name."""
 
     architecture = "seed_oss"
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6, "head_dim": 128}
+    biases: ClassVar[Mapping[str, str]] = {
+        "attention_bias": r"self_attn\.[qkv]_proj\.bias$",
+        "attention_out_bias": r"self_attn\.o_proj\.bias$",
+        "mlp_bias": r"mlp\..*_proj\.bias$",
+    }
     names = named(ENDS, ATTENTION, MLP, {"post_attention_layernorm": "post_attention_norm"})
 
 
@@ -254,7 +295,19 @@ class Starcoder2(Decoder):
     """Layer norms, biases, and no gates."""
 
     architecture = "starcoder2"
+    biases: ClassVar[Mapping[str, str]] = {"use_bias": r"(self_attn|mlp)\..*\.bias$"}
+    activation = "gelu"
     names = named(ENDS, ATTENTION, {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"})
+    defaults: ClassVar[Mapping[str, object]] = {
+        "norm_epsilon": 1e-5,
+        "hidden_act": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+    }
+    harmless = ("mlp_type", "norm_type")
+
+    def slides(self) -> list[bool]:
+        """All, where config.json has a window."""
+        return all_slide(self.settings)
 
 
 @family("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM")
@@ -262,4 +315,11 @@ class Ernie(Decoder):
     """ERNIE 4.5 without experts."""
 
     architecture = "ernie4_5"
+    biases: ClassVar[Mapping[str, str]] = {"use_bias": r"(self_attn|mlp)\..*\.bias$"}
     prefixes = ("ernie.", *Decoder.prefixes)
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 5e5,
+        "tie_word_embeddings": True,
+        "head_dim": 128,
+    }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.config import Value
@@ -37,6 +39,7 @@ def in_groups(x: Values, settings: Settings) -> Values:
     return shaped(x, groups, x.cols // max(groups, 1))
 
 
+_NO_LIMITS = (None, [0.0, math.inf], [0.0, {"__float__": "Infinity"}])
 LAYER: Names = {
     "norm": "attn_norm",
     "mixer.in_proj": "ssm_in",
@@ -53,9 +56,16 @@ class Mamba(Family):
     """State spaces and nothing else, so any number of positions."""
 
     architecture = "mamba"
+    biases: ClassVar[Mapping[str, str]] = {
+        "use_bias": r"(in_proj|out_proj)\.bias$",
+        "use_conv_bias": r"conv1d\.bias$",
+    }
     prefixes = ("backbone.", "model.backbone.", "model.")
     left_out = ("attention.layer_norm_epsilon", "attention.key_length", "attention.value_length")
     normalised: ClassVar[bool] = False
+    activation = None
+    defaults: ClassVar[Mapping[str, object]] = {"tie_word_embeddings": True}
+    needed: ClassVar[Mapping[str, object]] = {"hidden_act": "silu"}
     names = named(ENDS, LAYER, {"mixer.x_proj": "ssm_x", "mixer.dt_proj": "ssm_dt"})
 
     def keys(self) -> dict[str, Value]:
@@ -80,7 +90,9 @@ class Mamba(Family):
                 "layer_norm_epsilon", "rms_norm_eps", default=1e-5
             ),
             "ssm.conv_kernel": s.uint("conv_kernel", "d_conv", default=4),
-            "ssm.inner_size": s.uint("intermediate_size", "d_inner", default=2 * width),
+            "ssm.inner_size": s.uint(
+                "intermediate_size", "d_inner", default=s.uint("expand", default=2) * width
+            ),
         }
 
 
@@ -90,12 +102,18 @@ class FalconMamba(Mamba):
 
     normalised = True
 
+    def keys(self) -> dict[str, Value]:
+        """Mamba's, and the epsilon of these norms."""
+        eps = self.settings.number("mixer_rms_eps", default=1e-6)
+        return {**super().keys(), "ssm.dt_b_c_rms_epsilon": eps}
+
 
 @family("Mamba2ForCausalLM")
 class Mamba2(Mamba):
     """Heads with one decay each."""
 
     architecture = "mamba2"
+    defaults: ClassVar[Mapping[str, object]] = {"tie_word_embeddings": False, "n_groups": 8}
     names = named(
         ENDS,
         LAYER,
@@ -118,6 +136,10 @@ class Mamba2(Mamba):
         s = self.settings
         width, size = s.uint("hidden_size", "d_model"), s.uint("head_dim", default=64)
         inner = s.uint("expand", default=2) * width
+        if size and s.uint("num_heads", default=inner // size) * size != inner:
+            raise s.error("num_heads", f"is not {inner} / {size}, the width inside by a head's")
+        if s.value("time_step_limit") not in _NO_LIMITS:
+            raise s.error("time_step_limit", f"is {s.value('time_step_limit')}, needs none")
         if not size or inner % size:
             raise s.error("head_dim", f"is {size}, the width inside is {inner}, needs a divisor")
         return {

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from wgpu_backend.config import Value
 from wgpu_backend.folders.arrangements import queries_keys_values
-from wgpu_backend.folders.family import Family, Names, family, head_size, named
+from wgpu_backend.folders.family import Family, Names, family, named
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.values import Values
 
@@ -36,8 +39,19 @@ class GptNeoX(Family):
     """Pythia and others."""
 
     architecture = "gptneox"
+    biases: ClassVar[Mapping[str, str]] = {
+        "attention_bias": r"attention\.(query_key_value|dense)\.bias$"
+    }
     prefixes = ("gpt_neox.",)
     left_out = ("attention.head_count_kv", "attention.layer_norm_rms_epsilon")
+    activation = "gelu_erf"
+    is_partial = True
+    defaults: ClassVar[Mapping[str, object]] = {
+        "hidden_act": "gelu",
+        "layer_norm_eps": 1e-5,
+        "partial_rotary_factor": 0.25,
+    }
+    harmless = ("is_decoder",)
     names = named(
         {"embed_in": "token_embd", "final_layer_norm": "output_norm", "embed_out": "output"},
         {
@@ -50,13 +64,9 @@ class GptNeoX(Family):
     )
 
     def keys(self) -> dict[str, Value]:
-        """How much of a head is rotated, and whether blocks stand side by side."""
-        s = self.settings
-        share = self.rope.number("partial_rotary_factor", default=0.25)
-        return {
-            "rope.dimension_count": int(share * head_size(s)),
-            "use_parallel_residual": s.flag("use_parallel_residual", default=True),
-        }
+        """Whether blocks stand side by side."""
+        parallel = self.settings.flag("use_parallel_residual", default=True)
+        return {"use_parallel_residual": parallel}
 
 
 @family("FalconForCausalLM", "RWForCausalLM")
@@ -64,8 +74,17 @@ class Falcon(Family):
     """Falcon 7B, 11B, 40B and 180B."""
 
     architecture = "falcon"
+    biases: ClassVar[Mapping[str, str]] = {"bias": r"(query_key_value|dense\w*)\.bias$"}
     prefixes = ("transformer.",)
     left_out = ("attention.layer_norm_rms_epsilon",)
+    activation = "gelu_erf"
+    activation_settings = ("activation", "hidden_act")
+    defaults: ClassVar[Mapping[str, object]] = {
+        "activation": "gelu",
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+    }
+    harmless = ("num_ln_in_parallel_attn",)
     names = named(
         {"word_embeddings": "token_embd", "ln_f": "output_norm", "lm_head": "output"},
         {
@@ -107,6 +126,15 @@ class Bloom(Family):
     architecture = "bloom"
     prefixes = ("transformer.",)
     left_out = ("attention.layer_norm_rms_epsilon", "rope.freq_base")
+    activation = None
+    defaults: ClassVar[Mapping[str, object]] = {
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+    }
+    needed: ClassVar[Mapping[str, object]] = {"apply_residual_connection_post_layernorm": False}
+    harmless = ("n_inner", "masked_softmax_fusion", "bias_dropout_fusion", "skip_bias_add",
+        "skip_bias_add_qkv", "attention_softmax_in_fp32", "offset_alibi", "unk_token_id",
+    )  # fmt: skip
     names = named(
         {
             "word_embeddings": "token_embd",

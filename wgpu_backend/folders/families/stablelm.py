@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from wgpu_backend.config import Value
 from wgpu_backend.folders.families.llama import ATTENTION, ENDS, MLP, Decoder
-from wgpu_backend.folders.family import Names, family, head_size, named
+from wgpu_backend.folders.family import Names, family, named
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.values import Values, plus
 
@@ -25,7 +28,11 @@ class StableLm(Decoder):
     """The largest normalises each head of queries and keys by weights of its own."""
 
     architecture = "stablelm"
+    biases: ClassVar[Mapping[str, str]] = {"use_qkv_bias": r"[qkv]_proj\.bias$"}
     left_out = ("attention.layer_norm_rms_epsilon",)
+    is_partial = True
+    harmless = ("rotary_scaling_factor", "qk_layernorm")
+    defaults: ClassVar[Mapping[str, object]] = {"partial_rotary_factor": 0.25}
     names = named(
         ENDS,
         ATTENTION,
@@ -39,13 +46,11 @@ class StableLm(Decoder):
     )
 
     def keys(self) -> dict[str, Value]:
-        """How much of a head is rotated, and the epsilon, which some call as others their RMS's."""
+        """The epsilon, which some call as others their RMS's."""
         s = self.settings
-        share = self.rope.number("partial_rotary_factor", default=0.25)
         return {
-            "rope.dimension_count": int(share * head_size(s)),
             "use_parallel_residual": s.flag("use_parallel_residual", default=False),
-            "attention.layer_norm_epsilon": s.number("layer_norm_eps", "norm_eps"),
+            "attention.layer_norm_epsilon": s.number("layer_norm_eps", "norm_eps", default=1e-5),
         }
 
 
@@ -54,19 +59,18 @@ class Nemotron(Decoder):
     """Norms multiply by one more than the weight."""
 
     architecture = "nemotron"
+    activation = "relu2"
+    is_partial = True
+    defaults: ClassVar[Mapping[str, object]] = {
+        "hidden_act": "relu2",
+        "partial_rotary_factor": 0.5,
+    }
     names = named({**ENDS, "norm": {"output_norm": one_more}}, ATTENTION, MLP, NORMS)
 
     def keys(self) -> dict[str, Value]:
-        """How much of a head is rotated; scaling is linear or none."""
+        """The epsilon of layer norms."""
         s = self.settings
-        share = self.rope.number("partial_rotary_factor", default=0.5)
-        heads = s.uint("num_attention_heads", default=0) or 1
-        made: dict[str, Value] = {
+        return {
             "vocab_size": s.uint("vocab_size"),
-            "attention.layer_norm_epsilon": s.number("norm_eps", "layer_norm_eps"),
-            "rope.dimension_count": int(share * s.uint("hidden_size")) // heads,
-            "rope.scaling.type": "linear" if "factor" in self.rope else "none",
+            "attention.layer_norm_epsilon": s.number("norm_eps", "layer_norm_eps", default=1e-5),
         }
-        if "factor" in self.rope:
-            made["rope.scaling.factor"] = self.rope.number("factor")
-        return made

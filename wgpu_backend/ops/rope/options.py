@@ -38,6 +38,8 @@ class RopeOptions:
         Factor of cosine and sine.
     beta_fast, beta_slow : float
         Rotations within the original context at which YaRN's ramp begins and ends.
+    truncate : bool
+        Whether it begins and ends at whole pairs.
     sections : tuple of four int, or empty
         Pairs that turn by each of a token's four positions; empty where it has one.
     sectioning : str
@@ -59,6 +61,7 @@ class RopeOptions:
     attention: float = 1.0
     beta_fast: float = 32.0
     beta_slow: float = 1.0
+    truncate: bool = True
     sections: tuple[int, ...] = ()
     sectioning: Sectioning = "blocks"
     by_context: bool = False
@@ -104,6 +107,7 @@ class RopeOptions:
             attention=config.float("rope.scaling.attn_factor", 1.0),
             beta_fast=config.float("rope.scaling.yarn_beta_fast", 32.0),
             beta_slow=config.float("rope.scaling.yarn_beta_slow", 1.0),
+            truncate=config.bool("rope.scaling.yarn_truncate", True),
             by_context=kind == "longrope",
         )
 
@@ -173,8 +177,10 @@ class RopeOptions:
 
     def _ramp(self, pairs: int) -> NDArray[np.float64]:
         """One for pairs that turn fast, zero for those that turn slowly."""
-        low = max(0.0, math.floor(self._pair_of(self.beta_fast)))
-        high = min(self.dims - 1.0, math.ceil(self._pair_of(self.beta_slow)))
+        low, high = self._pair_of(self.beta_fast), self._pair_of(self.beta_slow)
+        if self.truncate:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(0.0, low), min(self.dims - 1.0, high)
         steps = (np.arange(pairs) - low) / max(0.001, high - low)
         return np.clip(1 - steps, 0.0, 1.0).astype(np.float64)
 
