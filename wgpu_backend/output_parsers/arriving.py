@@ -101,10 +101,13 @@ class Arriving:
     def starts(self, *tags: str) -> Reading[str | None]:
         """Which of the tags comes next, the longest first; None for none of them."""
         while True:
-            rest = len(self.text) - self.at
-            found = max((t for t in tags if self.text.startswith(t, self.at)), key=len, default="")
-            longer = [tag for tag in tags if len(tag) > max(rest, len(found))]
-            begun = longer and any(tag.startswith(self.text[self.at :]) for tag in longer)
+            text, at, found, begun = self.text, self.at, "", False
+            rest = len(text) - at
+            for tag in tags:
+                if text.startswith(tag, at):
+                    found = tag if len(tag) > len(found) else found
+                elif len(tag) > rest and tag.startswith(text[at:]):
+                    begun = True
             if self.ended or not begun:
                 return found or None
             yield ""

@@ -18,9 +18,7 @@ _ARGUMENTS = ("arguments", "parameters", "args", "input")
 CALL_KEYS = frozenset({*_NAMES, *_ARGUMENTS, "type", "id", "tool_call_id"})
 """What a call in JSON may begin with."""
 _MAX_DEPTH = 200  # of a value; Python's decoder recurses
-_BRACKETS = re.compile(r"[\[{]")
 _DEEPER = re.compile(r"[\[{\]}]")
-_NO_JSON = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]|NaN|Infinity|\d{290}|[eE]\+?\d{3}")
 _NAME = re.compile(r'[\s\[{]*"(?:name|function)"\s*:\s*"([^"]*)"')
 _HALF = re.compile(r"[\ud800-\udfff]")
 
@@ -83,10 +81,31 @@ def decoded(text: str) -> object:
     ValueError
         It is no JSON, or nested deeper than any argument.
     """
-    if len(_BRACKETS.findall(text)) > _MAX_DEPTH:
+    if text.count("{") + text.count("[") > _MAX_DEPTH:
         _require_shallow(text)
-    value = json.loads(text, strict=False)
-    return sound(value) if _NO_JSON.search(text) else value
+    value = _DECODER.decode(text)
+    halves = "\\ud" in text or "\\uD" in text or not (text.isascii() or _encodes(text))
+    return sound(value) if halves else value
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _double(text: str) -> float | None:
+    value = float(text)
+    return value if abs(value) < float("inf") else None
+
+
+def _no_number(text: str) -> None:
+    """NaN, or an infinity."""
+
+
+_DECODER = json.JSONDecoder(strict=False, parse_float=_double, parse_constant=_no_number)
 
 
 def _require_shallow(text: str) -> None:
@@ -98,11 +117,9 @@ def _require_shallow(text: str) -> None:
 
 
 def sound(value: object) -> object:
-    """A value of JSON without what JSON in UTF-8 cannot hold; see `decoded`."""
+    """A value of JSON without halves of surrogate pairs, which UTF-8 cannot hold."""
     if isinstance(value, str):
         return _HALF.sub("\ufffd", value)
-    if isinstance(value, float):
-        return value if abs(value) < float("inf") else None
     if isinstance(value, list):
         return [sound(item) for item in cast("list[object]", value)]
     if isinstance(value, dict):

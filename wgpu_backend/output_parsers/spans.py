@@ -12,6 +12,7 @@ from wgpu_backend.output_parsers.calls import Offered, Tools, begun_name
 from wgpu_backend.output_parsers.held import shown
 from wgpu_backend.output_parsers.parts import Content, Part, Thinking, ToolCall
 
+_NEXT = re.compile(r"\s*(\S)")
 _RETRIES = 64  # of spans without an end, each of which reads the rest of the answer again
 
 
@@ -229,7 +230,7 @@ class SpanParser(OutputParser):
             yield from self._in_calls("", begun.read) if begun.read else self._streamed(begun)
         fresh = True
         while True:
-            if self._first is not None and fresh:
+            if self._first is not None and fresh and self._may_begin():
                 fresh = yield from self._called(self._first)
                 continue
             opening = yield from self._outside()
@@ -240,6 +241,11 @@ class SpanParser(OutputParser):
                 fresh = yield from self._streamed(span)
             else:
                 fresh = yield from self._in_calls(opening, span.read)
+
+    def _may_begin(self) -> bool:
+        """Whether calls without a tag may come next, by their first character."""
+        found = _NEXT.match(self._text.text, self._text.at)
+        return found is None or found[1] in "{[`"
 
     def _outside(self) -> Reading[str]:
         """Give text up to a tag, and which it is; none at the end of the answer."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from wgpu_backend.output_parsers.arriving import END, Arriving, Broken, Reading
 from wgpu_backend.output_parsers.kinds import Kinds
@@ -65,15 +67,31 @@ class Tagging:
         names = (self.call, self.named, self.parameter, self.keyed, self.key_end)
         return tuple(tag for tag in (*names, self.closing, self.end) if len(tag) > len('">'))
 
-    @property
-    def orders(self) -> list[tuple[str, ...]]:
-        """What may come after the closing tag of a value."""
-        if not self.end:
-            return [(self.parameter,), *((each,) for each in (*self.closings, END))]
-        if not self.closings:
-            return [(self.parameter,), (self.end,)]
-        after = (*self.closings, self.call, END)
-        return [(self.parameter,), *((self.end, each) for each in after)]
+
+class _Following(NamedTuple):
+    """What may come after the closing tag of a value."""
+
+    orders: list[tuple[str, ...]]
+    pattern: re.Pattern[str]  # the same; most closing tags are real ones
+
+    def known(self, text: Arriving, at: int) -> bool | None:
+        """Whether it comes; None where that is yet to be seen."""
+        return True if self.pattern.match(text.text, at) else text.follows(at, self.orders)
+
+
+@lru_cache(maxsize=64)
+def _following(tagging: Tagging) -> _Following:
+    last = (*tagging.closings, END)
+    if not tagging.end:
+        orders = [(tagging.parameter,), *((each,) for each in last)]
+    elif not tagging.closings:
+        orders = [(tagging.parameter,), (tagging.end,)]
+    else:
+        after = (tagging.call, *last)
+        orders = [(tagging.parameter,), *((tagging.end, each) for each in after)]
+    told = (order for order in orders if END not in order)
+    ways = (r"\s*" + r"\s*".join(map(re.escape, order)) for order in told)
+    return _Following(orders, re.compile("|".join(ways)))
 
 
 def tagged_calls(tagging: Tagging) -> Read:
@@ -143,11 +161,11 @@ def _value(body: Body, tagging: Tagging) -> Reading[str]:
     lines = bool(tagging.lines and (yield from text.took("\n")))
     if body.lenient:
         return _lenient(text, tagging).removesuffix("\n" if lines else "")
-    orders, tag = tagging.orders, tagging.closing
+    following, tag = _following(tagging), tagging.closing
     while True:
         found = text.text.find(tag, text.at)
         end = found if found >= 0 else max(text.at, len(text.text) - len(tag) + 1)
-        known = text.follows(found + len(tag), orders) if found >= 0 else None
+        known = following.known(text, found + len(tag)) if found >= 0 else None
         taken.append(text.text[text.at : end])
         text.at = end
         if known and (value := _whole(text, taken, found + len(tag), lines=lines)) is not None:
