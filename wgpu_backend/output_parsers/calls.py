@@ -83,7 +83,24 @@ def decoded(text: str) -> object:
     """
     if text.count("{") + text.count("[") > _MAX_DEPTH:
         _require_shallow(text)
-    value = _DECODER.decode(text)
+    return _checked(_DECODER.decode(text), text)
+
+
+def decoded_at(text: str, at: int) -> tuple[object, int] | None:
+    """Value of JSON that begins at a place, and where it ends; None where it is not all there.
+
+    This is `decoded` in one step, for what is there as a whole.
+    """
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except (ValueError, RecursionError):
+        return None
+    if text.count("{", at, end) + text.count("[", at, end) > _MAX_DEPTH:
+        return None
+    return _checked(value, text[at:end]), end
+
+
+def _checked(value: object, text: str) -> object:
     halves = "\\ud" in text or "\\uD" in text or not (text.isascii() or _encodes(text))
     return sound(value) if halves else value
 
@@ -136,7 +153,17 @@ def calls_of(text: str) -> list[ToolCall]:
     ValueError
         It is no JSON, or no call.
     """
-    value = decoded(text.strip())
+    return calls_in(decoded(text.strip()))
+
+
+def calls_in(value: object) -> list[ToolCall]:
+    """The same of a value that was decoded.
+
+    Raises
+    ------
+    ValueError
+        It is no call.
+    """
     items = cast("list[object]", value) if isinstance(value, list) else [value]
     if not items:
         raise ValueError("no call")
@@ -153,18 +180,17 @@ def _call(value: object) -> ToolCall:
     return ToolCall(name, arguments_of(given.get(key)))
 
 
-def keyed_calls(text: str) -> list[ToolCall]:
+def keyed_calls(value: object) -> list[ToolCall]:
     """Calls in a JSON list whose objects have the function's name as their key.
 
     Raises
     ------
     ValueError
-        It is no JSON, or no call.
+        It is no call.
     """
-    value = decoded(text)
     items = cast("list[object]", value) if isinstance(value, list) else [value]
     if items and all("name" in _mapping(item) for item in items):
-        return calls_of(text)
+        return calls_in(items)
     pairs = [pair for item in items for pair in _mapping(item).items()]
     if not pairs:
         raise ValueError("no call")

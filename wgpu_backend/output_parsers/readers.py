@@ -10,8 +10,10 @@ from wgpu_backend.output_parsers.calls import (
     CALL_KEYS,
     Offered,
     arguments_of,
+    calls_in,
     calls_of,
     decoded,
+    decoded_at,
     keyed_calls,
 )
 from wgpu_backend.output_parsers.literals import python_calls
@@ -36,15 +38,25 @@ def json_calls(*closings: str, keyed: bool = False) -> Read:
     keyed : bool
         Whether an object has the function's name as its only key.
     """
-    decode = keyed_calls if keyed else calls_of
+    calls = keyed_calls if keyed else calls_in
 
     def read(body: Body) -> Reading[None]:
         yield from opened_json(body.text)
         while (yield from body.text.spaces(_BETWEEN)) in ("{", "["):
-            body.give(decode((yield from body.text.bracketed())))
+            body.give(calls((yield from _value(body.text, closings))))
         yield from closed(body, *closings)
 
     return read
+
+
+def _value(text: Arriving, closings: Sequence[str]) -> Reading[object]:
+    """Value of JSON, decoded at once where its closing tag is there."""
+    if any(text.text.find(closing, text.at) >= 0 for closing in closings):
+        found = decoded_at(text.text, text.at)
+        if found is not None:
+            text.at = found[1]
+            return found[0]
+    return decoded((yield from text.bracketed()))
 
 
 def opened_json(text: Arriving) -> Reading[str]:
