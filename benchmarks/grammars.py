@@ -2,8 +2,8 @@
 
     python -m benchmarks.grammars --device software --json results.json
 
-Both engines are on one model and take turns; the ratio is of medians. A second part makes masks of
-a vocabulary of 128,000 tokens.
+The ways are on one model and take turns; ratios are of medians. A second part makes masks of a
+vocabulary of 128,000 tokens, of a schema and of JSON in GBNF.
 """
 
 from __future__ import annotations
@@ -25,6 +25,16 @@ from wgpu_backend.tokenizer import Tokenizer
 from wgpu_backend.tokenizer.pieces import ALPHABET
 
 TEXT = Grammar.regex(r"[a-zA-Z ,.!?']{2000}")
+TEXT_GBNF = Grammar.gbnf("root ::= word+\nword ::= [a-zA-Z ,.!?'] word | [a-zA-Z]")
+JSON_GBNF = Grammar.gbnf(r"""
+root   ::= object
+value  ::= object | array | string | number | ("true" | "false" | "null") ws
+object ::= "{" ws (string ":" ws value ("," ws string ":" ws value)*)? "}" ws
+array  ::= "[" ws (value ("," ws value)*)? "]" ws
+string ::= "\"" ([^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}))* "\"" ws
+number ::= "-"? ([0-9] | [1-9] [0-9]{0,15}) ("." [0-9]+)? ([eE] [-+]? [0-9]{1,15})? ws
+ws     ::= | " " | "\n" [ \t]{0,20}
+""")
 SCHEMA = Grammar.json_schema(
     {
         "type": "object",
@@ -57,18 +67,20 @@ def token_seconds(
 
 def step_ratios(device: str, tokens: int, rounds: int, beside: int) -> dict[str, float]:
     """Milliseconds of a step with a grammar and without, and their ratio."""
-    ways: dict[str, list[float]] = {"without": [], "with": []}
+    grammars = {"without": None, "with": TEXT, "gbnf": TEXT_GBNF}
+    ways: dict[str, list[float]] = {name: [] for name in grammars}
     with (
         wgpu_backend.load(device=device, num_parallel=beside) as model,
         wgpu_backend.Engine(model, prefix_cache=False) as engine,
     ):
         for number in range(rounds + 1):
-            for name, grammar in (("without", None), ("with", TEXT)):
+            for name, grammar in grammars.items():
                 seconds = token_seconds(engine, grammar, tokens, beside)
                 if number:  # the first records graphs
                     ways[name].append(seconds)
     found = {name: 1e3 * statistics.median(times) for name, times in ways.items()}
-    return {**found, "ratio": found["with"] / found["without"]}
+    ratios = {"ratio": "with", "gbnf ratio": "gbnf"}
+    return {**found, **{key: found[name] / found["without"] for key, name in ratios.items()}}
 
 
 def large_vocabulary(count: int) -> Tokenizer:
@@ -95,14 +107,14 @@ def large_vocabulary(count: int) -> Tokenizer:
     )
 
 
-def mask_microseconds(count: int, answers: int) -> dict[str, float]:
-    """How long masks of a schema take, along random answers."""
+def mask_microseconds(grammar: Grammar, count: int, answers: int) -> dict[str, float]:
+    """How long masks of a grammar take, along random answers."""
     tokenizer = large_vocabulary(count)
     vocabulary = GrammarVocabulary(tokenizer, count)
-    vocabulary.matcher(SCHEMA)
+    vocabulary.matcher(grammar)
     found: list[float] = []
     for number in range(answers):
-        rng, matcher = np.random.default_rng(number), vocabulary.matcher(SCHEMA)
+        rng, matcher = np.random.default_rng(number), vocabulary.matcher(grammar)
         for _ in range(120):
             begin = time.perf_counter()
             mask = matcher.mask()
@@ -134,7 +146,8 @@ def main() -> None:
         f"step, {beside} at once": step_ratios(given.device, given.tokens, given.rounds, beside)
         for beside in (1, 4)
     }
-    found["mask, microseconds"] = mask_microseconds(given.vocabulary, 8)
+    for name, grammar in (("schema", SCHEMA), ("gbnf", JSON_GBNF)):
+        found[f"mask, {name}, µs"] = mask_microseconds(grammar, given.vocabulary, 8)
     for name, values in found.items():
         print(f"{name:20}", *(f"{key} {value:.3g}" for key, value in values.items()))
     if given.json:
