@@ -196,3 +196,12 @@ def test_dry_refuses_what_it_cannot_do(story):
     chain.accept_all([5, 6, 7] * 3)
     with pytest.raises(OptionError, match="dry: belongs in front of samplers"):
         chain.apply(Choice(np.zeros(story.n_vocab(), "f4")))
+
+
+@pytest.mark.parametrize("heat", [1e-38, 1e-30, 1e-45])
+@pytest.mark.parametrize("n", [0.5, 2.0])
+def test_a_temperature_by_which_logits_overflow_leaves_the_likeliest(heat, n):
+    chain = SamplerChain().add_temp(heat).add_top_n_sigma(n).add_dist(1)
+    assert chain.choose(np.array([1.0, 5.0, 3.0, -2.0], "f4")) == 1
+    tied = SamplerChain().add_temp(heat).add_top_n_sigma(n).add_min_p(0.1).add_dist(3)
+    assert tied.choose(np.array([-7.0, 5.0, -9.0], "f4")) == 1

@@ -54,7 +54,13 @@ class Choice:
         found = found.first(count) if count else found
         if self.temperature == 1.0:
             return found
-        return Candidates(found.ids, (found.logits / np.float32(self.temperature)).astype("f4"))
+        heat = np.float32(self.temperature)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            divided = found.logits / heat
+            if not np.isfinite(divided[0]):  # only differences count: none of these is too large
+                gaps = found.logits - found.logits[0]
+                divided = np.where(gaps == 0, np.float32(0), gaps / heat)
+        return Candidates(found.ids, divided.astype("f4"))
 
     def of(self, candidates: Candidates) -> Choice:
         """With these candidates in place of all others."""
@@ -227,7 +233,7 @@ class TopNSigma(Sampler):
         if self.n <= 0 or len(found) < 2:
             return choice.of(found)
         finite = found.logits[np.isfinite(found.logits)]
-        least = finite[0] - self.n * finite.std()
+        least = finite[0] - self.n * finite.std(dtype=np.float64)
         return choice.of(found.first(int(np.count_nonzero(found.logits >= least))))
 
 
