@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.server.serving import client_of
+from wgpu_backend.chat_template import ChatTemplate
+from wgpu_backend.server.manner import supplied
 
 HALF = rb'"\ud83d"'
 FIXED = b'"options": {"num_predict": 2, "temperature": 0}, "stream": false'
@@ -86,3 +88,12 @@ def test_control_tokens_in_a_whole_prompt_are_what_they_spell(client):
     said = [{"role": "user", "content": "x<|plain|>"}]  # of a conversation, they are text
     chat = {"model": "actor", "messages": said, "stream": False, "options": options, "think": False}
     assert client.post("/api/chat", json=chat).json()["prompt_eval_count"] > 10
+
+
+@pytest.mark.parametrize("name", ["xml_tools", "available_tools", "tools"])
+def test_templates_find_tools_under_the_names_that_they_have_for_them(name):
+    template = ChatTemplate(f"{{% for t in {name} %}}{{{{ t.function.name }}}}{{% endfor %}}")
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    more = supplied(template.source, tools)
+    assert template.render([], tools=tools, **more) == "weather"
+    assert not supplied(template.source)
