@@ -100,7 +100,7 @@ def _left_out(given: list[object] | str | None) -> dict[str, float]:
         return {}
     named = [_LETTERS.get(each, each) for each in given] if isinstance(given, str) else given
     for each in named:
-        if each not in _SAMPLERS:
+        if not isinstance(each, str) or each not in _SAMPLERS:
             needed = ", ".join(_SAMPLERS)
             raise RequestError(400, f"samplers: {str(each)[:40]!r}, needs one of {needed}")
     names = [name for name in cast("Sequence[str]", named) if name not in _ABSENT]
