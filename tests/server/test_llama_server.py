@@ -371,6 +371,8 @@ def test_a_prompt_that_does_not_fit_is_told_in_numbers(client):
     error = found.json()["error"]
     assert (found.status_code, error["type"]) == (400, "exceed_context_size_error")
     assert "the context holds" in error["message"]
+    assert "serve --num-ctx or OLLAMA_CONTEXT_LENGTH" in error["message"]
+    assert "submit" not in error["message"]
 
 
 def test_chats_take_the_fields_of_completions(client):

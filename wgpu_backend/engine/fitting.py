@@ -66,8 +66,10 @@ def fitted(
     tokens = shortened(starts[count]) if count else everything
     if len(tokens) > room:
         raise ContextFull(
-            f"chat: the newest message, with the system message, takes {len(tokens)} tokens, the "
-            f"context holds {room}; shorten it or load the model with a larger num_ctx"
+            f"the newest message, with the system message, takes {len(tokens)} tokens, the "
+            f"context holds {room}; shorten it, or load the model with a larger num_ctx",
+            len(tokens),
+            room,
         )
     return Fitted(tokens, starts[count] - len(head) if count else 0)
 

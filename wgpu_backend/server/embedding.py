@@ -123,7 +123,8 @@ def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int
         return text, len(ids)
     if not truncate:
         raise ContextFull(
-            f"the input is too large: it has {len(ids)} tokens, the context holds {room}",
+            f"the input is too large: it has {len(ids)} tokens, the context holds {room}; "
+            "shorten it, or have it truncated where the route can",
             len(ids),
             room,
         )

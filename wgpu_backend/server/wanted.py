@@ -24,6 +24,9 @@ from wgpu_backend.grammar import Grammar
 from wgpu_backend.plugins import mistake_of
 
 RETRY_SECONDS = 1
+_LARGER_CONTEXT = (
+    "the context is num_ctx in options of Ollama's routes, serve --num-ctx or OLLAMA_CONTEXT_LENGTH"
+)
 _BAD_REQUEST = (ContextFull, OptionError, TemplateError, DTypeError, StoreError, GGUFError)
 _BUSY = (QueueFull, CacheFull, OutOfMemory, NoDeviceLeft)
 # Of Ollama's options, those that say how another engine is to run, or that it no longer knows.
@@ -76,6 +79,8 @@ def message_of(error: Exception) -> str:
     """
     if mistake := mistake_of(error):
         return mistake
+    if isinstance(error, ContextFull) and error.tokens is not None:
+        return f"{error} ({_LARGER_CONTEXT})"
     if isinstance(error, BackendError | RequestError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wgpu_backend.config import Config
 from wgpu_backend.device.memory import host_memory
@@ -13,6 +13,10 @@ from wgpu_backend.errors import ModelError
 from wgpu_backend.folders.opening import open_model_file
 from wgpu_backend.worker.messages import NGRAM, LoadSpec
 
+MOST_CONTEXT = 1 << 18  # positions that are taken without being asked for
+# Bytes of a layer's keys and values: what one binding surely shows on such a device.
+_MOST_LAYER = {"discrete": 1 << 30, "integrated": 256 << 20, "cpu": 1 << 40}
+_SURE_LAYER = 128 << 20
 _WORKING_NBYTES = 192 << 20  # an interpreter, kernels, intermediates
 
 
@@ -46,6 +50,42 @@ def room_for(spec: LoadSpec, info: DeviceInfo) -> Room:
     host = host_memory() if info.kind in ("software", "cpu") else None
     total, free = host or (info.total_memory, None)
     return Room(needed(spec), free, total)
+
+
+def context_for(spec: LoadSpec, info: DeviceInfo) -> int | None:
+    """Positions of a context that nobody chose: the model's own, as far as memory allows.
+
+    The cache takes half of what the weights leave, at most. Coding agents send thousands of tokens
+    in front of their first request.
+
+    Parameters
+    ----------
+    spec : LoadSpec
+    info : DeviceInfo
+        Where it is loaded.
+
+    Returns
+    -------
+    int or None
+        None for what loading chooses by itself.
+    """
+    room = room_for(spec, info)
+    memory = room.total if room.free is None else room.free
+    with open_model_file(spec.path) as file:
+        own = min(file.config.uint("context_length", 0), MOST_CONTEXT)
+        each = _cache(file.config, replace(spec, num_ctx=1))
+        layers = max(1, file.config.uint("block_count", 1))
+        weights = room.needed - _cache(file.config, spec)
+    if memory is None or own <= DEFAULT_CONTEXT or not each:
+        return None
+    most = _SURE_LAYER
+    if spec.profile == "full":
+        most = _MOST_LAYER.get(info.kind, most)
+    fitting = min((memory - weights) // 2 // each, most * layers // each)
+    if fitting >= own:
+        return own
+    size = 1 << max(0, fitting).bit_length() >> 1
+    return size if size > DEFAULT_CONTEXT else None
 
 
 def needed(spec: LoadSpec) -> int:

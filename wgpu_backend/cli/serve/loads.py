@@ -67,28 +67,36 @@ def loads(
 
     max_queue = whole("OLLAMA_MAX_QUEUE", 512)
     hang_seconds = whole("WGPU_BACKEND_HANG_SECONDS", 300)
-    workers = Workers(
-        Health([info.id for info in devices]),
-        lambda stored, num_ctx, device: replace(
-            _known(spec(stored, num_ctx, device, settings, parallel), num_ctx), engine=engine
-        ),
-        max_queue,
-        hang_seconds,
-    )
+    known = {info.id: info for info in devices}
+
+    def spec_of(stored: Stored, num_ctx: int | None, device: str) -> LoadSpec:
+        made = _known(spec(stored, num_ctx, device, settings, parallel), num_ctx)
+        made = replace(made, engine=engine)
+        return made if made.num_ctx else replace(made, num_ctx=_own_context(made, known[device]))
+
+    workers = Workers(Health([*known]), spec_of, max_queue, hang_seconds)
     return {
         "open_model": workers,
-        "measure": _measure(workers, devices),
+        "measure": _measure(workers, known),
         "max_queue": max_queue,
         "picture_hang_seconds": _PICTURE_HANGS * hang_seconds,
         "max_loaded": whole("OLLAMA_MAX_LOADED_MODELS", 0) or 3,
     }
 
 
-def _measure(workers: Workers, devices: Sequence[DeviceInfo]) -> Measure:
+def _own_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
+    """Positions of a context that nobody chose; what is wrong in a file is told when it loads."""
+    from wgpu_backend.worker.estimate import context_for
+
+    try:
+        return context_for(spec, info)
+    except (BackendError, OSError):
+        return None
+
+
+def _measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
     """What says how much memory a model would take, and how much there is."""
     from wgpu_backend.worker.estimate import room_for
-
-    known = {info.id: info for info in devices}
 
     def measure(stored: Stored, num_ctx: int | None) -> Room:
         spec = workers.spec(stored, num_ctx)
