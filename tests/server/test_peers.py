@@ -195,7 +195,8 @@ def test_one_call_at_a_time_elsewhere(client, given, count, stream):
     found = client.post(RESPOND, json=body)
     made = named_events(found)[-1]["response"] if stream else found.json()
     assert [each["type"] for each in made["output"]] == ["function_call"] * count
-    assert made["usage"]["output_tokens"] in ([6] if count == 2 else [3])
+    made_tokens = made["usage"]["output_tokens"]
+    assert made_tokens == 6 if count == 2 else made_tokens <= 3  # the rest is not made
     choice = {"type": "auto", "disable_parallel_tool_use": not given.get("parallel", True)}
     tools = [{"name": "weather", "input_schema": SCHEMA}]
     body = {"model": "twice", **BODIES[MESSAGES], "tools": tools, "tool_choice": choice}
