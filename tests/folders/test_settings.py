@@ -132,6 +132,7 @@ def test_a_setting_that_is_not_known_is_refused(tmp_path, config, said):
 def test_keys_that_are_not_followed_are_named(tmp_path):
     ordinary = {
         "torch_dtype": "bfloat16", "use_cache": True, "attention_dropout": 0.1, "new_thing": None,
+        "is_llama_config": True, "rope_interleaved": False,
         "model_type": "llama", "transformers_version": "4.1", "initializer_range": 0.02,
     }  # fmt: skip
     folder = write_folder(tmp_path / "a", config=ordinary)

@@ -78,6 +78,7 @@ class Llama(Decoder):
     """Neighbours are rotated, where folders have halves."""
 
     architecture = "llama"
+    needed: ClassVar[Mapping[str, object]] = {"rope_interleaved": False}
     names = named(ENDS, ATTENTION, ROTATED, MLP, MIXTURE)
     defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6}
     by_class: ClassVar[Mapping[str, Mapping[str, object]]] = {
@@ -177,6 +178,7 @@ class SmolLM3(Llama):
     """Llama whose every fourth layer has no positions, if config.json lists no others."""
 
     architecture = "smollm3"
+    harmless = ("max_window_layers",)
     defaults: ClassVar[Mapping[str, object]] = {
         "rms_norm_eps": 1e-6,
         "rope_theta": 2e6,

@@ -74,6 +74,7 @@ class Falcon(Family):
     """Falcon 7B, 11B, 40B and 180B."""
 
     architecture = "falcon"
+    needed: ClassVar[Mapping[str, object]] = {"apply_residual_connection_post_layernorm": False}
     biases: ClassVar[Mapping[str, str]] = {"bias": r"(query_key_value|dense\w*)\.bias$"}
     prefixes = ("transformer.",)
     left_out = ("attention.layer_norm_rms_epsilon",)
