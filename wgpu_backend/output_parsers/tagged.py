@@ -186,11 +186,16 @@ def _whole(text: Arriving, taken: list[str], after: int, *, lines: bool) -> str 
     return value.removesuffix("\n") if lines else value
 
 
+@lru_cache(maxsize=64)
+def _any_tag(tagging: Tagging) -> re.Pattern[str]:
+    ends = (tagging.closing, tagging.parameter, tagging.end, tagging.call, *tagging.closings)
+    return re.compile("|".join(map(re.escape, filter(None, ends))))
+
+
 def _lenient(text: Arriving, tagging: Tagging) -> str:
     """A value up to any tag, in an answer that is all there."""
-    ends = (tagging.closing, tagging.parameter, tagging.end, tagging.call, *tagging.closings)
-    places = [at for tag in ends if tag and (at := text.text.find(tag, text.at)) >= 0]
-    end = min(places, default=len(text.text))
+    found = _any_tag(tagging).search(text.text, text.at)
+    end = found.start() if found else len(text.text)
     value, text.at = text.text[text.at : end], end
     if text.text.startswith(tagging.closing, end):
         text.at += len(tagging.closing)
