@@ -479,3 +479,11 @@ def test_a_reranker_answers_as_tei_does_too(tmp_path):
 
 def small(stored, _):
     return wb.load(stored.path, device="cpu", num_ctx=64, num_parallel=1)
+
+
+def test_a_time_limit_ends_an_answer_that_has_a_line_break(client, tokenizer):
+    line = {str(tokenizer.encode("\n", add_special=False)[-1]): 100}
+    how = {"n_predict": 6, "t_max_predict_ms": 1e-6, "ignore_eos": True}
+    found = asked(client, logit_bias=line, **how)
+    assert (found["tokens_predicted"] < 6, found["stop_type"]) == (True, "limit")
+    assert asked(client, grammar='root ::= "a"{20}', **how)["tokens_predicted"] > 1

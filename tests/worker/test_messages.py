@@ -44,6 +44,7 @@ REQUEST = Request(
     grammar=Grammar("regex", "[a-z ]+"),
     progress=True,
     sampled=True,
+    max_seconds=1.5,
     min_tokens=3,
     stop_tokens=(4, 5),
     prompt_logprobs=True,

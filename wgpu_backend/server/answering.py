@@ -414,6 +414,7 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
         n=wanted.choices,
         ignore_eos=wanted.ignore_eos,
         progress=wanted.progress,
+        max_seconds=wanted.max_seconds,
         min_tokens=wanted.min_tokens,
         stop_tokens=wanted.stop_tokens,
     )

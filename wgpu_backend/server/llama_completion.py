@@ -201,6 +201,7 @@ def _wanted(fields: Fields, loaded: Loaded, asked: _Asked, tokens: Sequence[int]
         logit_bias=biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
         choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,
         sampled=fields.switch("post_sampling_probs", default=False),
+        max_seconds=llama_sampling.seconds(fields),
         progress=reads_along(fields),
         slot=forms.slot_of(fields.get("id_slot", int)),
     )

@@ -24,8 +24,7 @@ _LIMITS = ("max_completion_tokens", "max_tokens", "n_predict")  # the last one t
 # Values up to these are off; what is on would change the text, and is not there.
 _OFF: Mapping[str, float] = {
     "dynatemp_range": 0, "dry_multiplier": 0, "xtc_probability": 0, "mirostat": 0,
-    "top_n_sigma": 0, "adaptive_target": -1e-30, "n_indent": 0, "t_max_predict_ms": 0,
-    "min_keep": 1,
+    "top_n_sigma": 0, "adaptive_target": -1e-30, "n_indent": 0, "min_keep": 1,
 }  # fmt: skip
 # In the order in which they apply, with what a sampler that is left out leaves as it is.
 _SAMPLERS: Mapping[str, Mapping[str, float]] = {
@@ -50,6 +49,9 @@ FORM: Mapping[str, Field] = {
         "adaptive_decay", "backend_sampling",
     ),
     **dict.fromkeys(_OFF, forms.NUMBER),
+    "t_max_predict_ms": Field(
+        (float,), "time from the first token after which an answer that has a line break ends"
+    ),
     "lora": forms.LIST,
     "samplers": Field((list, str), "names of the samplers that apply, in their order, or letters"),
     **dict.fromkeys(NUMBERS, forms.NUMBER),
@@ -85,6 +87,12 @@ def sampling(fields: Fields) -> dict[str, Any]:
         if (limit := fields.get(name, int)) is not None:
             found["num_predict"] = limit
     return found | _left_out(fields.get("samplers", list, str))
+
+
+def seconds(fields: Fields) -> float | None:
+    """How long an answer that has a line break may take; None for any time."""
+    found = fields.get("t_max_predict_ms", float)
+    return found / 1e3 if found is not None and found > 0 else None
 
 
 def probabilities(fields: Fields) -> int | None:

@@ -141,6 +141,8 @@ class Wanted:
         Tell how far the prompt was read.
     slot : int or None
         Number by which its tokens may be saved or erased.
+    max_seconds : float or None
+        See `Request`.
     min_tokens : int
         Tokens before which no token may end the answer.
     stop_tokens : sequence of int
@@ -174,6 +176,7 @@ class Wanted:
     template: Mapping[str, Any] = field(default_factory=dict[str, Any])
     progress: bool = False
     slot: int | None = None
+    max_seconds: float | None = None
     min_tokens: int = 0
     stop_tokens: Sequence[int] = ()
     spelled: bool = False

@@ -118,7 +118,7 @@ class Completion:
         self._texts = StopTexts(ticket.request.stop)
         self._pending: list[int] = []
         self._logprobs: list[TokenLogprob] = []
-        self._ended_by_token = False
+        self._ended_by_token = self._has_lines = False
         self._seated = self._first = 0.0
         self._bias = _bias(ticket.request)
         self._is_changed = bool(self._bias) or ticket.request.min_tokens > 0
@@ -341,10 +341,18 @@ class Completion:
         text = self._texts.push(self._detokenizer.push(token))
         if self._texts.found is not None:
             self.end("stop", text)
-        elif self.made == self._limit:
+        elif self.made == self._limit or self._is_late(text):
             self.end("length", text)
         elif text:
             self._put(text)
+
+    def _is_late(self, text: str) -> bool:
+        """Whether the time of an answer that has a line break is over."""
+        most = self.request.max_seconds
+        if most is None:
+            return False
+        self._has_lines = self._has_lines or "\n" in text
+        return self._has_lines and time.perf_counter() - self._first > most
 
     def _follow(self, token: int) -> None:
         """Go on in the grammar, and add what is sure to come; that needs no choice."""

@@ -36,6 +36,7 @@ class RequestFields(TypedDict, total=False):
     progress: bool
     sampled: bool
     prompt_logprobs: bool
+    max_seconds: float | None
     min_tokens: int
     stop_tokens: Sequence[int]
 
@@ -78,6 +79,8 @@ class Request:
     prompt_logprobs : bool
         Give those of the prompt's tokens, too, but for its first, which follows nothing; also one
         of the token that ends the text. The whole prompt is computed, whatever is kept of it.
+    max_seconds : float or None
+        End the answer so long after its first token, once it has a line break; None for no bound.
     min_tokens : int
         No token may end the answer before there are so many; one that a grammar has to end with,
         and stop texts, may.
@@ -104,6 +107,7 @@ class Request:
     progress: bool = False
     sampled: bool = False
     prompt_logprobs: bool = False
+    max_seconds: float | None = None
     min_tokens: int = 0
     stop_tokens: Sequence[int] = ()
 
@@ -123,6 +127,8 @@ class Request:
             raise OptionError(f"when_full: {shown(self.when_full)}, needs 'stop' or 'shift'")
         self._set("keep", within("keep", self.keep, 1 << 24, -1))
         self._set("n", within("n", self.n, MOST_CHOICES))
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise OptionError(f"max_seconds: {shown(self.max_seconds)}, needs more than 0")
         self._set("min_tokens", within("min_tokens", self.min_tokens, 1 << 30, 0))
         self._set("stop_tokens", _stop_tokens(self.stop_tokens))
         if not isinstance(cast("object", self.grammar), Grammar | None):
