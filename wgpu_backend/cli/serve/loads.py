@@ -70,9 +70,10 @@ def loads(
     known = {info.id: info for info in devices}
 
     def spec_of(stored: Stored, num_ctx: int | None, device: str) -> LoadSpec:
-        made = _known(spec(stored, num_ctx, device, settings, parallel), num_ctx)
-        made = replace(made, engine=engine)
-        return made if made.num_ctx else replace(made, num_ctx=_own_context(made, known[device]))
+        made = replace(spec(stored, num_ctx, device, settings, parallel), engine=engine)
+        if not made.num_ctx:
+            made = replace(made, num_ctx=_own_context(made, known[device]))
+        return _known(made, num_ctx)
 
     workers = Workers(Health([*known]), spec_of, max_queue, hang_seconds)
     return {
