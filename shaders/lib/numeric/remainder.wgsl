@@ -75,7 +75,7 @@ fn floored_rest(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     return select(of_b, rest + b, rest_moves(rest, b));
 }
 
-// The quotient is near a whole number, once what is left is taken off.
+// The quotient is near a whole number, once what is left is taken off; an infinity stays one.
 fn floored_quotient(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     let rest = truncated_rest(a, b);
     let moved = select(vec4<f32>(0.0), vec4<f32>(1.0), rest_moves(rest, b));
@@ -84,7 +84,9 @@ fn floored_quotient(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
     let zero = quotient == vec4<f32>(0.0);
     let found = keep_nan(rest, select(quotient, with_sign_of(sign, quotient), zero));
     let a_bits = bitcast<vec4<u32>>(a) & vec4<u32>(0x7fffffffu);
-    let by_zero = (bitcast<vec4<u32>>(b) & vec4<u32>(0x7fffffffu)) == vec4<u32>(0u);
-    let unbounded = by_zero & (a_bits > vec4<u32>(0u)) & (a_bits <= vec4<u32>(0x7f800000u));
+    let b_bits = bitcast<vec4<u32>>(b) & vec4<u32>(0x7fffffffu);
+    let infinite = vec4<u32>(0x7f800000u);
+    let by_zero = (b_bits == vec4<u32>(0u)) & (a_bits > vec4<u32>(0u)) & (a_bits <= infinite);
+    let unbounded = by_zero | ((a_bits == infinite) & (b_bits < infinite));
     return infinite_where(unbounded, sign, found);
 }

@@ -19,8 +19,8 @@ def floor_divide(a: Node, b: Node) -> Launch:
     Returns
     -------
     Tensor of the broadcast shape and the dtype of `a`, as NumPy has it: of integers by zero 0, of
-    floats by zero infinite or NaN. Quotients of floats from 2²³ on may be off by 3 units in the
-    last place.
+    floats by zero infinite or NaN, of infinities by numbers infinite. Quotients of
+    floats from 2²³ on may be off by 3 units in the last place.
     """
     return float_or_whole("floor_divide", a, b, "ops/floor_divide_whole")
 
