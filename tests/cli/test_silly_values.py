@@ -51,6 +51,7 @@ WRONG = {
     "slot_save_path": (*(value for value in NO_FILE if value not in ("", ".")), "text.txt"),
     "reasoning_format": ("", "some", *NO_TEXT),
     "reasoning": ("", "maybe", *NO_TEXT), "api_key_file": (*NO_FILE, "text.txt", "tiny.gguf"),
+    "keepalive": ("", "5m", "soon", *NO_TEXT),
     "image": (*NO_FILE, "text.txt"), "mask": (*NO_FILE, "text.txt"),
 }  # fmt: skip
 # A text may be anything, and a flag has no value.

@@ -211,5 +211,5 @@ def test_texts_are_scored_beside_a_query(reranker):
 
 def test_what_has_no_weights_for_scores_cannot_rerank(model, monkeypatch):
     monkeypatch.setattr(Tokenizer, "encode_pair", lambda *_: ([5, 6], [0, 1]))
-    with pytest.raises(ModelError, match="no weights that score a text, so it cannot rerank"):
+    with pytest.raises(ModelError, match="it is not a reranker: it has no weights"):
         model.rerank("the", ["and"])

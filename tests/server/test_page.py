@@ -12,7 +12,10 @@ import uvicorn
 from playwright.sync_api import expect, sync_playwright
 
 from tests.browser import BROWSER, needs_browser
+from tests.patience import PATIENCE
 from tests.server.serving import app_of
+
+expect.set_options(timeout=1000 * PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def page(browser, address):
         page = context.new_page()
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.goto(address)
-        expect(page.locator("#model option")).to_have_count(2)
+        expect(page.locator("#model option")).to_have_count(3)
         yield page
     assert wrong == []
 
@@ -109,7 +112,7 @@ def test_an_answer_is_stopped(page):
     expect(page.locator("#send")).to_have_text("Send")
     expect(page.locator("article.assistant footer")).to_contain_text("stopped")
     page.click("#tab-machine")
-    expect(page.locator("#machine")).to_contain_text("0 of 2 places")
+    expect(page.locator("#machine")).to_contain_text("0 of 2")
 
 
 @needs_browser
@@ -124,7 +127,9 @@ def test_what_a_model_writes_becomes_elements_and_no_markup(page):
     assert made == (
         "<h3>Top</h3><ul><li><em>one</em> <code>&lt;i&gt;</code></li></ul>"
         '<p>&lt;img src=x&gt; <a href="https://x.y" rel="noopener noreferrer" target="_blank">a</a>'
-        ' [b](javascript:z)</p><pre tabindex="0"><code>&lt;b&gt;</code></pre>'
+        ' [b](javascript:z)</p><div class="code"><div class="bar"><span>py</span>'
+        '<button type="button" class="plain">Copy</button></div>'
+        '<pre tabindex="0"><code>&lt;b&gt;</code></pre></div>'
     )
 
 
@@ -175,4 +180,92 @@ def test_an_error_goes_when_its_cause_may_have_gone(page):
     page.fill("#key", "key")
     page.locator("#key").blur()
     expect(page.locator("#failure")).to_be_hidden()
-    expect(page.locator("#model option")).to_have_count(2)
+    expect(page.locator("#model option")).to_have_count(3)
+
+
+@needs_browser
+def test_code_is_coloured_and_nothing_of_it_is_lost(page):
+    code = 'def f(x):  # a "note"\n    return "# no note" + str(10)'
+    made = page.evaluate(
+        "async (code) => (await import('/page/code.js')).coloured(code, 'py')"
+        ".map((each) => [each.className ?? '', each.textContent ?? each])",
+        code,
+    )
+    assert "".join(text for _, text in made) == code
+    assert [[kind, text] for kind, text in made if kind] == [
+        ["code-word", "def"],
+        ["code-note", '# a "note"'],
+        ["code-word", "return"],
+        ["code-string", '"# no note"'],
+        ["code-number", "10"],
+    ]
+
+
+@pytest.mark.slow
+@needs_browser
+def test_conversations_are_kept_opened_again_and_deleted(page):
+    page.select_option("#think", "false")
+    said(page, "First question")
+    page.click("#new")
+    said(page, "Second question")
+    page.reload()
+    expect(page.locator("article.user .text")).to_have_text("Second question")
+    page.click("#tab-history")
+    titles = page.locator("#history .kept button:first-child")
+    expect(titles).to_have_text(["Second question", "First question"])
+    titles.nth(1).click()
+    expect(page.locator("article.user .text")).to_have_text("First question")
+    page.click("[aria-label='Delete First question']")
+    expect(page.locator("article")).to_have_count(0)
+    expect(titles).to_have_text(["Second question"])
+
+
+@needs_browser
+def test_models_are_listed_deleted_and_pulled(page):
+    asked = []
+
+    def pulled(route):
+        asked.append(route.request.post_data_json)
+        route.fulfill(body='{"status": "pulling"}\n{"status": "success"}\n')
+
+    def deleted(route):
+        asked.append((route.request.method, route.request.post_data_json))
+        route.fulfill(json={})
+
+    page.route("**/api/pull", pulled)
+    page.route("**/api/delete", deleted)
+    page.on("dialog", lambda dialog: dialog.accept())
+    page.click("#tab-models")
+    expect(page.locator("#models-list tr")).to_have_count(3)
+    page.click("[aria-label='Delete tale:latest']")
+    page.fill("#pull-name", "llama3.2")
+    page.click("#pull-go")
+    expect(page.locator("#pull-status")).to_have_text("success")
+    assert asked == [("DELETE", {"model": "tale:latest"}), {"model": "llama3.2"}]
+
+
+@needs_browser
+def test_a_model_of_pictures_shows_one(page):
+    pixel = (
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJ"
+        "RU5ErkJggg=="
+    )
+    models = [{"name": "pictures:latest", "capabilities": ["image"]}]
+    page.route("**/api/tags", lambda route: route.fulfill(json={"models": models}))
+    answer = {"data": [{"b64_json": pixel}]}
+    page.route("**/v1/images/generations", lambda route: route.fulfill(json=answer))
+    page.reload()
+    page.fill("#prompt", "a red circle")
+    page.keyboard.press("Enter")
+    picture = page.locator("article.assistant img")
+    expect(picture).to_have_attribute("alt", "A picture of: a red circle")
+    page.wait_for_function("document.querySelector('article.assistant img').naturalWidth === 1")
+
+
+@needs_browser
+def test_an_option_out_of_range_is_not_sent(page):
+    page.click("#tab-settings")
+    page.fill("#option-top_p", "7")
+    page.fill("#option-top_k", "5")
+    options = page.evaluate("import('/page/settings.js').then((m) => m.settings().options)")
+    assert options == {"top_k": 5}

@@ -112,7 +112,7 @@ def test_the_same_vectors_as_in_this_process(worker, model):
     assert np.array_equal(worker.embed(texts), model.embed(texts))
     assert worker.embed([]).shape == (0, 0)
     assert np.array_equal(worker.states([1, 2, 3]), model.states([1, 2, 3]))
-    with pytest.raises(wb.TokenizerError, match="read together"):
+    with pytest.raises(wb.ModelError, match="it is not a reranker"):
         worker.rerank("the", texts)
 
 

@@ -1,4 +1,4 @@
-// What stays in this browser between visits: the conversation and the settings.
+// What stays in this browser between visits: conversations and settings.
 
 const PREFIX = "wgpu-backend.";
 
@@ -11,10 +11,20 @@ export function kept(name, otherwise) {
   }
 }
 
+// Returns whether there was room.
 export function keep(name, value) {
   try {
     localStorage.setItem(PREFIX + name, JSON.stringify(value));
+    return true;
   } catch {
-    // Full, or not allowed: the page works without.
+    return false; // full, or not allowed: the page works without
+  }
+}
+
+export function drop(name) {
+  try {
+    localStorage.removeItem(PREFIX + name);
+  } catch {
+    // Not allowed: nothing was kept.
   }
 }

@@ -8,19 +8,19 @@ function described({ name, device, memory, context_length: context, engine, ...r
   const rows = [
     ["Device", `${device.name} (${device.id})`], ["Kind", device.kind], ["API", device.api],
     ["Driver", device.driver],
-    ["Weights", bytes(memory.weights)], ["Cache", bytes(memory.cache)], ["Graphs", bytes(memory.graphs)],
-    ["Together", device.total_memory ? `${bytes(total)} of ${bytes(device.total_memory)}` : bytes(total)],
-    ["Context", `${context} tokens`], ["Loaded in", `${rest.load_seconds.toFixed(2)} s`],
-    ["Stays", rest.seconds_left === null ? "for ever" : `${Math.round(rest.seconds_left)} s`],
+    ["Weights", bytes(memory.weights)], ["KV cache", bytes(memory.cache)], ["Graphs", bytes(memory.graphs)],
+    ["Total", device.total_memory ? `${bytes(total)} of ${bytes(device.total_memory)}` : bytes(total)],
+    ["Context", `${context} tokens`], ["Load time", `${rest.load_seconds.toFixed(2)} s`],
+    ["Unloads in", rest.seconds_left === null ? "never" : `${Math.round(rest.seconds_left)} s`],
   ];
   const found = [make("h3", {}, name), facts(rows)];
   if (!engine) return found;
   const busy = engine.slots.filter((slot) => slot !== null).length;
   return [...found, facts([
-    ["Answering", `${busy} of ${engine.slots.length} places`], ["Waiting", engine.queued],
-    ["Kept for reuse", `${engine.kept_tokens} tokens`], ["Passes", engine.steps],
-    ["Requests", engine.requests], ["Tokens of prompts", engine.prompt_tokens],
-    ["Of these reused", engine.cached_tokens], ["Tokens made", engine.completion_tokens],
+    ["Slots in use", `${busy} of ${engine.slots.length}`], ["Queued", engine.queued],
+    ["Prefix cache", `${engine.kept_tokens} tokens`], ["Forward passes", engine.steps],
+    ["Requests", engine.requests], ["Prompt tokens", engine.prompt_tokens],
+    ["Cached", engine.cached_tokens], ["Completion tokens", engine.completion_tokens],
   ])];
 }
 

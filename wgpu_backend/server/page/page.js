@@ -1,9 +1,11 @@
 // The page put together.
 
 import { bindAttention } from "./attention.js";
+import { current, listed, remove } from "./conversations.js";
 import { byId, make } from "./dom.js";
 import { bindGraph } from "./graph.js";
 import { keep, kept } from "./kept.js";
+import { bindLibrary, showLibrary } from "./library.js";
 import { showMachine } from "./machine.js";
 import { bindPanel, openPanel, openTab } from "./panel.js";
 import { get } from "./server.js";
@@ -13,6 +15,7 @@ import { showTokens } from "./tokens.js";
 
 const model = () => byId("model").value;
 let running = new Map();
+let painters = new Set();
 
 async function showModels() {
   try {
@@ -20,7 +23,8 @@ async function showModels() {
     running = new Map(ps.models.map((each) => [each.name, each]));
     const picker = byId("model");
     const wanted = picker.value || kept("model", "");
-    const options = tags.models.filter((each) => !each.capabilities?.includes("image")).map(({ name }) =>
+    painters = new Set(tags.models.filter((each) => each.capabilities?.includes("image")).map(({ name }) => name));
+    const options = tags.models.map(({ name }) =>
       make("option", { value: name }, running.has(name) ? `● ${name} (loaded)` : name));
     picker.replaceChildren(...options);
     if (tags.models.some(({ name }) => name === wanted)) picker.value = wanted;
@@ -45,6 +49,7 @@ async function changed(what, watch) {
   byId("status").textContent = what === "begins" ? "waiting for the first token …" : figures(watch);
   if (what !== "ends") return;
   showTokens(talk.last);
+  showHistory();
   await showModels();
   byId("status").textContent = showContext(watch.end);
   if (!byId("machine").hidden) showMachine();
@@ -54,7 +59,19 @@ const talk = new Talk(changed, (message) => {
   showTokens(message);
   openPanel(true);
   openTab("tokens", true);
-});
+}, (name) => painters.has(name));
+
+function showHistory() {
+  const place = byId("history");
+  const rows = listed().map(({ id, title, when }) => make("div", { className: "kept" },
+    make("button", { type: "button", className: "plain", onclick: () => { talk.open(id); showTokens(talk.last); } }, title),
+    make("time", { className: "quiet" }, new Date(when).toLocaleString()),
+    make("button", {
+      type: "button", className: "plain", "aria-label": `Delete ${title}`,
+      onclick: () => { remove(id); talk.open(current()); showHistory(); },
+    }, "Delete")));
+  place.replaceChildren(...(rows.length ? rows : [make("p", { className: "quiet" }, "No conversations yet.")]));
+}
 
 function send(event) {
   event?.preventDefault();
@@ -78,7 +95,7 @@ byId("prompt").oninput = fit;
 byId("prompt").onkeydown = (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
 };
-byId("new").onclick = () => { talk.clear(); byId("prompt").focus(); };
+byId("new").onclick = () => { talk.open(); showTokens(talk.last); showHistory(); byId("prompt").focus(); };
 byId("model").onchange = () => keep("model", model());
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") talk.stop();
@@ -87,12 +104,17 @@ document.addEventListener("keydown", (event) => {
     byId("prompt").focus();
   }
 });
-document.addEventListener("tab", ({ detail }) => { if (detail === "machine") showMachine(); });
+document.addEventListener("tab", ({ detail }) => {
+  if (detail === "machine") showMachine();
+  if (detail === "history") showHistory();
+  if (detail === "models") showLibrary(showModels);
+});
 
 bindPanel();
 showSettings(() => { talk.fail(null); showModels(); });
 bindAttention(model);
 bindGraph(model);
+bindLibrary(showModels);
 showTokens(talk.last);
 await showModels();
 byId("prompt").focus();

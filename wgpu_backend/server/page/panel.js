@@ -3,7 +3,7 @@
 import { byId } from "./dom.js";
 import { keep, kept } from "./kept.js";
 
-const NAMES = ["settings", "tokens", "attention", "graph", "machine"];
+const NAMES = ["history", "models", "settings", "tokens", "attention", "graph", "machine"];
 const narrow = matchMedia("(max-width: 60rem)");
 
 export function openPanel(open) {

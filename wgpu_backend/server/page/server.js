@@ -13,12 +13,11 @@ async function failure(response) {
   return new Error(`${response.status}: ${told}`);
 }
 
-async function ask(path, body, signal) {
+async function ask(path, body, signal, method = body ? "POST" : "GET") {
   const headers = {};
   const key = kept("key", "");
   if (key) headers["X-Api-Key"] = key;
   if (body) headers["Content-Type"] = "application/json";
-  const method = body ? "POST" : "GET";
   let response;
   try {
     response = await fetch(path, { method, headers, signal, body: body && JSON.stringify(body) });
@@ -31,7 +30,8 @@ async function ask(path, body, signal) {
 }
 
 export const get = async (path) => (await ask(path)).json();
-export const post = async (path, body) => (await ask(path, body)).json();
+export const remove = (path, body) => ask(path, body, undefined, "DELETE");
+export const post = async (path, body, signal) => (await ask(path, body, signal)).json();
 
 // Objects of an answer in lines, as they come.
 export async function* lines(path, body, signal) {

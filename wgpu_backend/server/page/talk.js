@@ -1,16 +1,17 @@
 // The conversation: what was said, and the answer that is being made.
 
+import { choose, read, write } from "./conversations.js";
 import { byId, make } from "./dom.js";
-import { keep, kept } from "./kept.js";
 import { markdown } from "./markdown.js";
-import { lines } from "./server.js";
+import { lines, post } from "./server.js";
 import { settings } from "./settings.js";
 
 const TOP = 8; // other tokens that are noted for each
 
 export class Talk {
-  constructor(changed, inspect) {
-    this.messages = kept("messages", []);
+  constructor(changed, inspect, draws) {
+    this.draws = draws; // whether a model makes pictures
+    this.messages = read();
     this.changed = changed; // called when an answer begins, goes on or ends
     this.inspect = inspect;
     this.stopping = null;
@@ -22,15 +23,16 @@ export class Talk {
   get last() { return this.messages.findLast((each) => each.role === "assistant"); }
 
   keep() {
-    // Probabilities are many; those of the last answer are enough for another visit.
+    // Probabilities are many; those of the last answer are enough for another visit. Pictures are large.
     const last = this.last;
-    keep("messages", this.messages.map((each) => (each === last ? each : { ...each, tokens: undefined })));
+    write(this.messages.map((each) => ({ ...each, picture: undefined, tokens: each === last ? each.tokens : undefined })));
   }
 
-  clear() {
+  // Opens a conversation that was kept; a new one without an id.
+  open(id = null) {
     this.stop();
-    this.messages = [];
-    this.keep();
+    choose(id);
+    this.messages = read();
     this.draw();
     this.fail(null);
   }
@@ -94,6 +96,7 @@ export class Talk {
   }
 
   async answer(model) {
+    const draws = this.draws(model);
     const body = this.body(model);
     const message = { role: "assistant", model, content: "", thinking: "", tokens: [] };
     this.messages.push(message);
@@ -103,17 +106,28 @@ export class Talk {
     const watch = { begin: performance.now(), first: 0, count: 0, end: null, stopped: false };
     this.changed("begins", watch);
     try {
-      for await (const line of lines("/api/chat", body, this.stopping.signal)) this.take(line, message, watch);
+      if (draws) await this.paint(model, message, watch);
+      else for await (const line of lines("/api/chat", body, this.stopping.signal)) this.take(line, message, watch);
     } catch (error) {
       watch.stopped = true;
       if (error.name !== "AbortError") this.fail(error);
     }
     this.stopping = null;
     if (!message.content && !message.thinking && !watch.end) this.messages.pop();
-    message.figures = figures(watch);
+    message.figures = message.picture ? `took ${seconds(watch.first - watch.begin)}` : figures(watch);
     this.keep();
     this.draw();
     this.changed("ends", watch);
+  }
+
+  async paint(model, message, watch) {
+    const prompt = this.messages.at(-2).content;
+    const { seed } = settings().options;
+    const body = { model, prompt, response_format: "b64_json", ...(seed >= 0 && { seed }) };
+    const { data } = await post("/v1/images/generations", body, this.stopping.signal);
+    watch.first = performance.now();
+    message.picture = `data:image/png;base64,${data[0].b64_json}`;
+    message.content = `A picture of: ${prompt}`;
   }
 
   take(line, message, watch) {
@@ -153,7 +167,9 @@ function fill(article, message, going = false) {
     text = make("div", { className: "text" });
     (thought ?? article.querySelector("h2")).after(text);
   }
-  text.replaceChildren(...markdown(message.content));
+  text.replaceChildren(...(message.picture
+    ? [make("img", { src: message.picture, alt: message.content })]
+    : markdown(message.content)));
   const last = text.lastElementChild;
   text.classList.toggle("going", going && last?.tagName !== "P");
   if (going && last?.tagName === "P") last.classList.add("going");

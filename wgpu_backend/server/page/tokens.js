@@ -30,7 +30,7 @@ export function showTokens(answer) {
   const tokens = answer?.tokens ?? [];
   if (!tokens.length) {
     panel.replaceChildren(make("p", { className: "quiet" },
-      "Nothing to show yet: switch on “Note the probability of every token” in the settings, and ask something."));
+      "Nothing to show yet: switch on “Token probabilities” in the settings, and ask something."));
     return;
   }
   const text = make("div", { className: "tinted", role: "group", "aria-label": "Tokens of the answer" });
