@@ -200,7 +200,7 @@ def test_wrong_values_are_told(client, described, endpoint):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.variants  # of the test above: some 20,000 requests, ten minutes
 @pytest.mark.parametrize("endpoint", ROUTES, ids=" ".join)
 def test_all_wrong_values_are_told(client, described, endpoint):
     require_sound(client, described, endpoint, lambda _: WRONG)
