@@ -102,6 +102,19 @@ def test_any_object(client):
 
 
 @pytest.mark.parametrize("path", BODIES)
+def test_the_same_may_be_said_under_two_names(client, path):
+    """guidance's vLLM mode sends its grammar under the names of an old and of a new vLLM."""
+    pairs = [
+        {"guided_grammar": 'start: "yes"', "structured_outputs": {"grammar": 'start: "yes"'}},
+        {"guided_regex": "yes", "regex": "yes"},
+        {"guided_choice": ["yes"], "structured_outputs": {"choice": ["yes"]}},
+    ]
+    assert [asked(client, path, **pair) for pair in pairs] == ["yes"] * 3
+    same = {"guided_json": {"const": "yes"}, "structured_outputs": {"json": {"const": "yes"}}}
+    assert asked(client, path, **same) == '"yes"'
+
+
+@pytest.mark.parametrize("path", BODIES)
 def test_tokens_that_end_an_answer(client, path):
     plain = {"model": "actor", "prompt": "<|plain|>", "return_tokens": True}
     second = client.post("/completion", json=plain).json()["tokens"][1]
@@ -147,7 +160,7 @@ def test_thinking_is_switched_on(client, path):
     ("more", "message"),
     [
         ({"guided_json": YES, "regex": "a"}, "guided_json, regex: 2 of what the text has to be"),
-        ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs: 2 of"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs: 2 of"),
         ({"response_format": {"type": "json_object"}, "ebnf": 'root ::= "a"'}, "ebnf: 2 of"),
         ({"guided_choice": []}, "guided_choice: needs a list of texts"),
         ({"guided_choice": ["a", 5]}, "guided_choice: needs a list of texts"),

@@ -89,9 +89,11 @@ def applied(fields: Fields, wanted: Wanted) -> Wanted:
     Raises
     ------
     RequestError
-        A value cannot be right, or two fields say what the text has to be.
+        A value cannot be right, or two fields say different things of what the text has to be.
     """
-    shapes = [each for each in (wanted.grammar, *_shapes(fields)) if each is not None]
+    said = (wanted.grammar, *_shapes(fields))
+    # Once each: guidance sends one grammar under the names of both an old and a new vLLM.
+    shapes = list(dict.fromkeys(each for each in said if each is not None))
     if len(shapes) > 1:
         named = ", ".join(_named(fields)) or "response_format"
         raise RequestError(400, f"{named}: {len(shapes)} of what the text has to be, needs one")
