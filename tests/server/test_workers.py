@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.testclient import TestClient
 
 from tests.builders import tiny_model
-from wgpu_backend.errors import DeviceLost, OptionError, WorkerLost
+from wgpu_backend.errors import BackendError, DeviceLost, OptionError, WorkerLost
 from wgpu_backend.model_store.modelfile import Modelfile
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
@@ -70,7 +70,7 @@ class Served:
     def kill(self, answers, sent=signal.SIGKILL, ended=()):
         """End the worker as soon as it makes so many answers, one that was not ended before."""
         while True:
-            with suppress(WorkerLost):
+            with suppress(BackendError):  # lost, or replaced between two lines
                 pids, busy = self.pids, self.answers >= answers
                 if busy and pids and pids == self.pids and pids[0] not in ended:
                     os.kill(pids[0], sent)

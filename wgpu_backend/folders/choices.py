@@ -115,7 +115,7 @@ def activation_key(settings: Settings, names: Sequence[str], usual: str) -> dict
         known = ", ".join(_ACTIVATIONS)
         raise settings.error(name, f"is {asked!r}, known activations are {known}")
     made = _ACTIVATIONS[asked]
-    return {} if made == usual else {"hidden_activation": made}
+    return {} if made == usual else {"feed_forward_activation": made}
 
 
 def warn_of_unread(settings: Settings, rope: Settings, harmless: Iterable[str]) -> None:

@@ -83,8 +83,12 @@ class LayerConfig:
         return self.config.bools(key, self.count)[self.index] if key in self.config else True
 
     def activation(self, usual: Usual) -> Usual | str:
-        """Activation of feed-forward blocks: the file's, or else the architecture's."""
-        key = "hidden_activation"
+        """Return the activation of feed-forward blocks: the file's, or else the architecture's.
+
+        The key is this package's: llama.cpp has ``hidden_activation`` for ModernBERT alone, where
+        "gelu" means another function than here.
+        """
+        key = "feed_forward_activation"
         return self.config.string(key) if key in self.config else usual
 
     def __contains__(self, name: str) -> bool:

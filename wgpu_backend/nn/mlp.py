@@ -94,8 +94,8 @@ class MLP(Module):
     ----------
     config : LayerConfig
     activation : str or callable
-        Of `ACTIVATIONS`, or a function of one tensor; ``hidden_activation`` of the file is in its
-        place where there is such a key.
+        Of `ACTIVATIONS`, or a function of one tensor; the file's ``feed_forward_activation``
+        takes its place if there is such a key.
     gated : bool
     inner : int or None
         Values between the matrices; None for ``feed_forward_length``.
