@@ -40,6 +40,7 @@ PACKAGES = {
     "anthropic_client.py": "anthropic",
     "litellm_client.py": "litellm",
     "langchain_client.py": "langchain_ollama",
+    "structured_client.py": "outlines, guidance",
     "ollama_client.mjs": "ollama",
     "openai_client.mjs": "openai",
     "anthropic_client.mjs": "@anthropic-ai/sdk",
