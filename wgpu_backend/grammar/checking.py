@@ -7,6 +7,7 @@ busy for ever. What comes back in time is compiled here a second time, which tak
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -18,8 +19,11 @@ from typing import cast
 from wgpu_backend.errors import GrammarError
 from wgpu_backend.grammar.grammar import Grammar
 
-SECONDS = 5.0
+SECONDS = 5.0  # of processor time: a busy machine refuses no grammar
+_WAITS = 1.0 if sys.platform == "win32" else 20.0  # times as long on the clock, at the most
 MEMORY = 2 << 30
+_OVERTIME = -getattr(signal, "SIGXCPU", 0) or None  # the exit code of a process that it ended
+_TOO_LONG = "not compiled within {:g} s; make it simpler"
 _REMEMBERED = 256
 _SCRIPT = Path(__file__).with_name("compile_alone.py")
 # Steps of the compiler and, later, of each mask: a step's worst is some 50 ms.
@@ -89,6 +93,7 @@ def _compiled(grammar: Grammar, tokens: Tokens) -> dict[str, str]:
         "source": grammar.source(),
         "limits": LIMITS,
         "memory": MEMORY,
+        "seconds": SECONDS,
         "path": [library_folder()],
         "named": dict(tokens.named),
         "never": tokens.never,
@@ -100,13 +105,14 @@ def _compiled(grammar: Grammar, tokens: Tokens) -> dict[str, str]:
 def _answer(grammar: Grammar, line: bytes) -> dict[str, str]:
     command = [sys.executable, "-I", "-S", str(_SCRIPT)]
     try:
-        done = subprocess.run(command, input=line, capture_output=True, timeout=SECONDS)
+        done = subprocess.run(command, input=line, capture_output=True, timeout=SECONDS * _WAITS)
     except subprocess.TimeoutExpired:
-        why = f"not compiled within {SECONDS:g} s; make it simpler"
-        raise _wrong(grammar, why) from None
+        raise _wrong(grammar, _TOO_LONG.format(SECONDS)) from None
     except OSError as error:
         why = f"no process to compile it in: {error.strerror or error}"
         raise _wrong(grammar, why) from None
+    if done.returncode == _OVERTIME:
+        raise _wrong(grammar, _TOO_LONG.format(SECONDS))
     if done.returncode or not done.stdout:
         return {"error": "it crashes the compiler; nest it less and make it smaller"}
     return cast("dict[str, str]", json.loads(done.stdout))

@@ -6,6 +6,7 @@ GBNF's translation alone, so that it starts in a tenth of a second.
 """
 
 import json
+import math
 import re
 import sys
 import threading
@@ -16,14 +17,15 @@ from typing import Any
 _STACK = 1 << 20  # an eighth of what threads have on Linux: what passes here has room there
 
 
-def _limit_memory(nbytes: int) -> None:
+def _limit(nbytes: int, seconds: float) -> None:
+    """Limit memory and processor time; SIGXCPU ends the process that takes more of the latter."""
     try:
         import resource
-    except ImportError:  # Windows has none; the time still is limited
+    except ImportError:  # Windows has none; its caller waits for as long and no longer
         return
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    most = nbytes if hard < 0 else min(nbytes, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    for kind, most in ((resource.RLIMIT_AS, nbytes), (resource.RLIMIT_CPU, math.ceil(seconds))):
+        _, hard = resource.getrlimit(kind)
+        resource.setrlimit(kind, (most if hard < 0 else min(most, hard), hard))
 
 
 def _gbnf(source: str, given: dict[str, Any]) -> str:
@@ -96,7 +98,7 @@ def main() -> None:
     """Answer one line."""
     given = json.loads(sys.stdin.buffer.readline())
     sys.path[:] = [*given["path"], *sys.path]
-    _limit_memory(given["memory"])
+    _limit(given["memory"], given["seconds"])
     threading.stack_size(_STACK)
     answer: dict[str, str] = {}
     thread = threading.Thread(target=_answer, args=(given, answer))
