@@ -21,7 +21,7 @@ NO_COUNT = (*NO_NUMBER, "-5", "1.5", "99999999999999999999")
 NO_FILE = ("", ".", "no/such/folder", "/dev/null/x", "\0", LONG)
 WRONG = {
     "n_prompt": NO_COUNT, "n_gen": NO_COUNT, "repetitions": (*NO_COUNT, "0", "1001"),
-    "size": (*NO_COUNT, "0", "1025"), "pooling": ("", "max", *NO_TEXT),
+    "size": (*NO_COUNT, "0", "1025"), "pooling": ("", "most", "cls+most", *NO_TEXT),
     "tokens": (*NO_COUNT, "1,,2", ","), "only": ("q9", ",", "nan", "i32", *NO_TEXT),
     "kv": ("", "f8", "F16 ", *NO_TEXT), "profile": ("", "best", *NO_TEXT),
     "device": ("", "teapot", "-1", *NO_TEXT),
