@@ -195,6 +195,14 @@ def test_an_empty_key_is_none_to_serve_anybody_by(key):
     assert Listening().keys == ()
 
 
+@pytest.mark.parametrize("key", ["", " ", ","])
+def test_an_empty_variable_is_no_key_either(monkeypatch, key):
+    monkeypatch.setenv("WGPU_BACKEND_API_KEY", key)
+    with pytest.raises(UsageError, match="WGPU_BACKEND_API_KEY: is empty, needs a key"):
+        _ = Listening().keys
+    assert Listening(api_key="given").keys == ("given",)
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_what_is_logged_while_stderr_is_closed_fails_nothing(monkeypatch, tmp_path, closed):
     stream = (tmp_path / "err").open("w")

@@ -9,7 +9,13 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from wgpu_backend.cli.console import answer, human_bytes, note, print_table
-from wgpu_backend.cli.serve.listening import DEFAULT_HOST, address, is_local, scheme_of
+from wgpu_backend.cli.serve.listening import (
+    DEFAULT_HOST,
+    KEY_VARIABLE,
+    address,
+    is_local,
+    scheme_of,
+)
 from wgpu_backend.errors import StoreError
 
 _REACHED_AT = {"0.0.0.0": DEFAULT_HOST, "[::]": "[::1]"}  # servers that listen everywhere
@@ -41,7 +47,7 @@ def ask(method: str, path: str, body: Mapping[str, object] | None = None) -> dic
 
 def server_headers() -> dict[bytes, bytes]:
     """Return the header that signs in, if ``WGPU_BACKEND_API_KEY`` has a key."""
-    key = os.environ.get("WGPU_BACKEND_API_KEY", "").partition(",")[0].strip()
+    key = os.environ.get(KEY_VARIABLE, "").partition(",")[0].strip()
     # In bytes: a key may have any letters.
     return {b"Authorization": f"Bearer {key}".encode()} if key else {}
 

@@ -15,6 +15,7 @@ import typer
 from wgpu_backend.cli.failures import UsageError, brief
 from wgpu_backend.cli.serve.texts import text_of, words
 
+KEY_VARIABLE = "WGPU_BACKEND_API_KEY"
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 11434
 _LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 _SCHEMES = ("http", "https")
@@ -44,7 +45,7 @@ class Listening:
         typer.Option(
             "--api-key",
             metavar="KEY",
-            envvar="WGPU_BACKEND_API_KEY",
+            envvar=KEY_VARIABLE,
             help="Serve only requests that have this key; A,B for one of several.",
         ),
     ] = None
@@ -75,9 +76,12 @@ class Listening:
     @property
     def keys(self) -> tuple[str, ...]:
         """Keys of clients; empty where anybody may call."""
-        given = words(self.api_key or "")
-        if self.api_key is not None and not given:
-            raise UsageError("--api-key: is empty, needs a key; leave it out to serve anybody")
+        variable = os.environ.get(KEY_VARIABLE)  # click takes an empty one for none
+        text = variable if self.api_key is None else self.api_key
+        given = words(text or "")
+        if text is not None and not given:
+            name = KEY_VARIABLE if text == variable else "--api-key"
+            raise UsageError(f"{name}: is empty, needs a key; leave it out to serve anybody")
         return (*given, *_keys_of(self.api_key_file))
 
     @property
