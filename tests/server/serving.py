@@ -1,5 +1,6 @@
 """A server without a socket, of the story model and of one that follows a script."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -15,6 +16,26 @@ from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import create
 from wgpu_backend.server.app import make_app
 from wgpu_backend.server.serving_state import Settings
+
+
+def by_hand(client: TestClient, path: str, body, send, gone=None) -> None:
+    """Ask as a server of ASGI does: `send` gets messages; the client goes once `gone` is set."""
+
+    async def ask():
+        given = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+
+        async def receive():
+            if given:
+                return given.pop()
+            await (gone or asyncio.Event()).wait()
+            return {"type": "http.disconnect"}
+
+        headers = [(b"host", b"testserver"), (b"content-type", b"application/json")]
+        scope = {"type": "http", "method": "POST" if body else "GET", "path": path}
+        await client.app({**scope, "query_string": b"", "headers": headers}, receive, send)
+
+    client.portal.call(ask)
+
 
 HOSTS = ("testserver", "localhost")
 

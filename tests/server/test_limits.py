@@ -1,7 +1,8 @@
-"""Clients that take their time, at a real socket."""
+"""Clients that take their time or go, at a real socket or without one, and what errors name."""
 
 import asyncio
 import json
+import logging
 import socket
 import threading
 import time
@@ -12,8 +13,12 @@ pytest.importorskip("uvicorn", reason="the extra [serve] is not installed")
 import uvicorn
 
 from tests.patience import PATIENCE, until
+from tests.server.serving import by_hand, client_of
+from wgpu_backend.errors import ModelError
 from wgpu_backend.model_store.store import Store
-from wgpu_backend.server import listening
+from wgpu_backend.output_parsers import Content
+from wgpu_backend.server import library, listening
+from wgpu_backend.server.answering import Answer, Update
 from wgpu_backend.server.app import make_app
 from wgpu_backend.server.guard import LOCAL, Guard
 from wgpu_backend.server.serving_state import Settings
@@ -164,3 +169,77 @@ def test_what_a_shutdown_cuts_off_is_told_in_the_apis_words(begun):
     asyncio.run(cut())
     assert sent[0]["status"] == (200 if begun else 503)
     assert begun or json.loads(sent[1]["body"])["error"]["message"] == "the server ends"
+
+
+USER = {"role": "user", "content": "Hi"}
+STREAMS = {
+    "/api/generate": {"prompt": "Hi"},
+    "/api/chat": {"messages": [USER]},
+    "/v1/chat/completions": {"messages": [USER]},
+    "/v1/completions": {"prompt": "Hi"},
+    "/v1/messages": {"messages": [USER], "max_tokens": 9},
+    "/v1/responses": {"input": "Hi"},
+    "/completion": {"prompt": "Hi"},
+    "/api/create": {"from": "tale", "model": "made"},
+}
+
+
+@pytest.mark.parametrize("path", STREAMS)
+@pytest.mark.parametrize("amid", [True, False])
+def test_no_error_names_a_folder_of_the_server(tmp_path, monkeypatch, caplog, path, amid):
+    """Neither before a stream begins nor in its middle; the log has it whole."""
+    root = (tmp_path / "store").absolute()
+    wrong = ModelError(f"{root / 'blobs' / 'sha256-12'}: damaged; {root}: is read-only")
+
+    async def fails(answer):
+        if amid:
+            yield Update(0, (Content("Hel"),))
+        raise wrong
+
+    def create(store, name, wanted, folder, tell):
+        if amid:
+            tell("reading")
+        raise wrong
+
+    monkeypatch.setattr(Answer, "__aiter__", fails)
+    with client_of(root) as client, caplog.at_level(logging.INFO, "wgpu_backend.server"):
+        monkeypatch.setattr(library, "create", create)
+        found = client.post(path, json={"model": "tale", "stream": True, **STREAMS[path]})
+    assert found.status_code == (200 if amid else 500)
+    assert "sha256-12: damaged; store: is read-only" in found.text
+    assert str(tmp_path) not in found.text
+    assert str(wrong) in caplog.text
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_client_that_goes_before_its_answer_is_logged(tmp_path, caplog, stream):
+    """As nginx does: no status of an answer was sent, so the log has 499."""
+    sent = []
+
+    async def send(message):
+        sent.append(message)
+
+    gone = asyncio.Event()
+    gone.set()
+    with client_of(tmp_path) as client, caplog.at_level(logging.INFO, "wgpu_backend.server"):
+        body = {"model": "tale", "prompt": "Hi", "stream": stream}
+        by_hand(client, "/api/generate", body, send, gone)
+    [told] = [each.getMessage() for each in caplog.records if each.name == "wgpu_backend.server"]
+    assert "POST  /api/generate  499  tale" in told
+    assert told.endswith("the client has gone")
+
+
+def test_a_client_that_goes_amid_its_answer_is_logged(tmp_path, caplog):
+    sent, gone = [], asyncio.Event()
+
+    async def send(message):
+        sent.append(message)
+        if message.get("body"):
+            gone.set()
+            await asyncio.Event().wait()
+
+    with client_of(tmp_path) as client, caplog.at_level(logging.INFO, "wgpu_backend.server"):
+        by_hand(client, "/api/generate", {"model": "tale", "prompt": "Hi"}, send, gone)
+    [told] = [each.getMessage() for each in caplog.records if each.name == "wgpu_backend.server"]
+    assert "POST  /api/generate  200  tale" in told
+    assert told.endswith("the client has gone")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from typing import Any, cast
 
 from starlette.concurrency import run_in_threadpool
@@ -42,6 +43,7 @@ from wgpu_backend.tokenizer import Tokenizer
 
 _SHORT, _SLACK = 1 << 18, 4  # characters that are not counted; for what is normalised
 _TAIL = 16  # tokens of a prompt that may begin an answer's reasoning
+_MOST_JOINED = 1024  # events
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,37 @@ class Update:
     finish: Finish | None = None
     tokens: tuple[int, ...] = ()
     reading: Reading | None = None
+
+
+def _joined(updates: Sequence[Update]) -> list[Update]:
+    """Return one of each choice's, all of it in its order; of readings the last."""
+    readings = [each for each in updates if each.reading is not None]
+    choices: dict[int, list[Update]] = {}
+    for each in updates:
+        if each.reading is None:
+            choices.setdefault(each.choice, []).append(each)
+    joined = [
+        Update(
+            choice,
+            _merged(part for each in some for part in each.parts),
+            tuple(logprob for each in some for logprob in each.logprobs),
+            some[-1].finish,
+            tuple(token for each in some for token in each.tokens),
+        )
+        for choice, some in choices.items()
+    ]
+    return [*readings[-1:], *joined]
+
+
+def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return parts of which neighbours that are texts of one kind are one."""
+    made: list[Part] = []
+    for kind, run in groupby(parts, type):
+        if kind is ToolCall:
+            made += run
+        else:
+            made.append(kind("".join(getattr(part, "text", "") for part in run)))
+    return tuple(made)
 
 
 @dataclass(slots=True)
@@ -107,6 +140,8 @@ class Said:
 
 class Answer:
     """An answer that is being made: iterate over it for news; leave it and it is cancelled.
+
+    News are of one token each. What comes while the client's socket takes nothing is joined.
 
     Parameters
     ----------
@@ -185,21 +220,34 @@ class Answer:
         """News of the answer."""
         if self._slot is not None:
             self._loaded.slots[self._slot] = self.tokens
+        updates: list[Update] = []
         with self.generation:
-            async for event in self.generation:
-                text = self._texts[event.choice]
-                if event.prompt_logprobs or text.ended:
-                    self.prompt_logprobs += event.prompt_logprobs
+            async for event, more in self.generation.taken():
+                updates += self._updates(event)
+                ended = all(each.ended for each in self._texts)
+                joins = self._record.behind and len(updates) < _MOST_JOINED
+                if joins and more and not ended:
                     continue
-                if event.reading is not None and not self._progress:
-                    text.read(event.reading)
-                    continue
-                self._record.made += len(event.tokens)
-                if not event.choice:
-                    self.tokens += event.tokens
-                yield text.update(event)
-                if all(each.ended for each in self._texts):
+                self._record.behind = False
+                for each in _joined(updates) if len(updates) > 1 else updates:
+                    yield each
+                if ended:
                     return
+                updates = []
+
+    def _updates(self, event: Event) -> list[Update]:
+        """Return what an event brings: one, or none."""
+        text = self._texts[event.choice]
+        if event.prompt_logprobs or text.ended:
+            self.prompt_logprobs += event.prompt_logprobs
+            return []
+        if event.reading is not None and not self._progress:
+            text.read(event.reading)
+            return []
+        self._record.made += len(event.tokens)
+        if not event.choice:
+            self.tokens += event.tokens
+        return [text.update(event)]
 
     @property
     def prompt(self) -> str:

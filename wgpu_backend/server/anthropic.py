@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.output_parsers import Content, Part, Thinking
 from wgpu_backend.server import forms, peers
@@ -21,9 +21,9 @@ from wgpu_backend.server.failures import error_body
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.openai_forms import USUAL
-from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.structured import chosen_tools, offered_tools, response_grammar
-from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
+from wgpu_backend.server.wanted import RequestError, Wanted
 from wgpu_backend.serving.results import Finish
 
 _COUNTED = {
@@ -65,7 +65,7 @@ def endpoints(state: State) -> list[Endpoint]:
         name, wanted = fields.required("model"), _wanted(fields)
         if fields.switch("stream", default=False):
             lines = _events(state, name, wanted)
-            return StreamingResponse(await begun(lines), media_type="text/event-stream")
+            return await streamed(request, lines, "text/event-stream", _failed)
         return JSONResponse(await until_gone(request, _whole(state, name, wanted)))
 
     async def count(_: Request, fields: Fields) -> Response:
@@ -237,29 +237,29 @@ async def _whole(state: State, name: str, wanted: Wanted) -> dict[str, Any]:
     return {**_head(name), "content": blocks.done, **end, "usage": usage}
 
 
-async def _events(state: State, name: str, wanted: Wanted) -> AsyncIterator[bytes]:
+async def _events(state: State, name: str, wanted: Wanted) -> AsyncGenerator[bytes]:
     """Events of a streamed answer."""
     began = False
-    try:
-        async with state.using(name) as loaded:
-            answer, blocks = await answer_of(loaded, wanted), _Blocks([])
-            prompt = len(answer.request.tokens)
-            async for update in answer:
-                if not began:
-                    began = True
-                    message = {**_head(name), "usage": _usage(prompt, 0, 0)}
-                    yield event_of({"type": "message_start", "message": message})
-                    yield event_of({"type": "ping"})
-                for part in update.parts:
-                    for event in blocks.push(part):
-                        yield event_of(event)
-                if update.finish is not None:
-                    for event in [*blocks.close(), *_last(update.finish, blocks, prompt, wanted)]:
-                        yield event_of(event)
-    except Exception as error:
-        if not began:
-            raise
-        yield event_of(error_body("Anthropic", status_of(error), message_of(error)))
+    async with state.using(name) as loaded:
+        answer, blocks = await answer_of(loaded, wanted), _Blocks([])
+        prompt = len(answer.request.tokens)
+        async for update in answer:
+            if not began:
+                began = True
+                message = {**_head(name), "usage": _usage(prompt, 0, 0)}
+                yield event_of({"type": "message_start", "message": message})
+                yield event_of({"type": "ping"})
+            for part in update.parts:
+                for event in blocks.push(part):
+                    yield event_of(event)
+            if update.finish is not None:
+                for event in [*blocks.close(), *_last(update.finish, blocks, prompt, wanted)]:
+                    yield event_of(event)
+
+
+def _failed(status: int, message: str) -> bytes:
+    """The last event of a stream that fails."""
+    return event_of(error_body("Anthropic", status, message))
 
 
 def _last(finish: Finish, blocks: _Blocks, prompt: int, wanted: Wanted) -> list[dict[str, Any]]:

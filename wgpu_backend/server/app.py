@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
@@ -36,14 +35,14 @@ from wgpu_backend.server import (
     slots,
 )
 from wgpu_backend.server.endpoints import Endpoint
-from wgpu_backend.server.failures import api_of, error_body
+from wgpu_backend.server.failures import api_of, error_body, told
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.guard import Guard
 from wgpu_backend.server.metrics import metrics_text
 from wgpu_backend.server.openapi import document
-from wgpu_backend.server.record import Recorder, current
+from wgpu_backend.server.record import GONE, Recorder
 from wgpu_backend.server.serving_state import Settings, State
-from wgpu_backend.server.wanted import RETRY_SECONDS, RequestError, message_of, status_of
+from wgpu_backend.server.wanted import RETRY_SECONDS, RequestError
 
 _LOG = logging.getLogger("wgpu_backend.server")
 # What routes raise on purpose; Starlette logs others as its own, and raises them once more.
@@ -85,9 +84,18 @@ def make_app(settings: Settings) -> ASGIApp:
 
     app = Starlette(routes=[endpoint.route() for endpoint in table], lifespan=living)
     for kind in _FORESEEN:
-        app.add_exception_handler(kind, _failing(apis, statuses, settings.store.root))
+        app.add_exception_handler(kind, _failing(apis, statuses))
     guarded = Guard(app, settings, apis)
-    return Recorder(guarded, strict=settings.strict, debug=settings.debug)
+    return Recorder(
+        guarded, strict=settings.strict, debug=settings.debug, private=_private(settings)
+    )
+
+
+def _private(settings: Settings) -> list[Path]:
+    """Folders of this machine that errors may name: of models, slots and pictures."""
+    root, slots_ = settings.store.root, settings.slot_folder
+    files = [*(each.path for each in settings.fixed.values()), *settings.pictures.values()]
+    return [root / "blobs", root, *(file.parent for file in files), *([slots_] if slots_ else [])]
 
 
 async def _preload(state: State) -> None:
@@ -155,21 +163,18 @@ def _described(table: list[Endpoint], settings: Settings) -> Endpoint:
     return Endpoint("others", "GET", "/openapi.json", "This table, in OpenAPI 3.1", described)
 
 
-def _failing(apis: Mapping[str, str], statuses: Counter[int], root: Path) -> ExceptionHandler:
-    folders = (f"{root / 'blobs'}{os.sep}", f"{root}{os.sep}")  # nobody else's business
-
+def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandler:
     async def failed(request: Request, error: Exception) -> Response:
-        status, message = status_of(error), message_of(error)
-        headers = {"Retry-After": str(RETRY_SECONDS)} if status == 503 else {}
+        headers: dict[str, str] = {}
         if isinstance(error, ClientDisconnect):  # amid its body: nobody reads the answer
-            status, message = 499, "the client has gone"
+            error = RequestError(499, GONE)
         if isinstance(error, HTTPException):
-            status, message = error.status_code, str(error.detail)
             headers = dict(error.headers or {})
+            error = RequestError(error.status_code, str(error.detail))
+        status, message = told(error)
+        if status == 503:
+            headers["Retry-After"] = str(RETRY_SECONDS)
         statuses[status] += 1
-        current().reason = message
-        for folder in folders:
-            message = message.replace(folder, "")
         path = request.url.path
         body = error_body(apis.get(path) or api_of(path), status, message, error)
         # In ASCII: a message may quote what is no text of UTF-8, as half of a surrogate pair.

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from wgpu_backend.errors import ContextFull, ModelNotFound
-from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.server.record import current
+from wgpu_backend.server.wanted import RequestError, message_of, status_of
 
 _KINDS = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
@@ -22,6 +23,13 @@ def api_of(path: str) -> str:
     if path == "/v1/messages" or path.startswith("/v1/messages/"):
         return "Anthropic"
     return "OpenAI" if path.startswith("/v1/") else "Ollama"
+
+
+def told(error: Exception) -> tuple[int, str]:
+    """Return the status of an error and its message for the client; the log has it whole."""
+    message, record = message_of(error), current()
+    record.reason = message
+    return status_of(error), record.cleaned(message)
 
 
 def error_body(

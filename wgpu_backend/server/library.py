@@ -6,11 +6,9 @@ import asyncio
 import hashlib
 import json
 import math
-import os
 import threading
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -18,26 +16,27 @@ from typing import Any, cast
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
-from wgpu_backend.errors import BackendError, GGUFError, StoreError
+from wgpu_backend.errors import BackendError, StoreError
 from wgpu_backend.gguf_file import PART_NAME, open_gguf
 from wgpu_backend.images.folder import INDEX
 from wgpu_backend.model_store.files import draft, settle, sha256
 from wgpu_backend.model_store.manifest import digest_hex
 from wgpu_backend.model_store.modelfile import Modelfile, checked_parameters, write_modelfile
 from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.pull import Progress, Puller, RegistryFailed
+from wgpu_backend.model_store.pull import Progress, Puller
 from wgpu_backend.model_store.push import Pusher
 from wgpu_backend.model_store.store import Entry, Store, free_bytes
 from wgpu_backend.model_store.stored import Stored, create, details
 from wgpu_backend.server import forms
 from wgpu_backend.server.abilities import abilities, abilities_of
 from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.events import line_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
-from wgpu_backend.server.serving_state import State, begun
-from wgpu_backend.server.wanted import RequestError, message_of, status_of
+from wgpu_backend.server.serving_state import State, streamed, until_gone
+from wgpu_backend.server.wanted import RequestError
 
 OLLAMA_VERSION = "0.30.0"  # whose API these routes follow; clients refuse what is too old
 _LINES = "application/x-ndjson"
@@ -131,7 +130,7 @@ def _changes(state: State) -> list[Endpoint]:
 
 
 def _long(state: State) -> list[Endpoint]:
-    async def pull(_: Request, fields: Fields) -> Response:
+    async def pull(request: Request, fields: Fields) -> Response:
         name = await run_in_threadpool(_existing, state, _model(fields))
         insecure = fields.switch("insecure", default=False)
 
@@ -142,9 +141,9 @@ def _long(state: State) -> list[Endpoint]:
             puller = Puller(state.store, insecure=insecure, told=told, cancelled=stop.is_set)
             puller.pull(name)
 
-        return await _worked(work, fields)
+        return await _worked(request, work, fields)
 
-    async def push(_: Request, fields: Fields) -> Response:
+    async def push(request: Request, fields: Fields) -> Response:
         name = await run_in_threadpool(_existing, state, _model(fields))
         insecure = fields.switch("insecure", default=False)
         await run_in_threadpool(state.store.entry, name)  # what is not there has a status
@@ -159,17 +158,16 @@ def _long(state: State) -> list[Endpoint]:
             )
             pusher.push(name)
 
-        return await _worked(work, fields)
+        return await _worked(request, work, fields)
 
-    async def make(_: Request, fields: Fields) -> Response:
+    async def make(request: Request, fields: Fields) -> Response:
         name = await run_in_threadpool(_own, state, _model(fields))
         wanted = await run_in_threadpool(_modelfile, state, fields)
 
         def work(tell: Tell, _: threading.Event) -> None:
-            with _without_folder(state.store.root / "blobs"):
-                create(state.store, name, wanted, Path("/"), lambda said: tell({"status": said}))
+            create(state.store, name, wanted, Path("/"), lambda said: tell({"status": said}))
 
-        return await _worked(work, fields)
+        return await _worked(request, work, fields)
 
     return [
         Endpoint("Ollama", "POST", "/api/pull", "Bring a model here", pull, _PULL, _LINES),
@@ -365,15 +363,6 @@ def _blob(state: State, digest: object) -> Path:
     return found
 
 
-@contextmanager
-def _without_folder(folder: Path) -> Generator[None]:
-    """Tell of a client's damaged file what it did wrong, and nothing of this machine's folders."""
-    try:
-        yield
-    except GGUFError as error:
-        raise RequestError(400, str(error).replace(f"{folder}{os.sep}", "")) from None
-
-
 async def _received(state: State, request: Request, path: Path) -> None:
     """Take a blob in, and keep it if its digest is right."""
     state.store.require_writable()
@@ -391,33 +380,27 @@ async def _received(state: State, request: Request, path: Path) -> None:
         await run_in_threadpool(settle, written, path)
 
 
-async def _worked(work: Callable[[Tell, threading.Event], None], fields: Fields) -> Response:
+async def _worked(
+    request: Request, work: Callable[[Tell, threading.Event], None], fields: Fields
+) -> Response:
     """Do long work in a thread, and stream what it tells."""
-    lines = _progress_lines(work)
+    lines = _told(work)
     if fields.switch("stream", default=True):
-        return StreamingResponse(await begun(_encoded(lines)), media_type=_LINES)
-    last: dict[str, Any] = {}
-    async for line in lines:
-        last = line
-    if "error" in last:
-        raise RequestError(last["status"], last["error"])
-    return JSONResponse(last)
+        encoded = (line_of(line) async for line in lines)
+        return await streamed(request, encoded, _LINES, lambda _, why: line_of({"error": why}))
+
+    async def last() -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        async for line in lines:
+            found = line
+        return found
+
+    return JSONResponse(await until_gone(request, last()))
 
 
-async def _encoded(lines: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
-    """Lines as they are sent; an error that is the first of them is one of the request."""
-    began = False
-    async for line in lines:
-        failed = line.get("error")
-        if failed is not None and not began:
-            raise RequestError(line["status"], failed)
-        began = True
-        yield json.dumps(line if failed is None else {"error": failed}).encode() + b"\n"
-
-
-async def _progress_lines(
+async def _told(
     work: Callable[[Tell, threading.Event], None],
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncGenerator[dict[str, Any]]:
     loop, stop = asyncio.get_running_loop(), threading.Event()
     queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
@@ -427,9 +410,6 @@ async def _progress_lines(
     def run() -> None:
         try:
             work(tell, stop)
-        except Exception as error:  # the headers are out: the client gets a line
-            failed = isinstance(error, RegistryFailed)
-            tell({"error": message_of(error), "status": 502 if failed else status_of(error)})
         finally:
             tell(None)
 
@@ -437,6 +417,7 @@ async def _progress_lines(
     try:
         while (line := await queue.get()) is not None:
             yield line
+        await task
     finally:
         stop.set()
-        await asyncio.shield(task)
+        await asyncio.gather(asyncio.shield(task), return_exceptions=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -12,11 +11,12 @@ from typing import Any, cast
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.server import forms, llama_sampling, peers
 from wgpu_backend.server.answering import Answer, Update, answer_of, require_short
 from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.events import data_of
 from wgpu_backend.server.failures import error_body
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
@@ -25,9 +25,9 @@ from wgpu_backend.server.llama_prompts import biases, prompts
 from wgpu_backend.server.llama_sampling import DEFAULTS, NUMBERS, WHOLE
 from wgpu_backend.server.ollama import logprob_of
 from wgpu_backend.server.pool import Loaded
-from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.timings import Pace, reads_along, timings
-from wgpu_backend.server.wanted import Wanted, message_of, status_of
+from wgpu_backend.server.wanted import Wanted
 from wgpu_backend.serving.results import Finish, TokenLogprob
 from wgpu_backend.tokenizer import Tokenizer
 
@@ -130,7 +130,7 @@ async def _answer(state: State, request: Request, fields: Fields, given: Any) ->
     )
     if fields.switch("stream", default=False):
         lines = _events(state, fields, asked, given)
-        return StreamingResponse(await begun(lines), media_type="text/event-stream")
+        return await streamed(request, lines, "text/event-stream", _failed)
 
     async def whole() -> list[dict[str, Any]] | dict[str, Any]:
         async with state.using(asked.name) as loaded:
@@ -265,31 +265,31 @@ async def _whole(answer: Answer, asked: _Asked, tokenizer: Tokenizer) -> list[di
     return found
 
 
-async def _events(state: State, fields: Fields, asked: _Asked, given: Any) -> AsyncIterator[bytes]:  # noqa: ANN401
+async def _events(
+    state: State,
+    fields: Fields,
+    asked: _Asked,
+    given: Any,  # noqa: ANN401
+) -> AsyncGenerator[bytes]:
     """Events of a streamed text."""
-    began = False
-    try:
-        async with state.using(asked.name) as loaded:
-            found, _ = await run_in_threadpool(given, fields, loaded)
-            wanted = [_wanted(fields, loaded, asked, each) for each in found]
-            async with _begun(wanted, loaded) as answers:
-                made = [
-                    [
-                        _Made(loaded.model.tokenizer, Pace.of(fields))
-                        for _ in range(answer.request.n)
-                    ]
-                    for answer in answers
-                ]
-                async for number, update in _merged(answers):
-                    answer, texts = answers[number], made[number]
-                    index = number * len(texts) + update.choice
-                    for data in _news(answer, asked, texts[update.choice], update):
-                        began = True
-                        yield _event({**data, "index": index})
-    except Exception as error:
-        if not began:
-            raise
-        yield _event(error_body("llama-server", status_of(error), message_of(error)))
+    async with state.using(asked.name) as loaded:
+        found, _ = await run_in_threadpool(given, fields, loaded)
+        wanted = [_wanted(fields, loaded, asked, each) for each in found]
+        async with _begun(wanted, loaded) as answers:
+            made = [
+                [_Made(loaded.model.tokenizer, Pace.of(fields)) for _ in range(answer.request.n)]
+                for answer in answers
+            ]
+            async for number, update in _merged(answers):
+                answer, texts = answers[number], made[number]
+                index = number * len(texts) + update.choice
+                for data in _news(answer, asked, texts[update.choice], update):
+                    yield data_of({**data, "index": index})
+
+
+def _failed(status: int, message: str) -> bytes:
+    """The last event of a stream that fails."""
+    return data_of(error_body("llama-server", status, message))
 
 
 def _news(answer: Answer, asked: _Asked, made: _Made, update: Update) -> list[dict[str, Any]]:
@@ -314,10 +314,6 @@ def _news(answer: Answer, asked: _Asked, made: _Made, update: Update) -> list[di
         }
         found.append(_picked(ended, asked.paths))
     return found
-
-
-def _event(data: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
 def _end(answer: Answer, asked: _Asked, made: _Made, finish: Finish) -> dict[str, Any]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.model_store.modelfile import KNOWN_PARAMETERS
 from wgpu_backend.output_parsers import Content, Thinking, ToolCall
@@ -19,12 +18,13 @@ from wgpu_backend.server import forms, painting
 from wgpu_backend.server.answering import Answer, Said, Update, answer_of
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.events import failed_line, head, line_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.ollama_turns import chat_wanted, generate_wanted
 from wgpu_backend.server.pool import Loaded
-from wgpu_backend.server.serving_state import State, begun, num_ctx_of, seconds_of, until_gone
-from wgpu_backend.server.wanted import Wanted, message_of, status_of
+from wgpu_backend.server.serving_state import State, num_ctx_of, seconds_of, streamed, until_gone
+from wgpu_backend.server.wanted import Wanted
 from wgpu_backend.serving.results import Finish, TokenLogprob
 
 _OPTION = Field(forms.ANYTHING.kinds, "as in options, which come first")
@@ -165,7 +165,7 @@ async def _answer(state: State, request: Request, fields: Fields, way: _Way) -> 
         return await _loaded_alone(state, name, fields, way)
     lines = _lines(state, name, fields, way)
     if fields.switch("stream", default=True):
-        return StreamingResponse(await begun(lines), media_type="application/x-ndjson")
+        return await streamed(request, lines, "application/x-ndjson", failed_line)
 
     async def whole() -> dict[str, Any]:
         begin = time.monotonic()
@@ -174,32 +174,25 @@ async def _answer(state: State, request: Request, fields: Fields, way: _Way) -> 
             answer = await answer_of(loaded, way.wanted(fields, loaded))
             [said] = await answer.whole()
             end = _end(fields, way, said.finish, answer, start)
-            return {**_head(name), **_shaped(way, said, 0), **end}
+            return {**head(name), **_shaped(way, said, 0), **end}
 
     return JSONResponse(await until_gone(request, whole()))
 
 
-async def _lines(state: State, name: str, fields: Fields, way: _Way) -> AsyncIterator[bytes]:
-    """Lines of a streamed answer; what fails in its middle is its last."""
-    began = False
+async def _lines(state: State, name: str, fields: Fields, way: _Way) -> AsyncGenerator[bytes]:
+    """Lines of a streamed answer."""
     begin = time.monotonic()
     keep = fields.get("keep_alive", int, float, str)
-    try:
-        async with state.using(name, num_ctx_of(fields), keep) as loaded:
-            start = _Start.loaded(begin)
-            answer = await answer_of(loaded, way.wanted(fields, loaded))
-            async for line in _objects(fields, way, answer, start):
-                began = True
-                yield _line({**_head(name), **line})
-    except Exception as error:
-        if not began:
-            raise
-        yield _line({"error": message_of(error), "status": status_of(error)})
+    async with state.using(name, num_ctx_of(fields), keep) as loaded:
+        start = _Start.loaded(begin)
+        answer = await answer_of(loaded, way.wanted(fields, loaded))
+        async for line in _objects(fields, way, answer, start):
+            yield line_of({**head(name), **line})
 
 
 async def _objects(
     fields: Fields, way: _Way, answer: Answer, start: _Start
-) -> AsyncIterator[dict[str, Any]]:
+) -> AsyncGenerator[dict[str, Any]]:
     """What each line says; the last has no text, which clients would pass over there."""
     calls = 0
     async for update in answer:
@@ -211,10 +204,6 @@ async def _objects(
         if update.finish is not None:
             end = _end(fields, way, update.finish, answer, start)
             yield {**way.shape(Said.nothing(), calls), **end}
-
-
-def _line(made: dict[str, Any]) -> bytes:
-    return json.dumps(made).encode() + b"\n"
 
 
 def _shaped(way: _Way, said: Said, calls: int) -> dict[str, Any]:
@@ -232,12 +221,8 @@ async def _loaded_alone(state: State, name: str, fields: Fields, way: _Way) -> R
     else:
         async with state.using(name, num_ctx_of(fields), keep):
             reason = "load"
-    made = {**_head(name), **way.shape(Said.nothing(), 0), "done": True, "done_reason": reason}
+    made = {**head(name), **way.shape(Said.nothing(), 0), "done": True, "done_reason": reason}
     return JSONResponse(made)
-
-
-def _head(name: str) -> dict[str, Any]:
-    return {"model": name, "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
 
 
 def _response(said: Said, _: int) -> dict[str, Any]:

@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.output_parsers import ToolCall
 from wgpu_backend.server.answering import Answer, Said, Update, answer_of, prompt_of
 from wgpu_backend.server.completion_objects import Completions
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.events import data_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.ollama import logprobs_of, parts_of
 from wgpu_backend.server.openai_forms import (
@@ -34,9 +35,9 @@ from wgpu_backend.server.openai_forms import (
     for_each_prompt,
 )
 from wgpu_backend.server.pool import Loaded
-from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.timings import Pace, timings
-from wgpu_backend.server.wanted import RequestError, Wanted, message_of, status_of
+from wgpu_backend.server.wanted import RequestError, Wanted
 from wgpu_backend.serving.results import Usage
 
 _Wanted = Callable[[Loaded], Sequence[Wanted]]
@@ -240,7 +241,7 @@ async def _answer(
         counts = options.switch("include_usage", default=False)
         head |= {"object": form.chunk, **({"usage": None} if counts else {})}
         lines = _events(state, fields, wanted, form, head, counts=counts)
-        return StreamingResponse(await begun(lines), media_type="text/event-stream")
+        return await streamed(request, lines, "text/event-stream", _failed)
 
     async def whole() -> dict[str, Any]:
         async with state.using(name) as loaded, _begun_answers(loaded, wanted) as answers:
@@ -277,51 +278,46 @@ async def _events(
     head: dict[str, Any],
     *,
     counts: bool,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """Events of a streamed answer."""
     calls, usages = Counter[int](), list[Usage]()
     paces = defaultdict[int, Pace](lambda: Pace.of(fields))
     began: set[int] = set()
-    sent = False
 
     def event(choices: list[dict[str, Any]], **more: Any) -> bytes:  # noqa: ANN401
-        nonlocal sent
-        sent = True
-        return b"data: " + json.dumps({**head, "choices": choices, **more}).encode() + b"\n\n"
+        return data_of({**head, "choices": choices, **more})
 
-    try:
-        async with (
-            state.using(state.named(fields)) as loaded,
-            _begun_answers(loaded, wanted) as answers,
-        ):
-            async for answer, choice, update in _in_turn(answers):
-                first = None if choice in began else form.first(choice, answer)
-                began.add(choice)
-                if first is not None:
-                    yield event([first])
-                said = Said.nothing()
-                said.add(update)
-                beside = paces[choice].beside(len(answer.request.tokens), update)
-                if any(parts_of(update)) or update.logprobs or (update.reading and beside):
-                    piece = form.piece(choice, said, calls[choice])
-                    yield event([{**piece, "finish_reason": None}], **beside)
-                calls[choice] += len(said.tool_calls)
-                if update.finish is not None:
-                    usages.append(update.finish.usage)
-                    last = form.piece(choice, Said.nothing(), 0)
-                    reason = _reason(said, called=bool(calls[choice]))
-                    beside = _llama_fields(answer, usages, fields, state)
-                    yield event([{**last, "finish_reason": reason}], **beside)
-    except Exception as error:
-        if not sent:
-            raise
-        failure = {"message": message_of(error), "code": status_of(error)}
-        yield b"data: " + json.dumps({"error": failure}).encode() + b"\n\n"
-        return
+    async with (
+        state.using(state.named(fields)) as loaded,
+        _begun_answers(loaded, wanted) as answers,
+    ):
+        async for answer, choice, update in _in_turn(answers):
+            first = None if choice in began else form.first(choice, answer)
+            began.add(choice)
+            if first is not None:
+                yield event([first])
+            said = Said.nothing()
+            said.add(update)
+            beside = paces[choice].beside(len(answer.request.tokens), update)
+            if any(parts_of(update)) or update.logprobs or (update.reading and beside):
+                piece = form.piece(choice, said, calls[choice])
+                yield event([{**piece, "finish_reason": None}], **beside)
+            calls[choice] += len(said.tool_calls)
+            if update.finish is not None:
+                usages.append(update.finish.usage)
+                last = form.piece(choice, Said.nothing(), 0)
+                reason = _reason(said, called=bool(calls[choice]))
+                beside = _llama_fields(answer, usages, fields, state)
+                yield event([{**last, "finish_reason": reason}], **beside)
     if counts:
         beside = _llama_fields(answers[-1], usages, fields, state)
         yield event([], usage=_usage(answers, usages), **beside)
     yield b"data: [DONE]\n\n"
+
+
+def _failed(status: int, message: str) -> bytes:
+    """The last event of a stream that fails."""
+    return data_of({"error": {"message": message, "code": status}})
 
 
 async def _in_turn(answers: Sequence[Answer]) -> AsyncIterator[tuple[Answer, int, Update]]:

@@ -5,25 +5,24 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-import json
 import re
 import time
-from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from collections.abc import AsyncGenerator
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.errors import OptionError
 from wgpu_backend.images.bundled import PICTURES
 from wgpu_backend.server import forms
 from wgpu_backend.server.endpoints import Endpoint
+from wgpu_backend.server.events import failed_line, head, line_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
-from wgpu_backend.server.serving_state import State, begun, options_of, until_gone
+from wgpu_backend.server.serving_state import State, options_of, streamed, until_gone
 from wgpu_backend.server.studio import MAX_SIDE
-from wgpu_backend.server.wanted import RequestError, message_of, status_of
+from wgpu_backend.server.wanted import RequestError
 from wgpu_backend.worker.orders import Painted
 
 SIDE = Field((int,), "pixels of the picture, of models of pictures", least=1, most=MAX_SIDE)
@@ -134,11 +133,11 @@ async def generated(state: State, request: Request, fields: Fields, name: str) -
     prompt = fields.text("prompt")
     if not prompt:
         made = {"response": "", "done": True, "done_reason": "load"}
-        return JSONResponse({**_head(name), **made})
+        return JSONResponse({**head(name), **made})
     options = _ollama_options(fields)
     if fields.switch("stream", default=True):
         lines = _lines(state, name, prompt, options)
-        return StreamingResponse(await begun(lines), media_type="application/x-ndjson")
+        return await streamed(request, lines, "application/x-ndjson", failed_line)
     begin = time.monotonic()
     painted = await until_gone(request, _whole(state, name, prompt, options))
     return JSONResponse(_last(name, painted, begin))
@@ -161,33 +160,19 @@ def _ollama_options(fields: Fields) -> dict[str, Any]:
 
 async def _lines(
     state: State, name: str, prompt: str, options: dict[str, Any]
-) -> AsyncIterator[bytes]:
-    """Lines of how far the picture is, and the picture; what fails in the middle is the last."""
-    began, begin = False, time.monotonic()
-    try:
-        async with state.studio.painting(name, prompt, options) as (queue, made):
-            while (progress := await queue.get()) is not None:
-                began = True
-                completed, total = progress
-                yield _line({**_head(name), "completed": completed, "total": total, "done": False})
-            yield _line(_last(name, await asyncio.wrap_future(made), begin))
-    except Exception as error:
-        if not began:
-            raise
-        yield _line({"error": message_of(error), "status": status_of(error)})
-
-
-def _line(found: dict[str, Any]) -> bytes:
-    return json.dumps(found).encode() + b"\n"
-
-
-def _head(name: str) -> dict[str, Any]:
-    return {"model": name, "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
+) -> AsyncGenerator[bytes]:
+    """Lines of how far the picture is, and the picture."""
+    begin = time.monotonic()
+    async with state.studio.painting(name, prompt, options) as (queue, made):
+        while (progress := await queue.get()) is not None:
+            completed, total = progress
+            yield line_of({**head(name), "completed": completed, "total": total, "done": False})
+        yield line_of(_last(name, await asyncio.wrap_future(made), begin))
 
 
 def _last(name: str, painted: Painted, begin: float) -> dict[str, Any]:
     return {
-        **_head(name),
+        **head(name),
         "response": "",
         "image": base64.b64encode(painted.pngs[0]).decode(),
         "completed": painted.steps,

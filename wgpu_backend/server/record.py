@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from starlette.datastructures import MutableHeaders
@@ -22,6 +23,8 @@ _LONGEST = 60
 _INDEX = re.compile(r"\[\d+\]")
 _POLLED = ("/health", "/v1/health", "/metrics", "/api/ps", "/slots", "/inspect/machine")
 _PAGE = "/page/"
+GONE = "the client has gone"
+_GONE_STATUS = 499  # as nginx has it
 
 
 @dataclass(slots=True)
@@ -41,6 +44,11 @@ class Record:
         Of an error.
     fields : tuple of str
         Names of the body's fields.
+    behind : bool
+        Whether the client had not read what was sent, so that pieces of the stream that are there
+        by now are joined.
+    private : Pattern or None
+        Folders of this machine, which no client is told.
     """
 
     strict: bool = False
@@ -50,6 +58,12 @@ class Record:
     made: int = 0
     reason: str = ""
     fields: tuple[str, ...] = ()
+    behind: bool = False
+    private: re.Pattern[str] | None = None
+
+    def cleaned(self, text: str) -> str:
+        """Return a text for a client, in which files have their names alone."""
+        return text if self.private is None else self.private.sub(_last_name, text)
 
 
 _CURRENT: ContextVar[Record] = ContextVar("wgpu_backend_record")
@@ -58,6 +72,20 @@ _CURRENT: ContextVar[Record] = ContextVar("wgpu_backend_record")
 def current() -> Record:
     """The record of the request that is being served; one that nobody reads where there is none."""
     return _CURRENT.get(None) or Record()
+
+
+def _paths(folders: Iterable[Path]) -> re.Pattern[str] | None:
+    """Return what finds folders in a text, the inner ones first; None where there are none."""
+    both = {path for folder in folders for path in (folder.absolute(), folder.resolve())}
+    texts = sorted((str(path) for path in both if path.name), key=len, reverse=True)
+    if not texts:
+        return None
+    return re.compile(f"({'|'.join(map(re.escape, texts))})([/\\\\]|(?![\\w.-]))")
+
+
+def _last_name(found: re.Match[str]) -> str:
+    """Return what stands in a folder's place: nothing where a name follows, else its own name."""
+    return "" if found[2] else Path(found[1]).name
 
 
 def ignore(name: str, why: str) -> None:
@@ -90,10 +118,20 @@ class Recorder:
         Of ASGI.
     strict, debug : bool
         Refuse unknown fields; log requests that come all the time and names of fields, too.
+    private : iterable of Path
+        Folders that no error names to a client.
     """
 
-    def __init__(self, app: ASGIApp, *, strict: bool = False, debug: bool = False) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        strict: bool = False,
+        debug: bool = False,
+        private: Iterable[Path] = (),
+    ) -> None:
         self._app = app
+        self._private = _paths(private)
         self._strict = strict
         self._debug = debug
         self._told = set[str]()
@@ -103,20 +141,31 @@ class Recorder:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        record, begin, status = Record(self._strict), time.monotonic(), 0
+        record, begin, status, whole = Record(self._strict), time.monotonic(), 0, False
+        record.private = self._private
 
         async def recorded(message: Message) -> None:
-            nonlocal status
+            nonlocal status, whole
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self._warn(scope, message, record.ignored)
+            elif message["type"] == "http.response.body":
+                whole = not message.get("more_body", False)
             await send(message)
+
+        async def watched() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and not whole:
+                record.reason = record.reason or GONE
+            return message
 
         token = _CURRENT.set(record)
         try:
-            await self._app(scope, receive, recorded)
+            await self._app(scope, watched, recorded)
         finally:
             _CURRENT.reset(token)
+            if record.reason == GONE:  # of what is not begun nobody sees a status
+                status = status or _GONE_STATUS
             self._log(scope, status, record, time.monotonic() - begin)
 
     def _warn(self, scope: Scope, message: Message, ignored: Mapping[str, str]) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.server import forms, peers
 from wgpu_backend.server.answering import Answer, answer_of
@@ -20,10 +21,10 @@ from wgpu_backend.server.forms import Field
 from wgpu_backend.server.openai_forms import USUAL
 from wgpu_backend.server.response_items import Items, Namespaces
 from wgpu_backend.server.response_turns import turns
-from wgpu_backend.server.serving_state import State, begun, until_gone
+from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.structured import chosen_tools, offered_tools, response_grammar
 from wgpu_backend.server.timings import Pace, reads_along, timings
-from wgpu_backend.server.wanted import RequestError, Wanted, message_of
+from wgpu_backend.server.wanted import RequestError, Wanted
 from wgpu_backend.serving.results import Finish
 
 _FORM = {
@@ -74,8 +75,7 @@ def endpoints(state: State) -> list[Endpoint]:
         wanted = _wanted(fields, spaces)
         asked = _Asked(state.named(fields), wanted, _echoed(fields), Pace.of(fields), spaces)
         if fields.switch("stream", default=False):
-            lines = _events(state, asked)
-            return StreamingResponse(await begun(lines), media_type="text/event-stream")
+            return await _streamed(state, request, asked)
         return JSONResponse(await until_gone(request, _whole(state, asked)))
 
     sse = "text/event-stream"
@@ -225,20 +225,23 @@ async def _whole(state: State, asked: _Asked) -> dict[str, Any]:
         return _ended(asked.head(), items, finish, answer)
 
 
-async def _events(state: State, asked: _Asked) -> AsyncIterator[bytes]:
-    """Events of a streamed response, numbered."""
-    head, sent = asked.head(), 0
-    try:
+async def _streamed(state: State, request: Request, asked: _Asked) -> Response:
+    """Events of a response, numbered."""
+    head, numbers = asked.head(), count()
+
+    def numbered(data: Mapping[str, Any]) -> bytes:
+        return event_of({**data, "sequence_number": next(numbers)})
+
+    async def events() -> AsyncGenerator[bytes]:
         async for data in _news(state, asked, head):
-            yield event_of({**data, "sequence_number": sent})
-            sent += 1
-    except Exception as error:
-        if not sent:
-            raise
-        failed = {"code": "server_error", "message": message_of(error)}
-        response = {**head, "status": "failed", "error": failed}
-        data = {"type": "response.failed", "response": response, "sequence_number": sent}
-        yield event_of(data)
+            yield numbered(data)
+
+    def failed(_: int, message: str) -> bytes:
+        error = {"code": "server_error", "message": message}
+        response = {**head, "status": "failed", "error": error}
+        return numbered({"type": "response.failed", "response": response})
+
+    return await streamed(request, events(), "text/event-stream", failed)
 
 
 async def _news(

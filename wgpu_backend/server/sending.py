@@ -7,6 +7,8 @@ import asyncio
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Send
 
+from wgpu_backend.server.record import current
+
 _MOST_HELD = 1 << 16  # bytes
 
 
@@ -52,7 +54,9 @@ class Sending:
         is_piece = message["type"] == "http.response.body" and message.get("more_body", False)
         if self._writing is not None and not (is_piece and 0 < len(self._held) < _MOST_HELD):
             writing, self._writing = self._writing, None
+            waits = not (self._held or writing.done())  # it has begun: the client does not read
             await writing
+            current().behind |= waits
         if is_piece:
             self._hold(message.get("body", b""))
             return

@@ -7,8 +7,8 @@ import logging
 import math
 import re
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from wgpu_backend.errors import ModelNotFound, StoreError
 from wgpu_backend.gguf_file import open_gguf
@@ -23,11 +24,12 @@ from wgpu_backend.model_store.modelfile import KNOWN_PARAMETERS, checked_paramet
 from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import Stored, open_stored
+from wgpu_backend.server.failures import told
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import ANYTHING
 from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.pool import Loaded, Measure, Open, Pool, Wish
-from wgpu_backend.server.record import current, ignore
+from wgpu_backend.server.record import GONE, current, ignore
 from wgpu_backend.server.studio import Studio
 from wgpu_backend.server.wanted import RequestError, soft_limits
 from wgpu_backend.worker.pictures import HANG_SECONDS
@@ -361,7 +363,7 @@ async def until_gone(request: Request, work: Awaitable[Result]) -> Result:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
             return task.result()
-        raise RequestError(499, "the client has gone")
+        raise RequestError(499, GONE)
     finally:
         for each in (task, gone):
             if not each.done():
@@ -376,17 +378,39 @@ async def _gone(request: Request) -> None:
             return
 
 
-async def begun(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same lines, the first of which is there: what fails before it has a status of its own."""
-    try:
-        first = await anext(lines)
-    except StopAsyncIteration:
-        return _rest(None, lines)
-    return _rest(first, lines)
+async def streamed(
+    request: Request,
+    lines: AsyncGenerator[bytes],
+    kind: str,
+    failed: Callable[[int, str], bytes],
+) -> StreamingResponse:
+    """A stream whose first line is there, so that what fails before it has a status of its own.
 
+    Parameters
+    ----------
+    request : Request
+    lines : async generator of bytes
+    kind : str
+        Type of the content.
+    failed : callable
+        The last line where an error follows others, of its status and message.
 
-async def _rest(first: bytes | None, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if first is not None:
+    Raises
+    ------
+    RequestError
+        The client has gone.
+    """
+    first = await until_gone(request, anext(lines, None))
+
+    async def all_of_them() -> AsyncGenerator[bytes]:
+        if first is None:
+            return
         yield first
-    async for line in lines:
-        yield line
+        try:
+            async with aclosing(lines):
+                async for line in lines:
+                    yield line
+        except Exception as error:  # the status is out
+            yield failed(*told(error))
+
+    return StreamingResponse(all_of_them(), media_type=kind)

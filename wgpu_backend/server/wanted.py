@@ -21,6 +21,7 @@ from wgpu_backend.errors import (
     TemplateError,
 )
 from wgpu_backend.grammar import Grammar
+from wgpu_backend.model_store.pull import RegistryFailed
 from wgpu_backend.plugins import mistake_of
 
 RETRY_SECONDS = 1
@@ -67,6 +68,8 @@ def status_of(error: Exception) -> int:
         return error.status
     if isinstance(error, ModelNotFound):
         return 404
+    if isinstance(error, RegistryFailed):
+        return 502
     if isinstance(error, _BUSY):
         return 503
     return 400 if isinstance(error, _BAD_REQUEST) else 500

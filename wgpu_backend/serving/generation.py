@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import suppress
 from types import TracebackType
@@ -79,6 +80,12 @@ class Mailbox:
     def has(self, count: int) -> bool:
         """Whether there are more events than that, or none will come."""
         return len(self.events) > count or self.ended
+
+    def take(self) -> list[Event]:
+        """Take the events that are there; `result` and later iterations lack them."""
+        with self._changed:
+            taken, self.events = self.events, []
+        return taken
 
     def wait(self, count: int, timeout: float | None = None) -> bool:
         """Wait until `has`; False where the time is over before."""
@@ -225,6 +232,32 @@ class Generation:
                 break
             yield mailbox.events[count]
             count += 1
+        if mailbox.error is not None:
+            raise mailbox.error
+
+    async def taken(self) -> AsyncIterator[tuple[Event, bool]]:
+        """Events, while the event loop goes on; none is kept, so `result` has nothing of them.
+
+        Yields
+        ------
+        event : Event
+        more : bool
+            Whether another one is there already.
+
+        Raises
+        ------
+        BackendError
+            The request failed.
+        """
+        mailbox = self._mailbox
+        while True:
+            await mailbox.wait_async(0)
+            waiting = deque(mailbox.take())
+            if not waiting:
+                break
+            while waiting:
+                event = waiting.popleft()
+                yield event, bool(waiting or mailbox.events)
         if mailbox.error is not None:
             raise mailbox.error
 
