@@ -3,6 +3,7 @@
 import json
 from datetime import datetime
 
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
@@ -316,6 +317,26 @@ def test_vectors_of_each_token_where_nothing_pools(tmp_path):
         direct = found["embedding"][-1]
         length = sum(x * x for x in direct) ** 0.5
         assert last == pytest.approx([x / length for x in direct], abs=1e-5)
+    states = np.array(found["embedding"])
+    weights = np.arange(1, len(states) + 1)[:, None]
+    wanted = {
+        "max": states.max(0),
+        "mean_sqrt_len": states.sum(0) / len(states) ** 0.5,
+        "weightedmean": (weights * states).sum(0) / weights.sum(),
+        "mean+cls": np.concatenate([states.mean(0), states[0]]),
+    }
+    for how, vector in wanted.items():
+        pooling = OwnModel(own_model="tale", pooling=how).settings({})["pooling"]
+        with client_of(tmp_path, default_model="tale", pooling=pooling) as client:
+            [made] = client.post("/v1/embeddings", json={"input": "a fox"}).json()["data"]
+        assert made["embedding"] == pytest.approx(vector / np.linalg.norm(vector), abs=1e-5)
+
+
+@pytest.mark.parametrize("how", ["most", "", "cls+most", "none+cls", "MEAN"])
+def test_a_pooling_that_nobody_knows_is_told_at_once(how):
+    with pytest.raises(UsageError, match=r"--pooling: .* is unknown, needs one of mean, cls"):
+        OwnModel(own_model="tale", pooling=how).settings({})
+    assert OwnModel(own_model="tale", pooling="none").settings({})["pooling"] == "none"
 
 
 def test_vectors_count_in_the_figures(tmp_path):

@@ -156,7 +156,9 @@ def embed(
     pooling: Annotated[
         str | None,
         typer.Option(
-            help="One of mean, cls, last, max, weightedmean and mean_sqrt_len; else the file's."
+            metavar="HOW",
+            help="mean, cls, last, max, weightedmean, mean_sqrt_len, or several joined by +; else "
+            "the file's.",
         ),
     ] = None,
     settings: Settings,

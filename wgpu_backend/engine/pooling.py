@@ -24,6 +24,20 @@ _POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = 
 }
 
 
+def known_pooling(asked: str) -> str:
+    """Return a way of pooling, or several joined by ``+``, if all are known.
+
+    Raises
+    ------
+    OptionError
+    """
+    if not _are_known(asked):
+        raise OptionError(
+            f"pooling: {asked[:40]!r} is unknown, needs one of {', '.join(_POOLINGS)}"
+        )
+    return asked
+
+
 def pooling_of(config: Config, asked: str | None) -> str:
     """What was asked for, or what a file says; the mean where it says nothing.
 
@@ -38,9 +52,7 @@ def pooling_of(config: Config, asked: str | None) -> str:
     """
     known = ", ".join(_POOLINGS)
     if asked is not None:
-        if not _are_known(asked):
-            raise OptionError(f"pooling: {asked!r} is unknown, needs one of {known}")
-        return asked
+        return known_pooling(asked)
     several = config.string("pooling", "")
     if several:
         if not _are_known(several):

@@ -54,8 +54,12 @@ class OwnModel:
         typer.Option(help="`none` leaves --model's reasoning in the text of OpenAI's chats."),
     ] = None
     pooling: Annotated[
-        Literal["none", "mean", "cls", "last"] | None,
-        typer.Option(help="What makes a text's vector of its tokens'; none gives them all."),
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="What makes a text's vector of its tokens': mean, cls, last, max, weightedmean, "
+            "mean_sqrt_len, or several joined by +; none gives them all.",
+        ),
     ] = None
 
     def settings(self, sampling: Mapping[str, object]) -> dict[str, Any]:
@@ -81,7 +85,7 @@ class OwnModel:
             "aliases": words(self.alias),
             "tags": words(self.tags),
             "manner": manner,
-            "pooling": self.pooling,
+            "pooling": _pooling(self.pooling),
         }
 
     def manner(self, sampling: Mapping[str, object]) -> Manner:
@@ -106,6 +110,17 @@ class OwnModel:
         }
         for option in (option for option, value in said.items() if value):
             raise UsageError(f"{option}: there is no model that is meant; give --model")
+
+
+def _pooling(text: str | None) -> str | None:
+    """What was given, if it is known; errors as `OwnModel.settings`."""
+    from wgpu_backend.engine.pooling import known_pooling
+    from wgpu_backend.errors import OptionError
+
+    try:
+        return text if text in (None, "none") else known_pooling(text)
+    except OptionError as error:
+        raise UsageError(f"--{error}, or none") from None
 
 
 def _template(text: str | None, path: Path | None) -> str:
