@@ -45,6 +45,9 @@ REFUSED = {
     (kernel, "formats/dequant/iq3_s")
     for kernel in ("ops/linear_by_expert_sum", "kernels/gpu/matvec_by_expert_sum")
 }
+REFUSED |= {
+    ("ops/reduce_column_vec4", f"lib/reduce_op/{kind}_wide") for kind in ("sum", "prod", "extreme")
+}
 # Operands of attention that may be missing: they share a binding then.
 MISSING = {"ends": "=positions", "sinks": "=q", "bias": "=q"}
 # As `rope_attention` has it where positions and sequences are in one buffer.
@@ -90,12 +93,21 @@ def others(kernel, declared):
             yield from ({name: f"{folder}/{s}"} for s in kinds if s != stem)
         else:
             known = (other for other in alternatives(default) if (kernel, other) not in REFUSED)
-            yield from ({name: other} for other in known)
+            yield from ({name: other, **words_of(other, declared)} for other in known)
     text = load(kernel).text
     for name, value in re.findall(r"^const (\w+): bool = (\w+);", text, re.MULTILINE):
         yield {name: value == "false"}
     if "WG" in declared.parameters:
         yield {"WG": 8}
+
+
+def words_of(reduction, declared):
+    """Choices that go with a reduction of integers of 64 bits."""
+    if not reduction.startswith("lib/reduce_op/") or not reduction.endswith("_wide"):
+        return {}
+    own = {"fours": "lib/reduce_vec4/left_out"} if "fours" in declared.modules else {}
+    read = declared.modules.keys() & {"x", "carry", "dst"}
+    return {**own, **dict.fromkeys(read, "formats/bits_load/wide")}
 
 
 def merges():

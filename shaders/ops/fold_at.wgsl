@@ -23,7 +23,7 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> ids: array<i32>;
 @group(0) @binding(1) var<storage, read> order: array<i32>;
-@group(0) @binding(2) var<storage, read_write> y: array<u32>;
+@group(0) @binding(2) var<storage, read_write> y: array<reduce_op_Bits>;
 @group(0) @binding(3) var<uniform> params: Params;
 
 // First of the sorted ids from `first` on that is not below `id`.

@@ -4,7 +4,7 @@
 
 const WG: u32 = 64u;
 
-@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+@group(0) @binding(0) var<storage, read_write> y: array<reduce_op_Bits>;
 
 var<workgroup> totals: array<reduce_op_Total, WG>;
 

@@ -8,7 +8,7 @@
 
 const WG: u32 = 64u;
 
-@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+@group(0) @binding(0) var<storage, read_write> y: array<reduce_op_Bits>;
 @group(0) @binding(1) var<uniform> params: Params;
 
 @compute @workgroup_size(WG)

@@ -6,7 +6,7 @@
 const WG: u32 = 64u;
 const BY_PARTS: bool = false;
 
-@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+@group(0) @binding(0) var<storage, read_write> y: array<reduce_op_Bits>;
 
 @compute @workgroup_size(WG)
 fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) groups: vec3<u32>) {

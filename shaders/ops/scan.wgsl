@@ -13,11 +13,11 @@ const CARRIED: bool = false;
 const WHOLE_ROWS: bool = false;
 // Results leave their own value out; the first of a row is then FIRST.
 const EXCLUSIVE: bool = false;
-const FIRST: u32 = 0u;
+const FIRST: reduce_op_Bits = reduce_op_Bits();
 
 struct Params { rows: u32, cols: u32, blocks: u32, x_offset: u32, carry_offset: u32 }
 
-@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+@group(0) @binding(0) var<storage, read_write> y: array<reduce_op_Bits>;
 @group(0) @binding(1) var<uniform> params: Params;
 
 var<workgroup> tile: array<reduce_op_Total, BLOCK>;

@@ -9,10 +9,11 @@ import numpy as np
 from wgpu_backend.array import devices
 from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import Core, node_of, wrap
-from wgpu_backend.array.types import INTEGERS, default_of
-from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, DType, dtype_of
-from wgpu_backend.errors import DeviceError, OptionError
+from wgpu_backend.array.types import INTEGERS, default_of, iinfo
+from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, I64, DType, dtype_of
+from wgpu_backend.errors import DeviceError, DTypeError, OptionError
 from wgpu_backend.graph.spec import Extents, Shape, Spec, extents
+from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.rows.bits import narrowed
 from wgpu_backend.ops.shape import creation as ops
 from wgpu_backend.ops.shape import triangular
@@ -20,6 +21,8 @@ from wgpu_backend.ops.shape.views import viewed
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
+
+LARGE = 2**31  # numbers that the op of integers of 32 bits does not hold
 
 
 def asarray(
@@ -147,8 +150,25 @@ def arange(
     numbers = {"start": begin, "stop": end, "step": step}
     if kind in INTEGERS and not whole:
         return wrap(node_of(np.arange(begin, end, step), kind, device))
+    if kind in WIDE and step and max(map(abs, (begin, end, step))) >= LARGE:
+        return _wide_range(range(int(begin), int(end), int(step)), kind, device)
     first = F32 if kind == BOOL else kind
     return wrap(converted(ops.arange.added(devices.on(device), **numbers, dtype=first), kind))
+
+
+def _wide_range(numbers: range, kind: DType, device: object) -> Array:
+    """Numbers that the op of 32 bits does not hold."""
+    limits = iinfo(kind)
+    for number in (*numbers[:1], *numbers[-1:]):
+        if not limits.min <= number <= limits.max:
+            raise DTypeError(
+                f"arange: {number} does not fit {kind}, which holds whole numbers {limits.min} to "
+                f"{limits.max}"
+            )
+    if not numbers:
+        return zeros(0, kind, device=device)
+    begin, step = (n if kind == I64 else n % 2**64 for n in (numbers[0], numbers.step))
+    return arange(len(numbers), dtype=kind, device=device) * step + begin
 
 
 def linspace(

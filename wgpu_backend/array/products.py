@@ -12,10 +12,11 @@ from wgpu_backend.array.core import constant, wrap
 from wgpu_backend.array.lifting import as_node, is_complex, of_complex, over_axes, promoted
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import COMPLEX64, F32, I32, U32
-from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec, broadcast, sliced
 from wgpu_backend.ops.elementwise import arithmetic, bitwise
+from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.linear import products
 from wgpu_backend.ops.reduce import reduction
 from wgpu_backend.ops.shape.shapes import reshaped
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
 FEW = 1 << 16  # products of integers that are made one by one and added
-DIGITS = 4  # of 8 bits in a word
+DIGIT = 8  # bits
 EXACT = 256  # products of two digits whose sum f32 holds: 256 * 255² < 2²⁴
 
 
@@ -40,7 +41,8 @@ def matmul(a: Any, b: Any, /) -> Array:
     Returns
     -------
     (..., n, m), of the type both are promoted to
-        Of integers exact, modulo their range; large ones cost ten products of floats.
+        Of integers exact, modulo their range; large ones cost ten products of floats, those of 64
+        bits 36.
     """
     left, right = promoted("matmul", a, b)
     kind = left.spec.dtype
@@ -50,13 +52,12 @@ def matmul(a: Any, b: Any, /) -> Array:
         return wrap(converted(product(left, right), kind))
     if kind == COMPLEX64:
         return of_complex("matmul", wrap(left), wrap(right))
-    if kind.block_nbytes > 4:
-        raise DTypeError(f"matmul: {kind}, needs integers of up to 32 bits, or floats")
-    return wrap(converted(_whole(converted(left, U32), converted(right, U32)), kind))
+    word = kind if kind in WIDE else U32
+    return wrap(converted(_whole(converted(left, word), converted(right, word)), kind))
 
 
 def _whole(a: Node, b: Node) -> Node:
-    """Matrix product of u32 modulo 2³²."""
+    """Matrix product of u32 modulo 2³², or of integers of 64 bits modulo 2⁶⁴."""
     rows = a if len(a.spec.shape) > 1 else reshaped(a, (1, *a.spec.shape))
     cols = b if len(b.spec.shape) > 1 else reshaped(b, (*b.spec.shape, 1))
     if rows.spec.shape[-1] != cols.spec.shape[-2]:
@@ -87,14 +88,15 @@ def _pair_by_pair(a: Node, b: Node) -> Node:
 def _by_digits(a: Node, b: Node) -> Node:
     """Sums of products of digits, each exact in f32, moved to their places and added."""
     total: Node | None = None
+    count = a.spec.dtype.block_nbytes
     for start in range(0, a.spec.shape[-1], EXACT):
         stop = min(start + EXACT, a.spec.shape[-1])
         left = _digits(viewed(a, sliced(a.spec, -1, start, stop)))
         right = _digits(viewed(b, sliced(b.spec, -2, start, stop)))
-        for i in range(DIGITS):
-            for j in range(DIGITS - i):
-                part = converted(product(left[i], right[j]), U32)
-                placed = _over_number(bitwise.left_shift, part, 8 * (i + j))
+        for i in range(count):
+            for j in range(count - i):
+                part = converted(product(left[i], right[j]), a.spec.dtype)
+                placed = _over_number(bitwise.left_shift, part, DIGIT * (i + j))
                 total = (
                     placed if total is None else over_axes(arithmetic.add, "matmul", total, placed)
                 )
@@ -103,13 +105,14 @@ def _by_digits(a: Node, b: Node) -> Node:
 
 
 def _digits(x: Node) -> list[Node]:
-    low = [_over_number(bitwise.right_shift, x, 8 * i) for i in range(DIGITS)]
+    count = x.spec.dtype.block_nbytes
+    low = [_over_number(bitwise.right_shift, x, DIGIT * i) for i in range(count)]
     return [converted(_over_number(bitwise.bitwise_and, d, 255), F32) for d in low]
 
 
 def _over_number(op: Any, x: Node, number: int) -> Node:
     session: Any = x.builder
-    return over_axes(op, "matmul", x, constant(session, np.asarray(number), U32))
+    return over_axes(op, "matmul", x, constant(session, np.asarray(number), x.spec.dtype))
 
 
 def product(a: Node, b: Node) -> Node:
@@ -177,7 +180,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     if ends[0] != ends[1]:
         raise ShapeError(f"vecdot: axis {axis} has {ends[0]} values of x1, {ends[1]} of x2")
     pairs = (conj(x1) if is_complex(left) else x1) * x2
-    if pairs.dtype in (*FLOATING, COMPLEX64, I32, U32):
+    if pairs.dtype in (*FLOATING, COMPLEX64, I32, U32, *WIDE):
         return sum(pairs, axis, dtype=pairs.dtype)
     return sum(pairs, axis).astype(pairs.dtype)
 

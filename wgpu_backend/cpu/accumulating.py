@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from wgpu_backend.cpu.reduction import KINDS
+from wgpu_backend.cpu.reduction import kind_of
 from wgpu_backend.cpu.scan import JOINS
 from wgpu_backend.cpu.twin import Array, twin
 
@@ -17,7 +17,7 @@ def fold_sorted(
 ) -> Array:
     """Fold values one after the other."""
     extent = dst.shape[axis]
-    lines = np.moveaxis(dst.astype(KINDS[dst.dtype.kind]), axis, -1)
+    lines = np.moveaxis(dst.astype(kind_of(dst.dtype)), axis, -1)
     given = np.moveaxis(x.astype(lines.dtype), axis, -1)
     y = lines.reshape(math.prod(lines.shape[:-1]), extent).copy()
     values = given.reshape(len(y), ids.shape[-1])

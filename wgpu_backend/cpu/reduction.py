@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,12 @@ REDUCTIONS: dict[str, Callable[..., Array]] = {
     "min": np.minimum.reduce,
 }
 
-KINDS = {"f": np.float64, "i": np.int32, "u": np.uint32, "b": np.uint32}
+_KINDS = {"f": np.dtype("f8"), "i": np.dtype("i4"), "u": np.dtype("u4"), "b": np.dtype("u4")}
+
+
+def kind_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Type that values of a type are folded in."""
+    return dtype if dtype.kind in "iu" and dtype.itemsize == 8 else _KINDS[dtype.kind]
 
 
 @twin
@@ -37,7 +43,7 @@ def reduce(
         int(np.prod([x.shape[a] for a in kept], dtype=int)),
         int(np.prod([x.shape[a] for a in axes], dtype=int)),
     )
-    lines = lines.astype(KINDS[x.dtype.kind])
+    lines = lines.astype(kind_of(x.dtype))
     if kind == "squares" and centre is not None:
         lines = (lines - centre.reshape(-1, 1)) ** 2
     starts = range(0, max(lines.shape[1], 1), part)

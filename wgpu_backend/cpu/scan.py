@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from wgpu_backend.cpu.reduction import KINDS
+from wgpu_backend.cpu.reduction import kind_of
 from wgpu_backend.cpu.twin import Array, twin
 
 BLOCK = 1024
@@ -24,7 +24,7 @@ def scan(
     x: Array, carry: Array | None = None, *, kind: str = "sum", exclusive: bool = False
 ) -> Array:
     """Running folds of blocks of each row."""
-    join, whole = JOINS[kind], x.astype(KINDS[x.dtype.kind])
+    join, whole = JOINS[kind], x.astype(kind_of(x.dtype))
     if kind == "prod" and x.dtype.kind == "f":  # a row as a whole, as f32 holds its products
         ones = np.ones((len(x), 1), np.float32)
         rows = np.concatenate([ones, x[:, :-1]], axis=1) if exclusive else x
@@ -37,7 +37,8 @@ def scan(
         if exclusive:
             part = np.concatenate([before.astype(whole.dtype), part[:, :-1]], axis=1)
         found = join.accumulate(part, axis=1, dtype=whole.dtype)
-        y[:, start : start + BLOCK] = found if exclusive else join(before, found)
+        starts = exclusive or block == 0  # 0 before a value would lose the sign of -0
+        y[:, start : start + BLOCK] = found if starts else join(before, found)
     return y
 
 

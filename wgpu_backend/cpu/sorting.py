@@ -10,9 +10,12 @@ from wgpu_backend.cpu.twin import Array, twin
 
 
 def keys_of(x: Array, descending: bool) -> Array:
-    """u32 in the order of the values, NaN above all."""
+    """Unsigned integers in the order of the values, NaN above all: u32, of 64 bits u64."""
     sign = np.uint32(0x80000000)
-    if x.dtype.kind in "ub":
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+        least = np.uint64(0 if x.dtype.kind == "u" else 1 << 63)
+        keys = x.view(np.uint64) ^ least
+    elif x.dtype.kind in "ub":
         keys = x.astype(np.uint32)
     elif x.dtype.kind == "i":
         keys = x.astype(np.int32).view(np.uint32) ^ sign

@@ -10,11 +10,11 @@ const BLOCK: u32 = 1024u;
 const CARRIED: bool = false;
 const WHOLE_ROWS: bool = false;
 const EXCLUSIVE: bool = false;
-const FIRST: u32 = 0u;
+const FIRST: reduce_op_Bits = reduce_op_Bits();
 
 struct Params { rows: u32, cols: u32, blocks: u32, x_offset: u32, carry_offset: u32 }
 
-@group(0) @binding(0) var<storage, read_write> y: array<u32>;
+@group(0) @binding(0) var<storage, read_write> y: array<reduce_op_Bits>;
 @group(0) @binding(1) var<uniform> params: Params;
 
 @compute @workgroup_size(WG)

@@ -3,6 +3,7 @@
 // @import formats/vec4/f32 as vec4s
 // @import formats/load/f32 as centre
 // @import lib/reduce_op/sum as reduce_op
+// @import lib/reduce_vec4/folded as fours
 // @import lib/reduce/part
 
 // The values are neighbours, in whole vectors: `vec4s` is `x` once more, read by those.
@@ -21,7 +22,7 @@ fn reduced(output: u32, part: u32, first: u32, step: u32) -> reduce_op_Total {
     var total = reduce_op_none();
     if VEC4S {
         for (var i = part * params.part / 4u + first; i < end / 4u; i += step) {
-            total = reduce_op_join(total, reduce_op_vec4(vec4s_load4(start / 4u + i), centre));
+            total = reduce_op_join(total, fours_taken(vec4s_load4(start / 4u + i), centre));
         }
         return total;
     }
@@ -30,14 +31,4 @@ fn reduced(output: u32, part: u32, first: u32, step: u32) -> reduce_op_Total {
         total = reduce_op_join(total, reduce_op_take(value, centre));
     }
     return total;
-}
-
-fn reduce_op_vec4(values: vec4<f32>, centre: f32) -> reduce_op_Total {
-    let left = reduce_op_join(
-        reduce_op_take(reduce_op_Value(values.x), centre), reduce_op_take(reduce_op_Value(values.y), centre)
-    );
-    let right = reduce_op_join(
-        reduce_op_take(reduce_op_Value(values.z), centre), reduce_op_take(reduce_op_Value(values.w), centre)
-    );
-    return reduce_op_join(left, right);
 }

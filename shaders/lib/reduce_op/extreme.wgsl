@@ -5,6 +5,7 @@ const SMALLEST: bool = false;
 
 alias buf_Value = f32;
 alias buf_Total = u32;
+alias buf_Bits = u32;
 
 fn buf_none() -> u32 {
     return 0u;

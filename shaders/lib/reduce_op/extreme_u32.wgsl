@@ -4,6 +4,7 @@ const SMALLEST: bool = false;
 
 alias buf_Value = u32;
 alias buf_Total = u32;
+alias buf_Bits = u32;
 
 fn buf_none() -> u32 {
     return 0u;

@@ -4,6 +4,7 @@
 
 alias buf_Value = f32;
 alias buf_Total = vec2<f32>;
+alias buf_Bits = u32;
 
 const LARGEST: f32 = 0x1.fffffep+127;
 

@@ -2,6 +2,7 @@
 
 alias buf_Value = f32;
 alias buf_Total = f32;
+alias buf_Bits = u32;
 
 fn buf_none() -> f32 {
     return 1.0;

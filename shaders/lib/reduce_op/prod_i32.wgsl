@@ -2,6 +2,7 @@
 
 alias buf_Value = i32;
 alias buf_Total = i32;
+alias buf_Bits = u32;
 
 fn buf_none() -> i32 {
     return 1;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from wgpu_backend.dtypes import I32
@@ -9,10 +10,13 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import grid_for, pad_to_4d, require, require_dtype
+from wgpu_backend.ops.elementwise.comparison import equal
+from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import (
     AXES,
     NUMBERS,
+    folded,
     integer_keys,
     split_axes,
     threads_alone,
@@ -70,7 +74,7 @@ def argmax(x: Node, axis: int | None = None, *, keep_dims: bool = False) -> Node
 
     Parameters
     ----------
-    x : (...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+    x : (...), up to eight axes, f32, f16, bf16, integers or bool
     axis : int or None
         None counts through all values in row-major order.
     keep_dims : bool
@@ -93,7 +97,7 @@ def argmin(x: Node, axis: int | None = None, *, keep_dims: bool = False) -> Node
 
     Parameters
     ----------
-    x : (...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+    x : (...), up to eight axes, f32, f16, bf16, integers or bool
     axis, keep_dims
         As in `argmax`.
 
@@ -120,4 +124,11 @@ def _argument(name: str, x: Node, axis: int | None, keep_dims: bool, *, smallest
         ShapeError,
         f"{name}: x is {shape}, axis {axis} has 0 values, needs at least 1",
     )
+    if x.spec.dtype in WIDE:  # no key of 32 bits orders these: the first that is the extreme
+        shape = x.spec.shape
+        before, behind = math.prod(shape[:found]), math.prod(shape[found + 1 :])
+        x = reshaped(x, (before, shape[found], behind))
+        found = 1
+        extreme = folded(x, "min" if smallest else "max", (1,))
+        x, smallest = equal(x, reshaped(extreme, (before, 1, behind))), False
     return reshaped(argument(x, axis=found, smallest=smallest), left)

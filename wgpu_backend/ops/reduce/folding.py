@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wgpu_backend.dtypes import BOOL, F32, I8, I16, I32, U8, U16, U32, DType
+from wgpu_backend.dtypes import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node, ParamValue
 from wgpu_backend.graph.spec import Spec, merged_axes
 from wgpu_backend.ops.check import FLOATS, grid_for, pad_to_4d, require
+from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.views import permuted
@@ -21,7 +22,7 @@ from wgpu_backend.ops.shape.views import permuted
 GROUP_PART, THREAD_PART = 4096, 256
 FEW = 32  # values that are too few for a work group
 AXES = 4  # that a vector holds
-INTEGERS = (I32, U32, I16, I8, U16, U8)
+INTEGERS = (I32, U32, I16, I8, U16, U8, *WIDE)
 NUMBERS = (*FLOATS, *INTEGERS, BOOL)
 # Choices of the shader that make a reduction, by kind and by the type of its results.
 REDUCTIONS = {
@@ -39,14 +40,35 @@ REDUCTIONS = {
     ("min", F32): {"reduce_op": "lib/reduce_op/extreme", "SMALLEST": True},
     ("min", I32): {"reduce_op": "lib/reduce_op/extreme_i32", "SMALLEST": True},
     ("min", U32): {"reduce_op": "lib/reduce_op/extreme_u32", "SMALLEST": True},
+    **{
+        (kind, dtype): {"reduce_op": f"lib/reduce_op/{kind}_wide"}
+        for kind in ("sum", "prod")
+        for dtype in WIDE
+    },
+    **{
+        (kind, dtype): {
+            "reduce_op": "lib/reduce_op/extreme_wide",
+            "SMALLEST": kind == "min",
+            "SIGNED": dtype == I64,
+        }
+        for kind in ("max", "min")
+        for dtype in WIDE
+    },
 }
 
 
 def number_of(dtype: DType) -> DType:
-    """Type of 32 bits that values of a type are computed in."""
+    """Type that values of a type are computed in: of 32 bits, but for integers of 64."""
+    if dtype in WIDE:
+        return dtype
     if dtype in FLOATS:
         return F32
     return I32 if dtype in (I32, I16, I8) else U32
+
+
+def as_words(dtype: DType, *operands: str) -> dict[str, str]:
+    """Choices of a shader that reads operands of 64 bits as they are, as two words each."""
+    return dict.fromkeys(operands, "formats/bits_load/wide") if dtype in WIDE else {}
 
 
 def integer_keys(dtype: DType) -> dict[str, bool]:
@@ -68,7 +90,7 @@ def reduce(
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16, i32, i16, i8, u32, u16, u8 or bool
+    x : (...), f32, f16, bf16, integers or bool
         The axes kept, and those folded, are at most four after joining those that step as one.
     centre : (outputs,), f32, or None
         What ``squares`` are measured from.
@@ -83,7 +105,8 @@ def reduce(
 
     Returns
     -------
-    (outputs, parts), f32 of floats, i32 of signed integers, u32 of others
+    (outputs, parts), f32 of floats, integers of 64 bits as they are, i32 of signed ones, u32 of
+        others
         Outputs in the order of the axes kept.
     """
     number = number_of(x.spec.dtype)
@@ -103,6 +126,8 @@ def reduce(
         params={**_layout(kept, reduced), "part": part, "parts": parts, "divisor": divisor},
         choices={
             **REDUCTIONS[kind, number],
+            **as_words(number, "x"),
+            "fours": f"lib/reduce_vec4/{'left_out' if number in WIDE else 'folded'}",
             "CENTRED": kind == "squares",
             "ONE_REDUCED_AXIS": len(reduced.shape) < 2,
             "ONE_KEPT_AXIS": len(kept.shape) < 2,
@@ -110,7 +135,9 @@ def reduce(
         work=x.spec.nbytes,
     )
     if _in_column_vec4s(kept, reduced, x.spec.offset):
-        return replace(launch, threads=launch.out.size // 4, shader="ops/reduce_column_vec4")
+        choices = {name: c for name, c in launch.choices.items() if name != "fours"}
+        shader, threads = "ops/reduce_column_vec4", launch.out.size // 4
+        return replace(launch, threads=threads, shader=shader, choices=choices)
     return _along_reduced(launch, kept, reduced, part)
 
 

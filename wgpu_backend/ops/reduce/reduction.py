@@ -46,7 +46,7 @@ def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+    x : (...), up to eight axes, f32, f16, bf16, integers or bool
     axes : int, sequence of int, or None
         None sums everything.
     keep_dims : bool
@@ -54,8 +54,9 @@ def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Returns
     -------
-    Tensor without the axes, f32; of signed integers i32, of others u32, modulo 2³². NaN and
-    infinities come through as in NumPy; the sum of nothing is 0.
+    Tensor without the axes, f32; of integers of 64 bits as they are, modulo 2⁶⁴, of other signed
+    ones i32, of others u32, modulo 2³². NaN and infinities come through as in NumPy; the sum of
+    nothing is 0.
 
     Raises
     ------
@@ -236,7 +237,7 @@ def max(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or integers of up to 32 bits
+    x : (...), f32, f16, bf16 or integers
     axes, keep_dims
         As in `sum`.
 
@@ -257,7 +258,7 @@ def min(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or integers of up to 32 bits
+    x : (...), f32, f16, bf16 or integers
     axes, keep_dims
         As in `sum`.
 

@@ -11,8 +11,9 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
+from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, number_of, reduce
+from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, as_words, number_of, reduce
 from wgpu_backend.ops.rows.bits import bits_of
 from wgpu_backend.ops.shape.copying import cast, flip
 from wgpu_backend.ops.shape.shapes import reshaped, swapped
@@ -36,8 +37,8 @@ def scan(
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
-    carry : (rows, blocks), f32, i32 or u32, or None
+    x : (rows, cols), f32, f16, bf16, integers or bool
+    carry : (rows, blocks), of the type of the result, or None
         Each row folded up to the end of each block of 1,024 values; None where a row is one block,
         and of products of floats.
     kind : str
@@ -47,7 +48,7 @@ def scan(
 
     Returns
     -------
-    (rows, cols), f32 of floats, i32 of signed integers, u32 of others.
+    (rows, cols), f32 of floats, integers of 64 bits as they are, i32 of signed ones, u32 of others.
     """
     rows, cols = x.spec.shape
     blocks = blocks_of(cols)
@@ -67,7 +68,8 @@ def scan(
             "WHOLE_ROWS": whole,
             "CARRIED": carry is not None,
             "EXCLUSIVE": exclusive,
-            "FIRST": f"{_first(kind, x.spec.dtype)}u",
+            "FIRST": _bits_of_first(kind, x.spec.dtype),
+            **as_words(number, "x", "carry"),
             **REDUCTIONS[kind, number],
         },
         work=2 * x.spec.nbytes,
@@ -82,15 +84,25 @@ def is_sequential(kind: str, dtype: DType) -> bool:
     return kind == "prod" and dtype in FLOATS
 
 
+def _bits_of_first(kind: str, dtype: DType) -> str:
+    """What comes before all values, as WGSL writes it."""
+    bits = _first(kind, dtype)
+    if dtype in WIDE:
+        return f"vec2<u32>({bits % 2**32}u, {bits >> 32}u)"
+    return f"{bits}u"
+
+
 def _first(kind: str, dtype: DType) -> int:
     """Bits of what comes before all values."""
+    if dtype in WIDE and kind in ("sum", "prod"):
+        return int(kind == "prod")
     if dtype in FLOATS or kind in ("sum", "prod"):
         return bits_of(FIRST[kind], number_of(dtype))
     if dtype == BOOL:
         return int(kind == "min")
     assert dtype.numpy is not None
     ends = np.iinfo(dtype.numpy.name)
-    return int(ends.max if kind == "min" else ends.min) % 2**32
+    return int(ends.max if kind == "min" else ends.min) % 2 ** (64 if dtype in WIDE else 32)
 
 
 def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
@@ -98,7 +110,7 @@ def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
 
     Parameters
     ----------
-    x : (...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+    x : (...), up to eight axes, f32, f16, bf16, integers or bool
     axis : int
         Another than the last one costs a copy, and the result is a view.
     reverse : bool
@@ -108,8 +120,9 @@ def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
 
     Returns
     -------
-    Tensor of the shape of `x`, f32; of signed integers i32, of others u32, modulo 2³². NaN and
-    infinities reach all that follows, as in NumPy.
+    Tensor of the shape of `x`, f32; of integers of 64 bits as they are, modulo 2⁶⁴, of other
+    signed ones i32, of others u32, modulo 2³². NaN and infinities reach all that follows, as in
+    NumPy.
 
     Raises
     ------

@@ -14,7 +14,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, number_of
+from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, as_words, number_of
 from wgpu_backend.ops.rows.taking import MOST_AXES, require_like, take_along_axis
 from wgpu_backend.ops.sampling.sorting import argsort
 from wgpu_backend.ops.shape.copying import cast
@@ -31,7 +31,7 @@ def fold_sorted(
 
     Parameters
     ----------
-    dst : (..., n, ...), f32, f16, bf16, integers of up to 32 bits or bool
+    dst : (..., n, ...), f32, f16, bf16, integers or bool
     x : (..., k, ...), of the dtype of `dst`
     ids, order : (k,), or with `along` (..., k), i32
         Sorted ids, and where each was.
@@ -43,7 +43,8 @@ def fold_sorted(
 
     Returns
     -------
-    Tensor of the shape of `dst`, f32 of floats, i32 of signed integers, u32 of others.
+    Tensor of the shape of `dst`, f32 of floats, integers of 64 bits as they are, i32 of signed
+    ones, u32 of others.
     """
     number = number_of(dst.spec.dtype)
     out = Spec.dense(dst.spec.shape, number)
@@ -57,7 +58,7 @@ def fold_sorted(
             "extent": dst.spec.shape[axis],
             "inner": math.prod(dst.spec.shape[axis + 1 :]),
         },
-        choices={**REDUCTIONS[kind, number], "ALONG": along},
+        choices={**REDUCTIONS[kind, number], **as_words(number, "dst", "x"), "ALONG": along},
         work=2 * out.nbytes * max(x.spec.shape[axis].bit_length(), 1) + 3 * x.spec.nbytes,
     )
 
@@ -67,7 +68,7 @@ def fold_at(x: Node, ids: Node, values: Node, axis: int, mode: str = "add") -> N
 
     Parameters
     ----------
-    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers or bool
     ids : (k,), i32
         Ids below zero count from the end; ids outside do nothing.
     values : (..., k, ...), of the dtype of `x`
@@ -107,7 +108,7 @@ def fold_along_axis(x: Node, ids: Node, values: Node, axis: int, mode: str = "ad
 
     Parameters
     ----------
-    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers or bool
     ids : (..., k, ...), i32, all other extents as in `x`
         Ids below zero count from the end; ids outside do nothing.
     values : as `ids`, of the dtype of `x`

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from wgpu_backend.dtypes import I32
+from wgpu_backend.dtypes import I32, I64
 from wgpu_backend.errors import OptionError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import require, require_dtype, require_rank
+from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.folding import NUMBERS, integer_keys
+from wgpu_backend.ops.reduce.folding import NUMBERS, as_words, integer_keys
 
 
 @op(dense=("x", "v"), trusted=True)
@@ -17,7 +18,7 @@ def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
 
     Parameters
     ----------
-    x : (n,), sorted; f32, f16, bf16, integers of up to 32 bits or bool
+    x : (n,), sorted; f32, f16, bf16, integers or bool
     v : (...), up to eight axes, of the dtype of `x`
     side : str
         Before equal values with ``"left"``, behind them with ``"right"``.
@@ -43,11 +44,14 @@ def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
         f"searchsorted: side is {side!r}, needs 'left' or 'right'",
     )
     out = Spec.dense(v.spec.shape, I32)
+    wide = x.spec.dtype in WIDE
+    order = {"SIGNED": x.spec.dtype == I64} if wide else integer_keys(x.spec.dtype)
     return Launch(
         out,
         {"x": x, "v": v},
         threads=out.size,
+        shader="ops/searchsorted_wide" if wide else "",
         params={"size": out.size, "length": x.spec.size},
-        choices={**integer_keys(x.spec.dtype), "RIGHT": side == "right"},
+        choices={**order, **as_words(x.spec.dtype, "x", "v"), "RIGHT": side == "right"},
         work=out.nbytes * max(x.spec.size.bit_length(), 1),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from wgpu_backend.dtypes import F32, I32, U32
+from wgpu_backend.dtypes import F32, I32, I64, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, extents, sliced
@@ -22,12 +22,13 @@ from wgpu_backend.ops.check import (
     require_rank,
     row_count,
 )
+from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import NUMBERS, integer_keys, number_of, reduce
 from wgpu_backend.ops.rows.taking import take_along_axis
 from wgpu_backend.ops.sampling import sampling
 from wgpu_backend.ops.sampling.radix import radix_sorted
-from wgpu_backend.ops.shape.copying import cast
+from wgpu_backend.ops.shape.copying import cast, contiguous
 from wgpu_backend.ops.shape.shapes import reshaped, swapped
 from wgpu_backend.ops.shape.views import viewed
 
@@ -76,7 +77,7 @@ def argsort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool =
 
     Parameters
     ----------
-    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers or bool
         Axes of any length.
     axis : int
         Another than the last one costs a copy, and the result is a view.
@@ -126,9 +127,25 @@ def _ordered(name: str, x: Node, axis: int, descending: bool) -> tuple[Node, Nod
 
 
 def _sorted(x: Node, descending: bool) -> Node:
+    if x.spec.dtype in WIDE:  # by the lower words, then by the upper ones: sorts are stable
+        low, high = _words(x)
+        order = _sorted(low, descending)
+        return take_along_axis(order, _sorted(take_along_axis(high, order, 1), descending), 1)
     if x.spec.shape[1] <= SHORT_ROW:
         return sort_rows(x, descending=descending)
     return radix_sorted(x, descending=descending)
+
+
+def _words(x: Node) -> tuple[Node, Node]:
+    """Lower and upper words of integers of 64 bits, (rows, cols), as views."""
+    dense = x if x.spec.is_dense else contiguous(x)
+    upper = I32 if x.spec.dtype == I64 else U32
+    strides = tuple(2 * s for s in dense.spec.strides)
+    low, high = (
+        viewed(dense, Spec(x.spec.shape, dtype, strides, 2 * dense.spec.offset + at))
+        for at, dtype in enumerate((U32, upper))
+    )
+    return low, high
 
 
 def top_k(x: Node, k: int) -> Node:
@@ -136,7 +153,7 @@ def top_k(x: Node, k: int) -> Node:
 
     Parameters
     ----------
-    x : (..., cols), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+    x : (..., cols), up to eight axes, f32, f16, bf16, integers or bool
     k : int
         1 to the length of a row; up to 256 also more, for floats.
 
@@ -169,7 +186,7 @@ def topk(x: Node, k: int, axis: int = -1) -> Node:
 
     Parameters
     ----------
-    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers of up to 32 bits or bool
+    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers or bool
     k : int
         1 to `n`.
     axis : int
@@ -195,7 +212,7 @@ def topk(x: Node, k: int, axis: int = -1) -> Node:
 
 def _largest(x: Node, k: int) -> Node:
     """Columns of the `k` largest of each row, largest first, (rows, k)."""
-    if x.spec.shape[1] < LONG_FOR_K * k:
+    if x.spec.dtype in WIDE or x.spec.shape[1] < LONG_FOR_K * k:
         order = _sorted(x, descending=True)
         return viewed(order, sliced(order.spec, -1, 0, k))
     columns = _chosen(x, k)
