@@ -66,9 +66,18 @@ class Arriving:
         return "".join([*kept, self.text[self._mark : self.at]])
 
     def back(self) -> None:
-        """Go back to the mark."""
-        read = self.since()
-        self.text, self.at = read + self.text[self.at :], 0
+        """Go back to the mark, which is taken away."""
+        kept, self._kept = self._kept, None
+        if kept:
+            self.text, self._mark = "".join([*kept, self.text[self._mark :]]), 0
+        self.at = self._mark
+
+    def passed(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Pass what a pattern matches in the text that is there; this waits for nothing."""
+        found = pattern.match(self.text, self.at)
+        if found is not None:
+            self.at = found.end()
+        return found
 
     def more(self, wanted: str = "") -> Reading[None]:
         """Wait for more text.

@@ -67,6 +67,9 @@ def _function(tool: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _mapping(value: object) -> Mapping[str, object]:
+    # `dict` first: Python asks an abstract class in some hundred steps.
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value)
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
@@ -95,9 +98,10 @@ def decoded_at(text: str, at: int) -> tuple[object, int] | None:
         value, end = _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
         return None
-    if text.count("{", at, end) + text.count("[", at, end) > _MAX_DEPTH:
+    source = text[at:end]
+    if source.count("{") + source.count("[") > _MAX_DEPTH:
         return None
-    return _checked(value, text[at:end]), end
+    return _checked(value, source), end
 
 
 def _checked(value: object, text: str) -> object:
@@ -172,12 +176,17 @@ def calls_in(value: object) -> list[ToolCall]:
 
 def _call(value: object) -> ToolCall:
     given = _mapping(value)
-    given = _mapping(given.get("function")) or given
-    name = next((given[key] for key in _NAMES if isinstance(given.get(key), str)), None)
+    if "function" in given:
+        given = _mapping(given["function"]) or given
+    name = given.get("name")
+    if not isinstance(name, str):
+        name = next((given[key] for key in _NAMES if isinstance(given.get(key), str)), None)
     if not isinstance(name, str) or not name:
         raise ValueError("a call has no name")
-    key = next((key for key in _ARGUMENTS if key in given), "")
-    return ToolCall(name, arguments_of(given.get(key)))
+    for key in _ARGUMENTS:
+        if key in given:
+            return ToolCall(name, arguments_of(given[key]))
+    return ToolCall(name)
 
 
 def keyed_calls(value: object) -> list[ToolCall]:
@@ -205,6 +214,8 @@ def arguments_of(value: object) -> Mapping[str, object]:
     ValueError
         They are no mapping.
     """
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value)
     if isinstance(value, str):
         value = decoded(value) if value.strip() else {}
     if value is None:

@@ -8,11 +8,11 @@ Gemma 3, which has no tags, writes JSON or Python in a code block.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from wgpu_backend.output_parsers.arriving import Arriving, Broken, Reading
 from wgpu_backend.output_parsers.formats import CallForm, Format
 from wgpu_backend.output_parsers.kinds import Kinds
+from wgpu_backend.output_parsers.literals import Notation
 from wgpu_backend.output_parsers.parts import ToolCall
 from wgpu_backend.output_parsers.readers import closed, json_calls, python_list
 from wgpu_backend.output_parsers.spans import Body, Read, Span
@@ -21,35 +21,36 @@ from wgpu_backend.output_parsers.values import typed
 _QUOTES = ("<escape>", '<|"|>')
 _MAX_DEPTH = 100
 _NAME = re.compile(r"[\w.\-]*")
-_PLAIN = re.compile(r"[^<{}\[\]]*")
-_BARE = re.compile(r"[^,\[\]{}]*")
-_KEY = re.compile(r"\s*([^:{}\[\],]+?)\s*:")
+_PLAIN = re.compile(
+    # With texts whose end is there.
+    r"(?:[^<{}\[\]]++|"
+    + "|".join(rf"{q}[^<]*+(?:(?!{q})<[^<]*+)*+{q}" for q in map(re.escape, _QUOTES))
+    + ")*+"
+)
+_CALL = re.compile(rf"\s*+call:({_NAME.pattern}+)(\{{{_PLAIN.pattern}\}})")
+_BARE = re.compile(r"[^,\[\]{}]*+")
+_ANY = Kinds()
+_KEY = re.compile(r"\s*([^:{}\[\],]+?)\s*:\s*+")
 
 
-class _Reader(NamedTuple):
-    """Reads values; each method takes a place and gives the value and the place behind it."""
+class _Reader(Notation):
+    """Reads Gemma's notation."""
 
-    text: str
-
-    def value(self, at: int, depth: int = 0) -> tuple[object, int]:
-        at = self.spaces(at)
+    def value(self, at: int, depth: int) -> tuple[object, int]:
         if depth > _MAX_DEPTH:
             raise ValueError(f"nested deeper than {_MAX_DEPTH}")
-        for quote in _QUOTES:
-            if self.text.startswith(quote, at):
-                return self.quoted(at + len(quote), quote)
-        if self.text.startswith("{", at):
+        mark = self.text[at : at + 1]
+        if mark == "{":
             return self.mapping(at + 1, depth)
-        if self.text.startswith("[", at):
-            return self.list(at + 1, depth)
+        if mark == "[":
+            return self.list(at + 1, "]", depth)
+        if mark == "<":
+            for quote in _QUOTES:
+                if self.text.startswith(quote, at):
+                    return self.quoted(at + len(quote), quote)
         bare = _BARE.match(self.text, at)
         assert bare is not None
-        return typed(bare[0].strip(), Kinds()), bare.end()
-
-    def spaces(self, at: int) -> int:
-        while self.text[at : at + 1].isspace():
-            at += 1
-        return at
+        return typed(bare[0].strip(), _ANY), bare.end()
 
     def quoted(self, at: int, quote: str) -> tuple[str, int]:
         end = self.text.find(quote, at)
@@ -57,46 +58,27 @@ class _Reader(NamedTuple):
             raise ValueError("no end of a text")
         return self.text[at:end], end + len(quote)
 
-    def mapping(self, at: int, depth: int) -> tuple[dict[str, object], int]:
-        found: dict[str, object] = {}
-        at = self.spaces(at)
-        while not self.text.startswith("}", at):
-            key = _KEY.match(self.text, at)
-            if key is None:
-                raise ValueError("no key")
-            name = key[1]
+    def key(self, at: int, depth: int) -> tuple[str, int]:
+        key = _KEY.match(self.text, at)
+        if key is None:
+            raise ValueError("no key")
+        name = key[1]
+        if "<" in name:
             for quote in _QUOTES:
                 name = name.replace(quote, "")
-            found[name], at = self.value(key.end(), depth + 1)
-            at = self.next(at, "}")
-        return found, at + 1
-
-    def list(self, at: int, depth: int) -> tuple[list[object], int]:
-        found: list[object] = []
-        at = self.spaces(at)
-        while not self.text.startswith("]", at):
-            item, at = self.value(at, depth + 1)
-            found.append(item)
-            at = self.next(at, "]")
-        return found, at + 1
-
-    def next(self, at: int, end: str) -> int:
-        """Place behind a comma, or of the end."""
-        at = self.spaces(at)
-        if self.text.startswith(",", at):
-            return self.spaces(at + 1)
-        if not self.text.startswith(end, at):
-            raise ValueError(f"no {end}")
-        return at
+        return name, key.end()
 
 
 def _calls(closing: str) -> Read:
     def read(body: Body) -> Reading[None]:
         text = body.text
-        yield from text.spaces()
-        yield from text.expect("call:")
-        name = yield from text.run(_NAME)
-        source = yield from _braced(text)
+        if (call := text.passed(_CALL)) is not None:
+            name, source = call.groups()
+        else:
+            yield from text.spaces()
+            yield from text.expect("call:")
+            name = yield from text.run(_NAME)
+            source = yield from _braced(text)
         arguments, end = _Reader(source).mapping(1, 0)
         if not name or end < len(source):
             raise ValueError("no name, or more than a call")

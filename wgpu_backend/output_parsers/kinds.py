@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import cast
 
 _MAX_STEPS = 200  # through a schema and what it refers to
 _ALL = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+_NUMBERS = frozenset({"number", "integer"})
 _SIGNS = {
     # Keys of a schema that says no type, and what they are about.
     "properties": "object", "additionalProperties": "object", "required": "object",
@@ -28,18 +29,31 @@ class Kinds:
         JSON's types; all of them where it says nothing.
     texts : frozenset of str
         Those that it names, in ``enum`` or ``const``.
+
+    Attributes
+    ----------
+    told : bool
+        Whether the schema says anything.
+    words : bool
+        Whether a text is allowed and no number.
     """
 
     types: frozenset[str] = _ALL
     texts: frozenset[str] = frozenset()
+    told: bool = field(init=False)
+    words: bool = field(init=False)
 
-    @property
-    def told(self) -> bool:
-        """Whether the schema says anything."""
-        return self.types != _ALL
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "told", self.types != _ALL)
+        words = "string" in self.types and not self.types & _NUMBERS
+        object.__setattr__(self, "words", words)
 
 
 _ANY = Kinds()
+_NAMES: dict[type, str] = {
+    type(None): "null", bool: "boolean", str: "string", int: "integer", float: "number",
+    list: "array",
+}  # fmt: skip
 
 
 def allowed_kinds(schema: object, root: Mapping[str, object]) -> Kinds:
@@ -126,12 +140,5 @@ def _referred(reference: str, root: Mapping[str, object]) -> object:
 
 
 def kind_of(value: object) -> str:
-    """JSON's type of a value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    for kind, name in ((str, "string"), (int, "integer"), (float, "number"), (list, "array")):
-        if isinstance(value, kind):
-            return name
-    return "object"
+    """JSON's type of a value that a decoder made."""
+    return _NAMES.get(type(value), "object")

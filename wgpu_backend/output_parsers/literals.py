@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 _MAX_DEPTH = 100
-_SPACES = re.compile(r"(?:\s|#[^\n]*\n)*")
 _NAME = re.compile(r"[^\W\d][\w.\-]*")
 _KEYWORD = re.compile(r"([^\W\d]\w*)\s*=(?!=)")
 _NUMBER = re.compile(
@@ -74,14 +74,63 @@ def python_calls(text: str) -> list[PythonCall]:
     return found
 
 
-class _Reader(NamedTuple):
+class Notation(ABC):
     """Reads values; each method takes a place and gives the value and the place after it."""
 
-    text: str
+    passing = re.compile(r"\s*+")  # what may stand between values
+    comma = re.compile(r"\s*+(,\s*+)?")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    @abstractmethod
+    def value(self, at: int, depth: int) -> tuple[object, int]:
+        """Read a value, within brackets this deep."""
+
+    @abstractmethod
+    def key(self, at: int, depth: int) -> tuple[str, int]:
+        """Read a key; the place given is that of its value."""
 
     def spaces(self, at: int) -> int:
-        found = _SPACES.match(self.text, at)
+        """Place after spaces."""
+        found = self.passing.match(self.text, at)
         return found.end() if found else at
+
+    def mapping(self, at: int, depth: int) -> tuple[dict[str, object], int]:
+        """Read keys and values after an opening brace."""
+        found: dict[str, object] = {}
+        at = self.spaces(at)
+        while not self.text.startswith("}", at):
+            key, at = self.key(at, depth)
+            found[key], at = self.value(at, depth + 1)
+            at = self.next(at, "}")
+        return found, at + 1
+
+    def list(self, at: int, end: str, depth: int) -> tuple[list[object], int]:
+        """Read values after an opening bracket."""
+        found: list[object] = []
+        at = self.spaces(at)
+        while not self.text.startswith(end, at):
+            value, at = self.value(at, depth + 1)
+            found.append(value)
+            at = self.next(at, end)
+        return found, at + 1
+
+    def next(self, at: int, end: str) -> int:
+        """Place after a comma, or of the end."""
+        found = self.comma.match(self.text, at)
+        assert found is not None
+        at = found.end()
+        if found[1] is None and not self.text.startswith(end, at):
+            raise ValueError(f"no {end} at character {at}")
+        return at
+
+
+class _Reader(Notation):
+    """Reads Python's notation."""
+
+    passing = re.compile(r"(?:\s|#[^\n]*\n)*+")
+    comma = re.compile(r"(?:\s|#[^\n]*\n)*+(,(?:\s|#[^\n]*\n)*+)?")
 
     def passed(self, at: int, marks: str) -> int:
         at = self.spaces(at)
@@ -110,9 +159,9 @@ class _Reader(NamedTuple):
             raise ValueError(f"nested deeper than {_MAX_DEPTH}")
         mark = self.text[at : at + 1]
         if mark == "{":
-            return self.mapping(self.spaces(at + 1), depth)
+            return self.mapping(at + 1, depth)
         if mark in ("[", "("):
-            return self.list(self.spaces(at + 1), "]" if mark == "[" else ")", depth)
+            return self.list(at + 1, "]" if mark == "[" else ")", depth)
         if found := _TEXT.match(self.text, at):
             return self.texts(found)
         if found := _NUMBER.match(self.text, at):
@@ -134,33 +183,12 @@ class _Reader(NamedTuple):
                 return "".join(made), found.end()
             found = again
 
-    def mapping(self, at: int, depth: int) -> tuple[dict[str, object], int]:
-        found: dict[str, object] = {}
-        while not self.text.startswith("}", at):
-            key, at = self.value(at, depth + 1)
-            at = self.spaces(at)
-            if isinstance(key, dict | list) or not self.text.startswith(":", at):
-                raise ValueError(f"no key at character {at}")
-            found[str(key)], at = self.value(self.spaces(at + 1), depth + 1)
-            at = self.next(at, "}")
-        return found, at + 1
-
-    def list(self, at: int, end: str, depth: int) -> tuple[list[object], int]:
-        found: list[object] = []
-        while not self.text.startswith(end, at):
-            value, at = self.value(at, depth + 1)
-            found.append(value)
-            at = self.next(at, end)
-        return found, at + 1
-
-    def next(self, at: int, end: str) -> int:
-        """Place after a comma, or of the end."""
+    def key(self, at: int, depth: int) -> tuple[str, int]:
+        key, at = self.value(at, depth + 1)
         at = self.spaces(at)
-        if self.text.startswith(",", at):
-            return self.spaces(at + 1)
-        if not self.text.startswith(end, at):
-            raise ValueError(f"no {end} at character {at}")
-        return at
+        if isinstance(key, dict | list) or not self.text.startswith(":", at):
+            raise ValueError(f"no key at character {at}")
+        return str(key), self.spaces(at + 1)
 
 
 def _number(text: str) -> int | float | None:

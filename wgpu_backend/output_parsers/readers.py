@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
 from wgpu_backend.output_parsers.arriving import Arriving, Broken, Reading
 from wgpu_backend.output_parsers.calls import (
@@ -26,6 +28,7 @@ _NAME = re.compile(r"[\w.\-/]*")
 _NUMBERED = re.compile(r":\d+$")
 _FENCED = re.compile(r"[\w]*")
 _FENCE = "```"
+_SPACES = re.compile(r"\s*+")
 
 
 def json_calls(*closings: str, keyed: bool = False) -> Read:
@@ -38,20 +41,48 @@ def json_calls(*closings: str, keyed: bool = False) -> Read:
     keyed : bool
         Whether an object has the function's name as its only key.
     """
-    calls = keyed_calls if keyed else calls_in
+    calls, end = keyed_calls if keyed else calls_in, _end(closings)
 
     def read(body: Body) -> Reading[None]:
-        yield from opened_json(body.text)
-        while (yield from body.text.spaces(_BETWEEN)) in ("{", "["):
-            body.give(calls((yield from _value(body.text, closings))))
+        text = body.text
+        text.passed(_SPACES)
+        if not text.text.startswith("{", text.at):
+            yield from opened_json(text)
+        while True:
+            body.give(calls((yield from value_of_json(text))))
+            if text.passed(end.passed) is not None:
+                return
+            if (yield from text.spaces(_BETWEEN)) not in ("{", "["):
+                break
         yield from closed(body, *closings)
 
     return read
 
 
-def _value(text: Arriving, closings: Sequence[str]) -> Reading[object]:
-    """Value of JSON, decoded at once where its closing tag is there."""
-    if any(text.text.find(closing, text.at) >= 0 for closing in closings):
+class _End(NamedTuple):
+    """Tags that end calls."""
+
+    passed: re.Pattern[str]  # with what models write before one
+    begun: re.Pattern[str]  # a character that may begin that
+
+
+@lru_cache(maxsize=64)
+def _end(closings: tuple[str, ...]) -> _End:
+    longest = sorted(closings, key=len, reverse=True)
+    firsts = re.escape("".join(tag[0] for tag in longest))
+    tags = "|".join(map(re.escape, longest)) or r"(?!)"
+    return _End(re.compile(rf"{_STRAY.pattern}+(?:{tags})"), re.compile(rf"[\s,;}}\]`{firsts}]"))
+
+
+def value_of_json(text: Arriving) -> Reading[object]:
+    """Value of JSON that begins here; decoded in one step where all of it is there.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON.
+    """
+    if text.text.find("}", text.at) >= 0:
         found = decoded_at(text.text, text.at)
         if found is not None:
             text.at = found[1]
@@ -78,9 +109,14 @@ def opened_json(text: Arriving) -> Reading[str]:
 
 def closed(body: Body, *closings: str) -> Reading[None]:
     """Pass one of the closing tags, where it comes; spaces before it, and a bracket too many."""
+    text = body.text
     if not closings:
         return
-    text = body.text
+    end = _end(closings)
+    if text.passed(end.passed) is not None:
+        return
+    if text.at < len(text.text) and not end.begun.match(text.text, text.at):
+        return
     text.mark()
     yield from text.spaces(_STRAY)
     fence = yield from text.took(_FENCE)
@@ -94,8 +130,9 @@ def closed(body: Body, *closings: str) -> Reading[None]:
 def named_arguments(text: Arriving, name: str) -> Reading[ToolCall]:
     """A call whose name was read and whose arguments come, as JSON, in a code block or not."""
     name = name.strip()
-    yield from opened_json(text)
-    arguments = arguments_of(decoded((yield from text.bracketed())))
+    if not text.text.startswith("{", text.at):
+        yield from opened_json(text)
+    arguments = arguments_of((yield from value_of_json(text)))
     if not name:
         raise ValueError("no name")
     return ToolCall(name, arguments)
@@ -115,22 +152,40 @@ def sectioned(call: str, separators: Sequence[str], end: str, *closings: str) ->
     *closings : str
         End the section.
     """
+    ways = [rf"[^<\n]*+{re.escape(separator)}\s*+" for separator in separators[:-1]]
+    # DeepSeek R1 writes a type in front of the separator, and the name after it.
+    ways.append(
+        rf"(?:([^<\n]++){re.escape(separators[-1])}\s*+(?=[{{`])"
+        rf"|[^<\n]*+{re.escape(separators[-1])}\s*+([^\n{{`][^\n]*+)\n)"
+    )
+    begun = re.compile(rf"\s*+{re.escape(call)}" + "".join(ways))
+    ended = re.compile(rf"\s*+(?:{'|'.join(map(re.escape, closings)) or '(?!)'})")
 
     def read(body: Body) -> Reading[None]:
         text = body.text
-        while (yield from _another(body, call, closings)):
-            name = ""
-            for separator in separators:
-                name = yield from text.until(separator)
-            if (yield from text.spaces()) not in ("{", "`"):
-                # DeepSeek R1 writes a type in front of the separator, and the name after it.
-                name = yield from text.until("\n")
+        while True:
+            found = text.passed(begun)
+            if found is None and not (yield from _another(body, call, closings)):
+                return
+            name = (found[1] or found[2]) if found else (yield from _named(text, separators))
             made = yield from named_arguments(text, name)
             function = _NUMBERED.sub("", made.name.removeprefix("functions."))
             body.give([ToolCall(function, made.arguments)])
             yield from closed(body, end)
+            if text.passed(ended) is not None:
+                return
 
     return read
+
+
+def _named(text: Arriving, separators: Sequence[str]) -> Reading[str]:
+    """Name of a function before its arguments, of which one character is there."""
+    name = ""
+    for separator in separators:
+        name = yield from text.until(separator)
+    if (yield from text.spaces()) not in ("{", "`"):
+        name = yield from text.until("\n")
+    return name
 
 
 def _another(body: Body, call: str, closings: Sequence[str]) -> Reading[bool]:
@@ -207,6 +262,14 @@ def bare_calls(*, strict: bool) -> Callable[[Body], Reading[bool]]:
 
     def read(body: Body) -> Reading[bool]:
         text = body.text
+        there = _bare_there(text)
+        if there is not None:
+            source, calls = there
+            if not _are_calls(source, calls, body.offered, strict=strict):
+                return False
+            body.give(calls)
+            yield from text.spaces(_BETWEEN)
+            return True
         mark = yield from text.spaces()
         if mark not in ("{", "[", "`"):
             return False
@@ -222,15 +285,32 @@ def bare_calls(*, strict: bool) -> Callable[[Body], Reading[bool]]:
         if fenced:
             yield from text.spaces()
             yield from text.expect(_FENCE)
-        if any(call.name not in body.offered for call in calls):
-            return False
-        if strict and not all(_has_arguments(source, call) for call in calls):
+        if not _are_calls(source, calls, body.offered, strict=strict):
             return False
         body.give(calls)
         yield from text.spaces(_BETWEEN)
         return True
 
     return read
+
+
+def _bare_there(text: Arriving) -> tuple[str, list[ToolCall]] | None:
+    """Calls in an object that is there as a whole, which is passed, and its source."""
+    begun = _BARE.match(text.text, text.at)
+    if begun is None or begun[1] not in CALL_KEYS:
+        return None
+    at = begun.end()
+    found = decoded_at(text.text, at) if text.text.find("}", at) >= 0 else None
+    if found is None:
+        return None
+    text.at = found[1]
+    return text.text[at : text.at], calls_in(found[0])
+
+
+def _are_calls(source: str, calls: Sequence[ToolCall], offered: Offered, *, strict: bool) -> bool:
+    if any(call.name not in offered for call in calls):
+        return False
+    return not strict or all(_has_arguments(source, call) for call in calls)
 
 
 def _pythonic(text: Arriving) -> Reading[bool]:
@@ -258,6 +338,7 @@ def _begins_call(text: Arriving) -> Reading[bool]:
 
 
 _FAR = 100  # characters before the first key
+_BARE = re.compile(r'\s*+(?=\{\s*"([^"\\]{0,40})")')
 _FIRST = re.compile(r'[\[\s]*\{\s*"([^"\\]{0,40})"')
 _LISTED = re.compile(r"\[\s*(?:[^\W\d][\w.]*)?")
 

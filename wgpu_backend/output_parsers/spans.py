@@ -161,6 +161,10 @@ class Tags:
         self._tags = sorted(set(filter(None, tags)), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._tags)) or r"(?!)")
 
+    def begin(self, text: str, at: int) -> bool:
+        """Whether one of them comes next."""
+        return self._pattern.match(text, at) is not None
+
     def next(self, text: Arriving) -> tuple[int, str]:
         """End of what is surely before any tag, and the tag that comes there if one does.
 
@@ -244,14 +248,18 @@ class SpanParser(OutputParser):
 
     def _may_begin(self) -> bool:
         """Whether calls without a tag may come next, by their first character."""
-        found = _NEXT.match(self._text.text, self._text.at)
-        return found is None or found[1] in "{[`"
+        text = self._text.text
+        found = _NEXT.match(text, self._text.at)
+        if found is None:
+            return True
+        return found[1] in "{[`" and not self._openings.begin(text, found.start(1))
 
     def _outside(self) -> Reading[str]:
         """Give text up to a tag, and which it is; none at the end of the answer."""
         while True:
             end, tag = self._openings.next(self._text)
-            self._give(self._content, end)
+            if end > self._text.at:
+                self._give(self._content, end)
             self._text.at += len(tag)
             if tag:
                 return tag

@@ -20,17 +20,19 @@ from wgpu_backend.output_parsers.spans import Body, Read
 from wgpu_backend.output_parsers.values import typed
 
 _KEY = re.compile(r'([^"\n<>]+)"?\s*(?:(?:string|type)="(\w+)"?)?\s*')
+_SHORT_KEY = r'([^"\n<>]{1,256})"?\s*(?:(?:string|type)="(\w{1,32})"?)?\s*'
 _HEADER = re.compile(r'([^"\n<>{}]{1,256})"?[^\n<>]*')
 _GLM_NAME = re.compile(r"[\w.\-/:]*")
 _CDATA = "<![CDATA["
 _MAX_DEPTH = 50
 _ANY = Kinds()
+_A_TEXT = Kinds(frozenset({"string"}))
 _TEXT = ("string", "true")  # what an attribute says of a value that is a text as it stands
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Tagging:
-    """Tags of a format.
+    """Tags of a format; one is equal to itself alone, since what is made of it is found by it.
 
     Parameters
     ----------
@@ -94,20 +96,52 @@ def _following(tagging: Tagging) -> _Following:
     return _Following(orders, re.compile("|".join(ways)))
 
 
+class _There(NamedTuple):
+    """What stands in calls, each of it where all of it is there."""
+
+    call: re.Pattern[str]  # tag, name
+    parameter: re.Pattern[str]  # name, type, break of a line, value
+    end: re.Pattern[str]
+    closing: re.Pattern[str]
+
+
+@lru_cache(maxsize=64)
+def _there(tagging: Tagging) -> _There:
+    parameter, keyed, key_end = map(re.escape, (tagging.parameter, tagging.keyed, tagging.key_end))
+    tag, first = re.escape(tagging.closing), re.escape(tagging.closing[0])
+    closing = f"{tag}(?={_following(tagging).pattern.pattern})"
+    value = rf"([^{first}]*+(?:(?!{closing}){first}[^{first}]*+)*+)"
+    lines = r"(\n?)" if tagging.lines else "()"
+    cdata = rf"(?!{re.escape(_CDATA)})" if tagging.cdata else ""
+    key = _SHORT_KEY + (rf"(?:{key_end})?\s*" if key_end else "")
+    named = rf"{_HEADER.pattern}{re.escape(tagging.named)}"
+    closings = "|".join(map(re.escape, tagging.closings)) or r"(?!)"
+    return _There(
+        re.compile(rf"\s*+{re.escape(tagging.call)}{named}" if tagging.call else r"(?!)"),
+        re.compile(rf"\s*+{parameter}{key}{keyed}{cdata}{lines}{value}{closing}"),
+        re.compile(rf"\s*+(?:{re.escape(tagging.end)})" if tagging.end else rf"\s*+(?={closings})"),
+        re.compile(rf"\s*+(?:{closings})"),
+    )
+
+
 def tagged_calls(tagging: Tagging) -> Read:
     """Reader of calls with tags, one after another, up to the end of the span."""
 
     def read(body: Body) -> Reading[None]:
-        text = body.text
+        text, there = body.text, _there(tagging)
         while True:
-            yield from text.spaces()
-            tag = yield from text.took(tagging.call, *tagging.closings)
-            if tag != tagging.call:
-                break
-            header = _HEADER.fullmatch((yield from text.until(tagging.named)))
+            header = text.passed(there.call)
+            if header is None:
+                yield from text.spaces()
+                tag = yield from text.took(tagging.call, *tagging.closings)
+                if tag != tagging.call:
+                    break
+                header = _HEADER.fullmatch((yield from text.until(tagging.named)))
             if header is None:
                 raise Broken("no name")
             yield from tagged_call(body, tagging, header[1].strip())
+            if text.passed(there.closing) is not None:
+                return
         if not body.given:
             raise Broken("no call")
 
@@ -122,26 +156,50 @@ def tagged_call(body: Body, tagging: Tagging, name: str) -> Reading[None]:
     Broken
         Something other than parameters.
     """
-    text, arguments = body.text, dict[str, object]()
+    text, arguments, there = body.text, dict[str, object](), _there(tagging)
     while True:
-        yield from text.spaces()
-        tag = yield from text.took(tagging.parameter, tagging.end)
-        if tag != tagging.parameter:
-            break
-        written = (yield from text.until(tagging.keyed)).rstrip()
-        key = _KEY.fullmatch(written.removesuffix(tagging.key_end))
-        if key is None:
-            raise Broken("no name of a parameter")
-        kinds = body.offered.kinds(name, key[1].strip())
-        value = yield from _value(body, tagging)
-        if key[2] is not None:
-            kinds = Kinds(frozenset({"string"})) if key[2] in _TEXT else Kinds()
-        arguments[key[1].strip()] = typed(value, kinds)
-    if tag is None and not (yield from _ends(body, tagging)):
-        raise Broken("no parameter")
+        found = None if body.lenient else _parameter(text, there)
+        if found is None:
+            if text.passed(there.end) is not None:
+                break
+            yield from text.spaces()
+            tag = yield from text.took(tagging.parameter, tagging.end)
+            if tag is None and not (yield from _ends(body, tagging)):
+                raise Broken("no parameter")
+            if tag != tagging.parameter:
+                break
+            found = yield from _waited(body, tagging)
+        key, told, value = found
+        kinds = body.offered.kinds(name, key)
+        if told is not None:
+            kinds = _A_TEXT if told in _TEXT else _ANY
+        arguments[key] = typed(value, kinds)
     if not name:
         raise ValueError("no name")
     body.give([ToolCall(name, arguments)])
+
+
+def _parameter(text: Arriving, there: _There) -> tuple[str, str | None, str] | None:
+    """Pass a parameter that is there as a whole: its name, its type, and its text."""
+    found = there.parameter.match(text.text, text.at)
+    if found is None:
+        return None
+    key, told, line, value = found.groups()
+    if line:
+        if value and value[-1] != "\n" and text.text[found.end() : found.end() + 1] != "\n":
+            return None
+        value = value.removesuffix("\n")
+    text.at = found.end()
+    return key.strip(), told, value
+
+
+def _waited(body: Body, tagging: Tagging) -> Reading[tuple[str, str | None, str]]:
+    """Read what follows a parameter's first tag."""
+    written = (yield from body.text.until(tagging.keyed)).rstrip()
+    key = _KEY.fullmatch(written.removesuffix(tagging.key_end))
+    if key is None:
+        raise Broken("no name of a parameter")
+    return key[1].strip(), key[2], (yield from _value(body, tagging))
 
 
 def _ends(body: Body, tagging: Tagging) -> Reading[bool]:
@@ -212,30 +270,44 @@ def glm_call(body: Body, tagging: Tagging, *separators: str) -> Reading[None]:
     *separators : str
         One of them may stand between name and pairs.
     """
-    text = body.text
-    yield from text.spaces()
-    name = yield from text.run(_GLM_NAME)
-    yield from text.spaces()
-    yield from text.took(*separators)
-    if (yield from text.starts("```", "{")):
-        body.give([(yield from named_arguments(text, name))])
-        yield from text.spaces()
-        yield from text.took("```")
-        yield from text.spaces()
+    text, there = body.text, _there(tagging)
+    named = text.passed(_glm(tagging))
+    if named is not None:
+        yield from tagged_call(body, tagging, named[1])
     else:
-        yield from tagged_call(body, tagging, name.strip())
-    yield from text.took(*tagging.closings)
+        yield from text.spaces()
+        name = yield from text.run(_GLM_NAME)
+        yield from text.spaces()
+        yield from text.took(*separators)
+        if (yield from text.starts("```", "{")):
+            body.give([(yield from named_arguments(text, name))])
+            yield from text.spaces()
+            yield from text.took("```")
+            yield from text.spaces()
+        else:
+            yield from tagged_call(body, tagging, name.strip())
+    if text.passed(there.closing) is None:
+        yield from text.took(*tagging.closings)
+
+
+@lru_cache(maxsize=64)
+def _glm(tagging: Tagging) -> re.Pattern[str]:
+    """A name before a parameter."""
+    return re.compile(rf"\s*+({_GLM_NAME.pattern}+)\s*+(?={re.escape(tagging.parameter)})")
 
 
 def tool_call(tagging: Tagging, functions: Tagging, *separators: str) -> Read:
     """Reader of what any of the formats with ``<tool_call>`` writes after that tag."""
     of_json, of_functions = json_calls(*tagging.closings), tagged_calls(functions)
+    begun = re.compile(rf"\s*+(?:([{{\[])|{re.escape(functions.call)})")
 
     def read(body: Body) -> Reading[None]:
-        mark = yield from body.text.spaces()
-        if mark in ("{", "["):
+        text = body.text
+        found = begun.match(text.text, text.at)
+        mark = "" if found else (yield from text.spaces())
+        if (found and found[1]) or mark in ("{", "["):
             yield from of_json(body)
-        elif (yield from body.text.starts(functions.call)):
+        elif found or (mark == "<" and (yield from text.starts(functions.call))):
             yield from of_functions(body)
         else:
             yield from glm_call(body, tagging, *separators)

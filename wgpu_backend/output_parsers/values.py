@@ -8,9 +8,10 @@ from wgpu_backend.output_parsers.calls import decoded
 from wgpu_backend.output_parsers.kinds import Kinds, kind_of
 from wgpu_backend.output_parsers.literals import literal
 
-_NUMBERS = frozenset({"number", "integer"})
 _WHOLE = re.compile(r"[+-]?\d{1,400}")
+_SHORT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 _BOOLEANS = {"true": True, "false": False}
+_CONSTANTS = {**_BOOLEANS, "null": None}
 
 
 def typed(text: str, kinds: Kinds) -> object:
@@ -24,20 +25,25 @@ def typed(text: str, kinds: Kinds) -> object:
     text : str
     kinds : Kinds
     """
-    bare = text.strip()
-    if text in kinds.texts:
+    if kinds.texts and text in kinds.texts:
         return text
+    bare = text.strip()
     if not kinds.told:
         return _value(bare, text, python=False)
-    if "string" in kinds.types and not kinds.types & _NUMBERS:
-        may = bare[:1] in ("{", "[") or bare == "null"
-        value = _value(bare, text, python=True) if may else text
+    if kinds.words:
+        if bare[:1] not in ("{", "[") and bare != "null":
+            return text
+        value = _value(bare, text, python=True)
         return value if kind_of(value) in kinds.types else text
     return _converted(_value(bare, text, python=True), text, kinds)
 
 
 def _value(bare: str, text: str, *, python: bool) -> object:
     """What JSON, or Python, has as this value; the text itself where it is none."""
+    if bare in _CONSTANTS:
+        return _CONSTANTS[bare]
+    if _SHORT.fullmatch(bare):
+        return int(bare)
     try:
         return decoded(bare)
     except (ValueError, RecursionError):
