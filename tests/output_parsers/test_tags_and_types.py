@@ -36,6 +36,17 @@ FORMS = [
         f"{A}<|tool_call_end|><|tool_calls_section_end|>",
     ),
     (
+        "kimi",
+        "<|im_system|>tool_declare<|im_middle|>",
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.w:12<|tool_call_argument_begin|>"
+        f"{A}<|tool_call_end|><|tool_calls_section_end|>",
+    ),
+    (
+        "lfm2",
+        "List of tools: <|tool_list_start|>[",
+        f'<|tool_call_start|>[{CALL[:-1]}, "id": "call_1"}}]<|tool_call_end|>',
+    ),
+    (
         "kimi-k3",
         "<|open|>",
         '<|open|>tools<|sep|><|open|>call tool="w" index="1"<|sep|><|open|>argument key="x" '

@@ -64,7 +64,7 @@ _KIMI = (
 )  # fmt: skip
 KIMI = Format(
     "kimi",
-    (_KIMI[0],),
+    (_KIMI[0], "<|im_middle|>"),  # K2's first template lists tools and tells of no call
     (
         Span(
             _KIMI[0],
