@@ -69,6 +69,7 @@ ANSWERED = {
     ("POST", "/extras/tokenize/count"): {"model": "tale", "input": "a"},
     ("POST", "/extras/detokenize"): {"model": "tale", "tokens": [5]},
     ("GET", "/props"): None,
+    ("GET", "/tokenizer_info"): None,
     ("GET", "/lora-adapters"): None,
     ("GET", "/slots"): None,
     ("GET", "/health"): None,

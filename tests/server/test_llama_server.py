@@ -228,7 +228,7 @@ def test_tokens_there_and_back(client, tokenizer):
     text = "A fox 🦊 and <|user|>"
     ids = asked(client, "/tokenize", content=text)["tokens"]
     assert ids == tokenizer.encode(text, add_special=False, parse_special=True)
-    assert asked(client, "/detokenize", tokens=ids) == {"content": text}
+    assert asked(client, "/detokenize", tokens=ids) == {"content": text, "prompt": text}
     whole = asked(client, "/tokenize", content="a", add_special=True, parse_special=False)["tokens"]
     assert whole == tokenizer.encode("a")
     mixed = asked(client, "/tokenize", content=[5, text, 7], add_special=True)["tokens"]
@@ -239,6 +239,20 @@ def test_tokens_there_and_back(client, tokenizer):
         bytes(p["piece"]) if isinstance(p["piece"], list) else p["piece"].encode() for p in pieces
     ]
     assert "🦊".encode() in b"".join(known)
+
+
+def test_a_remote_tokenizer_as_vllm_has_it(client, tokenizer):
+    """What lm-evaluation-harness asks with tokenizer_backend=remote."""
+    info = client.get("/tokenizer_info").json()
+    spelled = tokenizer.token_text(tokenizer.eos_id)
+    assert info["eos_token"] == spelled
+    assert "<|user|>" in info["chat_template"]
+    found = asked(client, "/tokenize", prompt=spelled, add_special_tokens=False)
+    assert (found["tokens"], found["count"]) == ([tokenizer.eos_id], 1)
+    assert found["max_model_len"] > 0
+    ids = asked(client, "/tokenize", prompt="a fox")["tokens"]
+    assert ids == tokenizer.encode("a fox", add_special=True)
+    assert asked(client, "/detokenize", tokens=ids)["prompt"].endswith("a fox")
 
 
 def test_templates_and_vectors(client):

@@ -29,7 +29,9 @@ _MOST = 1 << 20  # characters of a text, and tokens, that one request may turn i
 _TOKENIZE = {
     "model": forms.MODEL_OR_OWN,
     "content": Field((str, list), "a text, or texts and tokens one behind another"),
+    "prompt": Field((str,), "vLLM's word for content; begins as a text does by itself"),
     "add_special": Field((bool,), "add tokens that begin and end a text"),
+    "add_special_tokens": Field((bool,), "vLLM's word for add_special"),
     "parse_special": Field((bool,), "read control tokens that the text spells; true by itself"),
     "with_pieces": Field((bool,), "give what each token stands for, too"),
 }
@@ -48,12 +50,14 @@ def endpoints(state: State) -> list[Endpoint]:
     async def tokenize(_: Request, fields: Fields) -> Response:
         async with state.using(state.named(fields), "any") as loaded:
             found = await run_in_threadpool(tokenized, fields, loaded)
-        return JSONResponse({"tokens": found})
+            room = loaded.model.num_ctx
+        of_vllm = {} if fields.get("prompt", str) is None else {"max_model_len": room}
+        return JSONResponse({"tokens": found, "count": len(found), **of_vllm})
 
     async def detokenize(_: Request, fields: Fields) -> Response:
         async with state.using(state.named(fields), "any") as loaded:
             text = await run_in_threadpool(detokenized, fields, loaded, skip_special=False)
-        return JSONResponse({"content": text})
+        return JSONResponse({"content": text, "prompt": text})  # the latter is vLLM's word
 
     async def template(_: Request, fields: Fields) -> Response:
         async with state.using(state.named(fields), "any") as loaded:
@@ -80,6 +84,11 @@ def endpoints(state: State) -> list[Endpoint]:
             alias = state.alias_of(loaded.stored) or str(loaded.stored.entry.name)
             return JSONResponse(_properties(loaded, alias, state.settings.version))
 
+    async def tokenizer_info(request: Request, _: Fields) -> Response:
+        fields = Fields(dict(request.query_params))
+        async with state.using(state.named(fields), "any") as loaded:
+            return JSONResponse(_tokenizer_info(loaded))
+
     async def adapters(_: Request, __: Fields) -> Response:
         return JSONResponse([])  # those of a model belong to it, and have no scale to set
 
@@ -94,6 +103,7 @@ def endpoints(state: State) -> list[Endpoint]:
         ),
         Endpoint(api, "GET", "/lora-adapters", "Adapters to be scaled: none", adapters),
         Endpoint(api, "GET", "/props", "What a model is (`?model=NAME`)", props),
+        Endpoint("vLLM", "GET", "/tokenizer_info", "Tokens by their roles", tokenizer_info),
     ]
 
 
@@ -105,7 +115,9 @@ def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
     RequestError
         The text is too long.
     """
-    tokenizer, content = loaded.model.tokenizer, fields.get("content", str, list) or ""
+    tokenizer, prompt = loaded.model.tokenizer, fields.get("prompt", str)
+    content = fields.get("content", str, list) if prompt is None else prompt
+    content = content or ""
     items = [content] if isinstance(content, str) else cast("list[object]", content)
     size = sum(len(each) if isinstance(each, str) else 1 for each in items)
     if size > _MOST:
@@ -113,7 +125,9 @@ def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
     ids = mixed(
         items,
         tokenizer,
-        add_special=fields.switch("add_special", default=False),
+        add_special=fields.switch(
+            "add_special", default=fields.switch("add_special_tokens", default=prompt is not None)
+        ),
         parse_special=fields.switch("parse_special", default=True),
     )
     if not fields.switch("with_pieces", default=False):
@@ -176,6 +190,23 @@ def _thinking(wanted: Wanted) -> dict[str, Any]:
 
 def _spelled(tokenizer: Tokenizer, token: int | None) -> str:
     return "" if token is None else tokenizer.token_text(token)
+
+
+def _tokenizer_info(loaded: Loaded) -> dict[str, Any]:
+    """What vLLM tells of a tokenizer, as far as a GGUF file has it."""
+    tokenizer, template = loaded.model.tokenizer, loaded.model.prompter.template
+    roles = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+    ids = {**tokenizer.special_ids, "bos": tokenizer.bos_id, "eos": tokenizer.eos_id}
+    named = {role: ids.get(role) for role in roles}
+    return {
+        "tokenizer_class": type(tokenizer).__name__,
+        "add_bos_token": tokenizer.add_bos,
+        **{
+            f"{role}_token": None if i is None else _spelled(tokenizer, i)
+            for role, i in named.items()
+        },
+        "chat_template": None if template is None else template.source,
+    }
 
 
 def _properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]:
