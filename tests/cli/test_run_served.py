@@ -14,7 +14,7 @@ from tests.cli.conftest import Cli
 from wgpu_backend.cli.reply import parsed, written
 from wgpu_backend.output_parsers import parser_for
 
-USAGE = 2
+FAILED, USAGE = 1, 2
 PIECES = [{"thinking": "Hm, "}, {"thinking": "red."}, {"content": "It is "}, {"content": "red."}]
 REPLY = "Thinking...\nHm, red.\n...done thinking.\n\nIt is red.\n"
 
@@ -32,7 +32,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.asked.append((self.path, body))
-        if body["model"] != "tiny":
+        if body["model"] == "damaged":
+            self._send(400, [{"error": "damaged: header: starts with b'XXXX'"}])
+        elif body["model"] != "tiny":
             self._send(404, [{"error": "model not found"}])
         elif self.path == "/api/show":
             self._send(200, [{"template": "{{ messages }}", "details": {"family": "llama"}}])
@@ -120,3 +122,9 @@ def test_reasoning_in_tags_is_framed_or_left_out(size: int, hides: bool, shown: 
     said: list[str] = []
     assert "".join(written(parsed(pieces, parser), said, hides_thinking=hides)) == shown
     assert "".join(said) == "Yes."
+
+
+def test_a_damaged_model_of_the_server_is_told_of(cli: Cli, server: HTTPServer) -> None:
+    done = cli("run", "damaged", "hi")
+    assert done.code == FAILED
+    assert "header: starts with" in done.err

@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from tests.model_store.registry import Registry
@@ -142,3 +143,15 @@ def test_other_bytes_are_refused_by_the_registry(registry, store: Store, name):
         pusher(store).push(name)
     assert "/v2/me/model/manifests/tag" not in registry.taken
     assert json.loads(store.entry(name).manifest.encoded())["schemaVersion"] == 2
+
+
+def test_a_registry_without_encryption_is_told_at_once(store: Store, name):
+    def reset(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError("[SSL: WRONG_VERSION_NUMBER] wrong version number (_ssl.c:1006)")
+
+    waits: list[float] = []
+    client = httpx2.Client(transport=httpx2.MockTransport(reset))
+    layer = store.entry(name).manifest.blobs[0]
+    with client, pytest.raises(StoreError, match=r"push --insecure http://"):
+        pusher(store, wait=waits.append)._blob(client, name, layer)
+    assert waits == []

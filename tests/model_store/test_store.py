@@ -420,3 +420,17 @@ def test_in_doubt_no_blob_goes(store: Store, monkeypatch, doubt):
 def test_a_read_only_store_keeps_all(store: Store):
     with pytest.raises(StoreError, match="read-only"):
         prune(Store(store.root, read_only=True))
+
+
+@pytest.mark.parametrize(
+    ("base", "said"),
+    [
+        ("./nosuch", "FROM ./nosuch: no such file, and no name of a model"),
+        ("nosuch.gguf", "FROM nosuch.gguf: no such file, and no model of that name"),
+        ("empty", "FROM empty: a folder without config.json; needs a GGUF file"),
+    ],
+)
+def test_what_a_modelfile_begins_with_is_told_by_its_own_word(store: Store, tmp_path, base, said):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreError, match=said):
+        create(store, ModelName.parse("new"), parse_modelfile(f"FROM {base}"), tmp_path)

@@ -5,15 +5,19 @@ import hashlib
 import json
 import threading
 
+import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 import wgpu_backend as wb
 from tests.builders import tiny_model
 from tests.model_store.registry import Registry
+from tests.models.adapters import a_lora
 from tests.server.serving import client_of, lines
 from wgpu_backend.cli.serve.models import story
 from wgpu_backend.engine.loading import bundled
+from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.model_store.store import Store
 from wgpu_backend.server.library import OLLAMA_VERSION
 from wgpu_backend.server.serving_state import seconds_of
 from wgpu_backend.server.wanted import RequestError
@@ -472,3 +476,42 @@ def test_an_answer_may_go_on_behind_its_end(client, ignored):
     made = client.post("/v1/chat/completions", json={**body, "temperature": 0}).json()
     assert (made["usage"]["completion_tokens"] == 9) == ignored
     assert made["choices"][0]["finish_reason"] == ("length" if ignored else "stop")
+
+
+def test_errors_of_damaged_files_have_the_models_name(tmp_path):
+    """A blob's own name is 64 digits, which say nothing to who asked."""
+    with client_of(tmp_path) as client:
+        store = Store(tmp_path)
+        [layer] = store.entry(ModelName.parse("actor")).manifest.of_kind("model")
+        with store.blob(layer.digest).open("r+b") as file:
+            file.write(b"XXXX")
+        for path, more in (("/api/show", {}), ("/api/generate", {"prompt": "Hi"})):
+            found = client.post(path, json={"model": "actor", **more})
+            assert found.json()["error"].startswith("actor: header: starts with b'XXXX'")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"keys": {"adapter.type": "dora"}}, "key 'adapter.type' is 'dora', needs 'lora'"),
+        ({"rank": 8, "tensors": {"blk.0.attn_q.weight.lora_b": None}}, "lora_b is missing"),
+        (
+            {"tensors": {"blk.9.attn_q.weight.lora_a": np.zeros((4, 8), "f4")}},
+            "blk.9.attn_q.weight.lora_b is missing",
+        ),
+        (
+            {"tensors": {"blk.0.attn_q.weight.lora_a": np.zeros((4, 8), "f4")}},
+            "lora_a is (4, 8), blk.0.attn_q.weight of the model is",
+        ),
+    ],
+)
+def test_an_adapter_that_does_not_fit_is_told_when_a_model_is_made(tmp_path, changes, said):
+    lora = a_lora(tmp_path / "lora.gguf", bundled(), only=("attn_q",), **changes).read_bytes()
+    digest = f"sha256:{hashlib.sha256(lora).hexdigest()}"
+    with client_of(tmp_path / "store") as client:
+        assert client.post(f"/api/blobs/{digest}", content=lora).status_code == 201
+        body = {"model": "made", "from": "tale", "adapters": {"mine.gguf": digest}}
+        told = lines(client.post("/api/create", json=body))
+        assert "made" not in client.get("/api/tags").text
+    assert told[-1]["error"].startswith("ADAPTER mine.gguf: ")
+    assert said in told[-1]["error"]

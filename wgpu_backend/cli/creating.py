@@ -112,6 +112,7 @@ def create_model(name: str, modelfile: Path) -> None:
     UsageError
         The file cannot be read.
     """
+    from wgpu_backend.engine.lora import checked as fits
     from wgpu_backend.model_store.modelfile import parse_modelfile
     from wgpu_backend.model_store.names import ModelName
     from wgpu_backend.model_store.stored import create
@@ -128,7 +129,7 @@ def create_model(name: str, modelfile: Path) -> None:
     store, parsed = open_store(), ModelName.parse(name)
     folder = modelfile.parent / Path(str(wanted.base)).expanduser()
     if not (folder / "config.json").is_file():
-        create(store, parsed, wanted, modelfile.parent, note)
+        create(store, parsed, wanted, modelfile.parent, note, fits=fits)
         return
     store.require_writable()
     store.root.mkdir(parents=True, exist_ok=True)
@@ -137,4 +138,4 @@ def create_model(name: str, modelfile: Path) -> None:
         made = Path(temporary, "model.gguf")
         note(f"{wanted.base}: {create_file(made, folder, None, None, None)}")
         wanted.base = str(made)
-        create(store, parsed, wanted, modelfile.parent, note)
+        create(store, parsed, wanted, modelfile.parent, note, fits=fits)

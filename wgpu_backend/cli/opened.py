@@ -134,6 +134,8 @@ class Opened:
         """
         if isinstance(self.model, ServedModel):
             found = by_server(name, *self._given)
+            if found is None and (exists(name) or name == STORY):
+                raise UsageError(f"{name}: this chat is a server's; `run {name}` opens it here")
             if found is None:
                 raise UsageError(f"{name}: the server has no such model; `list` shows those it has")
             self.model, wanted = found, self._given[0]

@@ -16,7 +16,7 @@ from wgpu_backend.cli.serve.listening import (
     is_local,
     scheme_of,
 )
-from wgpu_backend.errors import StoreError
+from wgpu_backend.errors import ModelNotFound, StoreError
 
 _REACHED_AT = {"0.0.0.0": DEFAULT_HOST, "[::]": "[::1]"}  # servers that listen everywhere
 
@@ -26,6 +26,8 @@ def ask(method: str, path: str, body: Mapping[str, object] | None = None) -> dic
 
     Raises
     ------
+    ModelNotFound
+        It has no such model.
     StoreError
         None runs, or it refuses.
     """
@@ -41,7 +43,8 @@ def ask(method: str, path: str, body: Mapping[str, object] | None = None) -> dic
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError):
         raise StoreError(f"{url}: no server answers; `wgpu-backend serve` starts one") from None
     if response.status_code != 200:
-        raise StoreError(f"{url}: {found.get('error', response.status_code)}")
+        kind = ModelNotFound if response.status_code == 404 else StoreError
+        raise kind(f"{url}: {found.get('error', response.status_code)}")
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 from wgpu_backend.cli.running import ask, server_address, server_headers
 from wgpu_backend.engine.generation import DoneReason, Stats
 from wgpu_backend.engine.prompt import Message
-from wgpu_backend.errors import StoreError
+from wgpu_backend.errors import ModelNotFound, StoreError
 from wgpu_backend.grammar import Grammar
 from wgpu_backend.output_parsers import Content, Part, Thinking
 
@@ -141,14 +141,22 @@ def served(name: str, keep_alive: str | None, num_ctx: int | None) -> ServedMode
 
     A server is asked if ``OLLAMA_HOST`` names it, or if one of this package's listens at the
     default address.
+
+    Raises
+    ------
+    StoreError
+        It has one that is damaged.
     """
     if not _listens():
         return None
     try:
         if not os.environ.get("OLLAMA_HOST") and "wgpu_backend" not in ask("GET", "/api/version"):
             return None
-        shown = ask("POST", "/api/show", {"model": name})
     except StoreError:
+        return None
+    try:
+        shown = ask("POST", "/api/show", {"model": name})
+    except ModelNotFound:
         return None
     return ServedModel(name, shown, keep_alive, num_ctx)
 

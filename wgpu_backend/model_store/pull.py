@@ -213,6 +213,7 @@ class Puller:
                     body = _bounded(response)
                 return body, str(response.url.join(following)) if following else ""
             except httpx2.HTTPError as error:
+                require_tls(error, name)
                 self._pause(attempt, url, error)
         raise AssertionError  # the last pause raises
 
@@ -225,7 +226,7 @@ class Puller:
                     _require_there(response, name)
                     return parse_manifest(_bounded(response), url)
             except httpx2.HTTPError as error:
-                _require_tls(error, name)
+                require_tls(error, name)
                 if attempt < TRIES - 1:
                     self._told(Progress(f"{name.host}: {error}; trying again"))
                 self._pause(attempt, url, error)
@@ -452,12 +453,12 @@ def _own_digest(part: HubFile) -> str:
     return hashlib.sha256(f"{part.path} {part.size}".encode()).hexdigest()
 
 
-def _require_tls(error: httpx2.HTTPError, name: ModelName) -> None:
+def require_tls(error: Exception, name: ModelName, command: str = "pull") -> None:
     """Raise if a registry failed at TLS, which no later try mends."""
     if "WRONG_VERSION_NUMBER" in str(error) or "record layer failure" in str(error).lower():
         raise RegistryFailed(
             f"{name.host} does not speak https; for a registry without encryption: "
-            f"pull --insecure http://{name}"
+            f"{command} --insecure http://{name}"
         ) from error
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         raise RegistryFailed(f"{name.host}: its certificate is not trusted: {error}") from error

@@ -29,6 +29,7 @@ from wgpu_backend.model_store.pull import (
     RegistryFailed,
     Wait,
     address_of,
+    require_tls,
 )
 from wgpu_backend.model_store.signing import SignIn
 from wgpu_backend.model_store.store import Entry, Store
@@ -154,7 +155,7 @@ class Pusher:
             url = f"{address_of(name)}/manifests/{name.tag}"
             headers = {"Content-Type": MANIFEST_TYPE}
             data = entry.manifest.encoded()
-            self._tried(lambda: self._sent(client.put(url, content=data, headers=headers)))
+            self._tried(name, lambda: self._sent(client.put(url, content=data, headers=headers)))
         self._told(Progress("success"))
         return entry
 
@@ -164,20 +165,20 @@ class Pusher:
 
     def _blob(self, client: httpx2.Client, name: ModelName, layer: Layer) -> None:
         url = f"{address_of(name)}/blobs/{layer.digest}"
-        if not self._has(client, url):
+        if not self._has(client, name, url):
             notes = self._store.root / ".uploads"
             note = notes / hashlib.sha256(url.encode()).hexdigest()
             upload = _Upload(layer, self._store.blob(layer.digest), note)
-            self._tried(lambda: self._begin(client, name, upload))
+            self._tried(name, lambda: self._begin(client, name, upload))
             while upload.sent < layer.size:
-                self._tried(lambda: self._chunk(client, upload))
-            self._tried(lambda: self._end(client, upload))
+                self._tried(name, lambda: self._chunk(client, upload))
+            self._tried(name, lambda: self._end(client, upload))
             note.unlink(missing_ok=True)
         self._tell(layer, layer.size)
 
-    def _has(self, client: httpx2.Client, url: str) -> bool:
+    def _has(self, client: httpx2.Client, name: ModelName, url: str) -> bool:
         """Whether the registry has a blob; a storage that has it may be elsewhere."""
-        found = self._tried(lambda: _usable(client.head(url)))
+        found = self._tried(name, lambda: _usable(client.head(url)))
         return found.status_code in (200, 307)
 
     def _begin(self, client: httpx2.Client, name: ModelName, upload: _Upload) -> None:
@@ -299,12 +300,13 @@ class Pusher:
             return f"push signs in with {self._key}, which is not there; ssh-keygen makes one"
         return f"it has to know the public half of {self._key}, and whose the model is"
 
-    def _tried(self, act: Callable[[], Result]) -> Result:
+    def _tried(self, name: ModelName, act: Callable[[], Result]) -> Result:
         for attempt in range(TRIES):
             self._check()
             try:
                 return act()
             except (httpx2.HTTPError, _Again) as error:
+                require_tls(error, name, "push")
                 if attempt == TRIES - 1:
                     told = str(error) or type(error).__name__
                     raise RegistryFailed(f"push: {told}, after {TRIES} tries") from error

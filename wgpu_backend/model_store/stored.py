@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from wgpu_backend.errors import StoreError
+from wgpu_backend.errors import ModelError, ModelNotFound, StoreError
 from wgpu_backend.gguf_file import GGUFFile, open_gguf, open_parts
 from wgpu_backend.gguf_writer import merged
 from wgpu_backend.model_store.files import read_file
@@ -20,6 +20,7 @@ from wgpu_backend.model_store.store import BlobMissing, Entry, Store
 from wgpu_backend.quantise.mixes import file_type
 
 _MAX_TEXT = 16 << 20  # bytes of a template, a license …
+Fits = Callable[[GGUFFile, GGUFFile], object]
 _MOST_TRIES = 20  # of a change that others change something under
 _COUNT = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))  # size, letter and decimals
 
@@ -191,6 +192,7 @@ def create(
     folder: Path,
     told: Callable[[str], None] = lambda _: None,
     facts: Mapping[str, object] | None = None,
+    fits: Fits | None = None,
 ) -> Entry:
     """Make a model of a Modelfile.
 
@@ -205,6 +207,8 @@ def create(
         Called with what is being done.
     facts : mapping or None
         What else its config blob says.
+    fits : callable or None
+        Raises `ModelError` where the tensors of an adapter's file do not fit those of a model's.
 
     Raises
     ------
@@ -214,15 +218,15 @@ def create(
         A file is damaged.
     StoreError
         The disk is full, or the store read-only; a text is none of UTF-8; an adapter is of another
-        architecture.
+        architecture, or does not fit.
     """
     store.require_writable()
     for _ in range(_MOST_TRIES - 1):
         try:
-            return _created(store, name, wanted, folder, told, facts)
+            return _created(store, name, wanted, folder, told, facts, fits)
         except BlobMissing:  # another change let go what was there already
             continue
-    return _created(store, name, wanted, folder, told, facts)
+    return _created(store, name, wanted, folder, told, facts, fits)
 
 
 def _created(
@@ -232,11 +236,12 @@ def _created(
     folder: Path,
     told: Callable[[str], None],
     facts: Mapping[str, object] | None,
+    fits: Fits | None,
 ) -> Entry:
     layers, config = _base(store, wanted.base, folder, told)
     for path in wanted.adapters:
         adapter = folder / Path(path).expanduser()
-        _require_fitting(adapter, store, layers)
+        _require_fitting(adapter, store, layers, fits)
         layers.append(_gguf(store, "adapter", adapter, told)[0])
     for kind, text in _texts(wanted).items():
         layers = [layer for layer in layers if layer.kind != kind]
@@ -297,10 +302,23 @@ def _base(
         layer, config = _gguf(store, "model", path, told)
         return [layer], config
     if path.is_dir():
+        if (path / "config.json").is_file():
+            how = f"`wgpu-backend create OUT.gguf {base}` makes a GGUF file of it"
+            raise StoreError(f"FROM {base}: a folder; {how}")
         raise StoreError(
-            f"FROM {base}: a folder; `wgpu-backend create OUT.gguf {base}` makes a GGUF file of it"
+            f"FROM {base}: a folder without config.json; needs a GGUF file, a Hugging Face folder "
+            "or the name of a model"
         )
-    return _layers_of(store, ModelName.parse(str(base)), told)
+    try:
+        name = ModelName.parse(str(base))
+    except StoreError:
+        raise ModelNotFound(f"FROM {base}: no such file, and no name of a model") from None
+    try:
+        return _layers_of(store, name, told)
+    except ModelNotFound:
+        raise ModelNotFound(
+            f"FROM {base}: no such file, and no model of that name in the store"
+        ) from None
 
 
 def _layers_of(
@@ -330,7 +348,7 @@ def _whole(store: Store, kind: str, file: GGUFFile, told: Callable[[str], None])
     return store.add_pieces(kind, pieces, size)
 
 
-def _require_fitting(adapter: Path, store: Store, layers: list[Layer]) -> None:
+def _require_fitting(adapter: Path, store: Store, layers: list[Layer], fits: Fits | None) -> None:
     """Refuse an adapter that could not be used with the model among the layers."""
     models = [layer for layer in layers if layer.kind == "model"]
     if not models:
@@ -343,13 +361,22 @@ def _require_fitting(adapter: Path, store: Store, layers: list[Layer]) -> None:
     ):
         kind = file.config.string("general.type", "")
         own, needed = file.config.architecture, base.config.architecture
-    if kind != "adapter":
-        raise StoreError(f"ADAPTER {adapter.name}: key 'general.type' is {kind!r}, needs 'adapter'")
-    if own != needed:
-        raise StoreError(
-            f"ADAPTER {adapter.name}: of architecture {own!r}, the model is {needed!r}; needs an "
-            "adapter that was made for this model"
-        )
+        if kind != "adapter":
+            raise StoreError(
+                f"ADAPTER {adapter.name}: key 'general.type' is {kind!r}, needs 'adapter'"
+            )
+        if own != needed:
+            raise StoreError(
+                f"ADAPTER {adapter.name}: of architecture {own!r}, the model is {needed!r}; needs "
+                "an adapter that was made for this model"
+            )
+        try:
+            _ = fits and fits(file, base)
+        except ModelError as error:
+            text = str(error).removeprefix(f"{file.path}: ")
+            for path in (f"the model {base.path}", str(base.path)):
+                text = text.replace(path, "the model")
+            raise StoreError(f"ADAPTER {adapter.name}: {text}") from error
 
 
 def _config(file: GGUFFile) -> dict[str, object]:

@@ -18,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from wgpu_backend.engine.lora import checked
 from wgpu_backend.errors import BackendError, StoreError
 from wgpu_backend.gguf_file import PART_NAME, open_gguf
 from wgpu_backend.images.folder import INDEX
@@ -35,6 +36,7 @@ from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.events import line_of
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
+from wgpu_backend.server.record import current
 from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.wanted import RequestError
 
@@ -42,6 +44,7 @@ OLLAMA_VERSION = "0.30.0"  # whose API these routes follow; clients refuse what 
 _LINES = "application/x-ndjson"
 # Pulls may take hours: in the threads of asyncio they would keep models from being loaded.
 _WORKERS = ThreadPoolExecutor(64, "library")
+_NAME = 100  # letters of a client's file that errors show
 _SHORT = 64  # values of a list that are shown
 _LONG = 65_536  # characters of a text that is not shown
 _NAMES = {"model": forms.TEXT, "name": Field((str,), "an older word for model")}
@@ -165,7 +168,10 @@ def _long(state: State) -> list[Endpoint]:
         wanted = await run_in_threadpool(_modelfile, state, fields)
 
         def work(tell: Tell, _: threading.Event) -> None:
-            create(state.store, name, wanted, Path("/"), lambda said: tell({"status": said}))
+            def said(status: str) -> None:
+                tell({"status": status})
+
+            create(state.store, name, wanted, Path("/"), said, fits=checked)
 
         return await _worked(request, work, fields)
 
@@ -328,6 +334,9 @@ def _progress(progress: Progress) -> dict[str, Any]:
 def _modelfile(state: State, fields: Fields) -> Modelfile:
     fields.refuse("quantize", "is not supported, `wgpu-backend quantize` writes files")
     adapters: dict[str, Any] = fields.get("adapters", dict) or {}
+    files: dict[str, Any] = fields.get("files", dict) or {}
+    for file, digest in (*files.items(), *adapters.items()):
+        current().names[state.store.blob(f"sha256:{digest_hex(digest)}").name] = file[:_NAME]
     return Modelfile(
         _base(state, fields),
         checked_parameters(fields.get("parameters", dict) or {}),

@@ -24,6 +24,7 @@ _INDEX = re.compile(r"\[\d+\]")
 _POLLED = ("/health", "/v1/health", "/metrics", "/api/ps", "/slots", "/inspect/machine")
 _PAGE = "/page/"
 GONE = "the client has gone"
+_BLOB = "sha256-"
 _GONE_STATUS = 499  # as nginx has it
 
 
@@ -47,6 +48,8 @@ class Record:
     behind : bool
         Whether the client had not read what was sent, so that pieces of the stream that are there
         by now are joined.
+    names : dict of str to str
+        What clients are told in place of names of blobs.
     private : Pattern or None
         Folders of this machine, which no client is told.
     """
@@ -59,11 +62,20 @@ class Record:
     reason: str = ""
     fields: tuple[str, ...] = ()
     behind: bool = False
+    names: dict[str, str] = field(default_factory=dict[str, str])
     private: re.Pattern[str] | None = None
 
     def cleaned(self, text: str) -> str:
         """Return a text for a client, in which files have their names alone."""
-        return text if self.private is None else self.private.sub(_last_name, text)
+        text = text if self.private is None else self.private.sub(_last_name, text)
+        for blob, name in self.names.items():
+            text = text.replace(blob, name)
+        return text
+
+    def note_files(self, name: str, model: Path, adapters: Iterable[Path]) -> None:
+        """Note what blobs are called, of a model and its adapters."""
+        given = {**dict.fromkeys(adapters, f"adapter of {name}"), model: name}
+        self.names |= {path.name: said for path, said in given.items() if _BLOB in path.name}
 
 
 _CURRENT: ContextVar[Record] = ContextVar("wgpu_backend_record")

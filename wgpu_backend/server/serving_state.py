@@ -207,9 +207,11 @@ class State:
         if fixed is not None:
             return fixed
         try:
-            return open_stored(self.store, self.store.existing(_parsed(name)))
+            found = open_stored(self.store, self.store.existing(_parsed(name)))
         except ModelNotFound:
             raise ModelNotFound(f"model '{name}' not found") from None
+        current().note_files(name, found.path, found.adapters)
+        return found
 
     def fixed(self, name: str) -> Stored | None:
         """A model that is none of the store, by its name.
