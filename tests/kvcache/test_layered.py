@@ -8,7 +8,7 @@ from wgpu_backend.dtypes import F16, F32, Q8_0
 from wgpu_backend.errors import CacheFull, ContextError, DTypeError, ModelError, ShapeError
 from wgpu_backend.kvcache.checkpoints import Checkpoints
 from wgpu_backend.kvcache.layered import LayeredCache
-from wgpu_backend.kvcache.layers import LayerShape, SharedLayer, StateShape
+from wgpu_backend.kvcache.layers import LayerShape, SharedLayer, StateShape, unturned
 from wgpu_backend.kvcache.making import cache_of, state_rows
 from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -139,6 +139,28 @@ def test_checkpoints_go_before_a_pass_is_refused():
     passes(cache, *[256] * 40)
     assert cache.length(0) == 40 * 256
     assert cache.resume_point(0, 5000) > 0
+
+
+def test_checkpoints_of_others_go_before_a_shift_is_refused():
+    cache = made(LayerShape(64, 64, window=128, turn=unturned))
+    passes(cache, 256, 44)
+    other = 0
+    while cache.free_positions:
+        other += 1
+        passes(cache, *[32] * min(16, cache.free_positions // BLOCK), sequence=other)
+    kept = [list(cache.checkpoints.of(n)) for n in range(1, other + 1)]
+    cache.shift(0, 10, 50)  # what is in sight moves over the border of a block: one more
+    assert cache.length(0) == 260
+    assert [list(cache.checkpoints.of(n)) for n in range(1, other + 1)] != kept
+
+
+@pytest.mark.parametrize("ends", [[300], [150, 90, 60], [20] * 15])
+def test_whether_a_window_shifts_does_not_hang_on_its_checkpoints(ends):
+    """Others may need their room: what is decided by them would be another text than alone."""
+    cache = made(LayerShape(64, 64, window=128, turn=unturned))
+    passes(cache, *ends)
+    assert cache.can_shift(0, 10, 50)
+    assert not cache.can_shift(0, 172, 236)
 
 
 def test_layers_of_a_wrong_kind_are_told_apart():

@@ -9,6 +9,7 @@ import pytest
 
 import wgpu_backend
 from tests.builders import tiny_model
+from tests.models.outlines import outlines, written
 from tests.patience import PATIENCE
 from wgpu_backend import Engine, Request
 from wgpu_backend.errors import (
@@ -324,6 +325,81 @@ def test_a_shift_without_any_room_waits_for_the_others(path):
     ):
         made = engine.complete(long, options={"seed": 1, "temperature": 1.0}, **how)
         assert [len(each.tokens) for each in made.result(PATIENCE).choices] == [60] * 3
+
+
+def noting_who_pauses(engine):
+    """List that takes who gives room: the place of the request, and the positions it had."""
+    paused, pause = [], engine._core._pause
+
+    def noting(completion):
+        paused.append((completion.ticket.id - 1, completion.sent))
+        pause(completion)
+
+    engine._core._pause = noting
+    return paused
+
+
+def alone_and_short_of_room(path, requests):
+    """What each request is answered alone, and beside others where one has to give its room."""
+    how = {"num_ctx": 64, "num_parallel": 2, "kv_dtype": "f32"}
+    with wgpu_backend.load(path, device="cpu", **how) as model:
+        with Engine(model, num_parallel=1, prefix_cache=False) as engine:
+            alone = [engine.submit(each).result(PATIENCE).choices for each in requests]
+        with Engine(model, num_parallel=3) as engine:
+            paused = noting_who_pauses(engine)
+            made = [engine.submit(each) for each in requests]
+            return alone, [each.result(PATIENCE).choices for each in made], paused
+
+
+def chances(choices):
+    """Of all tokens, which tell of a cache that is not the same before they change a token."""
+    return [each.logprob for choice in choices for each in choice.logprobs]
+
+
+def assert_alike(made, alone):
+    assert [[c.tokens for c in each] for each in made] == [[c.tokens for c in a] for a in alone]
+    for each, wanted in zip(made, alone, strict=True):
+        np.testing.assert_allclose(chances(each), chances(wanted), atol=1e-4)
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"temperature": 1.0, "seed": 2}])
+@pytest.mark.parametrize("name", ["tiny", "gemma3"])
+def test_what_a_shift_moved_is_as_it_was_once_its_room_was_given(tmp_path, path, name, options):
+    path = path if name == "tiny" else written(tmp_path / "model.gguf", outlines()[name])
+    how = {"when_full": "shift", "keep": 4, "ignore_eos": True, "logprobs": 0}
+    long = Request([7 + n % 40 for n in range(60)], options, max_tokens=45, **how)
+    short = [Request([n] * 8, {"temperature": 0}, max_tokens=30, **how) for n in (5, 6)]
+    alone, made, paused = alone_and_short_of_room(path, [*short, long])
+    assert paused == [(2, 54)]  # of more than 80 tokens
+    assert_alike(made, alone)
+
+
+def test_a_text_that_an_encoder_read_is_there_once_room_was_given(tmp_path):
+    path = written(tmp_path / "model.gguf", outlines()["t5"])
+    how = {"max_tokens": 40, "ignore_eos": True, "logprobs": 0}
+    many = [Request([5 + n] * 8, {"temperature": 0}, **how) for n in range(3)]
+    alone, made, paused = alone_and_short_of_room(path, many)
+    assert paused == [(2, 32)]
+    assert_alike(made, alone)
+
+
+@pytest.mark.parametrize("length", [26, 27, 28])
+def test_whoever_ends_at_a_full_context_gives_its_room_at_once(path, length):
+    """The second takes another block in the step in which the first ends, or in one near it."""
+    lengths, made = (60, length, 8), []
+    with (
+        wgpu_backend.load(path, device="cpu", num_ctx=64, num_parallel=2) as model,
+        Engine(model, num_parallel=3, prefix_cache=False) as engine,
+    ):
+        paused = noting_who_pauses(engine)
+        many = [Request([5] * n, HOT, max_tokens=12, ignore_eos=True) for n in lengths]
+        # In the engine's thread, so that all three begin with one step.
+        engine._core.inbox.put(lambda: made.extend(map(engine.submit, many)))
+        engine.status()
+        while not made:
+            engine.status()
+        found = [each.result(PATIENCE).finish.context_full for each in made]
+    assert (found, paused) == ([True, False, False], [])
 
 
 def test_a_failure_of_the_seat_fails_its_request_too(model, monkeypatch):

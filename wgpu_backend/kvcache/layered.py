@@ -235,14 +235,29 @@ class LayeredCache:
                 for sequence in self.checkpoints.sequences():
                     self._retain(sequence, short=True)
             while missing := part.shortage(counts):
-                sequence = self.checkpoints.sacrifice(busy)
-                if sequence is None:
+                if not self._sacrifice(busy):
                     tokens = sum(count for _, count in counts)
                     raise CacheFull(
                         f"cache: {tokens} more positions need {missing} {part.unit} more than the "
                         "free ones"
                     )
-                self._retain(sequence, short=True)
+
+    def _require_cut_out(self, part: Part, sequence: int, begin: int, end: int) -> None:
+        """Fail where a part has no room to shift, once all checkpoints are given up."""
+        while True:
+            try:
+                return part.require_cut_out(sequence, begin, end)
+            except CacheFull:
+                if not self._sacrifice({sequence}):
+                    raise
+
+    def _sacrifice(self, busy: set[int]) -> bool:
+        """Give up a checkpoint for the room it takes; False where there are none that may go."""
+        sequence = self.checkpoints.sacrifice(busy)
+        if sequence is None:
+            return False
+        self._retain(sequence, short=True)
+        return True
 
     def _retain(self, sequence: int, *, short: bool = False) -> None:
         for part in self.parts:
@@ -295,7 +310,7 @@ class LayeredCache:
         if begin == end:
             return
         for part in self.parts:
-            part.require_cut_out(sequence, begin, end)
+            self._require_cut_out(part, sequence, begin, end)
         self._all(sequence, lambda part: part.shift(sequence, begin, end))
         self.checkpoints.shift(sequence, begin, end)
 

@@ -120,11 +120,15 @@ class WindowedCache(PagedCache):
         self._tidied.pop(sequence, None)
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Whether what the next token would see, of what is in front too, is still there."""
+        """Whether what the next token would see, of what is in front too, is surely still there.
+
+        What a checkpoint keeps beyond that is not counted on: other sequences may need its room.
+        """
         if self.sight.chunk or not super().can_shift(sequence, begin, end):
             return False
-        first = self.sight.first(self.length(sequence) - (end - begin))
-        return self._table.missing(sequence, first, begin) is None
+        length = self.length(sequence)
+        first = self.sight.first(length - (end - begin))
+        return first >= min(begin, self.sight.first(length))
 
     def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
         """Give back blocks that neither the next token nor a checkpoint's would see.

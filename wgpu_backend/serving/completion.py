@@ -16,6 +16,7 @@ from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.errors import BackendError, GrammarError
 from wgpu_backend.grammar import Matcher, masked
+from wgpu_backend.kvcache.saving import Saved
 from wgpu_backend.serving.constrained import Masking
 from wgpu_backend.serving.generation import Mailbox
 from wgpu_backend.serving.logprobs import token_logprob
@@ -85,6 +86,8 @@ class Completion:
         So many tokens are worth guessing: more once all were right.
     paused : bool
         Whether its positions were given up, as there was no room for all.
+    saved : Saved or None
+        What the cache had of it when they were, where it goes on from that; `sent` still counts it.
     judged : int
         Positions of the prompt whose logits have judged the next token, or are on their way here.
     """
@@ -106,6 +109,7 @@ class Completion:
         self.trust = MOST_AHEAD
         self.guesses = self.right_guesses = self.drafts = 0
         self.paused = False
+        self.saved: Saved | None = None
         self.judged = 0
         self._prompt = len(self.tokens)
         self.outcome: Outcome | None = None

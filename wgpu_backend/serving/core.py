@@ -282,8 +282,11 @@ class Core:
     def _planned(self) -> Planned:
         """What the next pass computes, and for whom."""
         for each in self._seated():
-            if len(each.tokens) > self._model.num_ctx and not each.ahead and not each.finished:
+            self._bring_back(each)
+            full = len(each.tokens) > self._model.num_ctx
+            if full and each.saved is None and not each.ahead and not each.finished:
                 self._make_place(each)
+        self._release()  # who ended just now holds no room that others need
         seated = self._seated()
         pending = self._judging(seated, [self._pending(each) for each in seated])
         if self._shapes is None:
@@ -345,9 +348,7 @@ class Core:
         """Move what stays to where what goes was; nothing has changed where there is no room."""
         keep, end = completion.going
         cache, sequence = self._runner.cache, completion.sequence
-        # Whoever had to give its room meanwhile reads what stays, and makes other last bits of it.
-        moves = self._shapes is None and cache.can_shift(sequence, keep, end)
-        if moves and cache.length(sequence) >= end:
+        if self._moves and cache.can_shift(sequence, keep, end):
             cache.shift(sequence, keep, end)
         else:
             cache.remove(sequence, keep)  # what stays is read again
@@ -394,14 +395,49 @@ class Core:
     def _preempted(self, planned: Planned, error: CacheFull) -> Planned:
         """Let the choice that came last give its room, and wait for another step."""
         holding = [each for each in self._seated() if each.sent or not each.paused]
+        holding = [each for each in holding if each.saved is None]
         last = max(holding, key=lambda each: (each.ticket.id, each.choice))
         if len(holding) == 1:
             self._fail(last, error)
         else:
-            last.paused = True
-            last.sent = self._runner.cache.remove(last.sequence)
-            self.prefixes.hide(last.sequence)
+            self._pause(last)
         return [(each, count) for each, count in planned if each is not last]
+
+    def _pause(self, completion: Completion) -> None:
+        """Let a choice give its room; the host keeps what its tokens alone would not make again.
+
+        What a shift moved was computed in sight of tokens that are gone, and a text that an encoder
+        read is in no token of the answer.
+        """
+        cache, sequence = self._runner.cache, completion.sequence
+        moves = self._moves and completion.request.when_full == "shift"
+        completion.paused = True
+        if self._reads or (moves and completion.sent):
+            completion.saved = cache.save(sequence)
+            cache.remove(sequence)
+        else:
+            completion.sent = cache.remove(sequence)
+        self.prefixes.hide(sequence)
+
+    def _bring_back(self, completion: Completion) -> None:
+        """Restore what a choice that goes on had in the cache, or let it wait for more room."""
+        while completion.saved is not None and not completion.paused and not completion.finished:
+            try:
+                self._runner.cache.restore(completion.sequence, completion.saved)
+                completion.saved = None
+            except CacheFull as error:
+                if self.prefixes.evict() or self._model.give_room():
+                    continue
+                others = [each for each in self._seated() if each is not completion]
+                if any(each.saved is None and not each.paused for each in others):
+                    completion.paused = True
+                else:
+                    self._fail(completion, error)
+
+    @property
+    def _moves(self) -> bool:
+        """Whether shifts move what stays; else it is read again, so that bits stay the same."""
+        return self._shapes is None and not self._reads
 
     def _read(self, step: Step) -> None:
         for each, error in step.read():
