@@ -53,6 +53,31 @@ def test_not_a_number_and_infinities_in_either_part_count():
     np.testing.assert_array_equal(wx.nan_to_num(wx.array(z)).numpy(), np.nan_to_num(z))
 
 
+ENDS = [0.0, 1.5, -2.0, np.inf, -np.inf, np.nan]
+SPECIAL = ("acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "exp", "log", "log1p",
+           "sqrt", "tan", "tanh")  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_functions_of_infinities_and_nan_are_those_of_c(name):
+    z = np.array([complex(x, y) for x in ENDS for y in ENDS], "c8")
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, NUMPYS.get(name, name))(z.astype("c16"))
+    got = getattr(wx, name)(wx.array(z)).numpy()
+    for ours, theirs in ((got.real, wanted.real), (got.imag, wanted.imag)):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_expm1_and_sinh_of_infinities():
+    inf, nan = np.inf, np.nan
+    z = wx.array(np.array([complex(*p) for p in ((inf, 0), (-inf, nan), (nan, 0), (inf, 0))], "c8"))
+    wanted = [complex(inf, 0), -1, complex(nan, 0), complex(inf, 0)]
+    np.testing.assert_array_equal(wx.expm1(z).numpy(), np.array(wanted, "c8"))
+    sinh = wx.sinh(wx.array(np.array([complex(0, inf), complex(nan, 0)], "c8"))).numpy()
+    np.testing.assert_array_equal(sinh.real, [0, nan])
+    np.testing.assert_array_equal(sinh.imag, [nan, 0])
+
+
 def test_what_is_imaginary_is_true():
     z = wx.array([0j, 1j, 0.5j])
     assert wx.any(z).item()

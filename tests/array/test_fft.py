@@ -57,6 +57,9 @@ def test_several_axes(z):
         for name in ("fftn", "ifftn", "irfftn"):
             same(getattr(wx.fft, name)(x, **options), getattr(np.fft, name)(wide, **options))
         same(wx.fft.rfftn(wx.real(x), **options), np.fft.rfftn(wide.real, **options))
+    for axes in ((1,), (-1,), (0, 1, 2)):
+        same(wx.fft.irfftn(x, axes=axes), np.fft.irfftn(wide, axes=axes))
+    same(wx.fft.irfftn(x[0, 0], s=(5,)), np.fft.irfft(wide[0, 0], 5))
     for name in ("fft2", "ifft2", "irfft2"):
         same(getattr(wx.fft, name)(x), getattr(np.fft, name)(wide))
     same(wx.fft.rfft2(wx.imag(x)), np.fft.rfft2(wide.imag))

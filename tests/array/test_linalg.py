@@ -70,7 +70,9 @@ def test_eigenvalues(matrices):
     same(values, np.linalg.eigvalsh(w + w.swapaxes(-1, -2).conj()))
     same(wx.linalg.eigvalsh(hermitian, UPLO="U"), values.numpy())
     same(hermitian @ vectors, vectors.numpy() * values.numpy()[:, None])
-    values, vectors = wx.linalg.eig(x)
+    found = wx.linalg.eig(x)
+    values, vectors = found
+    assert found.eigenvalues is values
     same(x @ vectors, (vectors * values[:, None]).numpy())
     assert wx.linalg.eigvals(x).dtype == wx.complex64
 

@@ -79,18 +79,41 @@ def _abs(z: Array) -> Array:
     return two.hypot(*parts(z))
 
 
+# What functions make of infinities, NaN and zeros is C's table (ISO C, annex G).
+
+
+def _endless(z: Array) -> Array:
+    """Whether a part is infinite."""
+    x, y = parts(z)
+    return one.isinf(x) | one.isinf(y)
+
+
+def _chosen(test: Array, own: tuple[Array | float, Array], other: Array) -> Array:
+    """Numbers of those parts where a test holds, others elsewhere."""
+    x, y = parts(other)
+    return made(two.where(test, own[0], x), two.where(test, own[1], y))
+
+
+def _grown(x: Array, size: Array, turn: Array) -> Array:
+    """Product with a cosine: where `x` is infinite the size stays, of an angle without cosine."""
+    return two.where(one.isinf(x) & one.isnan(turn), size, size * turn)
+
+
 def _exp(z: Array) -> Array:
     x, y = parts(z)
     size = one.exp(x)
     # The exponential of -∞ is 0, whatever its angle; a real number's is real.
-    turn = two.where((y == 0) | (size == 0), 0.0, one.sin(y))
-    return made(size * two.where(size == 0, 1.0, one.cos(y)), two.where(y == 0, y, size * turn))
+    gone = x == -math.inf
+    turn = two.where((y == 0) | gone, 0.0, one.sin(y))
+    real = _grown(x, size, two.where(gone, 1.0, one.cos(y)))
+    return made(real, two.where(y == 0, y, size * turn))
 
 
 def _expm1(z: Array) -> Array:
     x, y = parts(z)
-    half = one.sin(y * 0.5)
-    return made(one.expm1(x) * one.cos(y) - 2 * half * half, one.exp(x) * one.sin(y))
+    half, (real, imag) = one.sin(y * 0.5), parts(_exp(z))
+    near = one.expm1(x) * one.cos(y) - 2 * half * half + 0.0
+    return made(two.where(one.isinf(x), real - 1, near), imag)
 
 
 def _log(z: Array) -> Array:
@@ -99,7 +122,8 @@ def _log(z: Array) -> Array:
 
 def _log1p(z: Array) -> Array:
     x, y = parts(z)
-    return made(one.log1p(x * (2 + x) + y * y) * 0.5, two.atan2(y, x + 1))
+    size = one.log1p(x * (2 + x) + y * y) * 0.5
+    return made(two.where(_endless(z), math.inf, size), two.atan2(y, x + 1))
 
 
 def _sqrt(z: Array) -> Array:
@@ -107,7 +131,8 @@ def _sqrt(z: Array) -> Array:
     large = one.sqrt((one.abs(x) + _abs(z)) * 0.5)
     small = two.where(large == 0, 0.0, one.abs(y) * 0.5 / large)
     ahead = x >= 0
-    return made(two.where(ahead, large, small), two.copysign(two.where(ahead, small, large), y))
+    near = made(two.where(ahead, large, small), two.copysign(two.where(ahead, small, large), y))
+    return _chosen(one.isinf(y), (math.inf, y), near)
 
 
 def _sign(z: Array) -> Array:
@@ -118,12 +143,15 @@ def _sign(z: Array) -> Array:
 
 def _sinh(z: Array) -> Array:
     x, y = parts(z)
-    return made(one.sinh(x) * one.cos(y), one.cosh(x) * one.sin(y))
+    real = two.where(x == 0, x, _grown(x, one.sinh(x), one.cos(y)))
+    return made(real, two.where(y == 0, y, one.cosh(x) * one.sin(y)))
 
 
 def _cosh(z: Array) -> Array:
     x, y = parts(z)
-    return made(one.cosh(x) * one.cos(y), one.sinh(x) * one.sin(y))
+    flat = (x == 0) | (y == 0)
+    imag = one.sinh(x) * one.sin(y)
+    return made(_grown(x, one.cosh(x), one.cos(y)), two.where(flat & one.isnan(imag), 0.0, imag))
 
 
 def _tanh(z: Array) -> Array:
@@ -136,7 +164,11 @@ def _tanh(z: Array) -> Array:
     far = one.abs(x) > FAR
     real = two.where(far, one.sign(x), steep * one.sqrt(1 + sine * sine) * sine / below)
     rest = 4 * one.sin(y) * one.cos(y) * one.exp(-2 * one.abs(x))
-    return made(real, two.where(far, rest, tangent / below))
+    ends = one.isinf(x)
+    imag = two.where(ends, two.copysign(0.0, y), two.where(far, rest, tangent / below))
+    turning = ~(ends | one.isfinite(y))
+    real = two.where(turning, two.where(x == 0, x, math.nan), real)
+    return made(real, two.where(y == 0, y, two.where(turning, math.nan, imag)))
 
 
 def _roots(z: Array) -> tuple[Array, Array]:
@@ -147,25 +179,35 @@ def _roots(z: Array) -> tuple[Array, Array]:
 def _asin(z: Array) -> Array:
     low, high = _roots(z)
     (a, b), (c, d) = parts(low), parts(high)
-    return made(two.atan2(one.real(z), a * c - b * d), one.asinh(a * d - b * c))
+    x, y = parts(z)
+    near = made(two.where(x == 0, x, two.atan2(x, a * c - b * d)), one.asinh(a * d - b * c))
+    ends = two.atan2(x, one.abs(y)), two.copysign(math.inf, y)
+    return _chosen(_endless(z), ends, near)
 
 
 def _acos(z: Array) -> Array:
     low, high = _roots(z)
     (a, b), (c, d) = parts(low), parts(high)
-    return made(2 * two.atan2(a, c), one.asinh(c * b - d * a))
+    x, y = parts(z)
+    real = two.where((x == 0) & one.isnan(y), math.pi / 2, 2 * two.atan2(a, c))
+    ends = two.atan2(one.abs(y), x), two.copysign(math.inf, -y)
+    return _chosen(_endless(z), ends, made(real, one.asinh(c * b - d * a)))
 
 
 def _acosh(z: Array) -> Array:
     x, y = parts(z)
     (a, b), (c, d) = parts(_sqrt(made(x - 1, y))), parts(_sqrt(made(x + 1, y)))
-    return made(one.asinh(a * c + b * d), 2 * two.atan2(b, c))
+    imag = two.where((x == 0) & one.isnan(y), math.pi / 2, 2 * two.atan2(b, c))
+    near = made(one.asinh(a * c + b * d), imag)
+    return _chosen(_endless(z), (math.inf, two.atan2(y, x)), near)
 
 
 def _atanh(z: Array) -> Array:
     x, y = parts(z)
-    real = one.log1p(4 * x / ((1 - x) * (1 - x) + y * y)) * 0.25
-    return made(real, two.atan2(2 * y, (1 - x) * (1 + x) - y * y) * 0.5)
+    real = two.where(x == 0, x, one.log1p(4 * x / ((1 - x) * (1 - x) + y * y)) * 0.25)
+    near = made(real, two.atan2(2 * y, (1 - x) * (1 + x) - y * y) * 0.5)
+    angle = two.where(one.isnan(y), y, two.copysign(math.pi / 2, y))
+    return _chosen(_endless(z), (two.copysign(0.0, x), angle), near)
 
 
 def _scaled(function: Callable[[Array], Array], factor: float) -> Callable[[Array], Array]:

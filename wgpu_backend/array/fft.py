@@ -120,7 +120,7 @@ def irfftn(
 ) -> Array:
     """Inverse of `rfftn`: real numbers, an even number along the last axis without `s`."""
     lengths, places = _places("irfftn", x, s, axes)
-    found = _along_axes("irfftn", ifft, x, lengths[:-1], places[:-1], norm)
+    found = _along_axes("ifftn", ifft, x, lengths[:-1], places[:-1], norm)
     return irfft(found, None if s is None else lengths[-1], places[-1], norm)
 
 

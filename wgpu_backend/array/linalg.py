@@ -31,17 +31,24 @@ if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
 __all__ = [
-    "EighResult", "QRResult", "SVDResult", "SlogdetResult", "cholesky", "cholesky_inv", "cross",
-    "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv", "matmul", "matrix_norm",
-    "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer", "pinv", "qr", "slogdet",
-    "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace", "tri_inv", "vecdot",
-    "vector_norm",
+    "EigResult", "EighResult", "QRResult", "SVDResult", "SlogdetResult", "cholesky",
+    "cholesky_inv", "cross", "det", "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "inv",
+    "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "norm", "outer",
+    "pinv", "qr", "slogdet", "solve", "solve_triangular", "svd", "svdvals", "tensordot", "trace",
+    "tri_inv", "vecdot", "vector_norm",
 ]  # fmt: skip
 
 matmul, outer, tensordot, vecdot = (
     products.matmul, products.outer, products.tensordot, products.vecdot,
 )  # fmt: skip
 matrix_transpose = shaping.matrix_transpose
+
+
+class EigResult(NamedTuple):
+    """Eigenvalues in no order, and eigenvectors as columns."""
+
+    eigenvalues: Array
+    eigenvectors: Array
 
 
 class EighResult(NamedTuple):
@@ -148,11 +155,10 @@ def slogdet(x: Array, /) -> SlogdetResult:
     return SlogdetResult(*_computed("slogdet", x, values))
 
 
-def eig(x: Array, /) -> tuple[Array, Array]:
+def eig(x: Array, /) -> EigResult:
     """Eigenvalues and eigenvectors, as columns, of any square matrices; complex64."""
     values = _matrices("eig", x, square=True).astype(np.complex128)
-    found, vectors = _computed("eig", x, values)
-    return found, vectors
+    return EigResult(*_computed("eig", x, values))
 
 
 def eigvals(x: Array, /) -> Array:
