@@ -28,6 +28,21 @@ def test_linear_multiplies_rows_whatever_type_weights_have(rng, shape, dtype):
     np.testing.assert_allclose(layer(x).numpy(), want, atol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("leading", [(), (3,), (2, 1, 5)], ids=str)
+def test_bilinear_layers_have_a_matrix_for_each_output(rng, leading, dtype):
+    layer = redrawn(nn.Bilinear(7, 4, 3), rng).set_dtype(dtype)
+    x1, x2 = given(rng, *leading, 7), given(rng, *leading, 4)
+    assert layer.weight.shape == (3, 4, 7)
+    weight, bias = (p.numpy().astype("f4") for p in (layer.weight, layer.bias))
+    want = np.einsum("...j,ojk,...k->...o", x2.numpy(), weight, x1.numpy()) + bias
+    np.testing.assert_allclose(layer(x1, x2).numpy(), want, atol=2e-5)
+    bare = nn.Bilinear(7, 4, 3, bias=False)
+    assert bare(x1, x2).shape == (*leading, 3)
+    with pytest.raises(ShapeError, match=r"Bilinear: inputs are .* need as many rows"):
+        layer(x1, wx.ones((9, 4)))
+
+
 def test_an_embedding_takes_rows_and_is_a_product_the_other_way(rng):
     layer = redrawn(nn.Embedding(7, 12), rng)
     ids = np.array([[1, 6, 0], [3, 3, 2]])

@@ -29,7 +29,7 @@ from wgpu_backend.array.nn.convolution import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from wgpu_backend.array.nn.linear import Embedding, Linear
+from wgpu_backend.array.nn.linear import Bilinear, Embedding, Linear
 from wgpu_backend.array.nn.module import Module, Slot
 from wgpu_backend.array.nn.norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from wgpu_backend.array.nn.pictures import Upsample, resized, timestep_embedding
@@ -111,6 +111,7 @@ __all__ = [
     "AvgPool2d",
     "AvgPool3d",
     "BatchNorm",
+    "Bilinear",
     "Conv1d",
     "Conv2d",
     "Conv3d",

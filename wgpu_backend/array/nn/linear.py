@@ -13,7 +13,7 @@ from wgpu_backend.array.nn.calls import require_last, singles
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.array.nn.starting import drawn, drawn_for
 from wgpu_backend.dtypes import I32
-from wgpu_backend.errors import DTypeError
+from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.linear.linear import linear_layer, mulmat
 from wgpu_backend.ops.rows.indexing import rows
@@ -74,6 +74,42 @@ class Linear(Module):
     def remove_low_rank(self) -> None:
         """Leave out again what `add_low_rank` added."""
         self._added.clear()
+
+
+class Bilinear(Module):
+    """For each output a matrix between rows of two inputs: ``x2 @ weight[i] @ x1 + bias[i]``.
+
+    Parameters
+    ----------
+    input1_dims, input2_dims, output_dims : int
+    bias : bool
+        Whether there is one.
+
+    Attributes
+    ----------
+    weight : (output_dims, input2_dims, input1_dims), any float type
+    bias : (output_dims,) or None
+    """
+
+    def __init__(
+        self, input1_dims: int, input2_dims: int, output_dims: int, bias: bool = True
+    ) -> None:
+        scale = 1 / math.sqrt(max(input1_dims, 1))
+        self.weight = drawn(output_dims, input2_dims, input1_dims, scale=scale)
+        self.bias = zeros((output_dims,)) if bias else None
+
+    def __call__(self, x1: Array, x2: Array) -> Array:
+        """(..., input1_dims) and (..., input2_dims) to (..., output_dims), float32."""
+        outputs, rows, cols = self.weight.shape
+        first = require_last("Bilinear", singles("Bilinear", x1), cols)
+        second = require_last("Bilinear", singles("Bilinear", x2), rows)
+        *leading, _ = first.spec.shape
+        if second.spec.shape[:-1] != tuple(leading):
+            raise ShapeError(f"Bilinear: inputs are {x1.shape} and {x2.shape}, need as many rows")
+        flat = reshaped(self.weight.node, (outputs * rows, cols))
+        pairs = wrap(multiplied(flat, first, None)).reshape((*leading, outputs, rows))
+        y = (pairs * wrap(second).reshape((*leading, 1, rows))).sum(-1)
+        return y if self.bias is None else y + self.bias
 
 
 class Embedding(Module):
