@@ -37,7 +37,7 @@ WRONG = {
     "import": (*NO_FILE, "no.py", "text.txt"),
     "model": (*NO_FILE, "no.gguf", "no", *NO_TEXT),
     **{p.name: (*NO_NUMBER, "1e30") for p in PARAMETERS.values() if p.kind != "texts"},
-    "stop": ("",),
+    "stop": ("",), "dry_sequence_breakers": ("",), "samplers": ("", "top_x", *NO_TEXT),
     "width": (*NO_COUNT, "0", "20000", "65"), "height": (*NO_COUNT, "0", "65"),
     "steps": (*NO_COUNT, "0", "10001"), "n": (*NO_COUNT, "0", "65"),
     "guidance": (*NO_NUMBER, "-1", "1e4"), "strength": (*NO_NUMBER, "0", "1.1", "0.5"),

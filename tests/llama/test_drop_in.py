@@ -33,7 +33,7 @@ from wgpu_backend.llama import (
     StoppingCriteriaList,
 )
 from wgpu_backend.llama.formats import FORMATS, Format
-from wgpu_backend.llama.samplers import Choice
+from wgpu_backend.sample.steps import Choice
 
 PROMPT = "the rain and the man"
 

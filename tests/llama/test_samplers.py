@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
+import wgpu_backend
 from tests.builders import tiny_model
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import BackendError, GrammarError, OptionError
-from wgpu_backend.llama import Model, SamplerChain
-from wgpu_backend.llama.samplers import Choice
+from wgpu_backend.llama import Batch, Context, Model, SamplerChain
 from wgpu_backend.sample import Sampler, SamplingOptions
+from wgpu_backend.sample.dry import repetitions
+from wgpu_backend.sample.steps import Choice
 
 VOCABULARY = 300
 
@@ -68,6 +70,7 @@ LOGITS = np.log([0.1, 0.4, 0.2, 0.25, 0.05])
         (SamplerChain().add_xtc(1.0, 0.15, 4, 3), [1, 3, 2, 0, 4]),
         (SamplerChain().add_xtc(0.0, 0.15, 0, 3), [1, 3, 2, 0, 4]),
         (SamplerChain().add_custom(lambda x: -x).add_top_k(1), [4]),
+        (SamplerChain().add_top_k(3).add_logit_bias({2: 9.0, 4: 20.0}), [2, 1, 3]),
     ],
 )
 def test_a_sampler_keeps_what_it_should(chain, expected):
@@ -139,8 +142,6 @@ def test_what_cannot_choose_says_so():
         SamplerChain().add_top_k(3).choose(np.zeros(4))
     with pytest.raises(BackendError, match="not finite"):
         SamplerChain().add_greedy().choose([np.nan, 1.0])
-    with pytest.raises(OptionError, match="in front of samplers"):
-        SamplerChain().add_top_k(3).add_logit_bias({1: 2}).add_greedy().choose(np.zeros(4))
     with pytest.raises(OptionError, match="token 9, the vocabulary has 4"):
         SamplerChain().add_logit_bias({9: 2}).add_greedy().choose(np.zeros(4))
     with pytest.raises(OptionError, match="made"):
@@ -192,10 +193,34 @@ def test_no_repetition_goes_across_a_breaker(story):
 def test_dry_refuses_what_it_cannot_do(story):
     with pytest.raises(OptionError, match="penalty_last_n is -2, needs -1 or more"):
         SamplerChain().add_dry(story, 0.8, dry_penalty_last_n=-2)
-    chain = SamplerChain().add_top_k(3).add_dry(story, 0.8)
-    chain.accept_all([5, 6, 7] * 3)
-    with pytest.raises(OptionError, match="dry: belongs in front of samplers"):
-        chain.apply(Choice(np.zeros(story.n_vocab(), "f4")))
+
+
+def test_dry_lowers_what_other_samplers_have_left(story):
+    chain = SamplerChain().add_top_k(2).add_temp(0.5).add_dry(story, 4.0, dry_allowed_length=1)
+    chain.accept_all([300, 301, 302] * 3)
+    logits = np.zeros(story.n_vocab(), "f4")
+    logits[[300, 9]] = 8, 2  # six tokens are repeated, one is allowed
+    left = chain.apply(Choice(logits)).sorted()
+    assert left.ids.tolist() == [9, 300]
+    assert left.logits == pytest.approx([4, 16 - 4 * 1.75**5], rel=1e-5)
+
+
+@pytest.mark.parametrize("period", [1, 2, 7])
+def test_dry_finds_long_repetitions_as_the_definition_says(period):
+    rng = np.random.default_rng(period)
+    for size in (70, 90, 333):
+        seen = np.resize(rng.integers(0, 3, period), size)
+        seen[rng.integers(0, size - 1)] = 9
+        for most in (3, 68, size):
+            expected: dict[int, int] = {}
+            for end in range(size - 1):
+                length = 0
+                while length < most and length <= end and seen[end - length] == seen[-1 - length]:
+                    length += 1
+                if length:
+                    token = int(seen[end + 1])
+                    expected[token] = max(expected.get(token, 0), length)
+            assert repetitions(seen, most) == expected
 
 
 @pytest.mark.parametrize("heat", [1e-38, 1e-30, 1e-45])
@@ -205,3 +230,55 @@ def test_a_temperature_by_which_logits_overflow_leaves_the_likeliest(heat, n):
     assert chain.choose(np.array([1.0, 5.0, 3.0, -2.0], "f4")) == 1
     tied = SamplerChain().add_temp(heat).add_top_n_sigma(n).add_min_p(0.1).add_dist(3)
     assert tied.choose(np.array([-7.0, 5.0, -9.0], "f4")) == 1
+
+
+CHAINS = [
+    {"dry_multiplier": 1.5, "dry_allowed_length": 1, "temperature": 0.3},
+    {"xtc_probability": 0.5, "xtc_threshold": 0.1},
+    {"top_n_sigma": 1.5, "temperature": 1.4},
+    {"dynatemp_range": 0.6, "dynatemp_exponent": 1.5},
+    {"mirostat": 1, "mirostat_tau": 3.0},
+    {"mirostat": 2, "mirostat_eta": 0.3},
+    {"repeat_penalty": 1.4, "xtc_probability": 0.3, "top_n_sigma": 2.0, "dry_multiplier": 0.5},
+]
+
+
+def bridge_chain(model, o):
+    """As llama.cpp's own programs build it of their options."""
+    if o.mirostat == 1:
+        steps = SamplerChain().add_temp(o.temperature)
+        return steps.add_mirostat(model.n_vocab(), o.seed, o.mirostat_tau, o.mirostat_eta)
+    if o.mirostat == 2:
+        steps = SamplerChain().add_temp(o.temperature)
+        return steps.add_mirostat_v2(o.seed, o.mirostat_tau, o.mirostat_eta)
+    steps = SamplerChain().add_penalties(o.repeat_last_n, o.repeat_penalty)
+    steps.add_dry(model, o.dry_multiplier, o.dry_base, o.dry_allowed_length, 10_000)
+    steps.add_top_n_sigma(o.top_n_sigma).add_top_k(o.top_k).add_typical(1.0).add_top_p(o.top_p)
+    steps.add_min_p(o.min_p).add_xtc(o.xtc_probability, o.xtc_threshold, 0, o.seed)
+    return steps.add_temp_ext(o.temperature, o.dynatemp_range, o.dynatemp_exponent).add_dist(o.seed)
+
+
+@pytest.mark.parametrize("options", CHAINS)
+def test_a_chain_writes_what_generate_and_the_engine_do(story, served, options):
+    prompt, count = "Tom and Ann ran and ran. Tom and Ann", 8
+    given = SamplingOptions(**{"seed": 11, **options})
+    chain = bridge_chain(story, given)
+    tokens = story.tokenize(prompt)
+    with Context(story, n_ctx=64) as context:
+        context.decode(Batch.get_one(tokens))
+        chain.accept_all(tokens)
+        made = [chain.sample(context)]
+        while len(made) < count:
+            context.decode(Batch.get_one(made[-1:]))
+            made.append(chain.sample(context))
+    model, engine = served
+    found = engine.complete(prompt, options=given, max_tokens=count).result().choices[0]
+    assert list(found.tokens) == made
+    text = model.generate(prompt, raw=True, options=given, num_predict=count)
+    assert text == story.detokenize(made).decode() == found.text
+
+
+@pytest.fixture(scope="module")
+def served():
+    with wgpu_backend.load(device="cpu", num_ctx=64) as model, wgpu_backend.Engine(model) as engine:
+        yield model, engine

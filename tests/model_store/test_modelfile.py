@@ -14,7 +14,9 @@ PARAMETER temperature 0.5
 PARAMETER num_ctx 2048
 parameter stop "<|end|>"
 PARAMETER stop User:
-PARAMETER mirostat 1
+PARAMETER penalize_newline 1
+PARAMETER mirostat 2
+PARAMETER dry_sequence_breakers "\n"
 PARAMETER use_mmap false
 SYSTEM """You are
 a "pirate".
@@ -33,7 +35,14 @@ def test_a_modelfile_is_read():
     made = parse_modelfile(TEXT)
     assert made == Modelfile(
         "./model.gguf",
-        {"temperature": 0.5, "num_ctx": 2048, "stop": ["<|end|>", "User:"], "use_mmap": False},
+        {
+            "temperature": 0.5,
+            "num_ctx": 2048,
+            "stop": ["<|end|>", "User:"],
+            "mirostat": 2,
+            "dry_sequence_breakers": ["\n"],
+            "use_mmap": False,
+        },
         ["a.gguf"],
         ["MIT"],
         "{{ .Prompt }}",

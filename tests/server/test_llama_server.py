@@ -125,8 +125,75 @@ def test_samplers_that_are_left_out_do_not_apply(client):
     neutral = {"top_p": 1, "min_p": 0, "typical_p": 1, "temperature": 1, "repeat_penalty": 1}
     assert {name: found[name] for name in neutral} == neutral
     assert (found["top_k"], found["presence_penalty"]) == (7, 0)
+    assert found["samplers"] == ["dry", "top_k", "xtc"]
     assert settings(samplers="et", **penalised)["repeat_penalty"] == 1.3
     assert settings(samplers="et", **penalised)["top_k"] == 0
+    usual = settings()
+    assert usual["samplers"][:3] == ["penalties", "dry", "top_n_sigma"]
+    assert usual["dry_sequence_breakers"] == ["\n", ":", '"', "*"]
+
+
+# What llama-server of October 2026 gives of the story model: how many tokens are left, and the
+# likeliest with its probability, where the token of id 260 has 0.713 and that of 400 has 0.119.
+CAT = "Once upon a time there was a little cat. The cat sat on the mat. The cat sat"
+LEFT = [
+    ({"top_n_sigma": 1.0}, 2, 260, 0.8568),
+    ({"dynatemp_range": 0.5}, 400, 260, 0.9061),
+    ({"dynatemp_range": 0.9, "dynatemp_exponent": 2, "temperature": 1.2, "top_k": 30}, 30, 260,
+     0.9684),
+    ({"dynatemp_range": 0.7, "temperature": 0, "top_k": 10}, 10, 260, 0.9982),
+    ({"xtc_probability": 1.0, "xtc_threshold": 0.05}, 400, 400, 0.4161),
+    ({"xtc_probability": 1.0, "xtc_threshold": 0.02, "top_k": 5}, 1, 224, 1.0),
+    ({"xtc_probability": 1.0, "xtc_threshold": 0.02, "top_k": 6, "min_keep": 5}, 6, 260, 0.781),
+    ({"mirostat": 1, "mirostat_tau": 2.0}, 3, 260, 0.8301),
+    ({"mirostat": 1, "mirostat_tau": 1.0, "temperature": 1.5}, 1, 260, 1.0),
+    ({"mirostat": 2, "mirostat_tau": 2.0}, 2, 260, 0.8568),
+    ({"mirostat": 2, "mirostat_tau": 1.2, "repeat_penalty": 1.8}, 1, 260, 1.0),
+    ({"samplers": ["top_p", "temperature"], "top_p": 0.7, "temperature": 2.0}, 1, 260, 1.0),
+    ({"samplers": "tk", "top_k": 9, "temperature": 0.7}, 9, 260, 0.9035),
+    ({"samplers": ["top_k", "penalties"], "top_k": 8, "repeat_penalty": 1.9,
+      "presence_penalty": 0.5}, 8, 400, 0.5454),
+    ({"top_p": 0.1, "min_keep": 4}, 4, 260, 0.8081),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "count", "first", "chance"), LEFT)
+def test_samplers_leave_what_llama_server_leaves(client, more, count, first, chance):
+    plain = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "n_predict": 1, "seed": 3}
+    given = {"prompt": CAT, "n_probs": 400, "post_sampling_probs": True, **plain, **more}
+    [found] = asked(client, **given)["completion_probabilities"]
+    tops = found["top_probs"]
+    assert (len(tops), tops[0]["id"]) == (count, first)
+    assert tops[0]["prob"] == pytest.approx(chance, abs=0.01)
+    assert found["id"] in [each["id"] for each in tops]
+
+
+TOM = "Tom was happy and Tom was happy and Tom was"
+# Of the same: by how much " happy" is lower than without DRY.
+LOWERED = [
+    ({"dry_multiplier": 0.8}, 4.288),
+    ({"dry_multiplier": 0.5, "dry_base": 1.2, "dry_allowed_length": 1}, 1.037),
+    ({"dry_multiplier": 2.0, "dry_sequence_breakers": ["Tom"]}, 0),
+    ({"dry_multiplier": 2.0, "dry_sequence_breakers": [" happy and"]}, 2.0),
+    ({"dry_multiplier": 0.8, "dry_sequence_breakers": ["y and"]}, 0.8),
+    ({"dry_multiplier": 1.0, "dry_penalty_last_n": 6}, 1.0),
+    ({"dry_multiplier": 0.3, "dry_base": 0.5}, 1.608),  # a base below 1 is taken for the default
+    ({"dry_multiplier": 0.8, "dry_allowed_length": 7}, 0),
+]
+
+
+@pytest.mark.parametrize(("more", "lowered"), LOWERED)
+def test_dry_lowers_what_llama_server_lowers(client, tokenizer, more, lowered):
+    plain = {"temperature": 1.0, "top_k": 40, "top_p": 1.0, "min_p": 0.0, "n_predict": 1, "seed": 3}
+    given = {"prompt": TOM, "n_probs": 40, "post_sampling_probs": True, **plain}
+
+    def gap(**options):
+        [found] = asked(client, **given, **options)["completion_probabilities"]
+        chances = {each["id"]: each["prob"] for each in found["top_probs"]}
+        return math.log(chances[1008] / chances[happy])
+
+    [happy] = tokenizer.encode(" happy", add_special=False)
+    assert gap(**more) - gap() == pytest.approx(lowered, abs=2e-3)
 
 
 def test_values_out_of_range_come_to_the_nearest(client):
@@ -346,14 +413,15 @@ def test_files_stand_around_a_gap_as_models_are_trained():
         ("/completion", {"prompt": []}, "prompt"),
         ("/completion", {"prompt": [1, -1]}, "tokens: '-1', needs a number below 2048"),
         ("/completion", {"prompt": [True]}, "tokens: 'True'"),
-        ("/completion", {"prompt": "a", "mirostat": 2}, "mirostat: 2 is not supported"),
+        ("/completion", {"prompt": "a", "mirostat": 3}, "mirostat: 3, needs 0 to 2"),
+        ("/completion", {"prompt": "a", "dry_sequence_breakers": [5]}, "dry_sequence_breakers: 5"),
+        ("/completion", {"prompt": "a", "dry_penalty_last_n": -2}, "dry_penalty_last_n: -2, needs"),
         ("/completion", {"prompt": "a", "logit_bias": [5]}, "logit_bias: needs pairs"),
         ("/completion", {"prompt": "a", "logit_bias": [[1, "x"]]}, "logit_bias: 'x'"),
         ("/completion", {"prompt": "a", "adaptive_target": 0}, "adaptive_target: 0 is not"),
-        ("/completion", {"prompt": "a", "min_keep": 2}, "min_keep: 2 is not supported; leave"),
         ("/completion", {"prompt": "a", "samplers": ["top_x"]}, "samplers: 'top_x', needs one of"),
-        ("/completion", {"prompt": "a", "samplers": "tk"}, "needs the order top_k, temperature"),
-        ("/completion", {"prompt": "a", "samplers": ["top_k", "top_k"]}, "top_k, each once"),
+        ("/completion", {"prompt": "a", "samplers": ["top_k", []]}, "samplers: [], needs names"),
+        ("/completion", {"prompt": "a", "samplers": ["top_k", "top_k"]}, "top_k is named twice"),
         ("/tokenize", {"content": [1, "Hi", 2048]}, "tokens: '2048'"),
         ("/infill", {"input_prefix": "a"}, "its vocabulary has no fim_pre"),
         ("/infill", {"model": "actor", "input_extra": [{}]}, "input_extra[0].text is required"),

@@ -136,6 +136,39 @@ def test_penalties_by_either_name(client, path):
     assert ours == theirs != asked(client, path, temperature=0, **limit)
 
 
+# Each leaves one token, as a temperature of 0 does.
+SAMPLERS = [
+    {"top_n_sigma": 1e-4, "temperature": 2.0, "dry_multiplier": 1e-6},
+    {"mirostat": 2, "mirostat_tau": 0, "mirostat_eta": 0.5},
+    {"samplers": "tk", "top_k": 1, "temperature": 0.5},
+]
+
+
+@pytest.mark.parametrize("path", [*BODIES, "/api/generate", "/api/chat"])
+def test_samplers_of_llama_server_on_every_route(client, path):
+    def text(**options):
+        if not path.startswith("/api"):
+            name = {RESPOND: "max_output_tokens", "/completion": "n_predict"}.get(path)
+            return asked(client, path, **{name or "max_tokens": 5}, **options)
+        ask = {"prompt": "Once", "raw": True} if path == "/api/generate" else {"messages": [USER]}
+        body = {"model": "tale", "stream": False, **ask, "options": {"num_predict": 5, **options}}
+        answer = client.post(path, json=body)
+        assert answer.status_code == 200, answer.text
+        assert "warning" not in answer.headers
+        return answer.json().get("response") or answer.json()["message"]["content"]
+
+    greedy = text(temperature=0)
+    assert [text(**options) for options in SAMPLERS] == [greedy] * 3
+    assert text(temperature=0, xtc_probability=1, xtc_threshold=0) != greedy
+    drawn = [text(seed=5, mirostat=1, mirostat_tau=9, temperature=1) for _ in range(2)]
+    assert drawn[0] == drawn[1] != greedy
+
+
+def test_a_time_limit_on_a_route_of_openai(client):
+    how = {"t_max_predict_ms": 1e-6, "grammar": 'root ::= "a" "\\n" "b"{30}'}
+    assert asked(client, TEXT, **how) in ("a", "a\n")
+
+
 def test_special_tokens_are_spelled_where_they_are_wanted(client):
     end = "<|after|>"
     [token] = client.post("/tokenize", json={"model": "actor", "content": end}).json()["tokens"]

@@ -18,7 +18,10 @@ NAMES = ("model", "name", "insecure", "source", "destination", "from")  # that r
 OPTIONS = (
     "num_ctx", "num_predict", "num_keep", "top_k", "seed", "repeat_last_n", "temperature", "top_p",
     "min_p", "typical_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "stop",
-    "num_batch", "use_mmap", "numa", "mirostat",
+    "num_batch", "use_mmap", "numa", "mirostat", "mirostat_tau", "mirostat_eta", "dry_multiplier",
+    "dry_base", "dry_allowed_length", "dry_penalty_last_n", "dry_sequence_breakers", "samplers",
+    "xtc_probability", "xtc_threshold", "top_n_sigma", "dynatemp_range", "dynatemp_exponent",
+    "min_keep",
 )  # fmt: skip
 CALL = {"role": "assistant", "tool_calls": [{"function": "?"}]}
 # A body's field, and a value in which "?" is what is wrong.

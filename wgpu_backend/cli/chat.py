@@ -206,7 +206,11 @@ class Chat:
         if parameter is None:
             raise OptionError(f"parameter {brief(name)}: known are {', '.join(PARAMETERS)}")
         if parameter.kind == "texts":
-            self.stop = parameter.texts(words)
+            texts = parameter.texts(words)
+            if name == "stop":
+                self.stop = texts
+            else:
+                self.options = replace(self.options, **{name: texts})
             self.chosen.add(name)
             return
         value = parameter.number(" ".join(words))

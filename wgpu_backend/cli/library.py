@@ -69,7 +69,7 @@ def known_parameters(given: Mapping[str, object]) -> dict[str, Value]:
     for name, value in given.items():
         if name not in PARAMETERS:
             continue
-        if name == "stop":
+        if PARAMETERS[name].kind == "texts":
             words = cast("list[str]", value) if isinstance(value, list) else [str(value)]
             found[name] = PARAMETERS[name].texts(words)
         else:

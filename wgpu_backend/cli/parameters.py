@@ -120,11 +120,28 @@ _TABLE = (
     Parameter("repeat_last_n", "whole", -1, _ENDLESS, 64, "Tokens that penalties see; -1 for all."),
     Parameter("presence_penalty", "real", -100, 100, 0.0, "Subtracted for a token seen lately."),
     Parameter("frequency_penalty", "real", -100, 100, 0.0, "Subtracted for each time it was seen."),
+    Parameter("dry_multiplier", "real", 0, 100, 0.0, "DRY: how rare repetitions get; 0 is off."),
+    Parameter("dry_base", "real", 0, 100, 1.75, "DRY: by how much more for each token repeated."),
+    Parameter("dry_allowed_length", "whole", 0, _ENDLESS, 2, "DRY: tokens that may be repeated."),
+    Parameter("dry_penalty_last_n", "whole", -1, _ENDLESS, -1, "DRY: tokens it sees; -1 for all."),
+    Parameter("dry_sequence_breakers", "texts", 0, 0, ("\n", ":", '"', "*"),
+              "DRY: text that no repetition goes across; may be given several times."),
+    Parameter("xtc_probability", "real", 0, 1, 0.0, "XTC: how often it leaves out the likeliest."),
+    Parameter("xtc_threshold", "real", 0, 1, 0.1, "XTC: probability above which it does that."),
+    Parameter("top_n_sigma", "real", -1, 1000, -1.0, "Choose within so many standard deviations."),
+    Parameter("dynatemp_range", "real", 0, 100, 0.0, "Temperature goes by entropy, up to so much."),
+    Parameter("dynatemp_exponent", "real", 0, 100, 1.0, "Of the entropy there."),
+    Parameter("mirostat", "whole", 0, 2, 0, "Steer surprise by Mirostat 1 or 2; 0 is off."),
+    Parameter("mirostat_tau", "real", 0, 100, 5.0, "Mirostat: surprise that is wanted, in bits."),
+    Parameter("mirostat_eta", "real", 0, 100, 0.1, "Mirostat: how fast it is steered."),
+    Parameter("min_keep", "whole", 0, _ENDLESS, 0, "Tokens that samplers leave at least."),
+    Parameter("samplers", "texts", 0, 0, None,
+              "Samplers that apply, in their order, such as top_k;temperature."),
     Parameter("seed", "whole", -1, 2**64 - 1, None, "Same seed, same answer; -1 draws one."),
     Parameter("num_predict", "whole", -1, _ENDLESS, -1, "Most tokens to make; -1 for no limit."),
     Parameter("stop", "texts", 0, 0, (), "Text that ends the answer; may be given several times."),
     Parameter("num_ctx", "whole", 1, MAX_CONTEXT, None, "Positions of the context."),
-)
+)  # fmt: skip
 PARAMETERS = {parameter.name: parameter for parameter in _TABLE}
 # What the sampler knows; the engine and the model have the others.
 SAMPLING = tuple(p.name for p in _TABLE if p.name not in ("num_predict", "stop", "num_ctx"))

@@ -11,7 +11,7 @@ from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.grammar import Matcher, masked
 from wgpu_backend.grammar.masks import Mask
 from wgpu_backend.ml.executor import Array
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.sample import Breakers, SamplingOptions
 
 
 class ConstrainedSampler(StepSampler):
@@ -28,6 +28,8 @@ class ConstrainedSampler(StepSampler):
         At the beginning of its grammar.
     ends : frozenset of int
         Tokens that end the text.
+    breakers : Breakers or None
+        See `Sampler`.
     """
 
     def __init__(
@@ -36,8 +38,9 @@ class ConstrainedSampler(StepSampler):
         vocabulary: int,
         matcher: Matcher,
         ends: frozenset[int],
+        breakers: Breakers | None = None,
     ) -> None:
-        super().__init__(options, vocabulary, on_host=True)
+        super().__init__(options, vocabulary, on_host=True, breakers=breakers)
         self._matcher = matcher
         self._ends = ends
         self._threads: ThreadPoolExecutor | None = None

@@ -29,6 +29,7 @@ from wgpu_backend.kvcache.layers import nbytes_per_position
 from wgpu_backend.kvcache.paged import BLOCK
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.model import Model, model_class
+from wgpu_backend.sample import Spelling
 from wgpu_backend.tokenizer import Tokenizer
 from wgpu_backend.unclosed import Unclosed
 
@@ -55,6 +56,8 @@ class LanguageModel(Shown, Answers, Inspection):
         Renders conversations.
     grammars : GrammarVocabulary
         Fits grammars to the tokens.
+    spelling : Spelling
+        Knows how tokens spell texts.
     runner : Runner
         Runs passes; its clock tells host time.
     depth : int
@@ -76,6 +79,7 @@ class LanguageModel(Shown, Answers, Inspection):
         self.model: Model = model_class(backend.config)(backend)
         vocabulary = self._checked_vocabulary()
         self.grammars = GrammarVocabulary(self.tokenizer, vocabulary)
+        self.spelling = Spelling(self.tokenizer)
         self.num_ctx = self._context(num_ctx)
         self.model.fit_context(self.num_ctx)
         self.cache = self._cache(kv_dtype)
@@ -85,7 +89,8 @@ class LanguageModel(Shown, Answers, Inspection):
         self.depth = _depth(self.device)
         self.stats = Stats()
         name, ends = str(backend.file.path), self.tokenizer.eog_ids
-        self._sessions = Sessions(self.runner, Serving(name, vocabulary, ends, self.num_ctx))
+        serving = Serving(name, vocabulary, ends, self.num_ctx, self.spelling)
+        self._sessions = Sessions(self.runner, serving)
         self._session = self._sessions.main
         model = self.model  # not `self`, which would then live until a collection
         self._logits = Head("logits", lambda _, hidden: [model.logits(hidden)])

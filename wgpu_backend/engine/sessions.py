@@ -22,7 +22,7 @@ from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull
 from wgpu_backend.grammar import Matcher
 from wgpu_backend.interrupts import held, uninterrupted
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.sample import SamplingOptions, Spelling
 
 MOST_SESSIONS = TOKEN_SLOTS // MOST_AHEAD
 Item = TypeVar("Item")
@@ -41,12 +41,15 @@ class Serving:
         Tokens that end a text.
     room : int
         Positions of the context, over all sessions.
+    spelling : Spelling
+        How tokens spell texts.
     """
 
     name: str
     vocabulary: int
     ends: frozenset[int]
     room: int
+    spelling: Spelling
 
 
 class Neighbour(Protocol):
@@ -215,11 +218,12 @@ class Sessions:
         """Prepare a stream of a session's tokens, which keep to the grammar of a matcher."""
         self.require_open()
         self._require(session)
-        serving = self._serving
+        serving, place = self._serving, session.sequence * MOST_AHEAD
+        breakers = serving.spelling.of(options)
         sampler = (
-            StepSampler(options, serving.vocabulary, session.sequence * MOST_AHEAD)
+            StepSampler(options, serving.vocabulary, place, breakers=breakers)
             if matcher is None
-            else ConstrainedSampler(options, serving.vocabulary, matcher, serving.ends)
+            else ConstrainedSampler(options, serving.vocabulary, matcher, serving.ends, breakers)
         )
         return TokenStream(
             self._runner,

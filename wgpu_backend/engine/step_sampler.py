@@ -28,7 +28,7 @@ from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
 from wgpu_backend.ops.sampling.sampling import reference
-from wgpu_backend.sample import Plan, Sampler, SamplingOptions, plan
+from wgpu_backend.sample import Breakers, Plan, Sampler, SamplingOptions, plan
 from wgpu_backend.sample.candidates import Candidates
 from wgpu_backend.sample.plan import HOST
 
@@ -74,6 +74,8 @@ class StepSampler:
         need slots of their own: each step goes on from what the one before it put there.
     on_host : bool
         Choose on the host whatever the options: its logits are changed there.
+    breakers : Breakers or None
+        See `Sampler`.
 
     Attributes
     ----------
@@ -90,8 +92,9 @@ class StepSampler:
         first_place: int = 0,
         *,
         on_host: bool = False,
+        breakers: Breakers | None = None,
     ) -> None:
-        self._sampler = Sampler(options, vocabulary)
+        self._sampler = Sampler(options, vocabulary, breakers)
         self._plan = HOST if on_host else plan(options)
         self._first_place = first_place
         self.on_host = self._plan.kind == "host"

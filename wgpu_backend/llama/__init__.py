@@ -24,6 +24,7 @@ used after that. See ``docs/llama.md`` for what there is of llama.h.
 from __future__ import annotations
 
 from wgpu_backend.llama.batch import Batch
+from wgpu_backend.llama.chain import DEFAULT_SEED as LLAMA_DEFAULT_SEED
 from wgpu_backend.llama.chain import SamplerChain
 from wgpu_backend.llama.constants import (
     GGML_TYPE_BF16,
@@ -87,7 +88,6 @@ from wgpu_backend.llama.processors import (
     MinTokensLogitsProcessor,
     StoppingCriteriaList,
 )
-from wgpu_backend.llama.samplers import DEFAULT_SEED as LLAMA_DEFAULT_SEED
 from wgpu_backend.llama.states import StateError
 
 LlamaCache = LlamaRAMCache

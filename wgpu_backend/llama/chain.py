@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,12 +11,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from wgpu_backend.errors import BackendError, OptionError
 from wgpu_backend.llama.context import Context
-from wgpu_backend.llama.dry import BREAKERS, Dry
 from wgpu_backend.llama.grammar import GrammarSampler, grammar_of
-from wgpu_backend.llama.mirostat import XTC, Mirostat, MirostatV2
 from wgpu_backend.llama.model import Model
-from wgpu_backend.llama.samplers import (
-    DEFAULT_SEED,
+from wgpu_backend.sample.dry import Dry
+from wgpu_backend.sample.mirostat import XTC, Mirostat, MirostatV2
+from wgpu_backend.sample.options import BREAKERS
+from wgpu_backend.sample.steps import (
     Choice,
     Dist,
     Greedy,
@@ -23,7 +24,7 @@ from wgpu_backend.llama.samplers import (
     MinP,
     Penalties,
     Random,
-    Sampler,
+    SamplerStep,
     Temp,
     TempExt,
     TopK,
@@ -32,10 +33,11 @@ from wgpu_backend.llama.samplers import (
     Typical,
 )
 
+DEFAULT_SEED = 0xFFFFFFFF  # draws one
 Rows = NDArray[np.float32]
 
 
-class Custom(Sampler):
+class Custom(SamplerStep):
     """A function of all logits.
 
     Parameters
@@ -57,7 +59,7 @@ class Custom(Sampler):
         return replace(choice, logits=changed)
 
 
-class SamplerChain(Sampler):
+class SamplerChain(SamplerStep):
     """Samplers one behind another: llama.h's ``llama_sampler_chain``. The last one chooses.
 
     Belongs to one thread and one sequence.
@@ -65,10 +67,10 @@ class SamplerChain(Sampler):
 
     name = "chain"
 
-    def __init__(self, *samplers: Sampler) -> None:
+    def __init__(self, *samplers: SamplerStep) -> None:
         self.samplers = list(samplers)
 
-    def add(self, sampler: Sampler) -> SamplerChain:
+    def add(self, sampler: SamplerStep) -> SamplerChain:
         """Add one at the end; the chain."""
         self.samplers.append(sampler)
         return self
@@ -77,11 +79,11 @@ class SamplerChain(Sampler):
         """Samplers there are."""
         return len(self.samplers)
 
-    def get(self, i: int) -> Sampler:
+    def get(self, i: int) -> SamplerStep:
         """Sampler by its place."""
         return self.samplers[i]
 
-    def remove(self, i: int) -> Sampler:
+    def remove(self, i: int) -> SamplerStep:
         """Take one out."""
         return self.samplers.pop(i)
 
@@ -91,7 +93,7 @@ class SamplerChain(Sampler):
 
     def add_dist(self, seed: int = DEFAULT_SEED) -> SamplerChain:
         """Choose by probability."""
-        return self.add(Dist(seed))
+        return self.add(Dist(_drawn(seed)))
 
     def add_top_k(self, k: int) -> SamplerChain:
         """Keep the `k` likeliest."""
@@ -123,17 +125,17 @@ class SamplerChain(Sampler):
 
     def add_xtc(self, p: float, t: float, min_keep: int, seed: int = DEFAULT_SEED) -> SamplerChain:
         """Leave out the likeliest now and then."""
-        return self.add(XTC(p, t, min_keep, seed))
+        return self.add(XTC(p, t, min_keep, _drawn(seed)))
 
     def add_mirostat(
         self, n_vocab: int, seed: int, tau: float, eta: float, m: int = 100
     ) -> SamplerChain:
         """Steer surprise, by Mirostat 1."""
-        return self.add(Mirostat(n_vocab, seed, tau, eta, m))
+        return self.add(Mirostat(n_vocab, _drawn(seed), tau, eta, m))
 
     def add_mirostat_v2(self, seed: int, tau: float, eta: float) -> SamplerChain:
         """Steer surprise, by Mirostat 2."""
-        return self.add(MirostatV2(seed, tau, eta))
+        return self.add(MirostatV2(_drawn(seed), tau, eta))
 
     def add_penalties(
         self,
@@ -142,8 +144,9 @@ class SamplerChain(Sampler):
         penalty_freq: float = 0.0,
         penalty_present: float = 0.0,
     ) -> SamplerChain:
-        """Lower the logits of tokens seen lately."""
-        return self.add(Penalties(penalty_last_n, penalty_repeat, penalty_freq, penalty_present))
+        """Lower the logits of tokens seen lately; of none with a `penalty_last_n` below 1."""
+        last = max(penalty_last_n, 0)
+        return self.add(Penalties(last, penalty_repeat, penalty_freq, penalty_present))
 
     def add_dry(
         self,
@@ -154,9 +157,15 @@ class SamplerChain(Sampler):
         dry_penalty_last_n: int = -1,
         seq_breakers: Iterable[str] = BREAKERS,
     ) -> SamplerChain:
-        """Lower tokens that would go on with a repetition."""
-        given = (dry_multiplier, dry_base, dry_allowed_length, dry_penalty_last_n, seq_breakers)
-        return self.add(Dry(model, *given))
+        """Lower tokens that would go on with a repetition; see `sample.dry.Dry`.
+
+        A `dry_penalty_last_n` of -1 looks as many tokens back as the model was trained with.
+        """
+        if dry_penalty_last_n < -1:
+            raise OptionError(f"dry: penalty_last_n is {dry_penalty_last_n}, needs -1 or more")
+        last = model.n_ctx_train() if dry_penalty_last_n == -1 else dry_penalty_last_n
+        breakers = model.spelling.breakers(tuple(seq_breakers))
+        return self.add(Dry(dry_multiplier, dry_base, dry_allowed_length, last, breakers))
 
     def add_logit_bias(self, biases: Mapping[int, float]) -> SamplerChain:
         """Add numbers to logits."""
@@ -234,3 +243,8 @@ class SamplerChain(Sampler):
 
     def close(self) -> None:
         """Nothing: a chain holds nothing of a device."""
+
+
+def _drawn(seed: int) -> int:
+    """A seed, drawn where 0xFFFFFFFF or one below 0 asks for that."""
+    return secrets.randbits(63) if seed == DEFAULT_SEED or seed < 0 else int(seed)

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from wgpu_backend.engine.arguments import stops as stop_texts
 from wgpu_backend.engine.generation import Stats, pieces
 from wgpu_backend.errors import ContextFull, OptionError
+from wgpu_backend.llama.chain import DEFAULT_SEED
 from wgpu_backend.llama.drop_in_state import LlamaState
 from wgpu_backend.llama.drop_in_steps import Steps
 from wgpu_backend.llama.logprobs import Logprobs, log_softmax
@@ -28,7 +29,6 @@ from wgpu_backend.llama.processors import (
     StoppingCriteria,
     processor_of,
 )
-from wgpu_backend.llama.samplers import DEFAULT_SEED
 from wgpu_backend.llama.states import StateError
 
 Json = dict[str, Any]

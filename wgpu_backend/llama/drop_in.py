@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import BackendError
+from wgpu_backend.llama.chain import DEFAULT_SEED
 from wgpu_backend.llama.chat import OF_THE_FILE, ChatCompletions
 from wgpu_backend.llama.context import Context
 from wgpu_backend.llama.drop_in_embeddings import Embeddings
@@ -21,7 +22,6 @@ from wgpu_backend.llama.drop_in_options import cache_type, require_known
 from wgpu_backend.llama.drop_in_state import LlamaState
 from wgpu_backend.llama.model import Model
 from wgpu_backend.llama.processors import Ids
-from wgpu_backend.llama.samplers import DEFAULT_SEED
 
 Scores = NDArray[np.single]
 _log = logging.getLogger("wgpu_backend.llama")

@@ -11,8 +11,8 @@ import numpy as np
 
 from wgpu_backend.errors import GrammarError, OptionError
 from wgpu_backend.grammar import Grammar, GrammarVocabulary, Matcher, masked
-from wgpu_backend.llama.samplers import Choice, Sampler
 from wgpu_backend.sample import Candidates
+from wgpu_backend.sample.steps import Choice, SamplerStep
 
 
 class LlamaGrammar:
@@ -89,7 +89,7 @@ def response_grammar(form: Mapping[str, Any] | None) -> Grammar | None:
     return Grammar.json() if schema is None else Grammar.json_schema(schema)
 
 
-class GrammarSampler(Sampler):
+class GrammarSampler(SamplerStep):
     """Keep tokens that a grammar lets come next: ``llama_sampler_init_grammar``.
 
     Tokens that are accepted before the first choice are those of a prompt, and no part of it.

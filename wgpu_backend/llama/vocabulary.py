@@ -7,6 +7,7 @@ from functools import cached_property
 
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.grammar import GrammarVocabulary
+from wgpu_backend.sample import Spelling
 from wgpu_backend.tokenizer import Tokenizer
 from wgpu_backend.tokenizer.pieces import clean_spaces
 from wgpu_backend.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
@@ -51,6 +52,11 @@ class Tokens:
     def grammars(self) -> GrammarVocabulary:
         """Fits grammars to the tokens."""
         return GrammarVocabulary(self.tokenizer, self._rows)
+
+    @cached_property
+    def spelling(self) -> Spelling:
+        """Knows how tokens spell texts."""
+        return Spelling(self.tokenizer)
 
     @cached_property
     def _table(self) -> Vocabulary:

@@ -30,20 +30,22 @@ _BEGINS = re.compile(rf"\s*(#|({'|'.join((*_ONE, *_WITH_WORD))})[ \t])", re.IGNO
 _WORD = re.compile(r"\s*(\S+)[ \t]*(.*)", re.DOTALL)
 _ROLES = ("system", "user", "assistant", "tool")
 _DEPRECATED = {
-    "penalize_newline", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mlock", "mirostat",
-    "mirostat_tau", "mirostat_eta",
+    "penalize_newline", "low_vram", "f16_kv", "logits_all", "vocab_only", "use_mlock",
 }  # fmt: skip
 _WHOLE = {
     "num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_predict", "num_keep", "top_k",
-    "repeat_last_n", "seed", "draft_num_predict",
+    "repeat_last_n", "seed", "draft_num_predict", "mirostat", "dry_allowed_length",
+    "dry_penalty_last_n", "min_keep",
 }  # fmt: skip
 _REAL = {
     "temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty",
-    "frequency_penalty", "tfs_z",
+    "frequency_penalty", "tfs_z", "mirostat_tau", "mirostat_eta", "dry_multiplier", "dry_base",
+    "xtc_probability", "xtc_threshold", "top_n_sigma", "dynatemp_range", "dynatemp_exponent",
 }  # fmt: skip
 _SWITCHES = {"use_mmap", "numa"}
+_TEXTS = {"stop", "dry_sequence_breakers", "samplers"}  # lists of them
 Base: TypeAlias = "str | ModelName | Path | tuple[Path, ...]"
-KNOWN_PARAMETERS = frozenset({*_WHOLE, *_REAL, *_SWITCHES, *_DEPRECATED, "stop"})
+KNOWN_PARAMETERS = frozenset({*_WHOLE, *_REAL, *_SWITCHES, *_DEPRECATED, *_TEXTS})
 
 
 @dataclass(slots=True)
@@ -56,7 +58,7 @@ class Modelfile:
         A model's name, or the path of a GGUF file or a folder; a text may be either. A tuple has
         the parts of a split file in any order, or one file.
     parameters : dict
-        By name; ``stop`` is a list.
+        By name; ``stop`` is a list, as are others that are texts.
     adapters, licenses : list of str
     template, system : str or None
     messages : list of (str, str)
@@ -128,15 +130,15 @@ def _set(values: Values, line: int, name: str, text: str) -> None:
     if name in _DEPRECATED:
         return
     where = f"Modelfile: line {line}: parameter {name}"
-    if name == "stop":
-        stops = values.setdefault("stop", [])
-        assert isinstance(stops, list)
-        stops.append(text)
+    if name in _TEXTS:
+        texts = values.setdefault(name, [])
+        assert isinstance(texts, list)
+        texts.append(text)
         return
     try:
         values[name] = _value(name, text)
     except KeyError:
-        known = ", ".join(sorted({*_WHOLE, *_REAL, *_SWITCHES, "stop"}))
+        known = ", ".join(sorted({*_WHOLE, *_REAL, *_SWITCHES, *_TEXTS}))
         raise StoreError(f"{where}: unknown, known are {known}") from None
     except ValueError:
         raise StoreError(f"{where}: {text[:60]!r} is no value for it") from None
@@ -165,8 +167,8 @@ def checked_parameters(given: Mapping[str, object]) -> Values:
 
 
 def _checked(name: str, value: object) -> object:
-    if name == "stop":
-        return _stops(value)
+    if name in _TEXTS:
+        return _texts(name, value)
     if name in _WHOLE:
         return _whole(name, value)
     if name in _REAL and not _is_number(value):
@@ -186,11 +188,11 @@ def _is_number(value: object) -> TypeGuard[int | float]:
     return math.isfinite(value)
 
 
-def _stops(value: object) -> list[str]:
+def _texts(name: str, value: object) -> list[str]:
     found = cast("list[object]", value if isinstance(value, list) else [value])
     texts = [each for each in found if isinstance(each, str)]
     if len(texts) < len(found):
-        raise StoreError(f"parameters.stop: {str(found)[:60]!r}, needs a text, or a list of them")
+        raise StoreError(f"parameters.{name}: {str(found)[:60]!r}, needs a text, or a list of them")
     return texts
 
 

@@ -49,9 +49,11 @@ HOST = Plan("host", 0, 0)
 def plan(options: SamplingOptions) -> Plan:
     """Plan for one sequence: on the device unless the options ask for more than it does.
 
-    The host is needed for typical_p, for sampling from more than 256 candidates, and for penalties
-    that look back further than 1,024 tokens.
+    The host is needed for a chain of samplers, for typical_p, for sampling from more than 256
+    candidates, and for penalties that look back further than 1,024 tokens.
     """
+    if options.chained:
+        return HOST
     wanted = 1 if options.greedy else options.top_k
     if wanted == 0 or wanted > CANDIDATES[-1]:
         return HOST

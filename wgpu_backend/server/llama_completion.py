@@ -22,7 +22,7 @@ from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.infilling import Gap
 from wgpu_backend.server.llama_prompts import biases, prompts
-from wgpu_backend.server.llama_sampling import DEFAULTS, NUMBERS, WHOLE
+from wgpu_backend.server.llama_sampling import DEFAULTS
 from wgpu_backend.server.ollama import logprob_of
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, streamed, until_gone
@@ -201,7 +201,6 @@ def _wanted(fields: Fields, loaded: Loaded, asked: _Asked, tokens: Sequence[int]
         logit_bias=biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
         choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,
         sampled=fields.switch("post_sampling_probs", default=False),
-        max_seconds=llama_sampling.seconds(fields),
         progress=reads_along(fields),
         slot=forms.slot_of(fields.get("id_slot", int)),
     )
@@ -341,7 +340,7 @@ def _end(answer: Answer, asked: _Asked, made: _Made, finish: Finish) -> dict[str
 
 def _settings(answer: Answer) -> dict[str, Any]:
     request, options = answer.request, answer.request.options
-    found = {name: getattr(options, name) for name in (*NUMBERS, *WHOLE)}
+    found = {name: getattr(options, name) for name in DEFAULTS}
     limit = -1 if request.max_tokens is None else request.max_tokens
     return {
         **found,

@@ -33,14 +33,16 @@ _BUSY = (QueueFull, CacheFull, OutOfMemory, NoDeviceLeft)
 # Of Ollama's options, those that say how another engine is to run, or that it no longer knows.
 _WITHOUT_MEANING = {
     "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "numa", "use_mlock", "low_vram",
-    "f16_kv", "vocab_only", "logits_all", "penalize_newline", "mirostat", "mirostat_tau",
-    "mirostat_eta", "tfs_z", "draft_num_predict", "rope_frequency_base", "rope_frequency_scale",
-    "num_gqa", "embedding_only",
+    "f16_kv", "vocab_only", "logits_all", "penalize_newline", "tfs_z",
+    "draft_num_predict", "rope_frequency_base", "rope_frequency_scale", "num_gqa", "embedding_only",
 }  # fmt: skip
 # Beyond these, options mean what they do there: that nothing is left out, or greedy.
 _SOFT: Mapping[str, tuple[float, float]] = {
     "top_k": (0, 1 << 24), "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1),
-    "typical_p": (0, 1),
+    "typical_p": (0, 1), "dry_multiplier": (0, 100), "dry_base": (0, 100),
+    "dry_allowed_length": (0, 1 << 24), "xtc_probability": (0, 1), "xtc_threshold": (0, 1),
+    "top_n_sigma": (-1, 1000), "dynatemp_range": (0, 100), "dynatemp_exponent": (0, 100),
+    "min_keep": (0, 1 << 24),
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.errors import BackendError, GrammarError
 from wgpu_backend.grammar import Matcher, masked
 from wgpu_backend.kvcache.saving import Saved
+from wgpu_backend.sample import Breakers
 from wgpu_backend.serving.constrained import Masking
 from wgpu_backend.serving.generation import Mailbox
 from wgpu_backend.serving.logprobs import token_logprob
@@ -47,6 +48,8 @@ class Ticket:
     mailbox : Mailbox
     matcher : Future of Matcher, or None
         At the beginning of its grammar, once that was compiled.
+    breakers : Future of Breakers, or None
+        What DRY repeats nothing across, once it was looked up.
     """
 
     id: int
@@ -54,7 +57,13 @@ class Ticket:
     tokens: list[int]
     mailbox: Mailbox
     matcher: Future[Matcher] | None = None
+    breakers: Future[Breakers | None] | None = None
     submitted: float = field(default_factory=time.perf_counter)
+
+    @property
+    def waits_for(self) -> list[Future[Matcher] | Future[Breakers | None]]:
+        """What is made for it in other threads."""
+        return [each for each in (self.matcher, self.breakers) if each is not None]
 
 
 class Completion:
@@ -193,8 +202,8 @@ class Completion:
     @property
     def ready(self) -> bool:
         """Whether it may have a slot: a first choice has read the prompt that it shares."""
-        first, matcher = self.before, self.ticket.matcher
-        if matcher is not None and (matcher.cancelled() or not matcher.done()):
+        first = self.before
+        if any(each.cancelled() or not each.done() for each in self.ticket.waits_for):
             return self.finished  # cancelled where the engine ends
         return first is None or first.finished or first.sent >= len(self.ticket.tokens)
 
@@ -204,9 +213,13 @@ class Completion:
         self.tokens[:] = begun
         self._prompt = len(begun)
         self.sent = self.cached = reused
-        options = self.request.options_of(self.choice)
+        found = self.ticket.breakers
         self.sampler = StepSampler(
-            options, self._vocabulary, slot * MOST_AHEAD, on_host=self._is_changed
+            self.request.options_of(self.choice),
+            self._vocabulary,
+            slot * MOST_AHEAD,
+            on_host=self._is_changed,
+            breakers=None if found is None else found.result(),
         )
         self.sampler.start(begun)
         if self.ticket.matcher is not None and self._matcher is None:
@@ -224,10 +237,9 @@ class Completion:
 
     @property
     def refusal(self) -> Exception | None:
-        """Why its grammar cannot be used."""
-        matcher = self.ticket.matcher
-        done = matcher is not None and matcher.done() and not matcher.cancelled()
-        found = matcher.exception() if matcher is not None and done else None
+        """Why its grammar, or what DRY repeats nothing across, cannot be used."""
+        made = [each for each in self.ticket.waits_for if each.done() and not each.cancelled()]
+        found = next((error for each in made if (error := each.exception()) is not None), None)
         if found is None or isinstance(found, Exception):
             return found
         return GrammarError(f"grammar: the compiler failed: {found}")

@@ -177,13 +177,15 @@ class Engine:
         return generation
 
     def _put(self, ticket: Ticket) -> None:
-        """Hand a ticket to the engine's thread, which is told when its grammar was compiled."""
-        grammar = ticket.request.grammar
-        if grammar is None:
-            return self._core.inbox.put(ticket)
-        ticket.matcher = self._compilers.submit(self.model.grammars.matcher, grammar)
+        """Hand a ticket to the engine's thread, which is told when what it waits for is made."""
+        grammar, options = ticket.request.grammar, ticket.request.options
+        if grammar is not None:
+            ticket.matcher = self._compilers.submit(self.model.grammars.matcher, grammar)
+        if options.dries:
+            ticket.breakers = self._compilers.submit(self.model.spelling.of, options)
         self._core.inbox.put(ticket)
-        return ticket.matcher.add_done_callback(lambda _: self._core.inbox.put(_nothing))
+        for each in ticket.waits_for:
+            each.add_done_callback(lambda _: self._core.inbox.put(_nothing))
 
     def complete(self, prompt: str | Sequence[int], **fields: Unpack[RequestFields]) -> Generation:
         """Continue a text, or tokens, as they are.

@@ -1,14 +1,13 @@
-"""Samplers, each of which changes which tokens may be chosen: llama.h's ``llama_sampler_…``.
+"""Samplers of a chain, each of which changes which tokens may be chosen: ``llama_sampler_…``.
 
-What is here and in `wgpu_backend.sample` is the same code: a chain of penalties, top_k, typical,
-top_p, min_p, temp and dist gives, of one seed, the tokens that `SamplingOptions` give.
+A chain of penalties, top_k, typical, top_p, min_p, temp and dist gives, of one seed, the tokens
+that `Sampler` gives without one.
 """
 
 from __future__ import annotations
 
 import copy
-import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log, log2
 from typing import Self
@@ -18,13 +17,17 @@ from numpy.random import PCG64, Generator
 from numpy.typing import NDArray
 
 from wgpu_backend.errors import OptionError
-from wgpu_backend.sample import Candidates, SamplingOptions, largest, sampling_params_of
-from wgpu_backend.sample.sampling_params import EVERY_GAP, LOWEST_TEMPERATURE
+from wgpu_backend.sample.candidates import Candidates, largest
+from wgpu_backend.sample.options import SamplingOptions
+from wgpu_backend.sample.sampling_params import (
+    EVERY_GAP,
+    LOWEST_TEMPERATURE,
+    sampling_params_of,
+)
 from wgpu_backend.sample.transforms import min_p, penalise, top_p, typical_p
 from wgpu_backend.sample.weights import share, weights
 
 Rows = NDArray[np.float32]
-DEFAULT_SEED = 0xFFFFFFFF  # draws one
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +69,25 @@ class Choice:
         """With these candidates in place of all others."""
         return replace(self, candidates=candidates, temperature=1.0)
 
+    def changed(self, change: Callable[[Rows], Rows]) -> Choice:
+        """With other logits, of those tokens that may still be chosen.
 
-class Sampler:
+        Parameters
+        ----------
+        change : callable
+            From the logits of all tokens to new ones; those that are out have minus infinity.
+        """
+        if self.candidates is None and self.temperature == 1.0:
+            return replace(self, logits=change(self.logits))
+        found = self.sorted()
+        ids, logits = found.ids, np.full_like(self.logits, -np.inf)
+        logits[ids] = found.logits
+        logits = change(logits)[ids]
+        order = np.lexsort((ids, -logits))
+        return self.of(Candidates(ids[order], logits[order]))
+
+
+class SamplerStep:
     """A step of a chain.
 
     Belongs to one thread, and to one sequence where it remembers tokens.
@@ -82,6 +102,9 @@ class Sampler:
     def accept(self, token: int) -> None:
         """Take in that a token was chosen."""
 
+    def recall(self, history: Sequence[int]) -> None:
+        """Take in all tokens so far, the oldest first, in place of those that were accepted."""
+
     def reset(self) -> None:
         """Forget tokens, and begin random numbers anew."""
 
@@ -90,7 +113,7 @@ class Sampler:
         return copy.deepcopy(self)
 
 
-class Greedy(Sampler):
+class Greedy(SamplerStep):
     """Choose the likeliest token."""
 
     name = "greedy"
@@ -102,17 +125,16 @@ class Greedy(Sampler):
         return replace(choice, token=int(np.argmax(choice.logits)))
 
 
-class Random(Sampler):
+class Random(SamplerStep):
     """A step that draws random numbers.
 
     Parameters
     ----------
     seed : int
-        0xFFFFFFFF, or one below 0, draws one.
     """
 
-    def __init__(self, seed: int = DEFAULT_SEED) -> None:
-        self.seed = secrets.randbits(63) if seed == DEFAULT_SEED or seed < 0 else int(seed)
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
         self.reset()
 
     def reset(self) -> None:
@@ -139,7 +161,7 @@ class Dist(Random):
         return replace(choice, token=int(token))
 
 
-class TopK(Sampler):
+class TopK(SamplerStep):
     """Keep the likeliest.
 
     Parameters
@@ -158,7 +180,7 @@ class TopK(Sampler):
         return choice.of(choice.sorted(max(self.k, 0)))
 
 
-class _Share(Sampler):
+class _Share(SamplerStep):
     """A step with a probability and a number of tokens to keep at least.
 
     Parameters
@@ -213,7 +235,7 @@ class Typical(_Share):
         return typical_p(found, self.p) if self.p < 1 else found
 
 
-class TopNSigma(Sampler):
+class TopNSigma(SamplerStep):
     """Keep logits at most so many standard deviations below the largest.
 
     Parameters
@@ -237,7 +259,7 @@ class TopNSigma(Sampler):
         return choice.of(found.first(int(np.count_nonzero(found.logits >= least))))
 
 
-class Temp(Sampler):
+class Temp(SamplerStep):
     """Divide logits by a temperature; 0 or less leaves the likeliest alone.
 
     Parameters
@@ -287,7 +309,7 @@ class TempExt(Temp):
         return Temp(heat).apply(choice.of(found))
 
 
-class LogitBias(Sampler):
+class LogitBias(SamplerStep):
     """Add numbers to logits of tokens; minus infinity rules one out.
 
     Parameters
@@ -302,21 +324,26 @@ class LogitBias(Sampler):
 
     def apply(self, choice: Choice) -> Choice:
         """Add them."""
-        logits = all_logits(self.name, choice).copy()
-        for token, bias in self.biases.items():
-            if not 0 <= token < len(logits):
-                raise OptionError(f"logit_bias: token {token}, the vocabulary has {len(logits)}")
-            logits[token] += np.float32(bias)
-        return replace(choice, logits=logits)
+        rows = len(choice.logits)
+        for token in self.biases:
+            if not 0 <= token < rows:
+                raise OptionError(f"logit_bias: token {token}, the vocabulary has {rows}")
+
+        def biased(logits: Rows) -> Rows:
+            changed = logits.copy()
+            changed[[*self.biases]] += np.array([*self.biases.values()], np.float32)
+            return changed
+
+        return choice.changed(biased)
 
 
-class Penalties(Sampler):
+class Penalties(SamplerStep):
     """Lower the logits of tokens seen lately.
 
     Parameters
     ----------
     last_n : int
-        How many tokens back to look; none below 1, as in llama.h.
+        How many tokens back to look: 0 none, -1 all.
     repeat, frequency, presence : float
         See `SamplingOptions`.
     """
@@ -327,7 +354,7 @@ class Penalties(Sampler):
         self, last_n: int = 64, repeat: float = 1.0, frequency: float = 0.0, presence: float = 0.0
     ) -> None:
         self._options = SamplingOptions(
-            repeat_last_n=max(last_n, 0), repeat_penalty=repeat,
+            repeat_last_n=last_n, repeat_penalty=repeat,
             frequency_penalty=frequency, presence_penalty=presence,
         )  # fmt: skip
         self._numbers = sampling_params_of(self._options)
@@ -336,8 +363,13 @@ class Penalties(Sampler):
     def accept(self, token: int) -> None:
         """Take in that a token was chosen, or stands in the prompt."""
         self._seen.append(token)
+        if (last := self._options.repeat_last_n) >= 0:
+            del self._seen[: max(len(self._seen) - last, 0)]
+
+    def recall(self, history: Sequence[int]) -> None:
+        """Take in all tokens so far."""
         last = self._options.repeat_last_n
-        del self._seen[: max(len(self._seen) - last, 0)]
+        self._seen = list(history if last < 0 else history[max(len(history) - last, 0) :])
 
     def reset(self) -> None:
         """Forget tokens."""
@@ -347,27 +379,13 @@ class Penalties(Sampler):
         """Lower them."""
         if not self._options.penalised or not self._seen:
             return choice
-        logits = all_logits(self.name, choice)
-        return replace(choice, logits=penalise(logits, self._seen, self._numbers))
+        return choice.changed(lambda logits: penalise(logits, self._seen, self._numbers))
 
 
 def probabilities(found: Candidates) -> NDArray[np.float64]:
     """Probabilities of candidates, the likeliest first."""
     powers = np.exp(found.logits.astype(np.float64) - found.logits[0])
     return powers / powers.sum()
-
-
-def all_logits(name: str, choice: Choice) -> Rows:
-    """Logits of a step that wants those of every token.
-
-    Raises
-    ------
-    OptionError
-        Samplers before it have dropped some, or divided them.
-    """
-    if choice.candidates is not None or choice.temperature != 1.0:
-        raise OptionError(f"{name}: belongs in front of samplers that drop tokens or divide logits")
-    return choice.logits
 
 
 def _within(name: str, value: float, low: float, high: float) -> float:

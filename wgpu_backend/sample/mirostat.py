@@ -6,9 +6,12 @@ from dataclasses import replace
 from math import log2
 
 import numpy as np
+from numpy.random import PCG64, Generator, SeedSequence
 
-from wgpu_backend.llama.samplers import DEFAULT_SEED, Choice, Dist, Random, probabilities
-from wgpu_backend.sample import Candidates
+from wgpu_backend.sample.candidates import Candidates
+from wgpu_backend.sample.steps import Choice, Dist, Random, probabilities
+
+_OF_XTC = 1  # its random numbers are others than those by which a token is chosen
 
 
 class MirostatV2(Dist):
@@ -27,7 +30,7 @@ class MirostatV2(Dist):
 
     name = "mirostat-v2"
 
-    def __init__(self, seed: int = DEFAULT_SEED, tau: float = 5.0, eta: float = 0.1) -> None:
+    def __init__(self, seed: int, tau: float = 5.0, eta: float = 0.1) -> None:
         self.tau, self.eta = tau, eta
         super().__init__(seed)
 
@@ -71,7 +74,7 @@ class Mirostat(MirostatV2):
     def __init__(
         self,
         n_vocab: int,
-        seed: int = DEFAULT_SEED,
+        seed: int,
         tau: float = 5.0,
         eta: float = 0.1,
         m: int = 100,
@@ -81,7 +84,8 @@ class Mirostat(MirostatV2):
 
     def kept(self, found: Candidates) -> int:
         """How many of the likeliest may be chosen."""
-        p = np.maximum(probabilities(found.first(self.m)), 1e-300)
+        p = probabilities(found.first(self.m))
+        p = p[p > 0]
         if len(p) < 2:
             return 1
         ranks = np.log(np.arange(2, len(p) + 1) / np.arange(1, len(p)))
@@ -92,7 +96,7 @@ class Mirostat(MirostatV2):
             return max(1, min(len(found), int(2.0 ** min(self.bound, 60.0))))
         shrunk = 1 - float(self.n_vocab) ** -left
         count = (left * 2.0 ** min(self.bound, 500.0) / shrunk) ** (1 / exponent)
-        return max(1, min(len(found), round(min(count, 1e18))))
+        return max(1, min(len(found), int(min(count, 1e18))))
 
 
 class XTC(Random):
@@ -111,9 +115,13 @@ class XTC(Random):
 
     name = "xtc"
 
-    def __init__(self, p: float, t: float, min_keep: int = 0, seed: int = DEFAULT_SEED) -> None:
+    def __init__(self, p: float, t: float, min_keep: int, seed: int) -> None:
         self.p, self.t, self.min_keep = p, t, min_keep
         super().__init__(seed)
+
+    def reset(self) -> None:
+        """Begin random numbers anew."""
+        self._random = Generator(PCG64(SeedSequence((self.seed, _OF_XTC))))
 
     def apply(self, choice: Choice) -> Choice:
         """Leave them out, or not."""
