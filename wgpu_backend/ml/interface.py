@@ -7,7 +7,8 @@ while an op is written; every error here points at the line.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from wgpu_backend.dtypes import COMPLEX64, F16, F32, I32, U32, DType
@@ -46,7 +47,7 @@ def check_interface(op: str, launch: Launch, shader: Shader) -> None:
 
 
 def _check_entry(launch: Launch, shader: Shader) -> None:
-    if not _MAIN.search(_COMMENT.sub("", shader.text)):
+    if not _MAIN.search(_bare(shader.text)):
         raise shader.pointed_at(
             r"\bfn (\w+)",
             "there is no entry point main, needs `@compute @workgroup_size(WG) fn main(…)`",
@@ -62,7 +63,7 @@ def _check_entry(launch: Launch, shader: Shader) -> None:
 def _check_form(shader: Shader) -> None:
     """Bindings that are written in a way that was not recognised."""
     known = {b.name for b in shader.bindings}
-    for found in re.finditer(_VARIABLE, _COMMENT.sub("", shader.text)):
+    for found in re.finditer(_VARIABLE, _bare(shader.text)):
         if found[1] not in known:
             raise shader.pointed_at(
                 rf"var<[^>]*>\s*({found[1]})\b",
@@ -123,9 +124,24 @@ def _check_types(op: str, launch: Launch, shader: Shader) -> None:
             raise shader.pointed(binding.line, binding.column, what)
 
 
-def _floats(shader: Shader) -> Iterator[_Floats]:
-    lines = _COMMENT.sub("", shader.text).splitlines()
-    files = [origin.rpartition(":")[0] for origin in shader.origins]
+def _floats(shader: Shader) -> Sequence[_Floats]:
+    return _floats_of(shader.text, shader.origins)
+
+
+@lru_cache(maxsize=256)  # of a graph that is computed again each launch comes here
+def _floats_of(text: str, origins: tuple[str, ...]) -> Sequence[_Floats]:
+    return tuple(_found_floats(text, origins))
+
+
+@lru_cache(maxsize=256)
+def _bare(text: str) -> str:
+    """Text of a shader without comments."""
+    return _COMMENT.sub("", text)
+
+
+def _found_floats(text: str, origins: Sequence[str]) -> Iterator[_Floats]:
+    lines = _bare(text).splitlines()
+    files = [origin.rpartition(":")[0] for origin in origins]
     casting = {f for line, f in zip(lines, files, strict=False) if "bitcast<" in line}
     for number, (line, file) in enumerate(zip(lines, files, strict=False), 1):
         found = _TYPED.search(line)
