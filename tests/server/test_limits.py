@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the extra [serve] is not installed")
 import uvicorn
+from uvicorn.server import ServerState
 
 from tests.patience import PATIENCE, until
 from tests.server.serving import by_hand, client_of
@@ -125,6 +126,28 @@ def test_a_client_that_goes_amid_its_body_is_no_error_of_the_servers(port, caplo
     assert "Traceback" not in caplog.text
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_NOTSENT_LOWAT"), reason="the system has no such bound")
+def test_the_system_holds_little_for_a_client_that_does_not_read():
+    """Else megabytes go there, and pieces that nobody reads are not joined."""
+
+    async def accepted():
+        config = uvicorn.Config(None, lifespan="off")
+        made = listening.TimelyProtocol(config, ServerState(), {})
+        with (
+            socket.create_server(("127.0.0.1", 0)) as served,
+            socket.create_connection(served.getsockname()),
+        ):
+            loop, taken = asyncio.get_running_loop(), served.accept()[0]
+            transport, _ = await loop.connect_accepted_socket(lambda: made, taken)
+            found = transport.get_extra_info("socket")
+            bound = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT)
+            transport.close()
+            await asyncio.sleep(0)
+            return bound
+
+    assert asyncio.run(accepted()) == listening.UNSENT
+
+
 def test_who_does_not_read_is_left():
     async def stuck(_message):
         await asyncio.sleep(2 * PATIENCE)
@@ -196,7 +219,7 @@ def test_no_error_names_a_folder_of_the_server(tmp_path, monkeypatch, caplog, pa
             yield Update(0, (Content("Hel"),))
         raise wrong
 
-    def create(store, name, wanted, folder, tell):
+    def create(store, name, wanted, folder, tell, **_):
         if amid:
             tell("reading")
         raise wrong

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+from contextlib import suppress
 from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
+UNSENT = 1 << 16  # bytes that the system holds for a client that does not read; else megabytes
 
 
 class TimelyProtocol(H11Protocol):
@@ -19,6 +22,11 @@ class TimelyProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401
         """A client is there."""
         super().connection_made(transport)
+        bound = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # not on Windows
+        with suppress(OSError):  # as sockets that are none of TCP
+            if bound is not None:
+                opened = transport.get_extra_info("socket")
+                opened.setsockopt(socket.IPPROTO_TCP, bound, UNSENT)
         self._wait()
 
     def data_received(self, data: bytes) -> None:
