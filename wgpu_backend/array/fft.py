@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wgpu_backend.array.complexes import made
 from wgpu_backend.array.conversion import converted, paired
@@ -282,20 +284,25 @@ def _of_rows(x: Node, *, inverse: bool, scale: float) -> Node:
     return x
 
 
-def _by_chirps(x: Node, *, inverse: bool, scale: float) -> Node:
-    """By a convolution with a chirp, whose length is a power of two (Bluestein 1970)."""
-    rows, length, _ = x.spec.shape
-    size = 1 << (2 * length - 2).bit_length()
+@lru_cache(maxsize=4)
+def _chirps(length: int, size: int, inverse: bool) -> tuple[NDArray[np.complex64], ...]:
+    """A chirp, and the transform of its conjugate on both sides of 0."""
     sign = 1 if inverse else -1
     # Squares are taken modulo a turn, as f64 does not hold the turns of long ones.
     chirp = np.exp(sign * 1j * np.pi / length * (np.arange(length) ** 2 % (2 * length)))
     around = np.zeros(size, np.complex128)
     around[:length] = chirp.conj()
     around[size - length + 1 :] = chirp[:0:-1].conj()
+    return chirp.astype(np.complex64), (np.fft.fft(around) / size).astype(np.complex64)
+
+
+def _by_chirps(x: Node, *, inverse: bool, scale: float) -> Node:
+    """By a convolution with a chirp, whose length is a power of two (Bluestein 1970)."""
+    rows, length, _ = x.spec.shape
+    size = 1 << (2 * length - 2).bit_length()
     session: Any = x.builder
     turn, spread = (
-        wrap(constant(session, values.astype(np.complex64), COMPLEX64))
-        for values in (chirp, np.fft.fft(around) / size)
+        wrap(constant(session, values, COMPLEX64)) for values in _chirps(length, size, inverse)
     )
     values = wrap(viewed(x, Spec(x.spec.shape[:2], COMPLEX64, (length, 1), x.spec.offset // 2)))
     padded = _resized("fft", values * turn, size, -1)

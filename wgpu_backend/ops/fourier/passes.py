@@ -115,13 +115,16 @@ def radices_of(length: int) -> list[int] | None:
     return found or [1]
 
 
+@lru_cache(maxsize=64)
 def roots_of(length: int) -> NDArray[np.float32]:
     """Roots of unity of a length as a table of `fft_pass`: all, or a fine and a coarse part."""
     turns = np.arange(length)
     if length > FEW_ROOTS:
         turns = np.concatenate([np.arange(STEP), STEP * np.arange(-(-length // STEP))])
     angles = -2 * np.pi / length * turns
-    return np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
+    table = np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
+    table.flags.writeable = False  # the next caller is given the same
+    return table
 
 
 @op(source="// each radix brings its own", dense=("x", "table"), trusted=True)
