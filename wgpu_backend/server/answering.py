@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -293,6 +294,19 @@ async def answer_of(loaded: Loaded, wanted: Wanted) -> Answer:
     except asyncio.CancelledError:
         task.add_done_callback(_abandoned)
         raise
+
+
+@asynccontextmanager
+async def answers_of(loaded: Loaded, wanted: Sequence[Wanted]) -> AsyncGenerator[list[Answer]]:
+    """Begin answers that are made together, and end with the block; where one fails, all end."""
+    answers: list[Answer] = []
+    try:
+        for each in wanted:
+            answers.append(await answer_of(loaded, each))  # noqa: PERF401 what is begun is ended
+        yield answers
+    finally:
+        for answer in answers:
+            answer.generation.cancel()
 
 
 def _abandoned(task: asyncio.Future[Answer]) -> None:

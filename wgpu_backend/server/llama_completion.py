@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.server import forms, llama_sampling, peers
-from wgpu_backend.server.answering import Answer, Update, answer_of, require_short
+from wgpu_backend.server.answering import Answer, Update, answers_of, require_short
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.events import data_of
 from wgpu_backend.server.failures import error_body
@@ -152,21 +151,8 @@ async def _all(
 ) -> list[list[dict[str, Any]]]:
     """Texts of several prompts, made together; where one fails, all end."""
     tokenizer = loaded.model.tokenizer
-    async with _begun(wanted, loaded) as answers:
+    async with answers_of(loaded, wanted) as answers:
         return await asyncio.gather(*(_whole(answer, asked, tokenizer) for answer in answers))
-
-
-@asynccontextmanager
-async def _begun(wanted: Sequence[Wanted], loaded: Loaded) -> AsyncGenerator[list[Answer]]:
-    """Answers that are made together, and end with the block."""
-    answers: list[Answer] = []
-    try:
-        for each in wanted:
-            answers.append(await answer_of(loaded, each))  # noqa: PERF401 what is begun is ended
-        yield answers
-    finally:
-        for answer in answers:
-            answer.generation.cancel()
 
 
 async def _merged(answers: Sequence[Answer]) -> AsyncGenerator[tuple[int, Update]]:
@@ -274,7 +260,7 @@ async def _events(
     async with state.using(asked.name) as loaded:
         found, _ = await run_in_threadpool(given, fields, loaded)
         wanted = [_wanted(fields, loaded, asked, each) for each in found]
-        async with _begun(wanted, loaded) as answers:
+        async with answers_of(loaded, wanted) as answers:
             made = [
                 [_Made(loaded.model.tokenizer, Pace.of(fields)) for _ in range(answer.request.n)]
                 for answer in answers

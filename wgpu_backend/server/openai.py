@@ -8,7 +8,6 @@ import time
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.output_parsers import ToolCall
-from wgpu_backend.server.answering import Answer, Said, Update, answer_of, prompt_of
+from wgpu_backend.server.answering import Answer, Said, Update, answers_of, prompt_of
 from wgpu_backend.server.completion_objects import Completions
 from wgpu_backend.server.embedding import embeddings
 from wgpu_backend.server.endpoints import Endpoint
@@ -213,19 +212,6 @@ def _usage(answers: Sequence[Answer], found: Sequence[Usage]) -> dict[str, Any]:
     }
 
 
-@asynccontextmanager
-async def _begun_answers(loaded: Loaded, wanted: _Wanted) -> AsyncGenerator[list[Answer]]:
-    """Answers to several prompts, made together; where one fails, all end."""
-    answers: list[Answer] = []
-    try:
-        for each in await run_in_threadpool(wanted, loaded):
-            answers.append(await answer_of(loaded, each))  # noqa: PERF401 what is begun is ended
-        yield answers
-    finally:
-        for answer in answers:
-            answer.generation.cancel()
-
-
 async def _answer(
     state: State, request: Request, fields: Fields, wanted: _Wanted, form: _Chat | Completions
 ) -> Response:
@@ -244,7 +230,10 @@ async def _answer(
         return await streamed(request, lines, "text/event-stream", _failed)
 
     async def whole() -> dict[str, Any]:
-        async with state.using(name) as loaded, _begun_answers(loaded, wanted) as answers:
+        async with (
+            state.using(name) as loaded,
+            answers_of(loaded, await run_in_threadpool(wanted, loaded)) as answers,
+        ):
             said = [(answer, each) for answer in answers for each in await answer.whole()]
         choices = [
             {
@@ -289,7 +278,7 @@ async def _events(
 
     async with (
         state.using(state.named(fields)) as loaded,
-        _begun_answers(loaded, wanted) as answers,
+        answers_of(loaded, await run_in_threadpool(wanted, loaded)) as answers,
     ):
         async for answer, choice, update in _in_turn(answers):
             first = None if choice in began else form.first(choice, answer)
