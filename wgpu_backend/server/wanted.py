@@ -194,11 +194,16 @@ def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def soft_limits(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options, those that are out of range at its end, which means the same in llama.cpp."""
+    """Options, those that are out of range at its end, which means the same in llama.cpp.
+
+    A ``num_predict`` of 0 is no limit, as in Ollama.
+    """
     return {name: _softened(name, value) for name, value in options.items()}
 
 
 def _softened(name: str, value: object) -> object:
+    if name == "num_predict" and str(value) == "0":
+        return -1
     if name not in _SOFT or isinstance(value, bool) or not isinstance(value, int | float):
         return value
     least, most = _SOFT[name]
