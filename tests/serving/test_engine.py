@@ -339,9 +339,9 @@ def noting_who_pauses(engine):
     return paused
 
 
-def alone_and_short_of_room(path, requests):
+def alone_and_short_of_room(path, requests, room=2):
     """What each request is answered alone, and beside others where one has to give its room."""
-    how = {"num_ctx": 64, "num_parallel": 2, "kv_dtype": "f32"}
+    how = {"num_ctx": 64, "num_parallel": room, "kv_dtype": "f32"}
     with wgpu_backend.load(path, device="cpu", **how) as model:
         with Engine(model, num_parallel=1, prefix_cache=False) as engine:
             alone = [engine.submit(each).result(PATIENCE).choices for each in requests]
@@ -371,6 +371,17 @@ def test_what_a_shift_moved_is_as_it_was_once_its_room_was_given(tmp_path, path,
     short = [Request([n] * 8, {"temperature": 0}, max_tokens=30, **how) for n in (5, 6)]
     alone, made, paused = alone_and_short_of_room(path, [*short, long])
     assert paused == [(2, 54)]  # of more than 80 tokens
+    assert_alike(made, alone)
+
+
+def test_who_gave_room_goes_on_once_another_ends_at_a_full_context(path):
+    """It is let go on while a step is planned, and is not part of that before it is restored."""
+    how = {"ignore_eos": True, "logprobs": 0}
+    full = Request([5] * 28, {"temperature": 0}, max_tokens=60, **how)
+    short = Request([6] * 8, {"temperature": 0}, max_tokens=30, when_full="shift", **how)
+    alone, made, paused = alone_and_short_of_room(path, [full, short], room=1)
+    assert made[0][0].finish.context_full
+    assert [place for place, _ in paused] == [1]
     assert_alike(made, alone)
 
 

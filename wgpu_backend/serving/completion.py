@@ -153,6 +153,11 @@ class Completion:
         return self.outcome is not None
 
     @property
+    def away(self) -> bool:
+        """Whether the cache has nothing of it for now."""
+        return self.paused or self.saved is not None
+
+    @property
     def wants_logits(self) -> bool:
         """Whether its logits are read back."""
         return self.sampler.on_host or self.request.logprobs is not None
@@ -258,7 +263,7 @@ class Completion:
     @property
     def pending(self) -> int:
         """Tokens that the next pass could compute; 0 where it cannot go on now."""
-        if self.finished or self.paused:
+        if self.finished or self.away:
             return 0
         known = len(self.tokens) - self.sent
         if not self.ahead:
@@ -283,7 +288,7 @@ class Completion:
     def guessable(self) -> int:
         """Tokens that may be guessed behind the newest, which the next pass computes."""
         one = len(self.tokens) - self.sent == 1 and not self.ahead
-        if not one or self.finished or self.paused or self.sampler.on_host or self.constrained:
+        if not one or self.finished or self.away or self.sampler.on_host or self.constrained:
             return 0
         left = self._room - len(self.tokens)
         if self._limit >= 0:

@@ -429,7 +429,7 @@ class Core:
                 if self.prefixes.evict() or self._model.give_room():
                     continue
                 others = [each for each in self._seated() if each is not completion]
-                if any(each.saved is None and not each.paused for each in others):
+                if not all(each.away for each in others):
                     completion.paused = True
                 else:
                     self._fail(completion, error)
