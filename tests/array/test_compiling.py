@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import wgpu_backend.array as wx
-from wgpu_backend.errors import ContextError
+from wgpu_backend.errors import ContextError, OutOfMemory
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -142,3 +142,75 @@ def test_arguments_of_two_devices_are_refused():
         elsewhere = wx.ones(3)
     with pytest.raises(ContextError, match="to_device"):
         wx.compile(lambda x, y: x + y)(wx.ones(3), elsewhere)
+
+
+def test_a_compiled_function_in_another_is_part_of_it():
+    inner = wx.compile(lambda x: x * 2 + 1)
+    outer = wx.compile(lambda x: inner(x) + inner(x + 1))
+    for start in (0, 5):
+        x = np.arange(start, start + 4, dtype="f4")
+        np.testing.assert_array_equal(outer(wx.array(x)).numpy(), 4 * x + 4)
+        np.testing.assert_array_equal(inner(wx.array(x)).numpy(), 2 * x + 1)
+
+
+def test_what_is_evaluated_while_a_function_is_traced_hangs_on_each_call():
+    @wx.compile
+    def twice(x):
+        more = x + 1
+        wx.eval(more)
+        wx.async_eval(more * 3)
+        more[0] = 7
+        return more * 2
+
+    for start in (0, 5):
+        x = np.arange(start, start + 4, dtype="f4")
+        np.testing.assert_array_equal(twice(wx.array(x)).numpy(), [14, *(2 * x[1:] + 2)])
+
+
+def test_a_function_without_arguments_leaves_what_it_finds_to_others():
+    outside = wx.arange(100, dtype=wx.float32) * 2
+    found = wx.compile(lambda: outside + 1)
+    for _ in range(2):
+        np.testing.assert_array_equal(found().numpy(), np.arange(100) * 2 + 1)
+        np.testing.assert_array_equal(outside.numpy(), np.arange(100) * 2)
+    np.testing.assert_array_equal((outside + 3).numpy(), np.arange(100) * 2 + 3)
+
+
+def test_an_argument_of_a_call_that_failed_is_copied_by_the_next(session):
+    scaled = wx.compile(lambda x, y: x * 10 + y)
+    first, then, nothing = (wx.arange(1000) * 0.0 + value for value in (1, 2, 0))
+    wx.eval(first, then, nothing)
+    assert scaled(first, nothing).tolist() == [10] * 1000
+    wx.set_memory_limit(session.active_nbytes + 10)
+    with pytest.raises(OutOfMemory):
+        scaled(then, nothing)
+    wx.set_memory_limit(None)
+    assert scaled(then, nothing).tolist() == [20] * 1000
+    assert scaled(first, nothing).tolist() == [10] * 1000
+
+
+def test_an_argument_is_copied_again_after_a_replay_that_failed(monkeypatch):
+    scaled = wx.compile(lambda x: x * 10)
+    first, then = wx.ones(1000) + 0, wx.ones(1000) + 1
+    assert scaled(first).tolist() == [10] * 1000
+    (trace,) = scaled._traces.values()
+    with monkeypatch.context() as patch:
+        patch.setattr(trace, "_recorded", None)
+        with pytest.raises(AttributeError):
+            scaled(then)
+    assert scaled(then).tolist() == [20] * 1000
+
+
+@pytest.mark.parametrize("numbers", [(0.0, -0.0), (1, 1.0), (1, True), (0j, complex(-0.0, 0))])
+def test_numbers_that_are_equal_and_not_the_same_have_traces_of_their_own(numbers):
+    seen = []
+
+    @wx.compile
+    def noted(x, number):
+        seen.append(repr(number))
+        return x
+
+    for _ in range(2):
+        for number in numbers:
+            noted(wx.ones(1), number)
+    assert seen == list(map(repr, numbers))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.session import Session, is_done
 from wgpu_backend.array.trees import form, leaves, mapped
+from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
@@ -70,6 +71,8 @@ class Compiled(Generic[P, R]):
         sessions = {id(a.session): a.session for a in given}
         if len(sessions) > 1:
             raise ContextError("compile: arguments lie on several devices; use to_device")
+        if any(a.session.is_traced(a.node) for a in given):  # it becomes a part of that trace
+            return self._function(*args, **kwargs)
         key = (form(arguments), *sessions)
         trace = self._traces.get(key)
         if trace is None:
@@ -120,8 +123,7 @@ class Trace:
         self, session: Session, arguments: Any, given: list[Array], body: Callable[[Any], Any]
     ) -> None:
         self._session = session
-        first = Node(Spec((), given[0].dtype, ()), Storage(0, "input")) if given else None
-        start = first.sequence if first else -1
+        start = Node(Spec((), F32, ()), Storage(0, "input")).sequence
         self._places = [session.place(Spec.dense(a.shape, a.dtype), "argument") for a in given]
         # What lies in each place: the storage and how an argument looked at it.
         self._filled: list[tuple[weakref.ref[Storage], Spec] | None] = [None] * len(given)
@@ -148,27 +150,30 @@ class Trace:
         """Tree of results for the arrays of such arguments."""
         session = self._session
         with session.lock:
-            before = self._fill(given)
             made = [session.place(n.spec, "result") for n in self._outputs]
             after = [p for p in zip(self._outputs, made, strict=True) if p[0].spec.size]
+            before, news = self._fill(given)
             self._recorded.replay_between(before, after)
+            for i in news:
+                self._filled[i] = weakref.ref(given[i].storage), given[i].spec
         results = iter(made)
         return mapped(lambda _: wrap(next(results)), self._tree, _Result)
 
-    def _fill(self, given: Sequence[Node]) -> list[tuple[Node, Node]]:
-        """Copies that put arguments into their places, but for those that are there."""
+    def _fill(self, given: Sequence[Node]) -> tuple[list[tuple[Node, Node]], list[int]]:
+        """Copies that put arguments into their places, and which ones are not there already."""
         session = self._session
         news = [i for i, node in enumerate(given) if node.spec.size and not self._is_there(i, node)]
         whole = {i: _whole(given[i]) for i in news}
         session.evaluate(whole.values())
+        for i in news:  # what a place had goes, and what comes is not there before the replay
+            self._filled[i] = None
         pairs: list[tuple[Node, Node]] = []
         for i, node in whole.items():
             if node.storage.kind == "input":
                 session.executor.write(self._places[i], node.storage.handle)
             else:
                 pairs.append((node, self._places[i]))
-            self._filled[i] = weakref.ref(given[i].storage), given[i].spec
-        return pairs
+        return pairs, news
 
     def _is_there(self, index: int, node: Node) -> bool:
         filled = self._filled[index]

@@ -139,13 +139,16 @@ class Session:
     def evaluate(self, nodes: Iterable[Node]) -> None:
         """Compute what nodes need, and hand the work to the device without waiting for it.
 
+        What hangs on arguments of a function that is being traced stays as it is: each call of the
+        function computes it.
+
         Raises
         ------
         OutOfMemory
             The memory limit or the device does not allow it; nothing was computed.
         """
         with self.lock:
-            wanted = [node for node in nodes if not is_done(node)]
+            wanted = [node for node in nodes if not is_done(node) and not self.is_traced(node)]
             if not wanted:
                 return
             scheduled = {node.storage for node in schedule(wanted)}
@@ -191,7 +194,7 @@ class Session:
         """Values on the host, computed first where they have not been."""
         if node.storage.kind == "input":
             return _host(node)
-        if self.standing_in and not self.standing_in.isdisjoint(_needed(node)):
+        if self.is_traced(node):
             raise ContextError(
                 "compile: the function reads values of its arguments (numpy, item, an index by a "
                 "mask, or a function of the host), which a trace has none of; read them outside"
@@ -203,6 +206,10 @@ class Session:
             node = contiguous(node)
         self.evaluate([node])
         return self.executor.read(node)
+
+    def is_traced(self, node: Node) -> bool:
+        """Whether a node's values hang on arguments of a function that is being traced."""
+        return bool(self.standing_in) and not self.standing_in.isdisjoint(_needed(node))
 
     def wait(self) -> None:
         """Wait until the device has done all it was given."""

@@ -57,4 +57,5 @@ def form(tree: Any) -> Any:
     if isinstance(tree, list | tuple):
         return (type(tree), tuple(form(v) for v in cast("list[Any]", tree)))  # pyright: ignore[reportUnknownArgumentType]
     hash(tree)
-    return (type(tree), tree)  # 1, 1.0 and True are equal and not the same
+    # 1, 1.0 and True are equal and not the same; nor are 0.0 and -0.0, which repr tells apart.
+    return (type(tree), repr(tree) if isinstance(tree, float | complex) else tree)
