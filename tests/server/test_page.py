@@ -135,6 +135,22 @@ def test_what_a_model_writes_becomes_elements_and_no_markup(page):
 
 @pytest.mark.slow
 @needs_browser
+def test_code_is_copied_where_a_page_has_no_clipboard(page):
+    """As in a page of plain http from another machine."""
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page.evaluate(
+        "async () => document.getElementById('log').replaceChildren("
+        "...(await import('/page/markdown.js')).markdown('```\\na = 1\\n```'))"
+    )
+    page.click("#log button")
+    expect(page.locator("#log button")).to_have_text("Copied")
+    page.focus("#prompt")
+    page.keyboard.press("Control+V")
+    assert page.input_value("#prompt") == "a = 1"
+
+
+@pytest.mark.slow
+@needs_browser
 def test_the_inspector_shows_attention_graph_and_device(page):
     page.select_option("#model", "tale:latest")
     page.click("#tab-attention")

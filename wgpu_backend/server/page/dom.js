@@ -32,3 +32,23 @@ export function facts(rows) {
   }
   return make("table", { className: "facts" }, body);
 }
+
+// A button that copies a text.
+export function copier(text) {
+  const copy = async ({ target }) => {
+    target.textContent = await copied(text) ? "Copied" : "Not copied";
+    setTimeout(() => { target.textContent = "Copy"; }, 1500);
+  };
+  return make("button", { type: "button", className: "plain", onclick: copy }, "Copy");
+}
+
+// Pages of https and of this machine have a clipboard; of others, browsers copy what is selected.
+async function copied(text) {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text).then(() => true, () => false);
+  const field = make("textarea", { value: text });
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  return done;
+}

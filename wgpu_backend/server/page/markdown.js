@@ -1,7 +1,7 @@
 // The part of Markdown that models use, made into elements. Links go to http and https alone.
 
 import { coloured } from "./code.js";
-import { make } from "./dom.js";
+import { copier, make } from "./dom.js";
 
 const SPANS = /(`+)([^`]|[^`][^]*?[^`])\1(?!`)|\*\*(?=\S)([^]+?)\*\*|\*(?=[^\s*])([^*]+?)\*|\[([^\]\n]+)\]\((https?:\/\/[^\s)]+)\)/;
 
@@ -38,14 +38,8 @@ const BLOCKS = [
     while (lines.length && !/^\s*```\s*$/.test(lines[0])) code.push(lines.shift());
     lines.shift();
     const text = code.join("\n");
-    const copy = async ({ target }) => {
-      await navigator.clipboard?.writeText(text);
-      target.textContent = "Copied";
-      setTimeout(() => { target.textContent = "Copy"; }, 1500);
-    };
     return make("div", { className: "code" },
-      make("div", { className: "bar" }, make("span", {}, found[1]),
-        make("button", { type: "button", className: "plain", onclick: copy }, "Copy")),
+      make("div", { className: "bar" }, make("span", {}, found[1]), copier(text)),
       make("pre", { tabIndex: 0 }, make("code", {}, ...coloured(text, found[1]))));
   },
   function heading(lines) {

@@ -1,7 +1,7 @@
 // The conversation: what was said, and the answer that is being made.
 
 import { choose, read, write } from "./conversations.js";
-import { byId, make } from "./dom.js";
+import { byId, copier, make } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { lines, post } from "./server.js";
 import { settings } from "./settings.js";
@@ -59,7 +59,7 @@ export class Talk {
     if (this.going && message === this.messages.at(-1)) return article;
     const last = number === this.messages.length - 1;
     const plain = (text, act) => make("button", { type: "button", className: "plain", onclick: act }, text);
-    const footer = make("footer", {}, plain("Copy", () => navigator.clipboard?.writeText(message.content)));
+    const footer = make("footer", {}, copier(message.content));
     if (own) footer.append(plain("Edit", () => this.edit(number)));
     if (last) footer.append(plain("Again", () => this.again()));
     if (message.tokens?.length) footer.append(plain("Inspect", () => this.inspect(message)));
