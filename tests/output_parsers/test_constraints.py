@@ -71,6 +71,24 @@ def test_an_answer_that_has_to_be_a_call_is_one_that_the_parser_reads(made, name
         assert call.arguments["city"] in ("Oslo", "Bonn")
 
 
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [
+        ("apertus", '<|tools_prefix|>[{"weather": {'),
+        ("lfm2", '<|tool_call_start|>[{"name": "weather", "arguments": {'),
+        ("olmo", '<function_calls>[{"name": "weather", "arguments": {'),
+        ("granite", '<|tool_call|>[{"name": "weather", "arguments": {'),
+        ("llama", '{"name": "weather", "parameters": {'),
+    ],
+)
+def test_a_call_that_has_to_be_is_in_the_familys_own_form(name, begins):
+    tokenizer, vocabulary = _made(())
+    setting = Setting(TEMPLATES[name], "", partial(tag_id, tokenizer), thinks=False)
+    grammar = call_grammar(TOOLS[:1], setting)
+    text = random_text(vocabulary, tokenizer, grammar, random.Random(1))
+    assert text.startswith(begins)
+
+
 def _is_space(part):
     return isinstance(part, Content) and not part.text.strip()
 

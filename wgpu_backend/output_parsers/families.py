@@ -41,6 +41,8 @@ def _json(
 
     def form(template: str) -> CallForm:
         after = tuple(tag for tag in closings if tag in template)
+        if keyed:
+            return CallForm((opening, '[{"{name}": '), ("}]", *after), name_key="")
         return CallForm((opening,), after, listed=listed)
 
     span = Span(opening, read=json_calls(*closings, keyed=keyed), inner=closings)
@@ -48,8 +50,13 @@ def _json(
 
 
 def _python(name: str, opening: str, closing: str, *marks: str) -> Format:
+    def form(template: str) -> CallForm:
+        """JSON between the tags, which keeps to a schema; such models write that as well."""
+        del template
+        return CallForm((opening,), (closing,), listed=True)
+
     span = Span(opening, read=python_list(closing), inner=(closing,))
-    return Format(name, (opening, *marks), (span, HERMES))
+    return Format(name, (opening, *marks), (span, HERMES), form=form)
 
 
 def _kimi(template: str) -> CallForm:
