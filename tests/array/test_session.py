@@ -8,6 +8,7 @@ import pytest
 
 import wgpu_backend.array as wx
 from wgpu_backend.errors import ContextError, DTypeError, OptionError, OutOfMemory, ShapeError
+from wgpu_backend.graph.node import Storage
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -60,6 +61,22 @@ def test_two_hundred_evaluations_leave_memory_as_it_was(session, rng):
         wx.eval(y + 1)
     del y
     assert session.active_nbytes == before
+
+
+def test_memory_that_goes_while_other_memory_is_counted_is_counted_too(session):
+    """Finalisers run between any two steps of a thread: here, in the middle of a sum."""
+
+    class Size(int):
+        def __radd__(self, before):
+            going.clear()
+            return before + int(self)
+
+    going = [wx.arange(300, dtype=wx.float32) + 1]
+    wx.eval(going)
+    before = session.active_nbytes
+    session._own(Storage(Size(64), "state"))
+    gc.collect()
+    assert session.active_nbytes == before - 1200
 
 
 def test_sweep_frees_what_is_neither_kept_nor_wanted():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
@@ -48,8 +49,6 @@ class Session:
     ----------
     executor : Executor
         Runs compiled functions.
-    active_nbytes : int
-        Bytes of what has been computed or uploaded and is still in use.
     peak_nbytes : int
         Most that was ever in use, what graphs needed meanwhile included.
     limit_nbytes : int or None
@@ -61,7 +60,8 @@ class Session:
     def __init__(self, executor: Executor) -> None:
         self.executor = executor
         self._eager = _without_rules(executor)
-        self.active_nbytes = self.peak_nbytes = 0
+        self._owned = self.peak_nbytes = 0
+        self._freed: deque[int] = deque()  # finalisers add here, between any two steps of a thread
         self.limit_nbytes: int | None = None
         self.arrays: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
         self._waiting: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
@@ -218,16 +218,25 @@ class Session:
 
     # Memory.
 
+    @property
+    def active_nbytes(self) -> int:
+        """Bytes of what has been computed or uploaded and is still in use."""
+        with self.lock:
+            while self._freed:
+                self._owned -= self._freed.popleft()
+            return self._owned
+
     def _own(self, storage: Storage) -> None:
         """Count bytes in that are given back when nothing looks at them any more."""
-        self.active_nbytes += storage.nbytes
-        self.peak_nbytes = max(self.peak_nbytes, self.active_nbytes)
+        with self.lock:
+            self._owned += storage.nbytes
+            self.peak_nbytes = max(self.peak_nbytes, self.active_nbytes)
         gone = weakref.finalize(storage, _gone, weakref.ref(self), storage.handle, storage.nbytes)
         gone.atexit = False
 
     def gone(self, handle: object, nbytes: int) -> None:
         """Give back what a storage held; from finalisers."""
-        self.active_nbytes -= nbytes
+        self._freed.append(nbytes)
         if not self._closed:
             self.executor.drop(handle)
 
