@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 import wgpu_backend as wb
+from tests.models.adapters import a_lora
 from tests.models.outlines import a_reranker
 from tests.server.serving import client_of, named_events
 from wgpu_backend.engine.loading import bundled
@@ -569,3 +570,59 @@ def test_a_time_limit_ends_an_answer_that_has_a_line_break(client, tokenizer):
     found = asked(client, logit_bias=line, **how)
     assert (found["tokens_predicted"] < 6, found["stop_type"]) == (True, "limit")
     assert asked(client, grammar='root ::= "a"{20}', **how)["tokens_predicted"] > 1
+
+
+ADAPTED = ("/completion", "/v1/completions", "/v1/chat/completions")
+
+
+def test_adapters_are_scaled_by_a_request(tmp_path):
+    files = [
+        str(a_lora(tmp_path / f"{n}.gguf", bundled(), only=("blk.0.attn_q",), seed=n))
+        for n in (1, 2)
+    ]
+
+    def opens(stored, _):
+        given = [(path, 1.0) for path in stored.adapters]
+        return wb.load(stored.path, device="cpu", num_ctx=64, num_parallel=2, adapters=given)
+
+    root = tmp_path / "store"
+    root.mkdir()
+    made = Modelfile(str(bundled()), {}, adapters=files, system="")
+    create(Store(root), ModelName.parse("adapted"), made, tmp_path)
+    with client_of(root, opens=opens, default_model="tale") as client:
+        told = client.get("/lora-adapters?model=adapted").json()
+        assert [(each["id"], each["scale"]) for each in told] == [(0, 1.0), (1, 1.0)]
+        assert client.get("/lora-adapters").json() == []
+
+        def likely(path, model="adapted", **more):
+            ask = {"prompt": "Once"}
+            if path == ADAPTED[2]:
+                ask = {"messages": [{"role": "user", "content": "Hi"}]}
+            limit = {"n_predict" if path == "/completion" else "max_tokens": 1}
+            top = {"logprobs": True, "top_logprobs": 3} if path == ADAPTED[2] else {"logprobs": 3}
+            body = {"model": model, "temperature": 0, **ask, **limit, **top, **more}
+            found = client.post(path, json=body)
+            assert found.status_code == 200, found.text
+            if path == "/completion":
+                return found.json()["completion_probabilities"][0]["logprob"]
+            [choice] = found.json()["choices"]
+            if path == ADAPTED[1]:
+                return choice["logprobs"]["token_logprobs"][0]
+            return choice["logprobs"]["content"][0]["logprob"]
+
+        for path in ADAPTED:
+            none, half = likely(path, "tale"), likely(path, lora=[{"id": 1, "scale": 0.5}])
+            assert likely(path, lora=[{"id": 0}]) == pytest.approx(none, abs=1e-4)
+            assert abs(half - none) > 1e-3
+        both = [{"id": 0, "scale": 1}, {"id": 1, "scale": 1.0}]
+        assert likely(path, lora=both) == pytest.approx(likely(path), abs=1e-4)
+        for wrong, said in [
+            ([{"id": 2, "scale": 1}], "lora: id 2, the model has 2 adapters"),
+            ([{"scale": 1}], "lora[0].id is required"),
+            ([{"id": 0, "scale": "1"}], "lora[0].scale"),
+            ([5], "lora[0]: needs an object"),
+        ]:
+            body = {"model": "adapted", "prompt": "Once", "lora": wrong}
+            answer = client.post("/completion", json=body)
+            assert answer.status_code == 400
+            assert said in answer.json()["error"]["message"]

@@ -115,6 +115,7 @@ class Adapters:
         self.layers: tuple[int, int] | None = None
         self._model = model
         self._loaded: dict[FileVersion, Lora] = {}
+        self._set: Sequence[FileVersion] = ()
         self._active: dict[FileVersion, float] = {}
         self._directions: Directions = {}
         self._rows: Tensor | None = None  # for directions, a row a layer
@@ -128,7 +129,30 @@ class Adapters:
         bool
             Whether the model is another one now.
         """
-        active = self._versions(given)
+        versions = self._versions(given)
+        changed = self._activate(versions, [scale for _, scale in given])
+        self.loras, self._set = tuple(given), versions
+        return changed
+
+    @property
+    def scales(self) -> Sequence[float]:
+        """Scales of those that are set, in their order."""
+        return [scale for _, scale in self.loras]
+
+    @uninterrupted
+    def scale(self, scales: Sequence[float]) -> None:
+        """Give those that are set other scales, until they are scaled again; `loras` stays.
+
+        What sequences have in the cache stays, too: whoever scales says of which it is.
+        """
+        self._activate(self._set, scales)
+
+    def _activate(self, versions: Sequence[FileVersion], scales: Sequence[float]) -> bool:
+        """Have files change the model by these scales; whether it is another one now."""
+        summed: dict[FileVersion, float] = {}
+        for version, scale in zip(versions, scales, strict=True):
+            summed[version] = summed.get(version, 0.0) + scale
+        active = {version: scale for version, scale in sorted(summed.items()) if scale}
         changed = active != self._active
         if changed:
             for version, scale in active.items():
@@ -136,25 +160,24 @@ class Adapters:
             self._model.adapt(self._changes(active))
             self._active = active
             self._name_variant()
-        self.loras = tuple(given)
         return changed
 
-    def _versions(self, given: Sequence[Scaled]) -> dict[FileVersion, float]:
-        """Scales of the files that take part, which are loaded; all of them or none."""
-        active: dict[FileVersion, float] = {}
+    def _versions(self, given: Sequence[Scaled]) -> list[FileVersion]:
+        """Files, which are loaded; all of them or none."""
+        versions: list[FileVersion] = []
         new: list[FileVersion] = []
         try:
-            for path, scale in given:
+            for path, _ in given:
                 version = FileVersion.of(path)
                 if version not in self._loaded:
                     self._loaded[version] = self._load(path)
                     new.append(version)
-                active[version] = active.get(version, 0.0) + scale
+                versions.append(version)
         except BaseException:
             for version in new:
                 self._loaded.pop(version).close()
             raise
-        return {version: scale for version, scale in sorted(active.items()) if scale}
+        return versions
 
     def _load(self, path: Path) -> Lora:
         backend = self._model.backend
@@ -222,12 +245,12 @@ class Adapters:
 
     def unload(self) -> None:
         """Release adapters that are not set; graphs that need them must be gone."""
-        for version in [each for each in self._loaded if each not in self._active]:
+        for version in [each for each in self._loaded if each not in self._set]:
             self._loaded.pop(version).close()
 
     def close(self) -> None:
         """Release all of them; again is harmless."""
-        self._active = {}
+        self._active, self._set = {}, ()
         self.unload()
         if self._rows is not None:
             self._model.backend.executor.free(self._rows.storage)

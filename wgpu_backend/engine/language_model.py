@@ -216,6 +216,11 @@ class LanguageModel(Shown, Answers, Inspection):
         """LoRA adapters and control vectors that are set, see `set_adapters`."""
         return self._adapters
 
+    @property
+    def loras(self) -> Sequence[tuple[str, float]]:
+        """Names of the files of LoRA adapters that are set, with their scales."""
+        return [(path.name, scale) for path, scale in self._adapters.loras]
+
     def set_adapters(self, adapters: Given | Sequence[Given] = ()) -> None:
         """Have these LoRA adapters change the model from now on, and no others.
 

@@ -479,6 +479,7 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
         max_seconds=wanted.max_seconds,
         min_tokens=wanted.min_tokens,
         stop_tokens=wanted.stop_tokens,
+        lora=wanted.lora,
     )
 
 

@@ -29,13 +29,17 @@ _OFF: Mapping[str, float] = {
     "adaptive_target": -1e-30, "n_indent": 0,
 }  # fmt: skip
 
+_ADAPTER = {
+    "id": Field((int,), "its place among the model's adapters", required=True, least=0),
+    "scale": Field((float,), "0 where it is missing"),
+}
 FORM: Mapping[str, Field] = {
     **forms.without_meaning("adaptive_decay", "backend_sampling"),
     **dict.fromkeys(_OFF, forms.NUMBER),
     "t_max_predict_ms": Field(
         (float,), "time from the first token after which an answer that has a line break ends"
     ),
-    "lora": forms.LIST,
+    "lora": Field((list,), "scales of LoRA adapters: objects of id and scale; others have 0"),
     "samplers": Field((list, str), "names of the samplers that apply, in their order, or letters"),
     "dry_sequence_breakers": Field((list, str), "texts that no repetition goes across for DRY"),
     **dict.fromkeys(NUMBERS, forms.NUMBER),
@@ -59,7 +63,6 @@ def sampling(fields: Fields) -> dict[str, Any]:
     for name, off in _OFF.items():
         if (value := fields.get(name, float)) is not None and value > off:
             raise RequestError(400, f"{name}: {value} is not supported; leave it out")
-    fields.refuse("lora", "is not supported")
     found: dict[str, Any] = {
         name: v for name in NUMBERS if (v := fields.get(name, float)) is not None
     }
@@ -73,6 +76,23 @@ def sampling(fields: Fields) -> dict[str, Any]:
     for name in _LIMITS:
         if (limit := fields.get(name, int)) is not None:
             found["num_predict"] = limit
+    return found
+
+
+def lora(fields: Fields) -> list[tuple[int, float]] | None:
+    """Scales of adapters with their ids; None for those that are set.
+
+    Raises
+    ------
+    RequestError
+        One has no id.
+    """
+    if not fields.has("lora"):
+        return None
+    found: list[tuple[int, float]] = []
+    for number, item in enumerate(fields.objects("lora")):
+        each = Fields(item, _ADAPTER, f"lora[{number}].")
+        found.append((each.get("id", int), each.get("scale", float) or 0.0))
     return found
 
 

@@ -89,8 +89,13 @@ def endpoints(state: State) -> list[Endpoint]:
         async with state.using(state.named(fields), "any") as loaded:
             return JSONResponse(_tokenizer_info(loaded))
 
-    async def adapters(_: Request, __: Fields) -> Response:
-        return JSONResponse([])  # those of a model belong to it, and have no scale to set
+    async def adapters(request: Request, _: Fields) -> Response:
+        fields = Fields(dict(request.query_params))
+        if not (fields.has("model") or state.own_name):
+            return JSONResponse([])
+        async with state.using(state.named(fields), "any") as loaded:
+            found = enumerate(loaded.model.loras)
+            return JSONResponse([{"id": i, "path": p, "scale": scale} for i, (p, scale) in found])
 
     api = "llama-server"
     return [
@@ -101,7 +106,7 @@ def endpoints(state: State) -> list[Endpoint]:
             Endpoint(api, "POST", path, "Vectors of texts", embed, _EMBEDDING)
             for path in ("/embedding", "/embeddings")
         ),
-        Endpoint(api, "GET", "/lora-adapters", "Adapters to be scaled: none", adapters),
+        Endpoint(api, "GET", "/lora-adapters", "LoRA adapters (`?model=NAME`)", adapters),
         Endpoint(api, "GET", "/props", "What a model is (`?model=NAME`)", props),
         Endpoint("vLLM", "GET", "/tokenizer_info", "Tokens by their roles", tokenizer_info),
     ]

@@ -104,6 +104,7 @@ def applied(fields: Fields, wanted: Wanted) -> Wanted:
         wanted,
         grammar=shapes[0] if shapes else None,
         max_seconds=llama_sampling.seconds(fields),
+        lora=llama_sampling.lora(fields),
         min_tokens=fields.get("min_tokens", int) or 0,
         stop_tokens=_tokens(fields, "stop_token_ids"),
         spelled=not fields.switch("skip_special_tokens", default=True),

@@ -45,6 +45,11 @@ class ServedModel(Protocol):
         """Tokens that it knows."""
         ...
 
+    @property
+    def loras(self) -> Sequence[tuple[str, float]]:
+        """Names of files of LoRA adapters, with their scales."""
+        ...
+
     def embed(
         self, texts: str | Sequence[str], *, pooling: str | None = None
     ) -> NDArray[np.float32]:

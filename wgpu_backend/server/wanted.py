@@ -154,6 +154,8 @@ class Wanted:
         Tokens that end it beside the model's own.
     spelled : bool
         Spell control tokens out in the text.
+    lora : sequence of (int, float) or None
+        See `Request`.
     """
 
     messages: Sequence[Mapping[str, Any]] | None
@@ -185,6 +187,7 @@ class Wanted:
     min_tokens: int = 0
     stop_tokens: Sequence[int] = ()
     spelled: bool = False
+    lora: Sequence[tuple[int, float]] | None = None
 
 
 def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,8 @@ class Ticket:
         At the beginning of its grammar, once that was compiled.
     breakers : Future of Breakers, or None
         What DRY repeats nothing across, once it was looked up.
+    scales : tuple of float or None
+        Of the model's adapters, where they are others than those that are set.
     """
 
     id: int
@@ -58,6 +60,7 @@ class Ticket:
     mailbox: Mailbox
     matcher: Future[Matcher] | None = None
     breakers: Future[Breakers | None] | None = None
+    scales: tuple[float, ...] | None = None
     submitted: float = field(default_factory=time.perf_counter)
 
     @property

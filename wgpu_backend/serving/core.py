@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from wgpu_backend.batch import BatchShape
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Runner
-from wgpu_backend.errors import BackendError, CacheFull, DeviceLost
+from wgpu_backend.errors import BackendError, CacheFull, DeviceLost, OptionError
 from wgpu_backend.plugins import mistake_of
 from wgpu_backend.serving.completion import Completion, Ticket
 from wgpu_backend.serving.constrained import Constrained
@@ -199,13 +199,34 @@ class Core:
             self._fail(each, why)
         self._release()
         self._admit()
+        if (scales := self._scales()) is None:
+            return self._step(self._ahead)
+        # Whoever uses the model between two steps finds the scales that are set.
+        self._read_all()
+        adapters = self._model.adapters
+        try:
+            adapters.scale(scales)
+            self._step(0)
+            return self._read_all()
+        finally:
+            adapters.scale(adapters.scales)
+
+    def _scales(self) -> tuple[float, ...] | None:
+        """Scales of adapters of those that have a slot; None for those that are set."""
+        return next((each.ticket.scales for each in self._seated()), None)
+
+    def _read_all(self) -> None:
+        while self._under_way:
+            self._read(self._under_way.popleft())
+
+    def _step(self, ahead: int) -> None:
         planned = self._planned()
         if step := self._submit(planned) if planned else None:
             self._under_way.append(step)
             self.totals.busy += len(planned)
         # Who comes while a long pass runs shall be in the next one, and not behind that.
         long = sum(count for _, count in planned) > len(self._seats)
-        most = len(self._under_way) - 1 if step is None else 0 if long else self._ahead - 1
+        most = len(self._under_way) - 1 if step is None else 0 if long else ahead - 1
         while len(self._under_way) > max(most, 0):
             self._read(self._under_way.popleft())
         self._release()
@@ -247,14 +268,24 @@ class Core:
         for slot, taken in enumerate(self._seats):
             if taken is None:
                 found = next((each for each in self._queue if each.ready), None)
-                if found is None or not self._seat(slot, found):
+                if found is None or not self._together(found) or not self._seat(slot, found):
                     return
+
+    def _together(self, completion: Completion) -> bool:
+        """Whether one may be in a pass with those that have a slot."""
+        try:  # adapters may have been set since it came
+            completion.ticket.scales = completion.request.scales(self._model.adapters.scales)
+        except OptionError as error:
+            self._fail(completion, error)
+            return False
+        return not self._seated() or completion.ticket.scales == self._scales()
 
     def _seat(self, slot: int, completion: Completion) -> bool:
         prompt = completion.ticket.tokens
         judges = completion.judges_prompt
-        sequence, reused = self.prefixes.begin(completion.tokens, reuse=not judges)
-        if judges and self._shapes is not None:
+        scaled = completion.ticket.scales is not None  # by other adapters than what is kept
+        sequence, reused = self.prefixes.begin(completion.tokens, reuse=not (judges or scaled))
+        if scaled or (judges and self._shapes is not None):
             self.prefixes.hide(sequence)  # its passes have another shape than prompts'
         if self._reads and not self._encode(sequence, completion):
             return False

@@ -172,6 +172,9 @@ class Engine:
                 "which tells nothing of how likely they are"
             )
         ticket = Ticket(next(self._ids), request, tokens, mailbox or Mailbox(request.n))
+        ticket.scales = request.scales(self.model.adapters.scales)
+        if ticket.scales is not None and self.model.model.reader() is not None:
+            raise OptionError("lora: needs the scales that are set for a model with an encoder")
         generation = Generation(ticket.id, request, ticket.mailbox, self._core.inbox.put)
         self._intake.take(request.n, lambda: self._put(ticket))
         return generation

@@ -17,6 +17,7 @@ MOST_CHOICES = 128
 MOST_STOP_TOKENS = 1024
 MOST_LOGPROBS = 1000  # each token brings so many; OpenAI's and Ollama's routes allow 20
 MOST_BIAS = 100.0  # OpenAI's; beyond it a token is ruled out, or all others are
+MOST_SCALE = 1000.0  # of an adapter
 WhenFull = Literal["stop", "shift"]
 
 
@@ -39,6 +40,7 @@ class RequestFields(TypedDict, total=False):
     max_seconds: float | None
     min_tokens: int
     stop_tokens: Sequence[int]
+    lora: Sequence[tuple[int, float]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,10 @@ class Request:
         and stop texts, may.
     stop_tokens : sequence of int
         Tokens that end the answer beside the model's own, also with `ignore_eos`; at most 1024.
+    lora : sequence of (int, float) or None
+        Scales of the model's LoRA adapters, by their places among those that are set; one that is
+        not named has 0. None for the scales that are set. Such requests share no prefix, and no
+        step with requests of other scales.
 
     Raises
     ------
@@ -110,6 +116,7 @@ class Request:
     max_seconds: float | None = None
     min_tokens: int = 0
     stop_tokens: Sequence[int] = ()
+    lora: Sequence[tuple[int, float]] | None = None
 
     def __post_init__(self) -> None:
         given = cast("Options | None", self.options)
@@ -131,6 +138,8 @@ class Request:
             raise OptionError(f"max_seconds: {shown(self.max_seconds)}, needs more than 0")
         self._set("min_tokens", within("min_tokens", self.min_tokens, 1 << 30, 0))
         self._set("stop_tokens", _stop_tokens(self.stop_tokens))
+        if self.lora is not None:
+            self._set("lora", _scales(self.lora))
         if not isinstance(cast("object", self.grammar), Grammar | None):
             raise OptionError(
                 f"grammar: {shown(self.grammar)}, needs a Grammar, for example .json()"
@@ -146,6 +155,23 @@ class Request:
             As `Request`.
         """
         return cls(tokens, **cast("dict[str, Any]", fields))
+
+    def scales(self, own: Sequence[float]) -> tuple[float, ...] | None:
+        """Scales of a model's adapters for the request, in their order; None for its own.
+
+        Raises
+        ------
+        OptionError
+            The model has no adapter of some number.
+        """
+        if self.lora is None:
+            return None
+        wanted = [0.0] * len(own)
+        for place, scale in self.lora:
+            if place >= len(own):
+                raise OptionError(f"lora: id {place}, the model has {len(own)} adapters")
+            wanted[place] = scale
+        return None if wanted == [*own] else tuple(wanted)
 
     def fitting(self, room: int, rows: int) -> list[int]:
         """Tokens of the prompt, for a model.
@@ -206,6 +232,28 @@ def _stop_tokens(given: object) -> tuple[int, ...]:
     if len(found) > MOST_STOP_TOKENS:
         raise OptionError(f"stop_tokens: {len(found)} tokens, needs at most {MOST_STOP_TOKENS}")
     return tuple(whole_number("stop_tokens", each) for each in found)
+
+
+def _scales(given: object) -> tuple[tuple[int, float], ...]:
+    """Scales of adapters, with their places."""
+    if not isinstance(given, Sequence) or isinstance(given, str | bytes):
+        raise OptionError(f"lora: {shown(given)}, needs pairs of a place and a scale")
+    found: dict[int, float] = {}
+    for each in cast("Sequence[object]", given):
+        pair = cast("Sequence[object]", each) if isinstance(each, list | tuple) else ()
+        if len(pair) != 2:
+            raise OptionError(
+                f"lora: {shown(cast('object', each))}, needs pairs of a place and a scale"
+            )
+        place, scale = within("lora", pair[0], 1 << 24, 0), pair[1]
+        if isinstance(scale, bool) or not isinstance(scale, int | float):
+            raise OptionError(f"lora: scale {shown(scale)} of id {place}, needs a number")
+        if not -MOST_SCALE <= scale <= MOST_SCALE:
+            raise OptionError(
+                f"lora: scale {scale} of id {place}, needs {-MOST_SCALE:g} to {MOST_SCALE:g}"
+            )
+        found[place] = float(scale)
+    return tuple(found.items())
 
 
 def _biases(given: object) -> dict[int, float]:

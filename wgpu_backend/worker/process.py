@@ -101,6 +101,7 @@ def _facts(model: LanguageModel, engine: Engine | None) -> Message:
     return {
         "num_ctx": model.num_ctx,
         "vocabulary": model.vocabulary,
+        "loras": [*model.loras],
         "num_parallel": model.num_parallel if engine is None else engine.num_parallel,
         "makes_text": engine is not None,
         "nbytes": memory.size,

@@ -99,6 +99,8 @@ class WorkerModel:
     tokenizer : Tokenizer
     prompter : Prompter
     num_ctx, num_parallel, vocabulary : int
+    loras : list of (str, float)
+        Names of files of LoRA adapters, with their scales.
     device : DeviceInfo
     nbytes : int
         What it takes on the device.
@@ -113,6 +115,7 @@ class WorkerModel:
         self.num_ctx: int = facts["num_ctx"]
         self.num_parallel: int = facts["num_parallel"]
         self.vocabulary: int = facts["vocabulary"]
+        self.loras = [(str(name), float(scale)) for name, scale in facts["loras"]]
         self.nbytes: int = facts["nbytes"]
         self.device = device_of(facts["device"])
         self._client = client
