@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import wgpu_backend.array as wx
+from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ContextError, DTypeError, OptionError, OutOfMemory, ShapeError
-from wgpu_backend.graph.node import Storage
+from wgpu_backend.graph.spec import Spec
 
 pytestmark = pytest.mark.usefixtures("session")
 
@@ -74,8 +75,11 @@ def test_memory_that_goes_while_other_memory_is_counted_is_counted_too(session):
     going = [wx.arange(300, dtype=wx.float32) + 1]
     wx.eval(going)
     before = session.active_nbytes
-    session._own(Storage(Size(64), "state"))
-    gc.collect()
+    storage = session.executor.state(Spec.dense((16,), F32), "more")
+    storage.nbytes = Size(storage.nbytes)
+    session._own(storage)
+    assert session.active_nbytes == before - 1200 + 64
+    del storage
     assert session.active_nbytes == before - 1200
 
 
