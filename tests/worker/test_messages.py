@@ -32,7 +32,10 @@ from wgpu_backend.worker.messages import (
 
 REQUEST = Request(
     [1, 2, 3],
-    options=SamplingOptions(temperature=0.25, top_k=7, seed=2**63),
+    options=SamplingOptions(
+        temperature=0.25, top_k=7, seed=2**63, dry_multiplier=0.5, mirostat=2, samplers="tkd",
+        dry_sequence_breakers=["\ud800", "\n"],
+    ),
     max_tokens=5,
     stop=["a", "b"],
     logprobs=2,
@@ -48,7 +51,8 @@ REQUEST = Request(
     min_tokens=3,
     stop_tokens=(4, 5),
     prompt_logprobs=True,
-)
+    lora=[(1, 0.5), (0, -2.0)],
+)  # fmt: skip
 
 
 def over(plain):
