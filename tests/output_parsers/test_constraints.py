@@ -27,6 +27,7 @@ TOOLS = [
     {"type": "function", "function": {"name": "stop_it"}},
 ]
 VARIANTS = {
+    "qwen, coder": "<tool_call> <function=",
     "mistral, with [ARGS]": "[TOOL_CALLS][ARGS]",
     "deepseek, in code": "<｜tool▁calls▁begin｜> ```json",
     "command-r, before": "Action: ```json",
@@ -79,6 +80,10 @@ def test_an_answer_that_has_to_be_a_call_is_one_that_the_parser_reads(made, name
         ("olmo", '<function_calls>[{"name": "weather", "arguments": {'),
         ("granite", '<|tool_call|>[{"name": "weather", "arguments": {'),
         ("llama", '{"name": "weather", "parameters": {'),
+        ("qwen", '<tool_call>\n{"name": "weather", "arguments": {'),
+        ("qwen, coder", "<tool_call>\n<function=weather>\n<parameter=city>\n"),
+        ("glm", "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>"),
+        ("seed", "<seed:tool_call>\n<function=weather>\n<parameter=city>"),
     ],
 )
 def test_a_call_that_has_to_be_is_in_the_familys_own_form(name, begins):
@@ -173,3 +178,72 @@ def test_tools_that_cannot_be_called_are_named(made):
         call_grammar([], setting)
     with pytest.raises(OptionError, match="a function has no name"):
         call_grammar([{"type": "function", "function": {}}], setting)
+
+
+FIND = {
+    "name": "find",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "q": {"type": "string", "description": "what"},
+            "n": {"type": "integer"},
+            "mode": {"enum": ["fast", "slow"]},
+            "where": {"type": "array", "items": {"$ref": "#/$defs/place"}},
+        },
+        "required": ["q", "mode"],
+        "$defs": {"place": {"type": "string"}},
+    },
+}
+
+
+def _held(vocabulary, tokenizer, grammar, text):
+    """Whether a grammar has this text."""
+    matcher = vocabulary.matcher(grammar)
+    for token in tokenizer.encode(text, add_special=False, parse_special=True):
+        if token not in allowed(matcher.mask()):
+            return False
+        matcher.take(token)
+    return matcher.ended
+
+
+@pytest.mark.parametrize("tags", [("<tool_call>", "</tool_call>", "</arg_value>"), ()])
+@pytest.mark.parametrize("name", ["qwen, coder", "glm", "seed"])
+def test_values_between_tags_keep_to_their_schema(name, tags):
+    tokenizer, vocabulary = _made(tags)
+    setting = Setting(TEMPLATES[name], "", partial(tag_id, tokenizer), thinks=False)
+    form = format_of(setting.template).form(setting.template)
+    grammar = call_grammar([FIND], setting)
+
+    def written(**values):
+        inner = "".join(
+            "".join(form.argument).replace("{key}", key) + text + "".join(form.argument_end)
+            for key, text in values.items()
+        )
+        before, after = "".join(form.before).replace("{name}", "find"), "".join(form.after)
+        return before + inner + after
+
+    said = 'say "5 < 6"\n\nor </b>'
+    text = written(q=said, n="-7", mode="slow", where='["a", "b"]')
+    assert _held(vocabulary, tokenizer, grammar, text)
+    values = {"q": said, "n": -7, "mode": "slow", "where": ["a", "b"]}
+    assert parts_of(setting.template, text, tools=[FIND]) == [ToolCall("find", values)]
+    assert _held(vocabulary, tokenizer, grammar, written(q="", mode="fast"))
+    for wrong in ({"q": "a"}, {"q": "a", "mode": "other"}, {"q": "a", "n": "x", "mode": "fast"}):
+        assert not _held(vocabulary, tokenizer, grammar, written(**wrong))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string", "pattern": "x+"}}, "required": ["a"]},
+        {"properties": {"a": {"type": ["string", "null"]}}},
+        {"properties": {"a": {}}},
+        {"anyOf": [{"required": ["a"]}], "properties": {"a": {"type": "string"}}},
+    ],
+)
+def test_a_schema_that_tags_cannot_keep_to_is_one_of_a_call_in_json(schema):
+    tokenizer, vocabulary = _made(())
+    setting = Setting("<function= <tool_call>", "", partial(tag_id, tokenizer), thinks=False)
+    grammar = call_grammar([{"name": "f", "parameters": schema}], setting)
+    text = '<tool_call>\n{"name": "f", "arguments": {"a": "xx"}}\n</tool_call>'
+    assert _held(vocabulary, tokenizer, grammar, text)

@@ -16,14 +16,18 @@ from wgpu_backend.errors import OptionError
 from wgpu_backend.grammar import Grammar
 from wgpu_backend.output_parsers.calls import Tools
 from wgpu_backend.output_parsers.choosing import format_of
-from wgpu_backend.output_parsers.formats import CallForm, reasoning
+from wgpu_backend.output_parsers.formats import HERMES, CallForm, reasoning
 from wgpu_backend.output_parsers.harmony import HARMONY
+from wgpu_backend.output_parsers.kinds import allowed_kinds
 from wgpu_backend.output_parsers.spans import Span
 
 _TEXT = r"/(?s:.*)/"
 _ANALYSIS = ("<|channel|>", "analysis", "<|message|>")
 _NEXT_MESSAGE = ("<|end|>", "<|start|>", "assistant")
 _FINAL = ("<|channel|>", "final", "<|message|>")
+_CHOOSING = {"anyOf", "oneOf", "allOf", "$ref", "dependentRequired", "if", "not"}  # of arguments
+_NAMED = ("$defs", "definitions")
+_SAID = ("title", "description", "default", "examples")  # keys that restrict nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,11 @@ def _calls(tools: Tools, setting: Setting) -> list[str]:
     form, rules = format_of(setting.template).form(setting.template), list[str]()
     for number, tool in enumerate(tools):
         name, schema = _function(tool)
-        rules.append(f"call_{number}: {_call(form, name, f'arguments_{number}', setting)}")
-        rules.append(f"arguments_{number}: {_json(schema)}")
+        tagged = _tagged(form, schema, str(number), setting) if form.argument else None
+        used = HERMES if form.argument and tagged is None else form
+        rules.append(f"call_{number}: {_call(used, name, f'arguments_{number}', setting)}")
+        whole = Grammar.json_schema(schema)
+        rules += [f"arguments_{number}: {_json(whole)}"] if tagged is None else tagged
     return [*rules, "call: " + " | ".join(f"call_{number}" for number in range(len(tools)))]
 
 
@@ -121,7 +128,54 @@ def _json(schema: Grammar) -> str:
     return f"%json {source if source.startswith('{') else '{}'}"
 
 
-def _function(tool: Mapping[str, object]) -> tuple[str, Grammar]:
+def _tagged(
+    form: CallForm, schema: Mapping[str, object], number: str, setting: Setting
+) -> list[str] | None:
+    """Rules of arguments between tags; None where a schema says more than they can keep to."""
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, Mapping) or not isinstance(required, list):
+        return None
+    needed = cast("list[object]", required)
+    if _CHOOSING & schema.keys() or schema.get("minProperties"):
+        return None
+    order, rules = list[str](), list[str]()
+    for index, (key, value) in enumerate(cast("Mapping[str, object]", properties).items()):
+        name = f"value_{number}_{index}"
+        made = _value(form, value, schema, name, setting)
+        if made is None or "{" in key:
+            return None
+        before = setting.quoted(*(text.replace("{key}", key) for text in form.argument))
+        order.append(f"({before} {name}){'' if key in needed else '?'}")
+        rules += made
+    return [f"arguments_{number}: " + (" ".join(order) or '""'), *rules]
+
+
+def _value(
+    form: CallForm, given: object, root: Mapping[str, object], name: str, setting: Setting
+) -> list[str] | None:
+    """Rules of one value and of the tags after it: a text as it stands, or JSON."""
+    kinds, end = allowed_kinds(given, root), form.argument_end
+    schema = cast("Mapping[str, object]", given if isinstance(given, Mapping) else {})
+    if "string" not in kinds.types:
+        whole = Grammar.json_schema({**{k: root[k] for k in _NAMED if k in root}, **schema})
+        return [f"{name}: {name}_json {setting.quoted(*end)}", f"{name}_json: {_json(whole)}"]
+    if kinds.types != frozenset({"string"}):
+        return None
+    if kinds.texts:
+        texts = " | ".join(json.dumps(text) for text in sorted(kinds.texts))
+        return [f"{name}: ({texts}) {setting.quoted(*end)}"]
+    if not schema.keys() <= {"type", *_SAID}:
+        return None
+    if setting.tag(end[0]) is not None:
+        return [f"{name}: {name}_text {setting.quoted(*end)}", f"{name}_text: {_TEXT}"]
+    rest = setting.quoted(*end[1:])
+    return [
+        f"{name}: {name}_text {rest}",
+        f"{name}_text[suffix={json.dumps(end[0])}]: {_TEXT}",
+    ]
+
+
+def _function(tool: Mapping[str, object]) -> tuple[str, dict[str, object]]:
     given = cast("Mapping[str, object]", tool.get("function") or tool)
     name = given.get("name")
     if not isinstance(name, str) or not name:
@@ -130,13 +184,13 @@ def _function(tool: Mapping[str, object]) -> tuple[str, Grammar]:
     known: dict[str, object] = {"type": "object"}
     if isinstance(schema, Mapping):
         known |= cast("Mapping[str, object]", schema)
-    return name, Grammar.json_schema(known)
+    return name, known
 
 
 def _call(form: CallForm, name: str, arguments: str, setting: Setting) -> str:
     before = [text.replace("{name}", name) for text in form.before]
     after = list(form.after)
-    if form.name_key:
+    if form.name_key and not form.argument:
         keys = f'{{"{form.name_key}": {json.dumps(name)}, "{form.arguments_key}": '
         before.append("[" * form.listed + keys)
         after.insert(0, "}" + "]" * form.listed)

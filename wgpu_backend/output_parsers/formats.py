@@ -65,6 +65,8 @@ class CallForm:
     arguments_key : str
     listed : bool
         Whether the object stands in a list.
+    argument, argument_end : tuple of str
+        Tags and texts around each argument, ``{key}`` for its name, where they are not JSON.
     """
 
     before: tuple[str, ...] = ()
@@ -72,6 +74,8 @@ class CallForm:
     name_key: str = "name"
     arguments_key: str = "arguments"
     listed: bool = False
+    argument: tuple[str, ...] = ()
+    argument_end: tuple[str, ...] = ()
 
 
 HERMES = CallForm(("<tool_call>", "\n"), ("\n", "</tool_call>"))

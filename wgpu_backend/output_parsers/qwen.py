@@ -26,7 +26,7 @@ a name and a code block in each, in ``<tool_calls>``.
 from __future__ import annotations
 
 from wgpu_backend.output_parsers.arriving import Reading
-from wgpu_backend.output_parsers.formats import CallForm, Format
+from wgpu_backend.output_parsers.formats import HERMES, CallForm, Format
 from wgpu_backend.output_parsers.readers import json_calls
 from wgpu_backend.output_parsers.spans import Body, Read, Span
 from wgpu_backend.output_parsers.tagged import (
@@ -97,6 +97,38 @@ def _list(template: str) -> CallForm:
     return CallForm((CALLS.opening,), (_ALL_END,), listed=True)
 
 
+def _tagged(template: str) -> CallForm:
+    """Qwen3-Coder's form, where a template has it; Hermes' otherwise."""
+    if "<function=" not in template:
+        return HERMES
+    return functions_form("<tool_call>", "\n", _END, "\n")
+
+
+def functions_form(opening: str, before: str, closing: str, line: str) -> CallForm:
+    """Form of a call with ``<function=``, whose values stand on lines of their own or do not."""
+    return CallForm(
+        (opening, before + "<function={name}>\n"),
+        ("</function>\n", closing),
+        argument=("<parameter={key}>" + line,),
+        argument_end=(line + "</parameter>\n",),
+    )
+
+
+def _seed(template: str) -> CallForm:
+    del template
+    return functions_form("<seed:tool_call>", "\n", "</seed:tool_call>", "")
+
+
+def _glm(template: str) -> CallForm:
+    del template
+    return CallForm(
+        ("<tool_call>", "{name}\n"),
+        ("</tool_call>",),
+        argument=("<arg_key>", "{key}", "</arg_key>", "\n", "<arg_value>"),
+        argument_end=("</arg_value>", "\n"),
+    )
+
+
 APRIEL = Format(
     "apriel",
     ("<tool_calls>[",),
@@ -115,6 +147,7 @@ SEED = Format(
         FUNCTION,
         CALL,
     ),
+    form=_seed,
 )
-GLM = Format("glm", ("<arg_key>",), (CALL,))
-QWEN = Format("qwen", ("<tool_call>", "<tool_calls>"), (CALL, CALLS, FUNCTION))
+GLM = Format("glm", ("<arg_key>",), (CALL,), form=_glm)
+QWEN = Format("qwen", ("<tool_call>", "<tool_calls>"), (CALL, CALLS, FUNCTION), form=_tagged)
