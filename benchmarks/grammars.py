@@ -20,9 +20,9 @@ import numpy as np
 
 import wgpu_backend
 from wgpu_backend import Grammar
-from wgpu_backend.grammar import GrammarVocabulary
-from wgpu_backend.tokenizer import Tokenizer
-from wgpu_backend.tokenizer.pieces import ALPHABET
+from wgpu_backend.text.grammar import GrammarVocabulary
+from wgpu_backend.text.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer.pieces import ALPHABET
 
 TEXT = Grammar.regex(r"[a-zA-Z ,.!?']{2000}")
 TEXT_GBNF = Grammar.gbnf("root ::= word+\nword ::= [a-zA-Z ,.!?'] word | [a-zA-Z]")

@@ -52,7 +52,7 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.model import model_class
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 ROOT = Path(__file__).parents[1]
 TEXTS = ("CONTRIBUTING.md", "docs/predicted-speed.md")

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from jinja2.tests import TESTS as JINJA_TESTS
 
-from wgpu_backend.chat_template import ChatTemplate, Limits, budget
-from wgpu_backend.chat_template.sandbox import Sandbox
 from wgpu_backend.errors import TemplateError
+from wgpu_backend.text.chat_template import ChatTemplate, Limits, budget
+from wgpu_backend.text.chat_template.sandbox import Sandbox
 
 LIMITS = Limits(seconds=0.1)  # of the processor
 USER = [{"role": "user", "content": "hi"}]

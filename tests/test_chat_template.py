@@ -15,10 +15,10 @@ from jinja2.tests import TESTS as JINJA_TESTS
 
 from tests.patience import PATIENCE
 from tests.template_attacks import ATTACKS, USER
-from wgpu_backend.chat_template import ChatTemplate, Limits, estimates
-from wgpu_backend.chat_template.budget import Budget
-from wgpu_backend.chat_template.sandbox import Sandbox
 from wgpu_backend.errors import TemplateError
+from wgpu_backend.text.chat_template import ChatTemplate, Limits, estimates
+from wgpu_backend.text.chat_template.budget import Budget
+from wgpu_backend.text.chat_template.sandbox import Sandbox
 
 HERE = Path(__file__).parent
 TEMPLATES = HERE.parent.parent / "shared" / "data" / "chat_templates"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.chat_template_reference import TOKENS, reference
-from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.errors import TemplateError
+from wgpu_backend.text.chat_template import ChatTemplate
 
 HERE = Path(__file__).parent
 OWN = HERE / "data" / "chat_templates"

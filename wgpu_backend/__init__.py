@@ -87,7 +87,6 @@ if TYPE_CHECKING:
     )
     from wgpu_backend.folders.creating import create
     from wgpu_backend.gguf_file import open_gguf
-    from wgpu_backend.grammar import Grammar
     from wgpu_backend.graph.fusion import Graph
     from wgpu_backend.graph.fusion import OpNode as OpNode
     from wgpu_backend.graph.node import Launch, Node
@@ -128,6 +127,7 @@ if TYPE_CHECKING:
     from wgpu_backend.serving.request import Request
     from wgpu_backend.serving.results import Event, Result
     from wgpu_backend.shader import forget as reload_shaders
+    from wgpu_backend.text.grammar import Grammar
 
 # In a checkout `shaders/` and `models/` stand beside the package; in a wheel they are inside it.
 __path__ += [str(p) for p in (_Path(__file__).parent.parent,) if (p / "shaders").is_dir()]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from wgpu_backend.cli.reply import parsed, written
-from wgpu_backend.output_parsers import parser_for
+from wgpu_backend.text.output_parsers import parser_for
 
 FAILED, USAGE = 1, 2
 PIECES = [{"thinking": "Hm, "}, {"thinking": "red."}, {"content": "It is "}, {"content": "red."}]

@@ -1,4 +1,4 @@
-"""Write wgpu_backend/tokenizer/categories.txt: what kind each character is of in Unicode 15.1.
+"""Write wgpu_backend/text/tokenizer/categories.txt: what kind each character is of in Unicode 15.1.
 
     pip install unicodedata2==15.1.0    (or Python 3.13, whose own tables have that version)
     python tests/data/make_categories.py

@@ -4,8 +4,8 @@ import pytest
 
 import wgpu_backend
 from tests.builders import tiny_model
-from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.errors import TemplateError
+from wgpu_backend.text.chat_template import ChatTemplate
 
 TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {"in": "<|user|>"}}}]
 DOCUMENTS = [{"title": "Pip", "text": "a fox <|end|>"}]

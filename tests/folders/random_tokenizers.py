@@ -19,8 +19,8 @@ import tokenizers
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.tokens import tokenizer_keys
-from wgpu_backend.tokenizer import Tokenizer
-from wgpu_backend.tokenizer.pieces import ALPHABET
+from wgpu_backend.text.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer.pieces import ALPHABET
 
 LETTERS = "aehlorstuw AEHTÜéüß你好ñ1 23.,!?'_-\n\t"
 PARTS = [

@@ -15,9 +15,9 @@ from wgpu_backend.folders.folder import open_folder
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.tokens import tokenizer_keys
 from wgpu_backend.gguf_file import open_gguf
-from wgpu_backend.tokenizer import Tokenizer
-from wgpu_backend.tokenizer.library import KEY
-from wgpu_backend.tokenizer.pretokenizers import FASTER
+from wgpu_backend.text.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer.library import KEY
+from wgpu_backend.text.tokenizer.pretokenizers import FASTER
 
 LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized")

@@ -12,7 +12,7 @@ from tests.folders.folders import TOKENIZER, VOCABULARY
 from wgpu_backend.errors import ModelError, TokenizerError
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.tokens import tokenizer_keys
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"

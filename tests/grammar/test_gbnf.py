@@ -13,10 +13,10 @@ import pytest
 from tests.grammar.walks import allowed
 from tests.tokenizer.vocabularies import CONTROL, USER_DEFINED, byte_pairs
 from wgpu_backend.errors import GrammarError
-from wgpu_backend.grammar import Grammar, GrammarVocabulary
-from wgpu_backend.grammar.gbnf import GbnfError, parsed
-from wgpu_backend.grammar.gbnf_lark import lark
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.grammar import Grammar, GrammarVocabulary
+from wgpu_backend.text.grammar.gbnf import GbnfError, parsed
+from wgpu_backend.text.grammar.gbnf_lark import lark
+from wgpu_backend.text.tokenizer import Tokenizer
 
 VERDICTS = json.loads(Path(__file__).with_name("gbnf_verdicts.json").read_text("utf-8"))
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_confused_stays_whole():
 
 
 def test_a_grammar_too_large_to_look_through_is_taken_apart(monkeypatch):
-    monkeypatch.setattr("wgpu_backend.grammar.gbnf_lark._MOST_STEPS", 3)
+    monkeypatch.setattr("wgpu_backend.text.grammar.gbnf_lark._MOST_STEPS", 3)
     matcher = matcher_of(lark(parsed('root ::= "(" root ")" | "ab" | "abc"', {}, 256)))
     assert takes(matcher, "((abc))")
     assert not takes(matcher, "((abc)")

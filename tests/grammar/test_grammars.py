@@ -13,8 +13,8 @@ from tests.grammar.walks import allowed, fits, random_schema, random_text
 from tests.patience import PATIENCE
 from tests.tokenizer.vocabularies import CONTROL, USER_DEFINED, byte_pairs, sentencepiece
 from wgpu_backend.errors import GrammarError, OptionError
-from wgpu_backend.grammar import Grammar, GrammarVocabulary, checking, masked, words_of
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, checking, masked, words_of
+from wgpu_backend.text.tokenizer import Tokenizer
 
 MERGES = ["a b", "t r", "u e", "tr ue", '{ "', '" :', "Ġ a", "0 0"]
 ENDS = (("<s>", CONTROL), ("</s>", CONTROL), ("<|note|>", USER_DEFINED))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.grammar.test_gbnf import takes
 from wgpu_backend.errors import GrammarError
-from wgpu_backend.grammar import Grammar
+from wgpu_backend.text.grammar import Grammar
 
 
 def matcher_of(schema):
@@ -134,7 +134,7 @@ def test_names_that_cannot_be_kept_are_an_error(schema, message):
 
 def test_a_format_that_is_unknown_is_ignored_with_one_warning(caplog):
     schema = {"type": "string", "format": "of-a-test"}
-    with caplog.at_level(logging.WARNING, "wgpu_backend.grammar"):
+    with caplog.at_level(logging.WARNING, "wgpu_backend.text.grammar"):
         assert takes(matcher_of(schema), '"anything"')
         assert takes(matcher_of({"items": schema}), '["x"]')
     assert [each.message for each in caplog.records] == [

@@ -11,7 +11,7 @@ from tokenizers import Tokenizer as Library
 
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.images.prompts import open_prompt_tokenizer
-from wgpu_backend.tokenizer.clip import ClipTokenizer
+from wgpu_backend.text.tokenizer.clip import ClipTokenizer
 
 ARCHIVE = Path(__file__).with_name("data") / "tokenizers.zip"
 NAMES = ("clip", "clip-2", "t5", "qwen")

@@ -12,7 +12,6 @@ from huggingface_hub.errors import HFValidationError
 
 from tests.builders import tiny_model
 from wgpu_backend import load
-from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import (
     BackendError,
@@ -34,6 +33,7 @@ from wgpu_backend.llama import (
 )
 from wgpu_backend.llama.formats import FORMATS, Format
 from wgpu_backend.sample.steps import Choice
+from wgpu_backend.text.chat_template import ChatTemplate
 
 PROMPT = "the rain and the man"
 

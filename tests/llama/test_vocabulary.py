@@ -3,7 +3,7 @@
 import pytest
 
 from wgpu_backend.llama.vocabulary import Tokens
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 KEY = "tokenizer.ggml."
 BYTES = [f"<0x{i:02X}>" for i in range(256)]

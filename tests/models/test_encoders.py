@@ -13,7 +13,7 @@ from wgpu_backend.engine.runner import CHUNK, HIDDEN, Head
 from wgpu_backend.errors import ContextFull, ModelError, OptionError
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.testing import nmse
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 ENCODERS = [
     name

@@ -9,11 +9,11 @@ import pytest
 from tests.grammar.walks import allowed, random_text
 from tests.tokenizer.vocabularies import CONTROL, byte_pairs
 from wgpu_backend.errors import OptionError
-from wgpu_backend.grammar import Grammar, GrammarVocabulary, tag_id
-from wgpu_backend.output_parsers import Content, Thinking, ToolCall, parser_for
-from wgpu_backend.output_parsers.choosing import FORMATS, format_of
-from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, tag_id
+from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall, parser_for
+from wgpu_backend.text.output_parsers.choosing import FORMATS, format_of
+from wgpu_backend.text.output_parsers.constraints import Setting, answer_grammar, call_grammar
+from wgpu_backend.text.tokenizer import Tokenizer
 
 SCHEMA = {
     "type": "object",

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wgpu_backend.errors import OptionError
-from wgpu_backend.output_parsers import (
+from wgpu_backend.text.output_parsers import (
     FORMATS,
     Content,
     ToolCall,

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from wgpu_backend.output_parsers import ToolCall, Whole, format_of, parser_for, whole
-from wgpu_backend.output_parsers.calls import Offered, decoded
-from wgpu_backend.output_parsers.kinds import allowed_kinds
-from wgpu_backend.output_parsers.literals import literal, python_calls
-from wgpu_backend.output_parsers.values import typed
+from wgpu_backend.text.output_parsers import ToolCall, Whole, format_of, parser_for, whole
+from wgpu_backend.text.output_parsers.calls import Offered, decoded
+from wgpu_backend.text.output_parsers.kinds import allowed_kinds
+from wgpu_backend.text.output_parsers.literals import literal, python_calls
+from wgpu_backend.text.output_parsers.values import typed
 
 
 def tool(name, **properties):

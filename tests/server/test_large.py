@@ -6,7 +6,7 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.patience import seconds_of
 from tests.server.serving import client_of
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,12 @@ from tests.patience import PATIENCE, until
 from tests.server.serving import by_hand, client_of
 from wgpu_backend.errors import ModelError
 from wgpu_backend.model_store.store import Store
-from wgpu_backend.output_parsers import Content
 from wgpu_backend.server import library, listening
 from wgpu_backend.server.answering import Answer, Update
 from wgpu_backend.server.app import make_app
 from wgpu_backend.server.guard import LOCAL, Guard
 from wgpu_backend.server.serving_state import Settings
+from wgpu_backend.text.output_parsers import Content
 
 
 @pytest.fixture(scope="module")

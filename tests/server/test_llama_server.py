@@ -17,7 +17,7 @@ from wgpu_backend.model_store.names import ModelName
 from wgpu_backend.model_store.store import Store
 from wgpu_backend.model_store.stored import create
 from wgpu_backend.server.infilling import Gap
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 ASKED = {"prompt": "Once", "n_predict": 6, "temperature": 0}
 

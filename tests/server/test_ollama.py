@@ -13,12 +13,12 @@ from tests.server.scripted import CONTEXT, WIDTH
 from tests.server.serving import client_of, lines, opened
 from wgpu_backend.cli.serve.models import story
 from wgpu_backend.model_store import pull
-from wgpu_backend.output_parsers import ToolCall
 from wgpu_backend.server import ollama
 from wgpu_backend.server.answering import Update, _cut
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.ollama_turns import chat_wanted, generate_wanted
+from wgpu_backend.text.output_parsers import ToolCall
 
 USER = {"role": "user", "content": "x"}
 OWN = {"role": "user", "content": "own"}

@@ -10,8 +10,6 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 import wgpu_backend as wb
 from tests.server.serving import client_of
-from wgpu_backend.chat_template import ChatTemplate
-from wgpu_backend.chat_template.named import NAMED
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.serve.engine import EngineOptions
 from wgpu_backend.cli.serve.listening import Listening
@@ -19,6 +17,8 @@ from wgpu_backend.cli.serve.own_model import OwnModel
 from wgpu_backend.cli.serve.shown import Shown
 from wgpu_backend.server.guard import _allowed
 from wgpu_backend.server.manner import Manner, closing
+from wgpu_backend.text.chat_template import ChatTemplate
+from wgpu_backend.text.chat_template.named import NAMED
 
 SAID = [
     {"role": "system", "content": "Be kind."},

@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.server.serving import client_of
-from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.server.manner import supplied
+from wgpu_backend.text.chat_template import ChatTemplate
 
 HALF = rb'"\ud83d"'
 FIXED = b'"options": {"num_predict": 2, "temperature": 0}, "stream": false'

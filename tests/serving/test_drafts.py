@@ -9,8 +9,8 @@ from tests.models.recurrent_cases import recurrent
 from tests.patience import PATIENCE
 from wgpu_backend import Engine, Request
 from wgpu_backend.errors import OptionError
-from wgpu_backend.grammar import Grammar
 from wgpu_backend.serving.ngrams import Index
+from wgpu_backend.text.grammar import Grammar
 
 WAYS = {
     "greedy": {"temperature": 0.0},

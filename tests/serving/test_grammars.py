@@ -187,7 +187,7 @@ def test_an_engine_that_is_closed_fails_what_waits_for_a_compiler(model, monkeyp
 
 
 def test_a_mask_that_fails_fails_its_request_alone(engine, monkeypatch):
-    from wgpu_backend.grammar import Matcher
+    from wgpu_backend.text.grammar import Matcher
 
     sound = engine.complete("the", options=HOT, max_tokens=30)
 

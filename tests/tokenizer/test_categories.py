@@ -4,7 +4,7 @@ import unicodedata
 
 import pytest
 
-from wgpu_backend.tokenizer.categories import WHITE_SPACE, kind_of
+from wgpu_backend.text.tokenizer.categories import WHITE_SPACE, kind_of
 
 # Characters that came to Unicode with version 16.0: no kind here, whatever Python knows.
 LATER = "\u0897\u1b4e\u1c89\ua7cb\U000105c0\U00010d40\U0001cc00"

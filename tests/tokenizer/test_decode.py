@@ -16,7 +16,7 @@ from tests.tokenizer.vocabularies import (
     sentencepiece,
 )
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 CHAT = [("<s>", CONTROL), ("</s>", CONTROL), ("<think>", USER_DEFINED)]
 RECORDED = Path(__file__).parents[1] / "data" / "detokenised.json"

@@ -14,7 +14,7 @@ from tests.tokenizer.vocabularies import (
     spelled,
 )
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 HELLO = ["H e", "l l", "He ll", "Hell o", "Ġ w", "Ġw o", "Ġwo r", "Ġwor l", "Ġworl d"]
 CHAT = [("<|im_start|>", CONTROL), ("<|im_end|>", CONTROL), ("<think>", USER_DEFINED)]

@@ -15,7 +15,7 @@ from tests.tokenizer.vocabularies import (
     sentencepiece,
 )
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.tokenizer import PRETOKENIZERS, Tokenizer
+from wgpu_backend.text.tokenizer import PRETOKENIZERS, Tokenizer
 
 PREFIX = "tokenizer.ggml."
 
@@ -88,7 +88,7 @@ def test_empty_tokens_get_texts_of_their_own():
 
 
 def test_a_missing_pretokenizer_is_a_warning(caplog):
-    with caplog.at_level(logging.WARNING, "wgpu_backend.tokenizer"):
+    with caplog.at_level(logging.WARNING, "wgpu_backend.text.tokenizer"):
         Tokenizer.from_metadata(broken(pre=None))
     assert "using 'default'" in caplog.text
 

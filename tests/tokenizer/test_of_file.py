@@ -6,7 +6,7 @@ from tests.builders import tiny_model
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.gguf_file import GGUFFile, open_gguf
 from wgpu_backend.gguf_header import Header
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 
 def test_errors_of_a_files_tokenizer_name_the_file(tmp_path):

@@ -4,8 +4,8 @@ import pytest
 from tokenizers import Regex, pre_tokenizers
 
 from tests.patience import grows_linearly
-from wgpu_backend.tokenizer import PRETOKENIZERS
-from wgpu_backend.tokenizer.categories import pinned
+from wgpu_backend.text.tokenizer import PRETOKENIZERS
+from wgpu_backend.text.tokenizer.categories import pinned
 
 
 def words(name, text):

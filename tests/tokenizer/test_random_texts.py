@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.tokenizer.vocabularies import CONTROL, NORMAL, UNKNOWN, metadata
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 VOCABULARIES = Path(__file__).parents[3] / "shared" / "data" / "tokenizers"
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "tokenised.json").read_text("utf-8"))

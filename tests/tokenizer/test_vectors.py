@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.patience import grows_linearly
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 VOCABULARIES = Path(__file__).parents[3] / "shared" / "data" / "tokenizers"
 DETOKENISED = Path(__file__).parents[1] / "data" / "detokenised.json"

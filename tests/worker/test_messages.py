@@ -7,7 +7,6 @@ from dataclasses import asdict, fields
 import pytest
 
 from wgpu_backend import errors
-from wgpu_backend.grammar import Grammar
 from wgpu_backend.sample import SamplingOptions
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import (
@@ -19,6 +18,7 @@ from wgpu_backend.serving.results import (
     TokenLogprob,
     Usage,
 )
+from wgpu_backend.text.grammar import Grammar
 from wgpu_backend.worker.messages import (
     LoadSpec,
     error_of,

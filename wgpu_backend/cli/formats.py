@@ -6,8 +6,8 @@ from pathlib import Path
 
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.names import regular
-from wgpu_backend.grammar import Grammar
-from wgpu_backend.grammar.grammar import MOST_BYTES
+from wgpu_backend.text.grammar import Grammar
+from wgpu_backend.text.grammar.grammar import MOST_BYTES
 
 LARK = ".lark"
 

@@ -15,7 +15,7 @@ from wgpu_backend.cli.console import answer, human_seconds, is_terminal
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.wrap import Wrapper
 from wgpu_backend.engine.generation import Stats
-from wgpu_backend.output_parsers import Content, OutputParser, Part, Thinking
+from wgpu_backend.text.output_parsers import Content, OutputParser, Part, Thinking
 
 
 @dataclass(frozen=True, slots=True)

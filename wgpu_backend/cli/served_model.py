@@ -13,8 +13,8 @@ from wgpu_backend.cli.running import ask, server_address, server_headers
 from wgpu_backend.engine.generation import DoneReason, Stats
 from wgpu_backend.engine.prompt import Message
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.grammar import Grammar
-from wgpu_backend.output_parsers import Content, Part, Thinking
+from wgpu_backend.text.grammar import Grammar
+from wgpu_backend.text.output_parsers import Content, Part, Thinking
 
 _NANO = 1e-9
 _CONNECT_SECONDS = 0.5

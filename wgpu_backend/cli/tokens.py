@@ -7,7 +7,7 @@ import json
 from wgpu_backend.cli.console import answer, print_table
 from wgpu_backend.cli.names import model_path
 from wgpu_backend.folders.opening import open_model_file
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 
 def print_tokens(name: str, text: str, *, ids_only: bool, special: bool) -> None:

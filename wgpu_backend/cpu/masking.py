@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.grammar.masks import masked
+from wgpu_backend.text.grammar.masks import masked
 
 
 @twin

@@ -11,8 +11,8 @@ from wgpu_backend.engine.fitting import fitted
 from wgpu_backend.engine.generation import Session, Stats, pieces
 from wgpu_backend.engine.prompt import Message, Prompter
 from wgpu_backend.engine.sessions import Sessions
-from wgpu_backend.grammar import Grammar, GrammarVocabulary
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.grammar import Grammar, GrammarVocabulary
+from wgpu_backend.text.tokenizer import Tokenizer
 
 Messages = Sequence[Message] | Message | str
 Format = Grammar | Mapping[str, object] | str

@@ -8,10 +8,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from wgpu_backend.engine.step_sampler import StepSampler
-from wgpu_backend.grammar import Matcher, masked
-from wgpu_backend.grammar.masks import Mask
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.sample import Breakers, SamplingOptions
+from wgpu_backend.text.grammar import Matcher, masked
+from wgpu_backend.text.grammar.masks import Mask
 
 
 class ConstrainedSampler(StepSampler):

@@ -16,7 +16,7 @@ from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull, ContextFull
-from wgpu_backend.tokenizer import Detokenizer
+from wgpu_backend.text.tokenizer import Detokenizer
 
 DoneReason = Literal["stop", "length"]
 

@@ -23,14 +23,14 @@ from wgpu_backend.errors import (
     OutOfMemory,
     TokenizerError,
 )
-from wgpu_backend.grammar import GrammarVocabulary
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.layers import nbytes_per_position
 from wgpu_backend.kvcache.paged import BLOCK
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.model import Model, model_class
 from wgpu_backend.sample import Spelling
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.grammar import GrammarVocabulary
+from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.unclosed import Unclosed
 
 DEFAULT_CONTEXT = 4096

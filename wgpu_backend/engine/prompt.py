@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.config import Config
 from wgpu_backend.errors import TemplateError
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.chat_template import ChatTemplate
+from wgpu_backend.text.tokenizer import Tokenizer
 
 Message = Mapping[str, object]
 """A turn: a ``role``, a ``content``, and what else the model's template reads."""

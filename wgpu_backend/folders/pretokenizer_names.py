@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
-from wgpu_backend.tokenizer.pretokenizers import PRETOKENIZERS, PreTokenizer
+from wgpu_backend.text.tokenizer.pretokenizers import PRETOKENIZERS, PreTokenizer
 
 # Of names for the same steps, the one of the model that had them first.
 _PREFERRED = (

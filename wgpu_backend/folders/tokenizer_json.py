@@ -15,7 +15,7 @@ from typing import Any, cast
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.vocab_files import ROLES
-from wgpu_backend.tokenizer.library import built, walked
+from wgpu_backend.text.tokenizer.library import built, walked
 
 _log = logging.getLogger("wgpu_backend.folders")
 

@@ -38,8 +38,8 @@ from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.special_tokens import SpecialTokens, chat_templates
 from wgpu_backend.folders.tokenizer_json import check, completed
 from wgpu_backend.folders.vocab_files import VOCABULARY, has_vocabulary, tokenizer_of_files
-from wgpu_backend.tokenizer.library import KEY, LIBRARY, walked
-from wgpu_backend.tokenizer.vocabulary import TokenType
+from wgpu_backend.text.tokenizer.library import KEY, LIBRARY, walked
+from wgpu_backend.text.tokenizer.vocabulary import TokenType
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 # Texts of control tokens that some files call ordinary.

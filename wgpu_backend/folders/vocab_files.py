@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from wgpu_backend.folders.json_files import read_bytes, read_json
 from wgpu_backend.folders.settings import Settings
-from wgpu_backend.tokenizer.pretokenizers import PRETOKENIZERS
+from wgpu_backend.text.tokenizer.pretokenizers import PRETOKENIZERS
 
 VOCABULARY, MERGES = "vocab.json", "merges.txt"
 ROLES = ("bos", "eos", "unk", "pad", "cls", "sep", "mask")

@@ -22,15 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import normalizers
 
-from wgpu_backend.chat_template.template import ChatTemplate
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.folders.settings import Settings
 from wgpu_backend.folders.tokens import TokenizerFiles, tokenizer_keys
 from wgpu_backend.folders.vocab_files import named_tokens
-from wgpu_backend.tokenizer import Tokenizer
-from wgpu_backend.tokenizer.categories import WHITE_SPACE
-from wgpu_backend.tokenizer.clip import ClipTokenizer
-from wgpu_backend.tokenizer.library import KEY
+from wgpu_backend.text.chat_template.template import ChatTemplate
+from wgpu_backend.text.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer.categories import WHITE_SPACE
+from wgpu_backend.text.tokenizer.clip import ClipTokenizer
+from wgpu_backend.text.tokenizer.library import KEY
 
 _log = logging.getLogger("wgpu_backend.images")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import OptionError
@@ -13,6 +12,7 @@ from wgpu_backend.llama.completion import Completions
 from wgpu_backend.llama.formats import FORMATS
 from wgpu_backend.llama.grammar import response_grammar
 from wgpu_backend.llama.processors import Processors
+from wgpu_backend.text.chat_template import ChatTemplate
 
 Json = dict[str, Any]
 OF_THE_FILE = "chat_template.default"

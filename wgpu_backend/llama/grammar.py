@@ -10,9 +10,9 @@ from typing import Any, cast
 import numpy as np
 
 from wgpu_backend.errors import GrammarError, OptionError
-from wgpu_backend.grammar import Grammar, GrammarVocabulary, Matcher, masked
 from wgpu_backend.sample import Candidates
 from wgpu_backend.sample.steps import Choice, SamplerStep
+from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher, masked
 
 
 class LlamaGrammar:

@@ -20,7 +20,7 @@ from wgpu_backend.gguf_file import GGUFFile, open_gguf
 from wgpu_backend.llama.vocabulary import Tokens
 from wgpu_backend.model import Model as Architecture
 from wgpu_backend.model import model_class
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")
 ProgressCallback = Callable[[float], "bool | None"]

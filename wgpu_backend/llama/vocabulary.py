@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.grammar import GrammarVocabulary
 from wgpu_backend.sample import Spelling
-from wgpu_backend.tokenizer import Tokenizer
-from wgpu_backend.tokenizer.pieces import clean_spaces
-from wgpu_backend.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
+from wgpu_backend.text.grammar import GrammarVocabulary
+from wgpu_backend.text.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer.pieces import clean_spaces
+from wgpu_backend.text.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
 
 NULL = -1  # where a vocabulary has no such token
 _ATTRIBUTES = {

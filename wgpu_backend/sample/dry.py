@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.sample.options import LONGEST_BREAKER, SamplingOptions
 from wgpu_backend.sample.steps import Choice, Rows, SamplerStep
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 LONGEST_TAIL = 20  # tokens, as in llama.cpp
 LARGEST_EXPONENT = 88.0  # e to that is a float still

@@ -6,8 +6,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from wgpu_backend.gguf_file import GGUFFile, open_gguf
-from wgpu_backend.output_parsers import calls_tools, thinks
-from wgpu_backend.tokenizer.special import plays_roles
+from wgpu_backend.text.output_parsers import calls_tools, thinks
+from wgpu_backend.text.tokenizer.special import plays_roles
 
 _INFILLING = ("fim_pre", "fim_suf", "fim_mid")
 

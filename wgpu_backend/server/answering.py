@@ -13,23 +13,9 @@ from typing import Any, cast
 
 from starlette.concurrency import run_in_threadpool
 
-from wgpu_backend.chat_template import ChatTemplate
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.fitting import PARTS, fitted
 from wgpu_backend.errors import ContextFull
-from wgpu_backend.grammar import Grammar, tag_id
-from wgpu_backend.output_parsers import (
-    Content,
-    OutputParser,
-    Part,
-    Thinking,
-    ToolCall,
-    calls_tools,
-    parser_for,
-    thinks,
-)
-from wgpu_backend.output_parsers.constraints import Setting, answer_grammar, call_grammar
-from wgpu_backend.output_parsers.held import first_of, shown
 from wgpu_backend.sample.options import whole_number
 from wgpu_backend.server.chat_turns import begun_answer, placed
 from wgpu_backend.server.manner import closing, supplied, without_reasoning
@@ -40,7 +26,21 @@ from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
 from wgpu_backend.serving.generation import Generation
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import Event, Finish, Reading, TokenLogprob, Usage
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.chat_template import ChatTemplate
+from wgpu_backend.text.grammar import Grammar, tag_id
+from wgpu_backend.text.output_parsers import (
+    Content,
+    OutputParser,
+    Part,
+    Thinking,
+    ToolCall,
+    calls_tools,
+    parser_for,
+    thinks,
+)
+from wgpu_backend.text.output_parsers.constraints import Setting, answer_grammar, call_grammar
+from wgpu_backend.text.output_parsers.held import first_of, shown
+from wgpu_backend.text.tokenizer import Tokenizer
 
 _SHORT, _SLACK = 1 << 18, 4  # characters that are not counted; for what is normalised
 _TAIL = 16  # tokens of a prompt that may begin an answer's reasoning

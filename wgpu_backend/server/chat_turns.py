@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from wgpu_backend.output_parsers.calls import decoded
 from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.text.output_parsers.calls import decoded
 
 # By the names that templates have for them.
 _ROLES = {

@@ -9,7 +9,7 @@ from typing import Any
 from wgpu_backend.server.answering import Answer, Said
 from wgpu_backend.server.ollama import logprob_of
 from wgpu_backend.serving.results import TokenLogprob
-from wgpu_backend.tokenizer.pieces import Detokenizer
+from wgpu_backend.text.tokenizer.pieces import Detokenizer
 
 _Columns = dict[str, list[Any]]
 

@@ -18,7 +18,7 @@ from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.served import ServedModel
 from wgpu_backend.server.serving_state import State, num_ctx_of
 from wgpu_backend.server.wanted import RequestError
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 _LONG = 1 << 18  # characters that are tokenized in a fraction of a second
 _MOST_TEXTS = 1 << 14  # of a request: all are computed even if the client disconnects

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 from starlette.requests import Request
 
-from wgpu_backend.output_parsers.calls import sound
 from wgpu_backend.server.forms import Form, require_kind
 from wgpu_backend.server.multipart import is_multipart, multipart_values
 from wgpu_backend.server.record import ignore, note_body
 from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.text.output_parsers.calls import sound
 
 _MAX_DEPTH = 100
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")

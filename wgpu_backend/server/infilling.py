@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from wgpu_backend.server.wanted import RequestError
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 _ROLES = ("fim_pre", "fim_suf", "fim_mid")
 _BATCH = 2048  # llama-server's: tokens around a gap at most

@@ -28,7 +28,7 @@ from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.timings import Pace, reads_along, timings
 from wgpu_backend.server.wanted import Wanted
 from wgpu_backend.serving.results import Finish, TokenLogprob
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 _SAMPLING = {
     **peers.FORM,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from wgpu_backend.server.wanted import RequestError
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 _NEEDED = "needs a text, tokens, or a list of such"
 

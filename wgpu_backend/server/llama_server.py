@@ -23,7 +23,7 @@ from wgpu_backend.server.openai_forms import CHAT, chat_wanted
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State
 from wgpu_backend.server.wanted import RequestError, Wanted
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 _MOST = 1 << 20  # characters of a text, and tokens, that one request may turn into each other
 _TOKENIZE = {

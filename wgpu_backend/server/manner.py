@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from wgpu_backend.output_parsers.formats import reasoning
 from wgpu_backend.server.wanted import Wanted
+from wgpu_backend.text.output_parsers.formats import reasoning
 
 Reasons = Literal["", "on", "off", "auto"]
 _DATES = {"date_string": "%d %b %Y", "datetime": "%b %d %Y"}

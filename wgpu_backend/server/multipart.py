@@ -9,9 +9,9 @@ from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from wgpu_backend.output_parsers.calls import decoded
 from wgpu_backend.server.forms import Form
 from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.text.output_parsers.calls import decoded
 
 MEDIA_TYPE = "multipart/form-data"
 _MAX_PARTS = 64

@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.model_store.modelfile import KNOWN_PARAMETERS
-from wgpu_backend.output_parsers import Content, Thinking, ToolCall
 from wgpu_backend.server import forms, painting
 from wgpu_backend.server.answering import Answer, Said, Update, answer_of
 from wgpu_backend.server.embedding import embeddings
@@ -26,6 +25,7 @@ from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, num_ctx_of, seconds_of, streamed, until_gone
 from wgpu_backend.server.wanted import Wanted
 from wgpu_backend.serving.results import Finish, TokenLogprob
+from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall
 
 _OPTION = Field(forms.ANYTHING.kinds, "as in options, which come first")
 _COMMON = {

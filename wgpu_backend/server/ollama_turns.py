@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from wgpu_backend.output_parsers import thinks
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.infilling import infill
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import options_of
 from wgpu_backend.server.structured import checked_tools, format_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted, soft_limits
+from wgpu_backend.text.output_parsers import thinks
 
 _EFFORTS = ("high", "medium", "low", "max")
 Turns = list[dict[str, Any]]

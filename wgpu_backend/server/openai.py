@@ -16,7 +16,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from wgpu_backend.output_parsers import ToolCall
 from wgpu_backend.server.answering import Answer, Said, Update, answers_of, prompt_of
 from wgpu_backend.server.completion_objects import Completions
 from wgpu_backend.server.embedding import embeddings
@@ -38,6 +37,7 @@ from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.timings import Pace, timings
 from wgpu_backend.server.wanted import RequestError, Wanted
 from wgpu_backend.serving.results import Usage
+from wgpu_backend.text.output_parsers import ToolCall
 
 _Wanted = Callable[[Loaded], Sequence[Wanted]]
 """Says what is asked of a model: an answer for each prompt."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from wgpu_backend.grammar import Grammar
 from wgpu_backend.server import forms, llama_sampling
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.structured import schema_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted
+from wgpu_backend.text.grammar import Grammar
 
 _JSON = "a JSON Schema that the text follows, an object or a text"
 _STRUCTURED = {

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from wgpu_backend.output_parsers import Content, Part, Thinking
 from wgpu_backend.server.events import dumped
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.ollama import logprobs_of
 from wgpu_backend.server.wanted import RequestError
 from wgpu_backend.serving.results import TokenLogprob
+from wgpu_backend.text.output_parsers import Content, Part, Thinking
 
 Item = dict[str, Any]
 _EVENTS = {"output_text": "response.output_text", "reasoning_text": "response.reasoning_text"}

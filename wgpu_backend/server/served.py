@@ -17,7 +17,7 @@ from wgpu_backend.serving.engine import Engine
 from wgpu_backend.serving.generation import Generation
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import EngineStatus
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.worker import keeping
 from wgpu_backend.worker.remote import WorkerEngine, WorkerModel
 

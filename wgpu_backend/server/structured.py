@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from wgpu_backend.errors import GrammarError
-from wgpu_backend.grammar import Grammar
 from wgpu_backend.server.record import ignore
 from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.text.grammar import Grammar
 
 Tools = Sequence[Mapping[str, Any]]
 

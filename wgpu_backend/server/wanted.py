@@ -20,9 +20,9 @@ from wgpu_backend.errors import (
     StoreError,
     TemplateError,
 )
-from wgpu_backend.grammar import Grammar
 from wgpu_backend.model_store.pull import RegistryFailed
 from wgpu_backend.plugins import mistake_of
+from wgpu_backend.text.grammar import Grammar
 
 RETRY_SECONDS = 1
 _LARGER_CONTEXT = (

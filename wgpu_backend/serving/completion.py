@@ -15,7 +15,6 @@ from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.errors import BackendError, GrammarError
-from wgpu_backend.grammar import Matcher, masked
 from wgpu_backend.kvcache.saving import Saved
 from wgpu_backend.sample import Breakers
 from wgpu_backend.serving.constrained import Masking
@@ -31,6 +30,7 @@ from wgpu_backend.serving.results import (
     TokenLogprob,
     Usage,
 )
+from wgpu_backend.text.grammar import Matcher, masked
 
 Outcome = Literal["finished", "cancelled", "failed"]
 

@@ -21,14 +21,14 @@ from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.engine.runner import Runner, TimedResult, bucket
 from wgpu_backend.engine.sampling import build
 from wgpu_backend.errors import BackendError
-from wgpu_backend.grammar import words_of
-from wgpu_backend.grammar.masks import Mask
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, write_inputs
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ops.sampling.masking import mask_logits
 from wgpu_backend.sample import Plan
+from wgpu_backend.text.grammar import words_of
+from wgpu_backend.text.grammar.masks import Mask
 
 MASK = "token_mask"
 NOWHERE = -1  # of the state: for rows that keep to no grammar

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from wgpu_backend.sample import largest
 from wgpu_backend.sample.candidates import Candidates
 from wgpu_backend.serving.results import TokenLogprob
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 
 
 def token_logprob(

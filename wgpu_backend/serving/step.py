@@ -12,7 +12,6 @@ from wgpu_backend.dtypes import I32
 from wgpu_backend.engine.runner import Head, Runner, TimedResult, bucket
 from wgpu_backend.engine.sampling import DRAWS, HISTORY, NEUTRAL, NOWHERE, SAMPLING, build
 from wgpu_backend.errors import BackendError
-from wgpu_backend.grammar.masks import Mask
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
@@ -20,6 +19,7 @@ from wgpu_backend.sample import Plan
 from wgpu_backend.serving.completion import Completion
 from wgpu_backend.serving.constrained import NOWHERE as NO_ROW
 from wgpu_backend.serving.constrained import Constrained
+from wgpu_backend.text.grammar.masks import Mask
 
 PICKED, KEPT = "picked_rows", "kept_rows"
 GREEDY = Plan("greedy", 1, 0)

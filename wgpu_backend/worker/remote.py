@@ -16,7 +16,7 @@ from wgpu_backend.serving.generation import Generation
 from wgpu_backend.serving.intake import Intake
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import EngineStatus
-from wgpu_backend.tokenizer import Tokenizer
+from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.worker.channel import Channel
 from wgpu_backend.worker.client import HANG_SECONDS, Answer, Client, Lost
 from wgpu_backend.worker.frames import Message

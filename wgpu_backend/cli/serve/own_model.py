@@ -125,9 +125,9 @@ def _pooling(text: str | None) -> str | None:
 
 def _template(text: str | None, path: Path | None) -> str:
     """Jinja that was given by its name, as a text or in a file; empty where none was."""
-    from wgpu_backend.chat_template import ChatTemplate
-    from wgpu_backend.chat_template.named import template_named
     from wgpu_backend.errors import TemplateError
+    from wgpu_backend.text.chat_template import ChatTemplate
+    from wgpu_backend.text.chat_template.named import template_named
 
     option = "--chat-template" if path is None else "--chat-template-file"
     if text is not None and path is not None:

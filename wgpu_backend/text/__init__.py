@@ -1,0 +1,1 @@
+"""Text and tokens: tokenizers, chat templates, grammars, and parsers of models' output."""

@@ -1,0 +1,343 @@
+"""A Jinja environment that cannot be left, and that stops at its budget.
+
+Jinja's immutable sandbox keeps a template away from Python's internals. This adds the rest: every
+way in which a template repeats itself (loops, calls, filters) checks the clock, and every way in
+which it makes values (operators, filters, methods, literals, captured blocks) is charged. Loops,
+concatenations, literals and slices reach no hook of Jinja's, so the compiler is told to route them
+through the environment.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CodeType
+from typing import Any, cast
+
+import jinja2
+from jinja2 import nodes
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.ext import Extension, LoopControlExtension
+from jinja2.lexer import Token, TokenStream
+from jinja2.parser import Parser
+from jinja2.runtime import Context, markup_join
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from wgpu_backend.errors import TemplateError
+from wgpu_backend.text.chat_template import estimates
+from wgpu_backend.text.chat_template.budget import Budget
+from wgpu_backend.text.chat_template.filters import metered_filters, metered_tests
+from wgpu_backend.text.chat_template.formatting import formatted
+
+Value = Any
+"""Whatever a template computes."""
+
+_REMOVED_METHODS = ("translate", "encode", "maketrans", "striptags")
+_FROM_JINJA = ("_loop_vars", "_block_vars")  # what a loop or a block passes along with each call
+_PIECE_BYTES = 64
+_MAX_CODE_CHARS = 1 << 19  # Python compiles these in half a second; the longest known is an eighth
+
+
+class _Generation(Extension):
+    """The tag around what the assistant says, which matters in training only."""
+
+    tags = {"generation"}  # noqa: RUF012  # Jinja declares it so
+
+    def filter_stream(self, stream: TokenStream) -> Iterator[Token]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Check the clock at each word while parsing."""
+        sandbox = cast("Sandbox", self.environment)
+        for token in stream:
+            sandbox.tick()
+            yield token
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+class _MeteredGenerator(CodeGenerator):
+    """Routes what Jinja runs without asking the environment through methods of `Sandbox`."""
+
+    def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Value) -> str:
+        if isinstance(node, nodes.TemplateData):
+            return super()._output_child_to_const(node, frame, finalize)
+        raise nodes.Impossible  # else filters run while compiling, and again at each level
+
+    def visit(self, node: nodes.Node, *args: Value, **kwargs: Value) -> Value:
+        cast("Sandbox", self.environment).tick()
+        return super().visit(node, *args, **kwargs)
+
+    def buffer(self, frame: Frame) -> None:
+        frame.buffer = self.temporary_identifier()
+        self.writeline(f"{frame.buffer} = environment.buffer()")
+
+    def signature(
+        self,
+        node: nodes.Call | nodes.Filter | nodes.Test,
+        frame: Frame,
+        extra_kwargs: Mapping[str, Value] | None = None,
+    ) -> None:
+        if node.dyn_args is not None:
+            node.dyn_args = _call("metered_items", node.dyn_args)
+        super().signature(node, frame, extra_kwargs)
+
+    def visit_Operand(self, node: nodes.Operand, frame: Frame) -> None:
+        super().visit_Operand(nodes.Operand(node.op, _call("metered_operand", node.expr)), frame)
+
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:
+        node.iter = _call("metered_items", cast("nodes.Expr", node.iter))
+        super().visit_For(node, frame)
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
+        self.visit(_call("metered_concat", nodes.ContextReference(), *node.nodes), frame)
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:
+        if isinstance(node.arg, nodes.Slice):
+            ends = (node.arg.start, node.arg.stop, node.arg.step)
+            parts = [nodes.Const(None) if end is None else end for end in ends]
+            self.visit(_call("metered_slice", node.node, *parts), frame)
+        else:
+            super().visit_Getitem(node, frame)
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:
+        self._visit_literal(super().visit_List, node, frame)
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
+        self._visit_literal(super().visit_Dict, node, frame)
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
+        if node.ctx == "store":
+            super().visit_Tuple(node, frame)
+        else:
+            self._visit_literal(super().visit_Tuple, node, frame)
+
+    def _visit_literal(
+        self, visit: Callable[[Value, Frame], None], node: nodes.Literal, frame: Frame
+    ) -> None:
+        self.write("environment.charge(")
+        visit(node, frame)
+        self.write(")")
+
+
+def _call(method: str, *arguments: nodes.Expr) -> nodes.Call:
+    return nodes.Call(nodes.EnvironmentAttribute(method), list(arguments), [], None, None)
+
+
+class _Namespace(Namespace):
+    """A namespace without names that Python reads on its own, such as ``__html__``."""
+
+    def __init__(*args: Value, **kwargs: Value) -> None:  # pyright: ignore[reportSelfClsParameterName]
+        Namespace.__init__(*args, **kwargs)
+        for name in cast("dict[str, Value]", object.__getattribute__(args[0], "_Namespace__attrs")):
+            _check_name(name)
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: object) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise TemplateError(
+            f"chat template: namespace holds {name:.40}, needs names without a leading underscore"
+        )
+
+
+class _Dict:
+    """Python's ``dict`` as a template may use it: without methods that change another."""
+
+    def __call__(self, *args: Value, **kwargs: Value) -> dict[Value, Value]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, keys: Iterable[object], value: object = None) -> dict[Value, Value]:
+        return dict.fromkeys(keys, value)
+
+
+class _Buffer(list[str]):
+    """What a macro or a captured block wrote so far, never more than is allowed."""
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__()
+        self._budget = budget
+        self._chars = 0
+
+    def append(self, piece: str, /) -> None:
+        self._chars += len(piece)
+        self._budget.allow(self._chars)
+        self._budget.take(_PIECE_BYTES)
+        super().append(piece)
+
+    def extend(self, pieces: Iterable[str], /) -> None:
+        for piece in pieces:
+            self.append(piece)
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """An environment for one rendering of a chat template.
+
+    Parameters
+    ----------
+    budget : Budget
+        What the rendering may use.
+    """
+
+    code_generator_class = _MeteredGenerator
+    intercepted_binops = frozenset(ImmutableSandboxedEnvironment.default_binop_table)
+
+    def __init__(self, budget: Budget) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[_Generation, LoopControlExtension],
+            optimized=False,
+            finalize=self._shown,
+            cache_size=0,
+        )
+        self._budget = budget
+        names = cast("dict[str, Value]", self.globals)  # pyright: ignore[reportUnknownMemberType]
+        names.pop("lipsum")
+        names |= {"namespace": _Namespace, "dict": _Dict()}
+        self.filters = metered_filters(budget, cast("dict[str, Value]", self.filters))  # pyright: ignore[reportUnknownMemberType]
+        self.tests = metered_tests(budget, cast("dict[str, Value]", self.tests))  # pyright: ignore[reportUnknownMemberType]
+
+    def tick(self) -> None:
+        """Check the clock."""
+        self._budget.tick()
+
+    def charge(self, value: Value) -> Value:
+        """Charge for a literal."""
+        return self._budget.charge(value)
+
+    def buffer(self) -> list[str]:
+        """Start a list of what a macro or a captured block writes."""
+        return _Buffer(self._budget)
+
+    def metered_items(self, items: Iterable[object]) -> Iterator[object]:
+        """Check the clock at each turn of a loop, and pay for each character of a text."""
+        of_text = isinstance(items, str)
+        for item in items:
+            if of_text:
+                self._budget.charge(item)
+            self._budget.tick()
+            yield item
+
+    def metered_operand(self, value: Value) -> Value:
+        """Check the clock before a comparison."""
+        self._budget.tick()
+        return value
+
+    def metered_concat(self, context: Context, *values: object) -> str:
+        """Join texts, the operator ``~``."""
+        kept = estimates.items_to_join(self._budget, values, "")
+        escaped = context.eval_ctx.autoescape
+        return self._budget.charge(markup_join(kept) if escaped else "".join(map(str, kept)))
+
+    def metered_slice(
+        self,
+        value: Value,
+        start: int | None,
+        stop: int | None,
+        step: int | None,
+    ) -> object:
+        """Take a slice."""
+        return self._budget.charge(value[start:stop:step])
+
+    def concat(self, pieces: Iterable[str]) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Join what a macro or a captured block wrote."""
+        if not isinstance(pieces, _Buffer):
+            buffer = _Buffer(self._budget)
+            buffer.extend(pieces)
+            pieces = buffer
+        return self._budget.charge("".join(pieces))
+
+    def _compile(self, source: str, filename: str) -> CodeType:
+        if len(source) > _MAX_CODE_CHARS:
+            raise TemplateError(
+                f"chat template: becomes {len(source)} characters of code, "
+                f"needs at most {_MAX_CODE_CHARS}"
+            )
+        return super()._compile(source, filename)
+
+    def getitem(self, obj: Value, argument: Value) -> Value:
+        """Subscribe a value, which may have to read a long key."""
+        self._budget.tick()
+        return super().getitem(obj, argument)
+
+    def getattr(self, obj: Value, attribute: str) -> Value:
+        """Read an attribute."""
+        self._budget.tick()
+        return super().getattr(obj, attribute)
+
+    def call(  # pyright: ignore[reportIncompatibleMethodOverride]
+        __self,  # noqa: N805  # as in Jinja: a template may pass an argument named self
+        __context: Context,
+        __obj: Value,
+        *args: Value,
+        **kwargs: Value,
+    ) -> Value:
+        """Call a function, a macro or a method."""
+        budget = __self._budget
+        budget.tick()
+        given = {name: value for name, value in kwargs.items() if name not in _FROM_JINJA}
+        owner = getattr(__obj, "__self__", None)
+        if isinstance(owner, str):
+            args = _checked_method(budget, owner, __obj.__name__, args, given)
+        elif isinstance(owner, type | _Dict):  # dict.fromkeys takes a text apart
+            budget.reserve_items(args[0] if args else None)
+        return budget.charge(super().call(__context, __obj, *args, **kwargs))
+
+    def call_binop(self, context: Context, operator: str, left: Value, right: Value) -> Value:
+        """Apply an operator."""
+        self._budget.tick()
+        estimates.check_operator(self._budget, operator, left, right)
+        return self._budget.charge(super().call_binop(context, operator, left, right))
+
+    def is_safe_attribute(self, obj: Value, attr: str, value: Value) -> bool:
+        """Refuse methods of numbers, bytes and sets, and those of text that are of no use here."""
+        if isinstance(obj, int | float | complex | bytes | bytearray | set | frozenset):
+            return False
+        if isinstance(obj, str) and attr in _REMOVED_METHODS:
+            return False
+        return super().is_safe_attribute(obj, attr, value)
+
+    def wrap_str_format(self, value: Value) -> Callable[..., str] | None:
+        """Wrap ``str.format`` as the sandbox does, with a look at each field."""
+        if super().wrap_str_format(value) is None:
+            return None
+
+        def with_mapping(mapping: Mapping[str, Value], /) -> str:
+            return formatted(self, self._budget, value.__self__, (), mapping)
+
+        def with_values(*args: Value, **kwargs: Value) -> str:
+            return formatted(self, self._budget, value.__self__, args, kwargs)
+
+        of_mapping = value.__name__ == "format_map"
+        return functools.update_wrapper(with_mapping if of_mapping else with_values, value)
+
+    def _shown(self, value: object) -> object:
+        self._budget.allow_text(value)
+        return value
+
+
+def _checked_method(
+    budget: Budget, text: str, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]
+) -> tuple[Value, ...]:
+    """Arguments of a method of text, once it is known what it makes of them."""
+    if name == "join" and args:
+        return (estimates.items_to_join(budget, args[0], text), *args[1:])
+    check = estimates.METHODS.get(name)
+    if check is not None:
+        check(budget, text, *args, **kwargs)
+    return args
+
+
+Code = Value
+"""A compiled template: Python's code object, which Jinja's types call Value."""
+
+
+def load(code: CodeType, budget: Budget) -> jinja2.Template:
+    """Make a template of compiled code that uses a budget of its own."""
+    sandbox = Sandbox(budget)
+    return sandbox.template_class.from_code(sandbox, code, sandbox.make_globals(None))

@@ -1,0 +1,808 @@
+"""GBNF's rules as llguidance's Lark: what is one lexeme, and what the parser puts together.
+
+llguidance cuts a text into lexemes and takes each as far as it goes, so one that might have ended
+earlier rules out texts. llama.cpp keeps all ways open. A rule that doesn't lead to itself is a
+regular expression and can be one lexeme, which makes masks quick; where one may end while it, or
+another that may stand there, goes on with a character that may also follow, the longer one is taken
+apart: by the word that the shorter one is (a name doesn't go on after ``if``, or is ``if`` and the
+rest of a name), or else into its parts, at most single characters, which are never ambiguous.
+
+`compile_alone.py` runs this; see `gbnf.py`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from wgpu_backend.text.grammar.gbnf import (
+    EMPTY,
+    LAST,
+    Alt,
+    Chars,
+    GbnfError,
+    Node,
+    Ref,
+    Repeat,
+    Seq,
+    Token,
+)
+
+_LARGEST = 20_000  # characters of a lexeme, its rules written out
+_MOST_STEPS = 150_000  # of the search for lexemes that get in each other's way
+_MOST_WORDS = 200  # that lexemes are parted by
+_UNROLLED = 3  # times that a repetition is followed one by one there; a loop takes in the rest
+
+
+def lark(rules: Mapping[str, Node], never: str = "") -> str:
+    """Lark of rules that `parsed` gave.
+
+    Parameters
+    ----------
+    rules : mapping
+    never : str
+        Ids and ranges of tokens, with commas, that ``!<text>`` doesn't take either.
+
+    Raises
+    ------
+    GbnfError
+        No text fits.
+    """
+    fitting = _fitting(rules)
+    plan = _Plan(_reachable({name: _tail_loop(name, body) for name, body in fitting.items()}))
+    plan.settle()
+    return _written(plan, never)
+
+
+# Rules as they were written, made simpler.
+
+
+def _fitting(rules: Mapping[str, Node]) -> dict[str, Node]:
+    """Rules without what no text fits."""
+    able: set[str] = set()
+    before = -1
+    while len(able) > before:
+        before = len(able)
+        for name in reversed([*rules]):
+            if name not in able and _cut(rules[name], able) is not None:
+                able.add(name)
+    if "root" not in able:
+        raise GbnfError("no text fits it")
+    found = {name: _cut(body, able) for name, body in rules.items() if name in able}
+    return {name: body for name, body in found.items() if body is not None}
+
+
+def _cut(node: Node, able: set[str]) -> Node | None:
+    if isinstance(node, Seq):
+        items = [_cut(item, able) for item in node.items]
+        there = tuple(item for item in items if item is not None)
+        return Seq(there) if len(there) == len(items) else None
+    if isinstance(node, Alt):
+        there = tuple(each for item in node.items if (each := _cut(item, able)) is not None)
+        return _either(there) if there else None
+    if isinstance(node, Repeat):
+        item = _cut(node.item, able)
+        if item is None:
+            return EMPTY if node.least == 0 else None
+        return Repeat(item, node.least, node.most)
+    fits = node.name in able if isinstance(node, Ref) else isinstance(node, Token) or node.ranges
+    return node if fits else None
+
+
+def _either(items: tuple[Node, ...]) -> Node:
+    return items[0] if len(items) == 1 else Alt(items)
+
+
+def _reachable(rules: Mapping[str, Node]) -> dict[str, Node]:
+    found: dict[str, Node] = {}
+    waiting = ["root"]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found[name] = rules[name]
+            waiting += _names(rules[name])
+    return found
+
+
+def _names(node: Node) -> list[str]:
+    if isinstance(node, Ref):
+        return [node.name]
+    if isinstance(node, Repeat):
+        return _names(node.item)
+    return [name for item in _items(node) for name in _names(item)]
+
+
+def _items(node: Node) -> tuple[Node, ...]:
+    return node.items if isinstance(node, Seq | Alt) else ()
+
+
+def _tail_loop(name: str, body: Node) -> Node:
+    """A rule that leads to itself at its end alone, as a repetition: ``ws ::= " " ws |``."""
+    if name not in _names(body):
+        return body
+    loops: list[Node] = []
+    ends: list[Node] = []
+    for items in _expanded(body, name):
+        rest = items
+        if items and isinstance(items[-1], Ref) and items[-1].name == name:
+            rest = items[:-1]
+            loops.append(Seq(rest))
+        else:
+            ends.append(Seq(rest))
+        if any(name in _names(item) for item in rest):
+            return body
+    if not loops or not ends:
+        return body
+    return Seq((Repeat(_either(tuple(loops)), 0, None), _either(tuple(ends))))
+
+
+def _expanded(node: Node, name: str) -> Iterator[tuple[Node, ...]]:
+    """Sequences that a node stands for, as far as its end leads to a rule."""
+    if name not in _names(node):
+        yield (node,)
+    elif isinstance(node, Alt):
+        for item in node.items:
+            yield from _expanded(item, name)
+    elif isinstance(node, Seq):
+        for last in _expanded(node.items[-1], name):
+            yield (*node.items[:-1], *last)
+    elif isinstance(node, Repeat) and (node.least, node.most) == (0, 1):
+        yield ()
+        yield from _expanded(node.item, name)
+    else:
+        yield (node,)
+
+
+def _ordered(rules: Mapping[str, Node]) -> tuple[list[str], set[str]]:
+    """Rules, those first that others name, and those that lead to themselves (Tarjan's rings)."""
+    named = {name: _names(body) for name, body in rules.items()}
+    index, low = {"root": 0}, {"root": 0}
+    stack, open_, order = ["root"], {"root"}, list[str]()
+    recursive: set[str] = set()
+    waiting = [("root", iter(named["root"]))]
+    while waiting:
+        name, rest = waiting[-1]
+        inner = next(rest, None)
+        if inner is None:
+            waiting.pop()
+            if waiting:
+                above = waiting[-1][0]
+                low[above] = min(low[above], low[name])
+            if low[name] == index[name]:
+                ring = stack[stack.index(name) :]
+                del stack[-len(ring) :]
+                open_ -= {*ring}
+                order += ring
+                if len(ring) > 1 or name in named[name]:
+                    recursive |= {*ring}
+        elif inner not in index:
+            index[inner] = low[inner] = len(index)
+            stack.append(inner)
+            open_.add(inner)
+            waiting.append((inner, iter(named[inner])))
+        elif inner in open_:
+            low[name] = min(low[name], index[inner])
+    return order, recursive
+
+
+# Which parts are lexemes.
+
+
+_Word = tuple[int, ...]  # of code points
+
+
+@dataclass(slots=True, eq=False)
+class _Lexeme:
+    """A regular part of rules that is one lexeme; those that are written alike are one.
+
+    No text of it goes on after one of the words `but`.
+    """
+
+    node: Node
+    number: int
+    key: str
+    but: tuple[_Word, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """A part that the parser puts together out of others."""
+
+    node: Node
+    inner: list[_Part | _Lexeme] = field(default_factory=list["_Part | _Lexeme"])
+
+
+_Shape = _Part | _Lexeme
+
+
+_PARTED = "parted "  # in front of the name of a rule that is made of a lexeme
+
+
+class _Plan:
+    """Which parts of rules are lexemes: as large ones as leave all ways open."""
+
+    def __init__(self, rules: Mapping[str, Node]) -> None:
+        self.rules = rules
+        self.shapes: dict[str, _Shape] = {}
+        self.lexemes: dict[str, _Lexeme] = {}
+        order, recursive = _ordered(rules)
+        self.numbers = {name: number for number, name in enumerate(order)}
+        self._memo: dict[int, str] = {}
+        self._broken: set[str] = set()
+        self._words: dict[str, list[_Word]] = {}  # that a lexeme is parted by
+        self._parted: dict[str, Node] = {}
+        self._rests: dict[tuple[str, _Word], Node | None] = {}
+        self._begins: dict[_Word, Seq] = {}
+        self._groups: dict[tuple[int, int], Node] = {}
+        self._regular: dict[int, bool] = {}
+        self._sizes: dict[str, int] = {}
+        for name in order:
+            size = _LARGEST + 1 if name in recursive else self._size(rules[name])
+            if size <= _LARGEST and self._is_regular(rules[name]):
+                self._sizes[name] = size
+
+    def settle(self) -> None:
+        """Take lexemes apart until none gets in another's way."""
+        budget = [_MOST_STEPS]
+        self._shape_all()
+        while pairs := _Conflicts(self, budget).found():
+            for shorter, longer in pairs:
+                self._take_apart(longer, None if shorter is None else self.word(shorter))
+            self._shape_all()
+
+    def _take_apart(self, lexeme: _Lexeme, word: _Word | None) -> None:
+        key = lexeme.key
+        words = self._words.setdefault(key, [])
+        many = sum(map(len, self._words.values())) >= _MOST_WORDS
+        if word is None or many or (not lexeme.but and self.word(lexeme) is not None):
+            self._broken.add(key)
+        elif word not in words:
+            words.append(word)
+
+    def word(self, lexeme: _Lexeme) -> _Word | None:
+        """The only text of a lexeme, if it has but one."""
+        return None if lexeme.but else _only(lexeme.node, self.rules)
+
+    def expression(self, node: Node) -> str:
+        """Lark of a regular node."""
+        found = self._memo.get(id(node))
+        if found is None:
+            plain = _regex(node)
+            found = self._memo[id(node)] = f"/{plain}/" if plain else self.__composed(node)
+        return found
+
+    def body(self, node: Node) -> Node:
+        """What a reference or a node around a single one is."""
+        while True:
+            if isinstance(node, Ref):
+                node = self.rules[node.name]
+            elif len(_items(node)) == 1:
+                node = _items(node)[0]
+            else:
+                return node
+
+    def __composed(self, node: Node) -> str:
+        if isinstance(node, Ref):
+            return f"N{self.numbers[node.name]}"
+        return _composed(node, [self.expression(item) for item in _inner(node)])
+
+    def _shape_all(self) -> None:
+        self.lexemes, self.shapes = {}, {}
+        waiting = ["root"]
+        while waiting:
+            name = waiting.pop()
+            if name not in self.shapes:
+                key = name[len(_PARTED) :] if name.startswith(_PARTED) else None
+                self.shapes[name] = (
+                    self._shape(self.rules[name]) if key is None else self._shape_parted(key)
+                )
+                self.numbers.setdefault(name, len(self.numbers))
+                waiting += _refs(self.shapes[name])
+
+    def _shape_parted(self, key: str) -> _Shape:
+        """A lexeme that doesn't go on after some words, or one of these and what may follow it."""
+        node, words = self._parted[key], self._words[key]
+        without = key + "".join(f" & ~(/{_spelled(word)}(?s:.)+/)" for word in words)
+        number = len(self.lexemes)
+        whole = _Lexeme(node, number, key, (*words,))
+        found: list[_Shape] = [self.lexemes.setdefault(without, whole)]
+        for word in words:
+            rest = self._rest(key, word)
+            if rest is not None:
+                begin = Seq(tuple(Chars(((code, code),)) for code in word))
+                begin = self._begins.setdefault(word, begin)
+                found.append(_Part(Seq((begin, rest)), [self._shape(begin), self._shape(rest)]))
+        return _Part(Alt((node,)), found)
+
+    def _rest(self, key: str, word: _Word) -> Node | None:
+        if (key, word) not in self._rests:
+            rest: Node | None = self._parted[key]
+            for code in word:
+                rest = None if rest is None else _after(rest, code, self.rules)
+            self._rests[key, word] = rest
+        return self._rests[key, word]
+
+    def _is_regular(self, node: Node) -> bool:
+        found = self._regular.get(id(node))
+        if found is None:
+            if isinstance(node, Ref):
+                return node.name in self._sizes
+            sound = not isinstance(node, Token) and all(map(self._is_regular, _inner(node)))
+            found = self._regular[id(node)] = sound
+        return found
+
+    def _size(self, node: Node) -> int:
+        if isinstance(node, Ref):
+            found = self._sizes.get(node.name, _LARGEST + 1)
+        else:
+            found = sum(map(self._size, _inner(node))) or 1
+        if isinstance(node, Repeat):
+            found *= min(node.most or node.least + 1, _UNROLLED + 1)
+        return min(found, _LARGEST + 1)
+
+    def _shape(self, node: Node) -> _Shape:
+        if self._is_regular(node):
+            key = self.expression(node)
+            if key in self._broken:
+                return _Part(node, [*map(self._shape, _inner(node))])
+            if self._words.get(key):
+                self._parted.setdefault(key, node)
+                return _Part(Ref(_PARTED + key))
+            return self.lexemes.setdefault(key, _Lexeme(node, len(self.lexemes), key))
+        inner = _inner(node)
+        if isinstance(node, Seq):
+            inner = tuple(self._grouped(node))
+        elif isinstance(node, Alt):
+            inner = self._merged(node)
+        elif isinstance(node, Repeat):
+            inner = (self._looped(node),)
+        return _Part(node, [*map(self._shape, inner)])
+
+    def _grouped(self, node: Seq) -> Iterator[Node]:
+        """Items of a sequence, those beside each other that are regular as one."""
+        at = 0
+        while at < len(node.items):
+            end = at
+            while end < len(node.items) and self._is_regular(node.items[end]):
+                end += 1
+            if end > at + 1:
+                yield self._groups.setdefault((id(node), at), Seq(node.items[at:end]))
+            else:
+                yield node.items[at]
+            at = max(end, at + 1)
+
+    def _merged(self, node: Alt) -> tuple[Node, ...]:
+        """Alternatives, those that are regular as one."""
+        regular = tuple(item for item in node.items if self._is_regular(item))
+        others = tuple(item for item in node.items if not self._is_regular(item))
+        if not regular:
+            return others
+        return (self._groups.setdefault((id(node), 0), _either(regular)), *others)
+
+    def _looped(self, node: Repeat) -> Node:
+        """What is repeated, its regular alternatives as a repetition of their own.
+
+        ``([a-z] | "(" root ")")*`` has one lexeme for all letters that come.
+        """
+        body = self.body(node.item)
+        if node.most is not None or node.least > 1 or not isinstance(body, Alt):
+            return node.item
+        if (id(node), 0) not in self._groups:
+            first, *others = self._merged(body)
+            if self._is_regular(first):
+                first = Repeat(first, 1, None)
+            self._groups[id(node), 0] = _either((first, *others))
+        return self._groups[id(node), 0]
+
+
+def _inner(node: Node) -> tuple[Node, ...]:
+    return (node.item,) if isinstance(node, Repeat) else _items(node)
+
+
+def _refs(shape: _Shape) -> list[str]:
+    if isinstance(shape, _Lexeme):
+        return []
+    if isinstance(shape.node, Ref):
+        return [shape.node.name]
+    return [name for each in shape.inner for name in _refs(each)]
+
+
+class _Conflicts:
+    """Finds lexemes that go on where another that may stand there ends and something follows.
+
+    Sets of lexemes are bits of a number, those of characters too, of the ranges that no class of
+    the grammar parts.
+    """
+
+    def __init__(self, plan: _Plan, budget: list[int]) -> None:
+        self._plan, self._budget = plan, budget
+        self._keys = [*plan.lexemes]
+        self._token = 1 << len(self._keys)  # all tokens; they have no characters
+        self._first: dict[str, tuple[int, bool]] = dict.fromkeys(plan.shapes, (0, False))
+        self._after: dict[str, int] = dict.fromkeys(plan.shapes, 0)
+        self._next = [0] * (len(self._keys) + 1)
+        self._empty = {k: _may_be_empty(x.node, plan.rules) for k, x in plan.lexemes.items()}
+        self._chars: list[int] = []
+        self._follow: list[set[int]] = []
+        self._owner: list[int] = []
+        self._ends: list[bool] = []
+
+    def found(self) -> list[tuple[_Lexeme | None, _Lexeme]]:
+        """Lexemes to take apart, each with the one that it gets in the way of, if that is known."""
+        self._find_neighbours()
+        if not any(self._next):
+            return []
+        if self._budget[0] > 0:
+            try:
+                return self._found()
+            except _TooCostlyError:
+                self._budget[0] = 0
+        lexemes = self._plan.lexemes.values()
+        return [(None, x) for x in lexemes if not isinstance(self._plan.body(x.node), Chars)]
+
+    # Which lexemes follow which.
+
+    def _find_neighbours(self) -> None:
+        shapes = self._plan.shapes
+        before: object = None
+        while before != self._first:
+            before = {**self._first}
+            self._first = {name: self._begin(shape) for name, shape in shapes.items()}
+        before = None
+        while before != self._after:
+            before = {**self._after}
+            for name, shape in shapes.items():
+                self._walk(shape, self._after[name])
+
+    def _begin(self, shape: _Shape) -> tuple[int, bool]:
+        """Lexemes that a part may begin with, and whether it may be empty."""
+        if isinstance(shape, _Lexeme):
+            return 1 << shape.number, self._empty[self._keys[shape.number]]
+        node = shape.node
+        if isinstance(node, Ref):
+            return self._first[node.name]
+        if isinstance(node, Token):
+            return self._token, False
+        parts = [self._begin(each) for each in shape.inner]
+        if isinstance(node, Alt):
+            return _union(mask for mask, _ in parts), any(empty for _, empty in parts)
+        if isinstance(node, Repeat):
+            return parts[0][0], parts[0][1] or node.least == 0
+        found = 0
+        for mask, empty in parts:
+            found |= mask
+            if not empty:
+                return found, False
+        return found, True
+
+    def _walk(self, shape: _Shape, after: int) -> None:
+        """Note what follows all in a part that `after` follows."""
+        if isinstance(shape, _Lexeme):
+            self._next[shape.number] |= after
+            return
+        node = shape.node
+        if isinstance(node, Ref):
+            self._after[node.name] |= after
+        elif isinstance(node, Token):
+            self._next[-1] |= after
+        elif isinstance(node, Repeat):
+            self._walk_repeat(node, shape.inner[0], after)
+        elif isinstance(node, Alt):
+            for each in shape.inner:
+                self._walk(each, after)
+        else:
+            for each in reversed(shape.inner):
+                self._walk(each, after)
+                mask, empty = self._begin(each)
+                after = mask | after if empty else mask
+
+    def _walk_repeat(self, node: Repeat, inner: _Shape, after: int) -> None:
+        if node.most == 1:
+            self._walk(inner, after)
+            return
+        again = self._begin(inner)[0]
+        is_alt = isinstance(inner, _Part) and isinstance(inner.node, Alt)
+        for each in inner.inner if isinstance(inner, _Part) and is_alt else [inner]:
+            more = again
+            if node.most is None and node.least <= 1 and isinstance(each, _Lexeme):
+                loop = self._plan.body(each.node)
+                if isinstance(loop, Repeat) and loop.most is None and loop.least <= 1:
+                    more &= ~(1 << each.number)  # two of them are one: nothing is lost
+            self._walk(each, after | more)
+
+    # What they have in common.
+
+    def _found(self) -> list[tuple[_Lexeme | None, _Lexeme]]:
+        firsts = self._positions()
+        seen = [*self._states({p for each in firsts for p in each})]
+        same = [1 << i for i in range(len(self._next))]
+        for ends, _ in seen:
+            for number in _bits(ends):
+                same[number] |= ends
+        beside = self._beside(same)
+        begin = [_union(self._chars[p] for p in each) for each in firsts]
+        follows = [_union(begin[i] for i in _bits(each & ~self._token)) for each in self._next]
+        pairs = {
+            (number, other)
+            for ends, goes_on in seen
+            for number in _bits(ends)
+            for other, chars in goes_on.items()
+            if beside[number] >> other & 1 and chars & follows[number]
+        }
+        lexemes = [*self._plan.lexemes.values()]
+        found = [(lexemes[one], lexemes[other]) for one, other in sorted(pairs)]
+        return [(a, b) for a, b in found if not b.but or self._plan.word(a) not in b.but]
+
+    def _beside(self, same: list[int]) -> list[int]:
+        """Lexemes that may stand at one place with each."""
+        beside = [0] * len(self._next)
+        start = self._first["root"][0]
+        waiting = [(start, start)]
+        done: set[tuple[int, int]] = set()
+        while waiting:
+            while waiting:
+                one, other = waiting.pop()
+                for number in _bits(one):
+                    beside[number] |= other
+                for number in _bits(other):
+                    beside[number] |= one
+            for one in range(len(beside)):
+                for other in _bits(beside[one] & same[one]):
+                    if (one, other) not in done:
+                        self._spend(1)
+                        done.add((one, other))
+                        waiting.append((self._next[one], self._next[other]))
+        return beside
+
+    def _positions(self) -> list[set[int]]:
+        """The places of all characters of lexemes (Glushkov's automaton); gives the first ones."""
+        marks = {LAST + 1}
+        for body in self._plan.rules.values():
+            marks |= {end for low, high in _ranges(body) for end in (low, high + 1)}
+        self._marks = sorted(marks)
+        firsts: list[set[int]] = []
+        for lexeme in self._plan.lexemes.values():
+            first, last, _ = self._built(lexeme.node, lexeme.number)
+            firsts.append(first)
+            for place in last:
+                self._ends[place] = True
+        return firsts
+
+    def _built(self, node: Node, owner: int) -> tuple[set[int], set[int], bool]:
+        self._spend(1)
+        if isinstance(node, Ref):
+            return self._built(self._plan.rules[node.name], owner)
+        if isinstance(node, Chars):
+            self._chars.append(_union(map(self._mask, node.ranges)))
+            self._follow.append(set())
+            self._owner.append(owner)
+            self._ends.append(False)
+            place = len(self._chars) - 1
+            return {place}, {place}, False
+        if isinstance(node, Repeat):
+            return self._built_repeat(node, owner)
+        parts = [self._built(item, owner) for item in _items(node)]
+        if isinstance(node, Alt):
+            first = {p for part in parts for p in part[0]}
+            return first, {p for part in parts for p in part[1]}, any(part[2] for part in parts)
+        return self._chained(parts)
+
+    def _built_repeat(self, node: Repeat, owner: int) -> tuple[set[int], set[int], bool]:
+        most = node.most if node.most is not None and node.most <= _UNROLLED else None
+        least = min(node.least, _UNROLLED)
+        count = max(least, 1) if most is None else most
+        parts = [self._built(node.item, owner) for _ in range(count)]
+        if most is None:
+            self._link(parts[-1][1], parts[-1][0])
+        parts = [(a, b, empty or i >= least) for i, (a, b, empty) in enumerate(parts)]
+        return self._chained(parts)
+
+    def _chained(
+        self, parts: list[tuple[set[int], set[int], bool]]
+    ) -> tuple[set[int], set[int], bool]:
+        first: set[int] = set()
+        last: set[int] = set()
+        empty = True
+        for begin, end, may in parts:
+            self._link(last, begin)
+            first |= begin if empty else set()
+            last = last | end if may else end
+            empty = empty and may
+        return first, last, empty
+
+    def _link(self, places: set[int], after: set[int]) -> None:
+        self._spend(len(places))
+        for place in places:
+            self._follow[place] |= after
+
+    def _mask(self, ends: tuple[int, int]) -> int:
+        low, high = (bisect_left(self._marks, mark) for mark in (ends[0], ends[1] + 1))
+        return (1 << high) - (1 << low)
+
+    def _states(self, start: set[int]) -> Iterator[tuple[int, dict[int, int]]]:
+        """Of each set of places that a text leads to: who ends there, and who goes on by what."""
+        waiting = [(frozenset[int](), start)]
+        done = {waiting[0][0]}
+        while waiting:
+            places, after = waiting.pop()
+            self._spend(len(after) + 1)
+            goes_on: dict[int, int] = {}
+            for place in after:
+                owner = self._owner[place]
+                goes_on[owner] = goes_on.get(owner, 0) | self._chars[place]
+            ends = _union(1 << self._owner[p] for p in places if self._ends[p])
+            if ends:
+                yield ends, goes_on
+            for part in self._parted(after):
+                reached = frozenset(p for p in after if self._chars[p] & part)
+                self._spend(len(after))
+                if reached not in done:
+                    done.add(reached)
+                    waiting.append((reached, {q for p in reached for q in self._follow[p]}))
+
+    def _parted(self, places: set[int]) -> list[int]:
+        """Characters of places, those together that lead on alike."""
+        parts: list[int] = []
+        for mask in {self._chars[place] for place in places}:
+            self._spend(len(parts))
+            rest, cut = mask, list[int]()
+            for part in parts:
+                cut += [each for each in (part & mask, part & ~mask) if each]
+                rest &= ~part
+            parts = [*cut, rest] if rest else cut
+        return parts
+
+    def _spend(self, steps: int) -> None:
+        self._budget[0] -= steps
+        if self._budget[0] < 0:
+            raise _TooCostlyError
+
+
+def _only(node: Node, rules: Mapping[str, Node]) -> _Word | None:
+    """The only text of a node, if it has but one that is not empty."""
+    if isinstance(node, Ref):
+        return _only(rules[node.name], rules)
+    if isinstance(node, Chars):
+        low, high = node.ranges[0]
+        return (low,) if len(node.ranges) == 1 and low == high else None
+    items = _items(node)
+    if not items or (isinstance(node, Alt) and len(items) > 1):
+        return None
+    parts = [_only(item, rules) for item in items]
+    there = [part for part in parts if part is not None]
+    return tuple(code for part in there for code in part) if len(there) == len(parts) else None
+
+
+def _after(node: Node, code: int, rules: Mapping[str, Node]) -> Node | None:
+    """What may follow a character at the beginning of a regular node (Brzozowski)."""
+    if isinstance(node, Ref):
+        return _after(rules[node.name], code, rules)
+    if isinstance(node, Chars):
+        return EMPTY if any(low <= code <= high for low, high in node.ranges) else None
+    if isinstance(node, Repeat):
+        rest = _after(node.item, code, rules)
+        most = None if node.most is None else node.most - 1
+        more = EMPTY if most == 0 else Repeat(node.item, max(node.least - 1, 0), most)
+        return None if rest is None else _joined((rest, more))
+    found: list[Node] = []
+    for at, item in enumerate(_items(node)):
+        rest = _after(item, code, rules)
+        if rest is not None:
+            after = _items(node)[at + 1 :] if isinstance(node, Seq) else ()
+            found.append(_joined((rest, *after)))
+        if isinstance(node, Seq) and not _may_be_empty(item, rules):
+            break
+    return _either(tuple(found)) if found else None
+
+
+def _joined(items: tuple[Node, ...]) -> Node:
+    there = tuple(item for item in items if not (isinstance(item, Seq) and not item.items))
+    return there[0] if len(there) == 1 else Seq(there)
+
+
+def _may_be_empty(node: Node, rules: Mapping[str, Node]) -> bool:
+    if isinstance(node, Ref):
+        return _may_be_empty(rules[node.name], rules)
+    if isinstance(node, Repeat):
+        return node.least == 0 or _may_be_empty(node.item, rules)
+    if isinstance(node, Alt):
+        return any(_may_be_empty(item, rules) for item in node.items)
+    return isinstance(node, Seq) and all(_may_be_empty(item, rules) for item in node.items)
+
+
+class _TooCostlyError(Exception):
+    """The search takes too long."""
+
+
+def _ranges(node: Node) -> Iterator[tuple[int, int]]:
+    if isinstance(node, Chars):
+        yield from node.ranges
+    for item in _inner(node):
+        yield from _ranges(item)
+
+
+def _union(masks: Iterator[int] | map[int]) -> int:
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
+
+
+def _bits(mask: int) -> Iterator[int]:
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+# What is written.
+
+
+def _written(plan: _Plan, never: str) -> str:
+    lines = [f"start: r{plan.numbers['root']}"]
+    for name, shape in plan.shapes.items():
+        lines.append(f"r{plan.numbers[name]}: {_rule(plan, shape, never)}")
+    lines += [f"T{x.number}: {key}" for key, x in plan.lexemes.items()]
+    waiting = [name for x in plan.lexemes.values() for name in _names(x.node)]
+    done: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in done:
+            done.add(name)
+            lines.append(f"N{plan.numbers[name]}: {plan.expression(plan.rules[name])}")
+            waiting += _names(plan.rules[name])
+    return "\n".join(lines) + "\n"
+
+
+def _rule(plan: _Plan, shape: _Shape, never: str) -> str:
+    if isinstance(shape, _Lexeme):
+        return f"T{shape.number}"
+    node = shape.node
+    if isinstance(node, Ref):
+        return f"r{plan.numbers[node.name]}"
+    if isinstance(node, Token):
+        return f"<[^{node.id}{never and ',' + never}]>" if node.but else f"<[{node.id}]>"
+    return _composed(node, [_rule(plan, each, never) for each in shape.inner])
+
+
+def _composed(node: Node, inner: list[str]) -> str:
+    """Lark of a node out of that of its own."""
+    if isinstance(node, Repeat):
+        return f"({inner[0]}){_times(node)}"
+    if len(inner) == 1:
+        return inner[0]
+    if isinstance(node, Alt):
+        return f"({' | '.join(inner)})"
+    return f"({' '.join(inner)})" if inner else '""'
+
+
+def _times(node: Repeat) -> str:
+    if node.most is None:
+        return {0: "*", 1: "+"}.get(node.least, f"{{{node.least},}}")
+    return f"{{{node.least}}}" if node.least == node.most else f"{{{node.least},{node.most}}}"
+
+
+def _regex(node: Node) -> str | None:
+    """Regular expression of a node that names no rule."""
+    if isinstance(node, Chars):
+        if len(node.ranges) == 1 and node.ranges[0][0] == node.ranges[0][1]:
+            return _escaped(node.ranges[0][0])
+        return f"[{''.join(f'{_escaped(a)}-{_escaped(b)}' for a, b in node.ranges)}]"
+    parts = [_regex(item) for item in _inner(node)]
+    if isinstance(node, Ref | Token) or None in parts:
+        return None
+    there = [part for part in parts if part is not None]
+    if isinstance(node, Alt):
+        return f"(?:{'|'.join(there)})"
+    if isinstance(node, Repeat):
+        return f"(?:{there[0]}){_times(node)}"
+    return "".join(there)
+
+
+def _spelled(word: _Word) -> str:
+    return "".join(map(_escaped, word))
+
+
+def _escaped(code: int) -> str:
+    return f"\\x{{{code:X}}}"

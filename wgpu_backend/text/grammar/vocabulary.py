@@ -1,0 +1,178 @@
+"""A model's tokens as the compiler of grammars needs them: bytes, ends, and how text is cut."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from wgpu_backend.errors import GrammarError, TokenizerError
+from wgpu_backend.text.grammar.checking import LIMITS, Tokens, checked, library_folder
+from wgpu_backend.text.grammar.gbnf import token_names
+from wgpu_backend.text.grammar.grammar import Grammar
+from wgpu_backend.text.grammar.matcher import Matcher
+from wgpu_backend.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+_REMEMBERED = 16  # matchers at their beginning
+
+
+class GrammarVocabulary:
+    """Makes matchers of grammars for one model's tokens; safe in threads.
+
+    What it needs of the compiler is made when it is first used: for 128,000 tokens that takes
+    about a second.
+
+    Parameters
+    ----------
+    tokenizer : Tokenizer
+    rows : int
+        Logits of a row, which may be more than tokens.
+
+    Attributes
+    ----------
+    rows : int
+    """
+
+    def __init__(self, tokenizer: Tokenizer, rows: int) -> None:
+        self.rows = rows
+        self._tokenizer = tokenizer
+        self._lock = threading.Lock()
+        self._library: LLTokenizer | None = None
+        self._begun: OrderedDict[Grammar, LLMatcher] = OrderedDict()
+
+    def matcher(self, grammar: Grammar) -> Matcher:
+        """Follow a grammar from its beginning.
+
+        Raises
+        ------
+        GrammarError
+            It cannot be used, see `checked`; or llguidance is not installed.
+        """
+        form = checked(grammar, self._tokens_of(grammar))  # at most some seconds; others may go on
+        with self._lock:
+            if grammar not in self._begun:
+                self._begun[grammar] = self._compiled(form)
+            self._begun.move_to_end(grammar)
+            if len(self._begun) > _REMEMBERED:
+                self._begun.popitem(last=False)
+            return Matcher(self._begun[grammar].deep_copy(), self.rows)
+
+    def _tokens_of(self, grammar: Grammar) -> Tokens:
+        """What GBNF may say of tokens; other kinds say nothing that depends on the vocabulary."""
+        if grammar.kind != "gbnf" or "<" not in grammar.text:
+            return Tokens()
+        named: list[tuple[str, int]] = []
+        for text in sorted(token_names(grammar.text)):
+            ids = self._tokenizer.encode(text, add_special=False, parse_special=True)
+            token = ids[0] if len(ids) == 1 else self._tokenizer.token_id(text)
+            named += [] if token is None else [(text, token)]
+        return Tokens(tuple(named), self._never, self._tokenizer.vocab_size)
+
+    @cached_property
+    def _never(self) -> str:
+        """Tokens that end an answer or have no text, and rows that are no tokens."""
+        known = self._tokenizer
+        count = known.vocab_size
+        silent = (token for token in range(count) if not known.token_bytes(token))
+        return _as_ranges({*known.eog_ids, *silent, *range(count, self.rows)})
+
+    def _compiled(self, form: str) -> LLMatcher:
+        from llguidance import LLMatcher, LLParserLimits
+
+        limits: Any = LIMITS
+        return LLMatcher(self._made(), form, log_level=0, limits=LLParserLimits(**limits))
+
+    def _made(self) -> LLTokenizer:
+        if self._library is None:
+            self._library = self._make()
+        return self._library
+
+    def _make(self) -> LLTokenizer:
+        library_folder()
+        from llguidance import LLTokenizer, TokenizerWrapper
+
+        source = _Source(self._tokenizer, self.rows)
+        try:
+            return LLTokenizer(TokenizerWrapper(source), eos_token=source.ends)
+        except ValueError as error:
+            raise GrammarError(f"grammar: the vocabulary cannot be used: {error}") from None
+
+
+class _Source:
+    """What the compiler asks of a tokenizer, by its names."""
+
+    def __init__(self, tokenizer: Tokenizer, rows: int) -> None:
+        count = tokenizer.vocab_size
+        pieces = [tokenizer.token_bytes(token) for token in range(count)]
+        # Beyond the tokens nothing can be chosen. The last entry is no logit: it is the end of a
+        # vocabulary that has none.
+        self.tokens: Sequence[bytes] = [*pieces, *[b""] * (rows - count), b"<no end>"]
+        self.ends = sorted(tokenizer.eog_ids) or [rows]
+        self.eos_token_id = self.ends[0]
+        self.bos_token_id = tokenizer.bos_id
+        named = [t for t in range(count) if tokenizer.is_control(t) or _is_tag(pieces[t])]
+        self.special_token_ids = sorted({*named, *self.ends, rows})
+        self._tokenizer = tokenizer
+        self._places: dict[bytes, int] = {}
+        self._longest = 0
+
+    def __call__(self, text: bytes | str) -> list[int]:
+        """Tokens of what follows a text; they spell it to the byte."""
+        given = text if isinstance(text, bytes) else text.encode()
+        try:
+            ids = self._tokenizer.encode_further(given.decode())
+        except (UnicodeDecodeError, TokenizerError):
+            return self._greedy(given)
+        same = b"".join(self.tokens[token] for token in ids) == given
+        return ids if same else self._greedy(given)
+
+    def _greedy(self, text: bytes) -> list[int]:
+        """Tokens of bytes, each the longest that fits, where the tokenizer changes what it reads.
+
+        They end before a byte that no token has; the answer fails there.
+        """
+        if not self._places:
+            special = {*self.special_token_ids}
+            for token, piece in enumerate(self.tokens):
+                if token not in special and piece:
+                    self._places.setdefault(piece, token)
+            self._longest = max(map(len, self._places), default=0)
+        ids: list[int] = []
+        at = 0
+        while at < len(text):
+            ends = range(min(at + self._longest, len(text)), at, -1)
+            end = next((end for end in ends if text[at:end] in self._places), None)
+            if end is None:
+                break
+            ids.append(self._places[text[at:end]])
+            at = end
+        return ids
+
+
+def _as_ranges(numbers: Iterable[int]) -> str:
+    """Numbers as ``1,3-7``."""
+    ends: list[list[int]] = []
+    for number in sorted(numbers):
+        if ends and ends[-1][1] == number - 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ends)
+
+
+def tag_id(tokenizer: Tokenizer, text: str) -> int | None:
+    """Id of a token that no text of an answer has, by its spelling; None where it may have it."""
+    token = tokenizer.token_id(text)
+    if token is None:
+        return None
+    return token if tokenizer.is_control(token) or _is_tag(text.encode()) else None
+
+
+def _is_tag(piece: bytes) -> bool:
+    """Whether text of an answer must not have this token: ``<|message|>`` and its kin."""
+    return len(piece) > 4 and piece.startswith(b"<|") and piece.endswith(b"|>")

@@ -1,0 +1,14 @@
+"""Tokenizers rebuilt from GGUF metadata.
+
+In the order that text passes: ``tokenizer.py`` is the whole; ``fragments.py`` cuts text at special
+tokens; ``encoders.py`` encodes what is between, in words that ``pretokenizers.py`` cuts;
+``pieces.py`` turns tokens back into text. ``vocabulary.py`` and ``special.py`` read the file.
+``shield.py`` keeps users' texts from spelling control tokens. ``clip.py`` is the tokenizer of CLIP,
+which GGUF has no name for.
+"""
+
+from wgpu_backend.text.tokenizer.pieces import Detokenizer
+from wgpu_backend.text.tokenizer.pretokenizers import PRETOKENIZERS
+from wgpu_backend.text.tokenizer.tokenizer import Tokenizer
+
+__all__ = ["PRETOKENIZERS", "Detokenizer", "Tokenizer"]

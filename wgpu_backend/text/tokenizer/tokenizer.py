@@ -1,0 +1,454 @@
+"""The tokenizer of a model file: text to token ids and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Self
+
+from wgpu_backend.errors import TokenizerError
+from wgpu_backend.gguf_file import GGUFFile, open_gguf
+from wgpu_backend.text.tokenizer.encoders import (
+    MODELS,
+    Source,
+    TextEncoder,
+    build_encoder,
+    is_library_failure,
+)
+from wgpu_backend.text.tokenizer.fragments import Splitter
+from wgpu_backend.text.tokenizer.library import KEY, LIBRARY, LibraryTokenizer
+from wgpu_backend.text.tokenizer.pieces import Detokenizer, Pieces, clean_spaces
+from wgpu_backend.text.tokenizer.pretokenizers import (
+    PLAIN,
+    PRETOKENIZERS,
+    PreTokenizer,
+    find_rules,
+)
+from wgpu_backend.text.tokenizer.shield import Shield
+from wgpu_backend.text.tokenizer.special import SpecialTokens, read_special
+from wgpu_backend.text.tokenizer.vocabulary import (
+    TokenType,
+    Vocabulary,
+    read_flag,
+    read_text,
+    read_vocabulary,
+)
+
+
+class Tokenizer:
+    """Text to token ids and back, rebuilt from the metadata of a model file.
+
+    Made by `from_metadata` or `from_gguf`.
+
+    Parameters
+    ----------
+    vocabulary : Vocabulary
+        The token table.
+    special : SpecialTokens
+        Its special tokens.
+    encoder : TextEncoder or LibraryTokenizer
+        Its algorithm; the second is whole, the first encodes what is between special tokens.
+    rules : PreTokenizer
+        How its texts are spelled.
+    space_prefix : bool
+        Whether text starts with a space that its author did not write.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        special: SpecialTokens,
+        encoder: TextEncoder | LibraryTokenizer,
+        rules: PreTokenizer,
+        *,
+        space_prefix: bool,
+    ) -> None:
+        self._vocabulary = vocabulary
+        self._special = special
+        self._encoder = encoder if not isinstance(encoder, LibraryTokenizer) else None
+        self._library = encoder if isinstance(encoder, LibraryTokenizer) else None
+        self._rules = rules
+        self._space_prefix = space_prefix
+        texts = vocabulary.texts
+        if self._library and not self._library.byte_level and vocabulary.model == LIBRARY:
+            texts = self._library.spelled(texts, special.types)
+        self._pieces = Pieces(texts, special.types, byte_level=rules.byte_level)
+        tokens = [(vocabulary.texts[i], i) for i in special.matched]
+        self._parsing = Splitter(tokens, special.lstrip, special.rstrip)
+        plain = [(text, i) for text, i in tokens if special.types[i] == TokenType.USER_DEFINED]
+        self._plain = Splitter(plain, special.lstrip, special.rstrip)
+        self._shield = Shield((text, i) for text, i in tokens if i in special.control)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.vocab_size} tokens)"
+
+    @classmethod
+    def from_metadata(
+        cls, metadata: Mapping[str, object], *, pretokenizer: str | None = None
+    ) -> Self:
+        """Build the tokenizer that a model file's metadata describes.
+
+        Parameters
+        ----------
+        metadata : Mapping
+            The file's key-value pairs; string arrays are lists, others NumPy arrays or lists.
+        pretokenizer : str, optional
+            A name to use instead of ``tokenizer.ggml.pre``.
+
+        Returns
+        -------
+        Tokenizer
+
+        Raises
+        ------
+        TokenizerError
+            When the algorithm or the pre-tokenizer is unknown, or the metadata contradicts
+            itself.
+        """
+        vocabulary = read_vocabulary(metadata)
+        if pretokenizer is None and KEY in metadata:
+            return cls._of_library(metadata, vocabulary)
+        if vocabulary.model not in MODELS:
+            raise TokenizerError(
+                f"tokenizer: model is {vocabulary.model!r}, needs one of {', '.join(MODELS)}"
+            )
+        rules = find_rules(metadata, vocabulary.model, pretokenizer)
+        special = read_special(metadata, vocabulary, add_bos=rules.add_bos)
+        encoder = build_encoder(Source(metadata, vocabulary, special, rules))
+        declared = read_flag(metadata, "add_space_prefix")
+        prefix = vocabulary.model == "llama" if declared is None else declared
+        return cls(vocabulary, special, encoder, rules, space_prefix=prefix)
+
+    @classmethod
+    def _of_library(cls, metadata: Mapping[str, object], vocabulary: Vocabulary) -> Self:
+        text = metadata[KEY]
+        if not isinstance(text, str):
+            raise TokenizerError(f"tokenizer: {KEY} is {type(text).__name__}, needs a string")
+        special = read_special(metadata, vocabulary)
+        library = LibraryTokenizer(text, special.control, len(vocabulary.texts))
+        name = read_text(metadata, "pre") or ""
+        known = PRETOKENIZERS.get(name) if library.byte_level else None
+        rules = known or replace(
+            PLAIN, byte_level=library.byte_level, clean_spaces=vocabulary.model == "bert"
+        )
+        own = vocabulary.model == LIBRARY and not library.byte_level and library.begins_with_space
+        prefix = own or read_flag(metadata, "add_space_prefix") is True
+        return cls(vocabulary, special, library, rules, space_prefix=prefix)
+
+    @classmethod
+    def from_gguf(cls, path: str | PathLike[str], *, pretokenizer: str | None = None) -> Self:
+        """Build the tokenizer of a GGUF file.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        pretokenizer : str, optional
+            A name to use instead of ``tokenizer.ggml.pre``.
+
+        Returns
+        -------
+        Tokenizer
+
+        Raises
+        ------
+        GGUFError
+            When the file is damaged.
+        TokenizerError
+            As from `from_metadata`; names the file.
+        """
+        with open_gguf(path) as file:
+            return cls.of_file(file, pretokenizer=pretokenizer)
+
+    @classmethod
+    def of_file(cls, file: GGUFFile, *, pretokenizer: str | None = None) -> Self:
+        """Build the tokenizer of an open file; as `from_gguf`."""
+        try:
+            return cls.from_metadata(file.metadata, pretokenizer=pretokenizer)
+        except TokenizerError as error:
+            raise TokenizerError(f"{file.path}: {error}") from None
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of tokens."""
+        return len(self._vocabulary.texts)
+
+    @property
+    def special_ids(self) -> Mapping[str, int]:
+        """Ids by role: bos, eos, unk, sep, pad, mask, eot, eom and fim_pre to fim_sep."""
+        return self._special.roles
+
+    @property
+    def bos_id(self) -> int | None:
+        """Id of the token that starts a text, None where there is none."""
+        return self._special.roles.get("bos")
+
+    @property
+    def eos_id(self) -> int | None:
+        """Id of the token that ends a text, None where there is none."""
+        return self._special.roles.get("eos")
+
+    @property
+    def eot_id(self) -> int | None:
+        """Id of the token that ends a turn, None where there is none."""
+        return self._special.roles.get("eot")
+
+    @property
+    def eog_ids(self) -> frozenset[int]:
+        """Ids after which a generation is over."""
+        return self._special.eog
+
+    @property
+    def add_bos(self) -> bool:
+        """Whether `encode` starts with BOS when it adds special tokens."""
+        return self._special.add_bos
+
+    @property
+    def add_eos(self) -> bool:
+        """Whether `encode` ends with EOS when it adds special tokens."""
+        return self._special.add_eos
+
+    def is_control(self, token: int) -> bool:
+        """Whether a token is one that no text of a user becomes: control or unknown."""
+        return token in self._special.control
+
+    @property
+    def types(self) -> Sequence[int]:
+        """What each token is, a ``TokenType``: the file's, repaired where it is wrong."""
+        return self._special.types
+
+    @property
+    def space_prefix(self) -> bool:
+        """Whether text starts with a space that its author did not write."""
+        return self._space_prefix
+
+    @property
+    def cleans_spaces(self) -> bool:
+        """Whether llama.cpp's detokeniser removes spaces before punctuation."""
+        return self._rules.clean_spaces
+
+    def token_id(self, text: str) -> int | None:
+        """Id of the token spelled `text` in the file, None where there is none."""
+        return self._vocabulary.ids.get(text)
+
+    def token_text(self, token: int) -> str:
+        """Spelling of a token in the file, such as ``Ġthe`` or ``▁the``."""
+        return self._vocabulary.texts[self._checked(token)]
+
+    def token_bytes(self, token: int) -> bytes:
+        """Bytes that a token stands for; they need not be whole characters.
+
+        Raises
+        ------
+        TokenizerError
+            When no token has that id.
+        """
+        return self._pieces[self._checked(token)]
+
+    def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
+        """Turn text into tokens.
+
+        Parameters
+        ----------
+        text : str
+            Any text; lone surrogates become U+FFFD.
+        add_special : bool, optional
+            Add BOS and EOS where the model wants them.
+        parse_special : bool, optional
+            Control tokens spelled out in the text become those tokens. Only for text that a
+            chat template made: see `shield` for the parts of it that a user wrote.
+
+        Returns
+        -------
+        list of int
+
+        Raises
+        ------
+        TokenizerError
+            When the vocabulary's tables turn out to be damaged.
+        """
+        text = _well_formed(text)
+        shielded = parse_special and self._shield.is_marked(text)
+        if library := self._library:
+            shielded |= parse_special and library.may_be_marked(text)
+            shield = self._shield if shielded else None
+            ids = _tried(lambda: library.encode(text, parse=parse_special, shield=shield), text)
+            return self._wrapped(ids) if add_special else ids
+        splitter = self._parsing if parse_special else self._plain
+        ids: list[int] = []
+        first = True
+        for fragment in splitter.split(text):
+            if isinstance(fragment, int):
+                ids.append(fragment)
+            else:
+                ids += self._encode_text(fragment, first, shielded=shielded)
+            first = isinstance(fragment, int)
+        return self._wrapped(ids) if add_special else ids
+
+    def encode_further(self, text: str) -> list[int]:
+        """Turn text that follows other text into tokens: nothing is put in front of it."""
+        text = _well_formed(text)
+        if library := self._library:
+            return _tried(lambda: library.encode_further(text), text)
+        ids: list[int] = []
+        for fragment in self._plain.split(text):
+            known = isinstance(fragment, int)
+            ids += [fragment] if known else self._encode_text(fragment, False, shielded=False)
+        return ids
+
+    def shield(self, text: str) -> str:
+        """Mark a user's text so that `encode` never parses control tokens in it.
+
+        For the messages that go into a chat template, whose result is encoded with
+        `parse_special`. The marks survive the template and are gone after encoding.
+
+        Parameters
+        ----------
+        text : str
+            Text that a user wrote.
+
+        Returns
+        -------
+        str
+            The same text, with a noncharacter inside each control token that it spells, or between
+            all characters where it spells one once it is normalised.
+        """
+        marked = self._shield.marked(text)
+        if self._library and any(map(self._library.becomes_control, (text, marked))):
+            return self._shield.apart(text)
+        return marked
+
+    def decode(
+        self, ids: Iterable[int], *, skip_special: bool = True, clean: bool | None = None
+    ) -> str:
+        """Turn tokens into text; the inverse of `encode` as far as the vocabulary allows.
+
+        WordPiece drops case, accents and spaces while it encodes. What it decodes to is
+        llama.cpp's text, which encodes to the same tokens again.
+
+        Parameters
+        ----------
+        ids : iterable of int
+            Tokens.
+        skip_special : bool, optional
+            Leave control tokens out rather than spell them.
+        clean : bool, optional
+            Remove spaces before punctuation where llama.cpp's detokeniser does. Unless told,
+            WordPiece alone does, whose every token brings a space; in others that space was
+            written by somebody.
+
+        Returns
+        -------
+        str
+            Text, with U+FFFD for bytes that are no UTF-8.
+
+        Raises
+        ------
+        TokenizerError
+            When no token has one of the ids.
+        """
+        hidden = self._special.control if skip_special else frozenset[int]()
+        shown = [token for token in map(self._checked, ids) if token not in hidden]
+        pieces = {token: self._pieces[token] for token in set(shown)}
+        text = b"".join(map(pieces.__getitem__, shown)).decode(errors="replace")
+        if self._space_prefix and shown and not self.is_control(shown[0]):
+            text = text.removeprefix(" ")
+        wanted = self._vocabulary.model == "bert" if clean is None else clean
+        return clean_spaces(text) if wanted and self._rules.clean_spaces else text
+
+    def control_ids(self, texts: Iterable[str]) -> frozenset[int]:
+        """Control tokens that are spelled so."""
+        wanted = set(texts)
+        control = self._special.control if wanted else ()
+        return frozenset(token for token in control if self.token_text(token) in wanted)
+
+    def stream(
+        self, *, skip_special: bool = True, spelled: frozenset[int] = frozenset()
+    ) -> Detokenizer:
+        """Start turning a stream of tokens into text.
+
+        Parameters
+        ----------
+        skip_special : bool, optional
+            Leave control tokens out rather than spell them.
+        spelled : frozenset of int, optional
+            Control tokens that are spelled all the same.
+
+        Returns
+        -------
+        Detokenizer
+        """
+        hidden = self._special.control - spelled if skip_special else frozenset[int]()
+        return Detokenizer(self._pieces, hidden)
+
+    def _encode_text(self, text: str, first: bool, *, shielded: bool) -> list[int]:
+        if shielded:
+            text = self._shield.unmarked(text)
+        encoder = self._encoder
+        if encoder is None or not text:
+            return []
+        return _tried(lambda: encoder.encode(text, first), text)
+
+    def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
+        """Two texts as encoders read them together, and the type of each token.
+
+        BERT has one separator between them, and type 1 for the second. RoBERTa has two, and one
+        type; both have a separator at the end.
+
+        Raises
+        ------
+        TokenizerError
+            It begins and ends texts as neither does.
+        """
+        if library := self._library:
+            inner = [self.encode(text, add_special=False) for text in (first, second)]
+            ids, types = library.pair(*inner)
+            if len(ids) > sum(map(len, inner)):
+                return ids, types
+        before, after = self.encode(first), self.encode(second)[1 if self.add_bos else 0 :]
+        if self._vocabulary.model == "bert":
+            return before + after, [0] * len(before) + [1] * len(after)
+        if not (self.add_bos and self.add_eos):
+            raise TokenizerError(
+                "tokenizer: texts are read together where BOS and EOS are added, by add_bos_token "
+                f"{self.add_bos} and add_eos_token {self.add_eos} they are not"
+            )
+        roles = self._special.roles
+        ids = [*before, roles["sep"] if "sep" in roles else roles["eos"], *after]
+        return ids, [0] * len(ids)
+
+    def _wrapped(self, ids: list[int]) -> list[int]:
+        if self._library:
+            return self._library.wrapped(ids)
+        roles = self._special.roles
+        before = [roles["bos"]] if self.add_bos else []
+        if self._vocabulary.model == "bert":
+            return before + ids + [roles["sep"]] * ("sep" in roles)
+        return before + ids + ([roles["eos"]] if self.add_eos else [])
+
+    def _checked(self, token: int) -> int:
+        if 0 <= token < self.vocab_size:
+            return token
+        raise TokenizerError(f"tokenizer: token is {token}, needs an id below {self.vocab_size}")
+
+
+def _well_formed(text: str) -> str:
+    """Join pairs of surrogates and replace lone ones; JSON can carry either."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def _tried(encode: Callable[[], list[int]], text: str) -> list[int]:
+    try:
+        return encode()
+    except BaseException as error:
+        if not is_library_failure(error):
+            raise
+        raise TokenizerError(
+            f"tokenizer: {len(text)} characters cannot be encoded, needs a sound vocabulary: "
+            f"{error}"
+        ) from error
