@@ -19,7 +19,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 
 from tests.blocks import random_blocks
 from wgpu_backend.dtypes import named
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
 
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ġ a", "o n", "e r", "Ġa n", "Ġan d", "r e"]
 SPECIALS = ["<|begin|>", "<|end|>", "<|user|>", "<|assistant|>"]

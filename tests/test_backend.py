@@ -21,7 +21,7 @@ from wgpu_backend import (
     register_backend,
 )
 from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_K, Q8_0, DType, named
-from wgpu_backend.gguf_file import GGUFFile, TensorInfo
+from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo
 from wgpu_backend.ml import backend as backends
 from wgpu_backend.ml.backend import Backend, LoadCancelled
 from wgpu_backend.ml.executor import Executor

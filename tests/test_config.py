@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.config import Config
 
 METADATA = {
     "general.architecture": "llama",

@@ -12,10 +12,11 @@ import pytest
 
 from tests.builders import tiny_model
 from tests.patience import PATIENCE
-from wgpu_backend import file_bytes, new_backend
+from wgpu_backend import new_backend
 from wgpu_backend.errors import GGUFError
-from wgpu_backend.file_bytes import FileBytes
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf import file_bytes
+from wgpu_backend.files.gguf.file_bytes import FileBytes
+from wgpu_backend.files.gguf.reader import open_gguf
 
 NAME = "blk.1.ffn_down.weight"
 

@@ -10,7 +10,7 @@ from gguf import GGUFValueType, GGUFWriter
 from tests.builders import WEIGHT_TYPES, Crafted, array, dequantised, key, tensor, text, tiny_model
 from wgpu_backend import dtypes
 from wgpu_backend.errors import GGUFError, ModelError
-from wgpu_backend.gguf_file import open_gguf, parse_gguf
+from wgpu_backend.files.gguf.reader import open_gguf, parse_gguf
 
 SCALARS = {
     GGUFValueType.UINT8: 255,

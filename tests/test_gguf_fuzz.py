@@ -16,7 +16,7 @@ import pytest
 
 from tests.builders import Crafted, Dims, array, key, tensor, text, tiny_model
 from wgpu_backend.errors import GGUFError, ModelError
-from wgpu_backend.gguf_file import parse_gguf
+from wgpu_backend.files.gguf.reader import parse_gguf
 
 try:
     import resource

@@ -18,7 +18,7 @@ import pytest
 from tests.builders import Crafted, Dims, array, key, tensor, text, tiny_model
 from wgpu_backend import dtypes
 from wgpu_backend.errors import GGUFError
-from wgpu_backend.gguf_file import open_gguf, parse_gguf
+from wgpu_backend.files.gguf.reader import open_gguf, parse_gguf
 
 MINUS_ONE = 2**64 - 1
 STRING, ARRAY = 8, 9

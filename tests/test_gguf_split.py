@@ -11,9 +11,9 @@ import wgpu_backend as wb
 from tests.builders import tiny_model
 from wgpu_backend.cli.show import described, facts
 from wgpu_backend.errors import GGUFError, ModelError
-from wgpu_backend.gguf_file import open_gguf, open_parts
-from wgpu_backend.gguf_header import TensorInfo
-from wgpu_backend.quantise.files import quantize
+from wgpu_backend.files.gguf.header import TensorInfo
+from wgpu_backend.files.gguf.reader import open_gguf, open_parts
+from wgpu_backend.files.quantize.files import quantize
 
 COUNT = 5  # of 21 tensors, five a part
 

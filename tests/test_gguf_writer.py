@@ -6,8 +6,8 @@ import pytest
 
 from wgpu_backend.dtypes import BF16, F32, Q8_0
 from wgpu_backend.errors import GGUFError, ModelError
-from wgpu_backend.gguf_file import open_gguf
-from wgpu_backend.gguf_writer import OutgoingTensor, write_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.files.gguf.writer import OutgoingTensor, write_gguf
 
 KEYS = {
     "general.architecture": "llama",

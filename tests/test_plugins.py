@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from wgpu_backend import Context, op, plugins
-from wgpu_backend.config import Config
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import (
     BackendError,
@@ -22,6 +21,7 @@ from wgpu_backend.errors import (
     PluginError,
     ShaderError,
 )
+from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast
 from wgpu_backend.ml.backend import BackendParams, make_executor

@@ -36,7 +36,7 @@ from rich.table import Table
 from tests.models.running import Running, running
 from tests.models.shifting import shifted_error
 from wgpu_backend.errors import BackendError
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.model import architectures

@@ -36,7 +36,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wgpu_backend import models, nn, testing
     from wgpu_backend.batch import Batch, BatchShape, Work
-    from wgpu_backend.config import Config
     from wgpu_backend.cpu.twin import Array
     from wgpu_backend.decoder import Decoder
     from wgpu_backend.device.adapters import Devices
@@ -85,8 +84,10 @@ if TYPE_CHECKING:
         TokenizerError,
         WorkerLost,
     )
-    from wgpu_backend.folders.creating import create
-    from wgpu_backend.gguf_file import open_gguf
+    from wgpu_backend.files.gguf.config import Config
+    from wgpu_backend.files.gguf.reader import open_gguf
+    from wgpu_backend.files.huggingface.creating import create
+    from wgpu_backend.files.quantize.files import quantize
     from wgpu_backend.graph.fusion import Graph
     from wgpu_backend.graph.fusion import OpNode as OpNode
     from wgpu_backend.graph.node import Launch, Node
@@ -120,7 +121,6 @@ if TYPE_CHECKING:
     )
     from wgpu_backend.ops.op import Op, op
     from wgpu_backend.plugins import PluginWarning, import_file
-    from wgpu_backend.quantise.files import quantize
     from wgpu_backend.sample import SamplingOptions
     from wgpu_backend.serving.engine import Engine
     from wgpu_backend.serving.generation import Generation

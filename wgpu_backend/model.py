@@ -11,9 +11,9 @@ from typing import ClassVar, Protocol, TypeVar
 
 from wgpu_backend import plugins
 from wgpu_backend.batch import Batch
-from wgpu_backend.config import Config
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.given import Given
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.layers import LayerCache

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from wgpu_backend import nn
 from wgpu_backend.batch import Batch
-from wgpu_backend.config import Config
+from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.kvcache.layers import LayerCache, unmovable
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 from wgpu_backend.array.nn.convolution import Paddings
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.graph.node import Node
 
 from .networks import Autoencoder

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

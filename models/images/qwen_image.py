@@ -14,7 +14,7 @@ import numpy as np
 
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 
 from .axial_rope import Table, axial_rope, grid_places
 from .blocks import FeedForward, TimeEmbedding

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 
 from .joint_attention import heads_apart
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 
 from .networks import Network
 from .qwen_text import GatedFeedForward, Ids, Layers, head_cols

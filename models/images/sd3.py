@@ -12,7 +12,7 @@ from __future__ import annotations
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 
 from .blocks import FeedForward, TimeEmbedding
 from .networks import Denoiser

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 
 Layer = Callable[[wx.Array], wx.Array]
 

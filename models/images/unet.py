@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 
 from .blocks import (
     Attention,

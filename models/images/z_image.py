@@ -13,7 +13,7 @@ import numpy as np
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 
 from .axial_rope import Places, Table, axial_rope, grid_places
 from .joint_attention import attend_rotated, heads_apart

@@ -8,7 +8,7 @@ import pytest
 from tests.cli.conftest import Cli
 from wgpu_backend.cli import bench, prediction
 from wgpu_backend.cli.prediction import Prediction, predicted
-from wgpu_backend.config import Config
+from wgpu_backend.files.gguf.config import Config
 
 DATA = {
     "positions": 256,

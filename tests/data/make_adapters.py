@@ -23,7 +23,7 @@ sys.path.append(str(ROOT.parent / "shared" / "tools"))
 
 from tests.models.adapters import CASES, FIRST, SECOND, STRENGTH, files_of  # noqa: E402
 from tests.models.outlines import LOGITS, ROWS, TOKENS, outlines, written  # noqa: E402
-from wgpu_backend.gguf_file import open_gguf  # noqa: E402
+from wgpu_backend.files.gguf.reader import open_gguf  # noqa: E402
 
 FILE = LOGITS.with_name("adapters.npz")
 

@@ -11,7 +11,7 @@ from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import ContextError
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.kvcache.checkpoints import Checkpoints
 from wgpu_backend.kvcache.layered import LayeredCache
 from wgpu_backend.kvcache.layers import StateShape

@@ -13,7 +13,7 @@ from wgpu_backend.engine.generation import Session, TokenStream, pieces
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionError, OutOfMemory
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor, NumpyRecorded
 from wgpu_backend.ml.wgpu_recorded import WgpuRecorded

@@ -9,7 +9,7 @@ from tests.builders import tiny_model
 from wgpu_backend.dtypes import F16
 from wgpu_backend.engine import warm_up
 from wgpu_backend.errors import ContextError, ModelError
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend, LoadCancelled
 from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.sample import SamplingOptions

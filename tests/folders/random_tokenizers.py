@@ -17,8 +17,8 @@ from typing import Any
 import tokenizers
 
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.tokens import tokenizer_keys
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.tokens import tokenizer_keys
 from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.text.tokenizer.pieces import ALPHABET
 

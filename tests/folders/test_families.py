@@ -6,8 +6,8 @@ import pytest
 
 from tests.folders.folders import VOCABULARY, write_folder
 from wgpu_backend.errors import ModelError
-from wgpu_backend.folders.family import families
-from wgpu_backend.folders.folder import open_folder
+from wgpu_backend.files.huggingface.family import families
+from wgpu_backend.files.huggingface.folder import open_folder
 from wgpu_backend.model import architectures
 
 FAMILIES = families()

@@ -18,8 +18,8 @@ from tests.folders.folders import (
 from tests.folders.test_values import interleaved
 from tests.quantise.test_files import finish
 from wgpu_backend.dtypes import Q4_0
-from wgpu_backend.folders.folder import open_folder
-from wgpu_backend.quantise import quantised
+from wgpu_backend.files.huggingface.folder import open_folder
+from wgpu_backend.files.quantize import quantised
 
 TOKENS = [0, 5, 17, 40, 3, 99]
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.folders.folders import crafted, safetensors
 from wgpu_backend.errors import ModelError
-from wgpu_backend.folders.safetensors import open_safetensors
-from wgpu_backend.folders.values import as_f32, stored
+from wgpu_backend.files.huggingface.safetensors import open_safetensors
+from wgpu_backend.files.huggingface.values import as_f32, stored
 
 
 def read(path, data):

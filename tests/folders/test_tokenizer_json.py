@@ -10,11 +10,11 @@ from tokenizers import Regex, pre_tokenizers
 from tests.folders.folders import TOKENIZER, write_folder
 from tests.folders.random_tokenizers import differences
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.folders.creating import create
-from wgpu_backend.folders.folder import open_folder
-from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.tokens import tokenizer_keys
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.files.huggingface.creating import create
+from wgpu_backend.files.huggingface.folder import open_folder
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.tokens import tokenizer_keys
 from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.text.tokenizer.library import KEY
 from wgpu_backend.text.tokenizer.pretokenizers import FASTER

@@ -10,8 +10,8 @@ import pytest
 
 from tests.folders.folders import TOKENIZER, VOCABULARY
 from wgpu_backend.errors import ModelError, TokenizerError
-from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.tokens import tokenizer_keys
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.tokens import tokenizer_keys
 from wgpu_backend.text.tokenizer import Tokenizer
 
 LLAMA3 = (

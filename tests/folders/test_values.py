@@ -6,9 +6,9 @@ import pytest
 from tests.folders.folders import safetensors
 from wgpu_backend.dtypes import MXFP4
 from wgpu_backend.errors import ModelError
-from wgpu_backend.folders import arrangements as a
-from wgpu_backend.folders import values as v
-from wgpu_backend.folders.safetensors import open_safetensors
+from wgpu_backend.files.huggingface import arrangements as a
+from wgpu_backend.files.huggingface import values as v
+from wgpu_backend.files.huggingface.safetensors import open_safetensors
 
 
 def read_in_parts(x, rows):

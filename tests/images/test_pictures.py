@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from wgpu_backend.errors import OptionError
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.images import pictures
 from wgpu_backend.images.vision_patches import vision_patches
 

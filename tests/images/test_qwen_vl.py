@@ -11,7 +11,7 @@ from tests.images.tiny import nmse
 from wgpu_backend.array import devices
 from wgpu_backend.array.session import Session
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.models.images.qwen_vl import QwenVLEncoder, picture_places, windows
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from wgpu_backend.errors import ModelError, OptionError
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.images.schedulers import (
     CLASSES,
     NAMES,

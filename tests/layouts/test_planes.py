@@ -7,7 +7,7 @@ from tests.builders import tiny_model
 from wgpu_backend.cpu.values import dequantise
 from wgpu_backend.dtypes import ALL, BF16, F16, F32, I32, MXFP4, NVFP4, Q8_1, Q8_K, U32
 from wgpu_backend.errors import ModelError
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.layouts.planes import nonfinite_blocks
 from wgpu_backend.ml.backend import Backend

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wgpu_backend.errors import StoreError
-from wgpu_backend.model_store.modelfile import Modelfile, parse_modelfile, write_modelfile
+from wgpu_backend.files.store.modelfile import Modelfile, parse_modelfile, write_modelfile
 
 TEXT = '''
 # A comment

@@ -3,8 +3,8 @@
 import pytest
 
 from wgpu_backend.errors import StoreError
-from wgpu_backend.model_store.manifest import digest_hex, parse_manifest
-from wgpu_backend.model_store.names import ModelName
+from wgpu_backend.files.store.manifest import digest_hex, parse_manifest
+from wgpu_backend.files.store.names import ModelName
 
 
 @pytest.mark.parametrize(

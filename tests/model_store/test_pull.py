@@ -16,12 +16,12 @@ from tests.model_store.killed import run_killed
 from tests.model_store.registry import Registry
 from tests.patience import PATIENCE
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.model_store import hub, pull
-from wgpu_backend.model_store.files import sha256
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.pull import Progress, PullCancelled, Puller
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import open_stored
+from wgpu_backend.files.store import hub, pull
+from wgpu_backend.files.store.files import sha256
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.pull import Progress, PullCancelled, Puller
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import open_stored
 
 CONTENT = os.urandom(300_001)
 
@@ -142,7 +142,7 @@ def test_what_is_there_needs_no_room(registry, store: Store, monkeypatch):
     class Usage:
         free = len(CONTENT) + 36 - 100_000
 
-    monkeypatch.setattr("wgpu_backend.model_store.store.shutil.disk_usage", lambda _: Usage)
+    monkeypatch.setattr("wgpu_backend.files.store.store.shutil.disk_usage", lambda _: Usage)
     puller(store).pull(name)
 
 
@@ -166,7 +166,7 @@ def test_what_is_not_there_or_not_allowed(registry, store: Store, monkeypatch):
     class Usage:
         free = 1000
 
-    monkeypatch.setattr("wgpu_backend.model_store.store.shutil.disk_usage", lambda _: Usage)
+    monkeypatch.setattr("wgpu_backend.files.store.store.shutil.disk_usage", lambda _: Usage)
     with pytest.raises(StoreError, match="300036 bytes are needed, the disk has 1000"):
         puller(store).pull(ModelName.parse(registry.name))
 
@@ -191,9 +191,9 @@ def test_a_full_disk_keeps_what_is_there(registry, store: Store, monkeypatch):
 
 
 KILLED = """
-from wgpu_backend.model_store import hub, pull
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
+from wgpu_backend.files.store import hub, pull
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
 pull.Puller._write = counted(pull.Puller._write)
 pull._SAVED_EVERY = 1
 made = pull.Puller(Store(Path(sys.argv[1])), insecure=True, streams=1, part_sizes=(50_000, 10**5))

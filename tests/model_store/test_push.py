@@ -10,11 +10,11 @@ import pytest
 
 from tests.model_store.registry import Registry
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.model_store.manifest import CONFIG_TYPE, Manifest
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.pull import Progress, Puller
-from wgpu_backend.model_store.push import PushCancelled, Pusher
-from wgpu_backend.model_store.store import Store
+from wgpu_backend.files.store.manifest import CONFIG_TYPE, Manifest
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.pull import Progress, Puller
+from wgpu_backend.files.store.push import PushCancelled, Pusher
+from wgpu_backend.files.store.store import Store
 
 CONTENT = os.urandom(250_001)
 PART = 100_000

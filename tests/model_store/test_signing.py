@@ -12,9 +12,9 @@ import pytest
 from tests.model_store.registry import Registry
 from tests.model_store.test_push import name, pusher, registry, store, whole  # noqa: F401
 from wgpu_backend.errors import StoreError
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.signing import Key
-from wgpu_backend.model_store.store import Store
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.signing import Key
+from wgpu_backend.files.store.store import Store
 
 Ed25519PrivateKey = pytest.importorskip(
     "cryptography.hazmat.primitives.asymmetric.ed25519", reason="the extra [push] is not installed"

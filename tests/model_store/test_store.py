@@ -16,14 +16,14 @@ from tests.builders import tiny_model
 from tests.model_store.killed import run_killed
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import GGUFError, ModelNotFound, StoreError
-from wgpu_backend.model_store import store as store_module
-from wgpu_backend.model_store import stored
-from wgpu_backend.model_store.manifest import Manifest
-from wgpu_backend.model_store.modelfile import Modelfile, parse_modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.pruning import prune
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create, open_stored
+from wgpu_backend.files.store import store as store_module
+from wgpu_backend.files.store import stored
+from wgpu_backend.files.store.manifest import Manifest
+from wgpu_backend.files.store.modelfile import Modelfile, parse_modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.pruning import prune
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create, open_stored
 
 NAME = ModelName.parse("story")
 
@@ -259,7 +259,7 @@ def test_what_cannot_be_made_leaves_nothing(tmp_path: Path):
 def test_a_full_disk_is_told_before_and_loses_nothing(store: Store, tmp_path: Path, monkeypatch):
     before = files(store)
     usage = shutil_usage(1000)
-    monkeypatch.setattr("wgpu_backend.model_store.store.shutil.disk_usage", usage)
+    monkeypatch.setattr("wgpu_backend.files.store.store.shutil.disk_usage", usage)
     with pytest.raises(StoreError, match=r"bytes are needed, the disk has 1000 free"):
         create(store, ModelName.parse("b"), Modelfile(str(bundled())), tmp_path)
     monkeypatch.undo()
@@ -267,7 +267,7 @@ def test_a_full_disk_is_told_before_and_loses_nothing(store: Store, tmp_path: Pa
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("wgpu_backend.model_store.files.os.fsync", full)
+    monkeypatch.setattr("wgpu_backend.files.store.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         create(store, ModelName.parse("b"), Modelfile(str(bundled()), system="new"), tmp_path)
     assert files(store) == before
@@ -283,10 +283,10 @@ def shutil_usage(free: int):
 
 
 KILLED = """
-from wgpu_backend.model_store.modelfile import Modelfile, parse_modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create
+from wgpu_backend.files.store.modelfile import Modelfile, parse_modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create
 store = Store(Path(sys.argv[1]))
 create(store, ModelName.parse("story"), Modelfile(sys.argv[2], system="New."), Path("."))
 store.remove(ModelName.parse("story"))
@@ -371,7 +371,7 @@ def not_allowed(root, *, onerror, **_):
 
 def in_two_hours(monkeypatch):
     now = time.time()
-    monkeypatch.setattr("wgpu_backend.model_store.pruning.time.time", lambda: now + 7200)
+    monkeypatch.setattr("wgpu_backend.files.store.pruning.time.time", lambda: now + 7200)
 
 
 def test_blobs_of_no_model_go_and_no_others(store: Store, monkeypatch):
@@ -402,7 +402,7 @@ def test_in_doubt_no_blob_goes(store: Store, monkeypatch, doubt):
     if doubt == "damaged":
         (manifest.parent / "other").write_bytes(manifest.read_bytes()[:100])
     elif doubt == "unreadable":
-        monkeypatch.setattr("wgpu_backend.model_store.pruning.os.walk", not_allowed)
+        monkeypatch.setattr("wgpu_backend.files.store.pruning.os.walk", not_allowed)
     elif doubt == "none":
         manifest.unlink()
     elif doubt == "folder":

@@ -9,7 +9,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
 
 FIRST, SECOND = 0.5, -1.5  # scales of the two adapters of a case
 STRENGTH = 0.7  # of its control vector

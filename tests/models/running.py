@@ -10,7 +10,7 @@ from tests.models.kin import SOURCE
 from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.engine.encoding import runner_of
 from wgpu_backend.engine.runner import HIDDEN, Head, Work
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.model import model_class

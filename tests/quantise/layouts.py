@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from wgpu_backend.config import Config, Value
 from wgpu_backend.dtypes import F32
-from wgpu_backend.gguf_header import TensorInfo
+from wgpu_backend.files.gguf.config import Config, Value
+from wgpu_backend.files.gguf.header import TensorInfo
 
 FILE = Path(__file__).parents[1] / "data" / "mixes.json"
 DENSE = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")

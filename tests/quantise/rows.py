@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wgpu_backend.quantise import WRITABLE
+from wgpu_backend.files.quantize import WRITABLE
 
 FILE = Path(__file__).parents[1] / "data" / "quantised.npz"
 FORMATS = tuple(name for name in WRITABLE if name not in ("f32", "f16", "bf16"))

@@ -10,9 +10,9 @@ import wgpu_backend as wb
 from tests.builders import Dims, dequantised, tiny_model
 from wgpu_backend.dtypes import F32, Q4_K, Q8_0
 from wgpu_backend.errors import GGUFError, ModelError, OptionError
-from wgpu_backend.gguf_file import open_gguf
-from wgpu_backend.quantise import quantised
-from wgpu_backend.quantise.importance import read_importances
+from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.files.quantize import quantised
+from wgpu_backend.files.quantize.importance import read_importances
 
 WIDE = Dims(width=256, head_dim=64, feed_forward=256, layers=1)
 

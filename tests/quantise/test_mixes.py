@@ -7,7 +7,7 @@ import pytest
 from tests.quantise.layouts import LAYOUTS, infos, recorded
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import OptionError
-from wgpu_backend.quantise.mixes import MIXES, mix_named, tensor_types
+from wgpu_backend.files.quantize.mixes import MIXES, mix_named, tensor_types
 
 
 def layers(ranges):

@@ -9,11 +9,11 @@ from starlette.testclient import TestClient
 import wgpu_backend as wb
 from tests.server.scripted import scripted
 from wgpu_backend.engine.loading import bundled
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create
 from wgpu_backend.images.bundled import PICTURES, bundled_pictures
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create
 from wgpu_backend.server.app import make_app
 from wgpu_backend.server.serving_state import Settings
 

@@ -31,10 +31,10 @@ from tests.server.running import ServerProcess, alive
 from tests.server.stress_input import inputs
 from tests.server.stress_store import creates, full, pulls
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create
 
 CLIENTS = 4
 BACK_SECONDS = 60.0  # a server that takes longer hangs

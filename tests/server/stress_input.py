@@ -23,10 +23,10 @@ from unittest.mock import patch
 
 from tests import builders
 from tests.server.running import ServerProcess
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create
 
 MOST_SECONDS = 20.0
 Headers = dict[str, str]

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 from tests.patience import PATIENCE, until
 from tests.server.serving import by_hand, client_of
 from wgpu_backend.errors import ModelError
-from wgpu_backend.model_store.store import Store
+from wgpu_backend.files.store.store import Store
 from wgpu_backend.server import library, listening
 from wgpu_backend.server.answering import Answer, Update
 from wgpu_backend.server.app import make_app

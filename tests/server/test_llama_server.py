@@ -12,10 +12,10 @@ from tests.models.adapters import a_lora
 from tests.models.outlines import a_reranker
 from tests.server.serving import client_of, named_events
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create
 from wgpu_backend.server.infilling import Gap
 from wgpu_backend.text.tokenizer import Tokenizer
 

@@ -12,7 +12,7 @@ from tests.server.running import free_port
 from tests.server.scripted import CONTEXT, WIDTH
 from tests.server.serving import client_of, lines, opened
 from wgpu_backend.cli.serve.models import story
-from wgpu_backend.model_store import pull
+from wgpu_backend.files.store import pull
 from wgpu_backend.server import ollama
 from wgpu_backend.server.answering import Update, _cut
 from wgpu_backend.server.fields import Fields

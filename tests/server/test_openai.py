@@ -12,10 +12,10 @@ import wgpu_backend as wb
 from tests.server.scripted import scripted
 from tests.server.serving import client_of, events_of
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create
 from wgpu_backend.server.answering import _tokens
 from wgpu_backend.server.wanted import Wanted
 

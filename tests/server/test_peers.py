@@ -8,10 +8,10 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 from tests.server.scripted import CALL, SCRIPTS, scripted
 from tests.server.serving import client_of, events_of, named_events, opened
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create
 
 USER = {"role": "user", "content": "Hi"}
 CHAT, TEXT, RESPOND, MESSAGES = (

@@ -16,8 +16,8 @@ from tests.models.adapters import a_lora
 from tests.server.serving import client_of, lines
 from wgpu_backend.cli.serve.models import story
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
 from wgpu_backend.server.library import OLLAMA_VERSION
 from wgpu_backend.server.serving_state import seconds_of
 from wgpu_backend.server.wanted import RequestError

@@ -16,10 +16,10 @@ from starlette.testclient import TestClient
 
 from tests.builders import tiny_model
 from wgpu_backend.errors import BackendError, DeviceLost, OptionError, WorkerLost
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create
 from wgpu_backend.server import app as server_app
 from wgpu_backend.server.endpoints import Endpoint
 from wgpu_backend.server.forms import Field

@@ -4,8 +4,8 @@ import pytest
 
 from tests.builders import tiny_model
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.gguf_file import GGUFFile, open_gguf
-from wgpu_backend.gguf_header import Header
+from wgpu_backend.files.gguf.header import Header
+from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.text.tokenizer import Tokenizer
 
 

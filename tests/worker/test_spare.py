@@ -11,10 +11,10 @@ import pytest
 from tests.builders import tiny_model
 from tests.patience import PATIENCE, until
 from tests.worker.test_worker import asked, gone, signals
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create, open_stored
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create, open_stored
 from wgpu_backend.worker.health import Health
 from wgpu_backend.worker.messages import LoadSpec
 from wgpu_backend.worker.opening import Workers

@@ -17,12 +17,16 @@ import numpy as np
 from wgpu_backend.array import devices
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import asarray
-from wgpu_backend.config import Value
 from wgpu_backend.dtypes import BF16, F32, DType, named
 from wgpu_backend.errors import DTypeError, ModelError
-from wgpu_backend.folders.safetensors import StoredTensor, open_safetensors, read_metadata
-from wgpu_backend.gguf_file import GGUFFile, open_gguf
-from wgpu_backend.gguf_writer import OutgoingTensor, whole_file, write_gguf
+from wgpu_backend.files.gguf.config import Value
+from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
+from wgpu_backend.files.gguf.writer import OutgoingTensor, whole_file, write_gguf
+from wgpu_backend.files.huggingface.safetensors import (
+    StoredTensor,
+    open_safetensors,
+    read_metadata,
+)
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.rows.bits import narrowed
 

@@ -26,10 +26,10 @@ from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Head
 from wgpu_backend.engine.step_sampler import StepSampler
-from wgpu_backend.gguf_file import GGUFFile
+from wgpu_backend.files.gguf.reader import GGUFFile
+from wgpu_backend.files.quantize.mixes import main_type
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.quantise.mixes import main_type
 from wgpu_backend.sample import SamplingOptions
 
 SEQUENCE = 0

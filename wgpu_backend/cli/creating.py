@@ -14,8 +14,8 @@ from wgpu_backend.cli.names import BUNDLED, STORY, regular, writable
 from wgpu_backend.cli.progress import bar
 from wgpu_backend.cli.quantising import matrix_file, note_unweighted
 from wgpu_backend.errors import OptionError
-from wgpu_backend.folders.creating import create
-from wgpu_backend.quantise.mixes import MIXES, mix_named
+from wgpu_backend.files.huggingface.creating import create
+from wgpu_backend.files.quantize.mixes import MIXES, mix_named
 
 
 def create_either(
@@ -113,9 +113,9 @@ def create_model(name: str, modelfile: Path) -> None:
         The file cannot be read.
     """
     from wgpu_backend.engine.lora import checked as fits
-    from wgpu_backend.model_store.modelfile import parse_modelfile
-    from wgpu_backend.model_store.names import ModelName
-    from wgpu_backend.model_store.stored import create
+    from wgpu_backend.files.store.modelfile import parse_modelfile
+    from wgpu_backend.files.store.names import ModelName
+    from wgpu_backend.files.store.stored import create
 
     try:
         text = regular(modelfile).read_text("utf-8")

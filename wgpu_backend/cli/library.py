@@ -15,8 +15,8 @@ from wgpu_backend.cli.parameters import PARAMETERS, Value
 from wgpu_backend.errors import ModelNotFound, StoreError
 
 if TYPE_CHECKING:
-    from wgpu_backend.model_store.store import Store
-    from wgpu_backend.model_store.stored import Stored
+    from wgpu_backend.files.store.store import Store
+    from wgpu_backend.files.store.stored import Stored
 
 MODELS_VARIABLE = "OLLAMA_MODELS"
 READ_ONLY_VARIABLE = "WGPU_BACKEND_READ_ONLY"
@@ -25,7 +25,7 @@ _SHORT = 12  # digits of a digest that people see
 
 def open_store() -> Store:
     """The store of this user: Ollama's."""
-    from wgpu_backend.model_store.store import Store
+    from wgpu_backend.files.store.store import Store
 
     named = os.environ.get(MODELS_VARIABLE)
     root = Path(named) if named else Path.home() / ".ollama" / "models"
@@ -48,7 +48,7 @@ def stored(name: str) -> Stored | None:
     StoreError
         The model is damaged.
     """
-    from wgpu_backend.model_store.names import ModelName
+    from wgpu_backend.files.store.names import ModelName
 
     try:
         parsed = ModelName.parse(name)
@@ -58,7 +58,7 @@ def stored(name: str) -> Stored | None:
         open_store().entry(parsed)
     except ModelNotFound:
         return None
-    from wgpu_backend.model_store.stored import open_stored
+    from wgpu_backend.files.store.stored import open_stored
 
     return open_stored(open_store(), parsed)
 
@@ -85,7 +85,7 @@ def text_of_modelfile(name: str) -> str:
     UsageError
         The store has none of that name.
     """
-    from wgpu_backend.model_store.modelfile import write_modelfile
+    from wgpu_backend.files.store.modelfile import write_modelfile
 
     return write_modelfile(_of_store(name).modelfile)
 
@@ -113,7 +113,7 @@ def _of_store(name: str) -> Stored:
 
 def print_list(*, as_json: bool) -> None:
     """List the models of the store."""
-    from wgpu_backend.model_store.stored import details
+    from wgpu_backend.files.store.stored import details
 
     store = open_store()
     entries = list(store.entries())
@@ -147,7 +147,7 @@ def print_list(*, as_json: bool) -> None:
 
 def copy_model(source: str, destination: str) -> None:
     """Give a model a second name."""
-    from wgpu_backend.model_store.names import ModelName
+    from wgpu_backend.files.store.names import ModelName
 
     open_store().copy(ModelName.parse(source), ModelName.parse(destination))
     note(f"copied {source} to {destination}")
@@ -155,7 +155,7 @@ def copy_model(source: str, destination: str) -> None:
 
 def remove_models(names: Sequence[str]) -> None:
     """Remove models."""
-    from wgpu_backend.model_store.names import ModelName
+    from wgpu_backend.files.store.names import ModelName
 
     for name in names:
         open_store().remove(ModelName.parse(name))

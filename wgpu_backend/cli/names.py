@@ -14,7 +14,7 @@ from typing import BinaryIO
 from wgpu_backend.cli.console import PROGRAM
 from wgpu_backend.cli.failures import UsageError, brief, message_of, show_as
 from wgpu_backend.errors import GGUFError
-from wgpu_backend.file_bytes import FileBytes
+from wgpu_backend.files.gguf.file_bytes import FileBytes
 
 BUNDLED = Path(str(files("wgpu_backend"))) / "bundled" / "story.gguf"
 STORY = "story"
@@ -155,7 +155,7 @@ def _missing(name: str) -> str:
 def _is_path(name: str) -> bool:
     """Whether a word can only be a path: registries have no such names."""
     from wgpu_backend.errors import StoreError
-    from wgpu_backend.model_store.names import ModelName
+    from wgpu_backend.files.store.names import ModelName
 
     if name.endswith(".gguf") or name.startswith((".", "~", "/")):
         return True

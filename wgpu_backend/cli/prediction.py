@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from wgpu_backend.config import Config
+from wgpu_backend.files.gguf.config import Config
 
 _OTHERS = r"(?:D|Ti|Super|GRE|Laptop|Mobile|Max-Q)\b"  # what tells a card from its namesakes
 _BOUNDS = {

@@ -11,9 +11,9 @@ from wgpu_backend.cli.console import is_terminal, note
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.library import open_store, signing_key
 from wgpu_backend.errors import StoreError
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.pull import STREAMS, Progress, PullCancelled, Puller
-from wgpu_backend.model_store.push import PushCancelled, Pusher
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.pull import STREAMS, Progress, PullCancelled, Puller
+from wgpu_backend.files.store.push import PushCancelled, Pusher
 
 STREAMS_VARIABLE = "OLLAMA_MAX_TRANSFER_STREAMS"
 

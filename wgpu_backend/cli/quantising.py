@@ -12,8 +12,8 @@ from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.names import model_path, regular, writable
 from wgpu_backend.cli.progress import bar
 from wgpu_backend.errors import OptionError
-from wgpu_backend.quantise.files import Report, quantize
-from wgpu_backend.quantise.mixes import mix_named
+from wgpu_backend.files.quantize.files import Report, quantize
+from wgpu_backend.files.quantize.mixes import mix_named
 
 
 def quantise_file(

@@ -8,9 +8,9 @@ from typing import Any
 from wgpu_backend.cli.chat import Chat
 from wgpu_backend.cli.library import open_store
 from wgpu_backend.cli.names import BUNDLED, STORY, exists
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.stored import create
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.stored import create
 
 
 def save_chat(chat: Chat, name: str) -> str:

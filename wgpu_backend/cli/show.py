@@ -20,11 +20,11 @@ from wgpu_backend.cli.console import (
 from wgpu_backend.cli.failures import UsageError, one_line
 from wgpu_backend.cli.library import parameters_of, stored, system_of, text_of_modelfile
 from wgpu_backend.cli.names import exists, model_path
-from wgpu_backend.config import Config, Value
-from wgpu_backend.folders.folder import Folder
-from wgpu_backend.folders.opening import open_model_file
-from wgpu_backend.gguf_file import GGUFFile
-from wgpu_backend.quantise.mixes import file_type
+from wgpu_backend.files.gguf.config import Config, Value
+from wgpu_backend.files.gguf.reader import GGUFFile
+from wgpu_backend.files.huggingface.folder import Folder
+from wgpu_backend.files.huggingface.opening import open_model_file
+from wgpu_backend.files.quantize.mixes import file_type
 
 TEMPLATE = "tokenizer.chat_template"
 _SHORT = 64  # values of a list that are still written

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import DType
-from wgpu_backend.quantise import decoded, rounded_blocks
+from wgpu_backend.files.quantize import decoded, rounded_blocks
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]

@@ -15,7 +15,7 @@ from wgpu_backend.engine.arguments import shown
 from wgpu_backend.engine.control_vectors import Directions, directions_of
 from wgpu_backend.engine.lora import Lora, checked
 from wgpu_backend.errors import ModelError, OptionError
-from wgpu_backend.gguf_file import GGUFFile, open_gguf
+from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ml.tensor import Tensor, leaf

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ModelError, OptionError
-from wgpu_backend.gguf_file import GGUFFile, open_gguf
+from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 
 Directions = dict[int, NDArray[np.float32]]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError, OptionError
+from wgpu_backend.files.gguf.config import Config
 
 BY_NUMBER = ("none", "mean", "cls", "last", "rank")  # of ``pooling_type``
 _POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from wgpu_backend.config import Config
 from wgpu_backend.errors import TemplateError
+from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.text.chat_template import ChatTemplate
 from wgpu_backend.text.tokenizer import Tokenizer
 

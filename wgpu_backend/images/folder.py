@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.errors import ModelError
-from wgpu_backend.folders.json_files import read_json
-from wgpu_backend.folders.safetensors import StoredTensor
-from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.values import Values, as_f32, raw_rows, stored
-from wgpu_backend.folders.weights import Weights
+from wgpu_backend.files.huggingface.json_files import read_json
+from wgpu_backend.files.huggingface.safetensors import StoredTensor
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.values import Values, as_f32, raw_rows, stored
+from wgpu_backend.files.huggingface.weights import Weights
 
 INDEX = "model_index.json"
 T = TypeVar("T")

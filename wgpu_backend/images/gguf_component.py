@@ -23,7 +23,7 @@ from wgpu_backend.array.nn import Embedding, Linear, Module, Slot
 from wgpu_backend.cpu.values import dequantise
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ModelError
-from wgpu_backend.gguf_file import GGUFFile, TensorInfo, open_gguf
+from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo, open_gguf
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.images.folder import Component
 

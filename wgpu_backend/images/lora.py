@@ -26,8 +26,12 @@ from numpy.typing import NDArray
 import wgpu_backend.array as wx
 from wgpu_backend.array.nn import Linear, Module, Slot
 from wgpu_backend.errors import ModelError
-from wgpu_backend.folders.safetensors import StoredTensor, open_safetensors, read_metadata
-from wgpu_backend.folders.values import as_f32
+from wgpu_backend.files.huggingface.safetensors import (
+    StoredTensor,
+    open_safetensors,
+    read_metadata,
+)
+from wgpu_backend.files.huggingface.values import as_f32
 from wgpu_backend.images.lora_names import diffusers_name
 from wgpu_backend.images.lora_strength import Strengths
 from wgpu_backend.images.weights import host_values

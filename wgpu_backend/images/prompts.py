@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from tokenizers import normalizers
 
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.folders.settings import Settings
-from wgpu_backend.folders.tokens import TokenizerFiles, tokenizer_keys
-from wgpu_backend.folders.vocab_files import named_tokens
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.tokens import TokenizerFiles, tokenizer_keys
+from wgpu_backend.files.huggingface.vocab_files import named_tokens
 from wgpu_backend.text.chat_template.template import ChatTemplate
 from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.text.tokenizer.categories import WHITE_SPACE

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 
 Bytes = NDArray[np.uint8]
 _MEAN = [0.48145466, 0.4578275, 0.40821073]  # of CLIP's training pictures

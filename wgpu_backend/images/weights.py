@@ -15,8 +15,8 @@ from wgpu_backend.array.core import wrap
 from wgpu_backend.array.nn import Module, Slot
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import ModelError
-from wgpu_backend.folders.safetensors import StoredTensor
-from wgpu_backend.folders.values import as_f32, raw_rows, stored
+from wgpu_backend.files.huggingface.safetensors import StoredTensor
+from wgpu_backend.files.huggingface.values import as_f32, raw_rows, stored
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.images.folder import Component
 from wgpu_backend.images.gguf_component import GgufComponent

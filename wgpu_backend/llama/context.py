@@ -16,7 +16,7 @@ from wgpu_backend.engine.encoding import runner_of
 from wgpu_backend.engine.lora import checked as checked_lora
 from wgpu_backend.engine.runner import HIDDEN, NOTHING, Head
 from wgpu_backend.errors import BackendError, CacheFull, ContextError, ContextFull, OptionError
-from wgpu_backend.gguf_file import open_gguf
+from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.llama.batch import Batch
 from wgpu_backend.llama.memory import Memory
 from wgpu_backend.llama.model import Closing, Model

@@ -13,7 +13,7 @@ import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
 from wgpu_backend.errors import ModelError, OptionError
-from wgpu_backend.gguf_file import PART_NAME
+from wgpu_backend.files.gguf.reader import PART_NAME
 
 _SHOWN = 30  # names of files in a message
 

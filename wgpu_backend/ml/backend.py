@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wgpu_backend import plugins
-from wgpu_backend.config import Config
 from wgpu_backend.device_info import DeviceInfo, Profile
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError, ContextError, GGUFError, ModelError
-from wgpu_backend.folders.opening import open_model_file
-from wgpu_backend.gguf_file import GGUFFile, TensorInfo
+from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo
+from wgpu_backend.files.huggingface.opening import open_model_file
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.interrupts import deliver, uninterrupted

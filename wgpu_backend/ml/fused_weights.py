@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from wgpu_backend.gguf_file import TensorInfo
+from wgpu_backend.files.gguf.reader import TensorInfo
 from wgpu_backend.graph.spec import Spec
 
 # Names, without block and suffix, of weights to lay side by side.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.file_bytes import Source
+from wgpu_backend.files.gguf.file_bytes import Source
 from wgpu_backend.layouts.super_blocks import Bytes
 from wgpu_backend.ml.executor import Pieces
 

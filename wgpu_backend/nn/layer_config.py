@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.nn.layers import Norm
 from wgpu_backend.nn.module import Shape, weight
 

@@ -9,8 +9,8 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.low_rank import LowRank

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from pathlib import Path
 
-from wgpu_backend.gguf_file import GGUFFile, open_gguf
+from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.text.output_parsers import calls_tools, thinks
 from wgpu_backend.text.tokenizer.special import plays_roles
 

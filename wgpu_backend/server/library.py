@@ -20,16 +20,16 @@ from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.engine.lora import checked
 from wgpu_backend.errors import BackendError, StoreError
-from wgpu_backend.gguf_file import PART_NAME, open_gguf
+from wgpu_backend.files.gguf.reader import PART_NAME, open_gguf
+from wgpu_backend.files.store.files import draft, settle, sha256
+from wgpu_backend.files.store.manifest import digest_hex
+from wgpu_backend.files.store.modelfile import Modelfile, checked_parameters, write_modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.pull import Progress, Puller
+from wgpu_backend.files.store.push import Pusher
+from wgpu_backend.files.store.store import Entry, Store, free_bytes
+from wgpu_backend.files.store.stored import Stored, create, details
 from wgpu_backend.images.folder import INDEX
-from wgpu_backend.model_store.files import draft, settle, sha256
-from wgpu_backend.model_store.manifest import digest_hex
-from wgpu_backend.model_store.modelfile import Modelfile, checked_parameters, write_modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.pull import Progress, Puller
-from wgpu_backend.model_store.push import Pusher
-from wgpu_backend.model_store.store import Entry, Store, free_bytes
-from wgpu_backend.model_store.stored import Stored, create, details
 from wgpu_backend.server import forms
 from wgpu_backend.server.abilities import abilities, abilities_of
 from wgpu_backend.server.endpoints import Endpoint

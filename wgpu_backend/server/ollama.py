@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from wgpu_backend.model_store.modelfile import KNOWN_PARAMETERS
+from wgpu_backend.files.store.modelfile import KNOWN_PARAMETERS
 from wgpu_backend.server import forms, painting
 from wgpu_backend.server.answering import Answer, Said, Update, answer_of
 from wgpu_backend.server.embedding import embeddings

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from wgpu_backend.errors import OptionError, OutOfMemory
-from wgpu_backend.model_store.stored import Stored
+from wgpu_backend.files.store.stored import Stored
 from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.served import (
     Opened,

@@ -19,11 +19,11 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.gguf_file import open_gguf
-from wgpu_backend.model_store.modelfile import KNOWN_PARAMETERS, checked_parameters
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import Stored, open_stored
+from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.files.store.modelfile import KNOWN_PARAMETERS, checked_parameters
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import Stored, open_stored
 from wgpu_backend.server.failures import told
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import ANYTHING

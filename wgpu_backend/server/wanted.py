@@ -20,7 +20,7 @@ from wgpu_backend.errors import (
     StoreError,
     TemplateError,
 )
-from wgpu_backend.model_store.pull import RegistryFailed
+from wgpu_backend.files.store.pull import RegistryFailed
 from wgpu_backend.plugins import mistake_of
 from wgpu_backend.text.grammar import Grammar
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from wgpu_backend.errors import BackendError, DeviceLost
-from wgpu_backend.model_store.stored import Stored
+from wgpu_backend.files.store.stored import Stored
 from wgpu_backend.worker.client import HANG_SECONDS, Client
 from wgpu_backend.worker.health import Health
 from wgpu_backend.worker.messages import LoadSpec

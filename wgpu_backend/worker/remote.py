@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.config import Config
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import BackendError
-from wgpu_backend.folders.opening import open_model_file
+from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.files.huggingface.opening import open_model_file
 from wgpu_backend.serving.generation import Generation
 from wgpu_backend.serving.intake import Intake
 from wgpu_backend.serving.request import Request

@@ -24,10 +24,10 @@ from tests.model_store.registry import Registry
 from tests.models.outlines import a_reranker
 from tests.server.scripted import scripted
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.model_store.modelfile import Modelfile
-from wgpu_backend.model_store.names import ModelName
-from wgpu_backend.model_store.store import Store
-from wgpu_backend.model_store.stored import create
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import create
 
 pytestmark = pytest.mark.clients
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[3]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from wgpu_backend.device_info import DeviceInfo
-    from wgpu_backend.model_store.store import Store
+    from wgpu_backend.files.store.store import Store
     from wgpu_backend.server.serving_state import Settings as ServerSettings
 
 _GRACE_SECONDS = 30
@@ -147,7 +147,7 @@ def _settings(
 
 def _prune(store: Store) -> None:
     """Remove blobs of no model, as Ollama does when it starts."""
-    from wgpu_backend.model_store.pruning import prune
+    from wgpu_backend.files.store.pruning import prune
 
     kept = os.environ.get("OLLAMA_NOPRUNE", "").strip().lower() not in ("", "0", "false")
     if kept or store.read_only:

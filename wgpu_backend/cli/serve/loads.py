@@ -16,7 +16,7 @@ from wgpu_backend.errors import BackendError
 
 if TYPE_CHECKING:
     from wgpu_backend.device_info import DeviceInfo
-    from wgpu_backend.model_store.stored import Stored
+    from wgpu_backend.files.store.stored import Stored
     from wgpu_backend.server.pool import Measure
     from wgpu_backend.worker.estimate import Room
     from wgpu_backend.worker.messages import LoadSpec
@@ -138,7 +138,7 @@ def _known(made: LoadSpec, asked: int | None) -> LoadSpec:
     """
     if asked is not None or made.num_ctx is None:
         return made
-    from wgpu_backend.folders.opening import open_model_file
+    from wgpu_backend.files.huggingface.opening import open_model_file
 
     with suppress(BackendError, OSError), open_model_file(made.path) as file:
         if (table := file.tensors.get("position_embd.weight")) is not None:

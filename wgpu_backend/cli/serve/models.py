@@ -11,17 +11,17 @@ from wgpu_backend.cli.names import BUNDLED, STORY, exists
 from wgpu_backend.errors import StoreError
 
 if TYPE_CHECKING:
-    from wgpu_backend.model_store.stored import Stored
+    from wgpu_backend.files.store.stored import Stored
     from wgpu_backend.server.serving_state import Settings as ServerSettings
 
 
 def story() -> Stored:
     """The bundled model, as if the store had it."""
-    from wgpu_backend.model_store.files import sha256
-    from wgpu_backend.model_store.manifest import CONFIG_TYPE, LAYER_TYPE, Layer, Manifest
-    from wgpu_backend.model_store.names import ModelName
-    from wgpu_backend.model_store.store import Entry
-    from wgpu_backend.model_store.stored import Stored, details_of
+    from wgpu_backend.files.store.files import sha256
+    from wgpu_backend.files.store.manifest import CONFIG_TYPE, LAYER_TYPE, Layer, Manifest
+    from wgpu_backend.files.store.names import ModelName
+    from wgpu_backend.files.store.store import Entry
+    from wgpu_backend.files.store.stored import Stored, details_of
 
     digest, facts = sha256(BUNDLED), BUNDLED.stat()
     layer = Layer(LAYER_TYPE + "model", f"sha256:{digest}", facts.st_size)
@@ -60,7 +60,7 @@ def require_known(name: str, serving: ServerSettings) -> None:
     UsageError
         Neither the store nor the program has it.
     """
-    from wgpu_backend.model_store.names import ModelName
+    from wgpu_backend.files.store.names import ModelName
 
     try:
         if name not in serving.fixed:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wgpu_backend.errors import OptionError
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.images.schedulers.ddim import ddim
 from wgpu_backend.images.schedulers.dpmpp_2m import dpmpp_2m
 from wgpu_backend.images.schedulers.euler import euler, euler_ancestral

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.images.schedulers import diffusion
 from wgpu_backend.images.schedulers.schedule import Floats, Request, Schedule
 

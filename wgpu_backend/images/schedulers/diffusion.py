@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.errors import OptionError
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.images.schedulers.beta_spacing import beta_quantiles
 
 F32s = NDArray[np.float32]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.errors import OptionError
-from wgpu_backend.folders.settings import Settings
+from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.images.schedulers import diffusion
 from wgpu_backend.images.schedulers.schedule import Request, Schedule
 

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.config import Config
 from wgpu_backend.errors import ModelError, ShapeError
+from wgpu_backend.files.gguf.config import Config
 
 SCALINGS = ("linear", "yarn", "longrope", "none")
 POSITION_AXES = 4  # positions of a token where it has several: time, height, width, another

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Self
 
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.gguf_file import GGUFFile, open_gguf
+from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.text.tokenizer.encoders import (
     MODELS,
     Source,

@@ -1,0 +1,1 @@
+"""Model files on disk: GGUF, Hugging Face checkpoints, quantization, and the store."""

@@ -1,0 +1,175 @@
+"""DeepSeek V2 and V3, Moonlight: latent attention, and experts behind a few layers without."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import ClassVar
+
+from wgpu_backend.files.gguf.config import Value
+from wgpu_backend.files.huggingface.arrangements import matrices, rows_of_each, transposed
+from wgpu_backend.files.huggingface.choices import layer_count
+from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS, EXPERTS, MLP
+from wgpu_backend.files.huggingface.family import Family, Names, family, named
+from wgpu_backend.files.huggingface.rope import kind_of, stretch, yarn_magnitude
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.values import Values
+
+_LAYER = re.compile(r"^layers\.(\d+)\.")
+_LATENT_EPS = 1e-6  # of norms of latents, whatever that of the others is
+_GATING = {"softmax": 1, "sigmoid": 2}
+SHARED: Names = {
+    "mlp.gate.e_score_correction": "exp_probs_b",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
+}
+
+
+def keys_of_latents(x: Values, settings: Settings) -> Values:
+    """What makes keys of latents, turned: queries are multiplied by it instead."""
+    size = settings.uint("qk_nope_head_dim")
+    return transposed(rows_of_each(_heads(x, settings), 0, size))
+
+
+def values_of_latents(x: Values, settings: Settings) -> Values:
+    """What makes values of latents."""
+    size = settings.uint("qk_nope_head_dim")
+    return rows_of_each(_heads(x, settings), size, size + settings.uint("v_head_dim"))
+
+
+def _heads(x: Values, settings: Settings) -> Values:
+    return matrices(x, settings.uint("num_attention_heads"))
+
+
+def within(made: Family, name: str) -> bool:
+    """Whether a tensor is of no layer behind the last one."""
+    found = _LAYER.match(made.bare(name))
+    return found is None or int(found[1]) < layer_count(made.settings)
+
+
+def expert_keys(settings: Settings, gating: str) -> dict[str, Value]:
+    """How experts are chosen, by scores of a kind if the settings name no other.
+
+    Raises
+    ------
+    ModelError
+        They name one that is not known, or lack the experts' width.
+    """
+    kind = settings.text("scoring_func", default=gating)
+    if kind not in _GATING:
+        raise settings.error("scoring_func", f"is {kind!r}, known are {', '.join(_GATING)}")
+    return {
+        "leading_dense_block_count": settings.uint("first_k_dense_replace", default=0),
+        "expert_feed_forward_length": settings.uint("moe_intermediate_size"),
+        "expert_shared_count": settings.uint("n_shared_experts", default=0),
+        "expert_weights_scale": settings.number("routed_scaling_factor", default=1.0),
+        "expert_weights_norm": settings.flag("norm_topk_prob", default=False),
+        "expert_gating_func": _GATING[kind],
+    }
+
+
+@family("DeepseekV2ForCausalLM")
+class DeepSeek2(Family):
+    """Scores of experts are softmax's."""
+
+    architecture = "deepseek2"
+    biases: ClassVar[Mapping[str, str]] = {
+        "attention_bias": r"self_attn\..*_proj\w*\.bias$",
+        "mlp_bias": r"mlp\..*_proj\.bias$",
+    }
+    gating = "softmax"
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6}
+    needed: ClassVar[Mapping[str, object]] = {"rope_interleave": True, "moe_layer_freq": 1}
+    names = named(
+        ENDS,
+        ATTENTION,
+        MLP,
+        EXPERTS,
+        SHARED,
+        {
+            "self_attn.q_a_proj": "attn_q_a",
+            "self_attn.q_a_layernorm": "attn_q_a_norm",
+            "self_attn.q_b_proj": "attn_q_b",
+            "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+            "self_attn.kv_a_layernorm": "attn_kv_a_norm",
+            "self_attn.kv_b_proj": {
+                "attn_k_b": keys_of_latents,
+                "attn_v_b": values_of_latents,
+            },
+        },
+    )
+
+    def useful(self, name: str) -> bool:
+        """Layers behind the last one foresee further tokens, which nothing here does."""
+        return super().useful(name) and within(self, name)
+
+    def keys(self) -> dict[str, Value]:
+        """Sizes of latents and heads, as of attention over latents: all heads share one key."""
+        s = self.settings
+        rank, rotated = s.uint("kv_lora_rank"), s.uint("qk_rope_head_dim")
+        made: dict[str, Value] = {
+            "attention.head_count_kv": 1,
+            "attention.layer_norm_rms_epsilon": s.number("rms_norm_eps", default=1e-6),
+            "attention.kv_lora_rank": rank,
+            "attention.key_length": rank + rotated,
+            "attention.value_length": rank,
+            "attention.key_length_mla": s.uint("qk_nope_head_dim") + rotated,
+            "attention.value_length_mla": s.uint("v_head_dim"),
+            "rope.dimension_count": rotated,
+            "vocab_size": s.uint("vocab_size"),
+        }
+        if made["attention.layer_norm_rms_epsilon"] != _LATENT_EPS:
+            made["attention.latent_norm_rms_epsilon"] = _LATENT_EPS
+        if "q_lora_rank" in s:
+            made["attention.q_lora_rank"] = s.uint("q_lora_rank")
+        return made | expert_keys(s, self.gating) | self._groups() | self._stretched()
+
+    @property
+    def rotated(self) -> int:
+        """Values of a head that are rotated."""
+        return self.settings.uint("qk_rope_head_dim")
+
+    def _groups(self) -> dict[str, Value]:
+        """Groups of experts, which V2 may have and not use.
+
+        Raises
+        ------
+        ModelError
+            They are ranked by their best expert; models here take the two best.
+        """
+        method = self.settings.text("topk_method", default="noaux_tc")
+        if method == "group_limited_greedy" and self.settings.value("n_group") not in (None, 1):
+            raise self.settings.error("topk_method", f"is {method!r}, needs 'greedy'")
+        return {"expert_group_count": 1, "expert_group_used_count": 1} if method == "greedy" else {}
+
+    def _stretched(self) -> dict[str, Value]:
+        """YaRN's magnitude, and the factor of scores where it is not the paper's."""
+        s, rope = self.settings, self.rope
+        if kind_of(rope) != "yarn":
+            return {}
+        all_dim, factor = rope.number("mscale_all_dim", default=0.0), rope.number("factor")
+        usual = 1.0 if all_dim else stretch(factor)
+        made: dict[str, Value] = {
+            "rope.scaling.yarn_log_multiplier": 0.1 * all_dim,
+            "rope.scaling.attn_factor": yarn_magnitude(rope, factor) / usual,
+        }
+        if all_dim:
+            return made
+        size = s.uint("qk_nope_head_dim") + s.uint("qk_rope_head_dim")
+        return made | {"attention.scale": size**-0.5}
+
+
+@family("DeepseekV3ForCausalLM")
+class DeepSeek3(DeepSeek2):
+    """Scores are sigmoids, and groups of experts are chosen first."""
+
+    gating = "sigmoid"
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-6,
+        "norm_topk_prob": True,
+        "first_k_dense_replace": 3,
+        "routed_scaling_factor": 2.5,
+        "n_group": 8,
+        "topk_group": 4,
+    }

@@ -1,0 +1,163 @@
+"""GPT-2, StarCoder and gpt-oss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from wgpu_backend.dtypes import MXFP4
+from wgpu_backend.files.gguf.config import Value
+from wgpu_backend.files.huggingface.arrangements import every_other, transposed
+from wgpu_backend.files.huggingface.choices import layer_count, listed
+from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS
+from wgpu_backend.files.huggingface.family import Family, family, named
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.values import Values
+
+
+def turned(x: Values, settings: Settings) -> Values:
+    """GPT-2's matrices are as multiplied from the right; biases are none."""
+    return x if x.cols == 1 else transposed(x)
+
+
+@family("GPT2LMHeadModel")
+class Gpt2(Family):
+    """Matrices as ``Conv1D`` has them."""
+
+    architecture = "gpt2"
+    prefixes = ("transformer.",)
+    activation = "gelu"
+    activation_settings = ("activation_function",)
+    defaults: ClassVar[Mapping[str, object]] = {
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": 1e-5,
+        "tie_word_embeddings": True,
+    }
+    needed: ClassVar[Mapping[str, object]] = {"add_cross_attention": False}
+    names = named(
+        {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output"},
+        {
+            "ln_1": "attn_norm",
+            "attn.c_attn": {"attn_qkv": turned},
+            "attn.c_proj": {"attn_output": turned},
+            "ln_2": "ffn_norm",
+            "mlp.c_fc": {"ffn_up": turned},
+            "mlp.c_proj": {"ffn_down": turned},
+        },
+        stack="h",
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """The width inside, which published files leave out, and factors of scores."""
+        s = self.settings
+        inner = s.uint("n_inner", default=4 * s.uint("n_embd", "hidden_size"))
+        return {"feed_forward_length": inner, **self._scales()}
+
+    def _scales(self) -> dict[str, Value]:
+        s, count = self.settings, layer_count(self.settings)
+        scaled = s.flag("scale_attn_weights", default=True)
+        by_layer = s.flag("scale_attn_by_inverse_layer_idx", default=False)
+        if scaled and not by_layer:
+            return {}
+        heads = s.uint("n_head", "num_attention_heads") or 1
+        size = s.uint("n_embd", "hidden_size") // heads
+        scales = np.full(count, size**-0.5 if scaled else 1.0, np.float32)
+        return {"attention.scale": scales / np.arange(1, count + 1) if by_layer else scales}
+
+
+@family("GPTBigCodeForCausalLM")
+class StarCoder(Gpt2):
+    """GPT-2 with one key for all heads; matrices as others have them."""
+
+    architecture = "starcoder"
+    defaults: ClassVar[Mapping[str, object]] = {
+        **Gpt2.defaults,
+        "activation_function": "gelu_pytorch_tanh",
+    }
+    names = named(
+        {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output"},
+        {
+            "ln_1": "attn_norm",
+            "attn.c_attn": "attn_qkv",
+            "attn.c_proj": "attn_output",
+            "ln_2": "ffn_norm",
+            "mlp.c_fc": "ffn_up",
+            "mlp.c_proj": "ffn_down",
+        },
+        stack="h",
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """GPT-2's, and how many keys there are.
+
+        Raises
+        ------
+        ModelError
+            Each head has a key, and the rows of a head's three lie together.
+        """
+        if not self.settings.flag("multi_query", default=True):
+            raise self.settings.error("multi_query", "is false, needs true")
+        return {**super().keys(), "attention.head_count_kv": 1}
+
+
+def gates(x: Values, settings: Settings) -> Values:
+    """Even rows are gates."""
+    return every_other(_outputs_first(x), 0)
+
+
+def ups(x: Values, settings: Settings) -> Values:
+    """Odd rows are what the gates are for."""
+    return every_other(_outputs_first(x), 1)
+
+
+def downs(x: Values, settings: Settings) -> Values:
+    """Matrices back to the width of the model."""
+    return _outputs_first(x)
+
+
+def _outputs_first(x: Values) -> Values:
+    """Matrices of floats are as multiplied from the right, packed ones are not, biases are none."""
+    return x if x.dtype == MXFP4 or x.cols == 1 else transposed(x)
+
+
+@family("GptOssForCausalLM")
+class GptOss(Family):
+    """Experts in one tensor, packed or not."""
+
+    architecture = "gpt-oss"
+    activation = None
+    harmless = ("hidden_act", "experts_per_token", "initial_context_length")
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 150_000.0,
+        "head_dim": 64,
+        "sliding_window": 128,
+        "swiglu_alpha": 1.702,
+        "swiglu_limit": 7.0,
+    }
+    names = named(
+        ENDS,
+        ATTENTION,
+        {
+            "self_attn.sinks": "attn_sinks",
+            "post_attention_layernorm": "post_attention_norm",
+            "mlp.router": "ffn_gate_inp",
+            "mlp.experts.gate_up_proj": {"ffn_gate_exps": gates, "ffn_up_exps": ups},
+            "mlp.experts.down_proj": {"ffn_down_exps": downs},
+        },
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """The width of an expert, and what bounds its activation."""
+        s = self.settings
+        made: dict[str, Value] = {"expert_feed_forward_length": s.uint("intermediate_size")}
+        for name, usual in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):
+            if s.number(name) != usual:
+                made[name] = s.number(name)
+        return made
+
+    def slides(self) -> list[bool]:
+        """Every second, from the first on, where config.json does not list them."""
+        return listed(self.settings, lambda i: i % 2 == 0)

@@ -1,0 +1,327 @@
+"""Llama, Mistral, Mixtral, Granite, OLMo, SmolLM 3, Seed-OSS, AFM, StarCoder 2, ERNIE 4.5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from wgpu_backend.files.gguf.config import Value
+from wgpu_backend.files.huggingface.arrangements import half, halves_interleaved
+from wgpu_backend.files.huggingface.choices import all_slide, bools, layer_count, listed
+from wgpu_backend.files.huggingface.family import Family, Names, family, head_size, named
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.values import Values
+
+ENDS: Names = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
+ATTENTION: Names = {
+    "input_layernorm": "attn_norm",
+    "self_attn.q_proj": "attn_q",
+    "self_attn.k_proj": "attn_k",
+    "self_attn.v_proj": "attn_v",
+    "self_attn.o_proj": "attn_output",
+    "self_attn.q_norm": "attn_q_norm",
+    "self_attn.k_norm": "attn_k_norm",
+    "post_attention_layernorm": "ffn_norm",
+}
+MLP: Names = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def first_half(x: Values, settings: Settings) -> Values:
+    """Gates of a matrix that has gates above the rest."""
+    return half(x, 0)
+
+
+def second_half(x: Values, settings: Settings) -> Values:
+    """What the gates are for."""
+    return half(x, 1)
+
+
+def queries(x: Values, settings: Settings) -> Values:
+    """Rows of queries for rotation of neighbours."""
+    return halves_interleaved(x, settings.uint("num_attention_heads"))
+
+
+def keys(x: Values, settings: Settings) -> Values:
+    """Rows of keys for rotation of neighbours."""
+    heads = settings.uint("num_attention_heads")
+    return halves_interleaved(x, settings.uint("num_key_value_heads", default=heads))
+
+
+ROTATED: Names = {
+    "self_attn.q_proj": {"attn_q": queries},
+    "self_attn.k_proj": {"attn_k": keys},
+}
+MIXTURE: Names = {
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "block_sparse_moe.experts.*.w1": "ffn_gate_exps",
+    "block_sparse_moe.experts.*.w2": "ffn_down_exps",
+    "block_sparse_moe.experts.*.w3": "ffn_up_exps",
+}
+EXPERTS: Names = {
+    "mlp.gate": "ffn_gate_inp",
+    "mlp.experts.*.gate_proj": "ffn_gate_exps",
+    "mlp.experts.*.up_proj": "ffn_up_exps",
+    "mlp.experts.*.down_proj": "ffn_down_exps",
+    "mlp.experts.gate_up_proj": {"ffn_gate_exps": first_half, "ffn_up_exps": second_half},
+    "mlp.experts.down_proj": "ffn_down_exps",
+}
+
+
+class Decoder(Family):
+    """A decoder with the names of Llama."""
+
+    names = named(ENDS, ATTENTION, MLP)
+
+
+@family("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM", "MixtralForCausalLM")
+class Llama(Decoder):
+    """Neighbours are rotated, where folders have halves."""
+
+    architecture = "llama"
+    needed: ClassVar[Mapping[str, object]] = {"rope_interleaved": False}
+    names = named(ENDS, ATTENTION, ROTATED, MLP, MIXTURE)
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6}
+    by_class: ClassVar[Mapping[str, Mapping[str, object]]] = {
+        "MistralForCausalLM": {"sliding_window": 4096},
+        "MixtralForCausalLM": {
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 1e6,
+            "num_experts_per_tok": 2,
+        },
+    }
+
+    def keys(self) -> dict[str, Value]:
+        """Sizes that could be computed of others."""
+        size = head_size(self.settings)
+        return {"vocab_size": self.settings.uint("vocab_size"), "rope.dimension_count": size}
+
+    def slides(self) -> list[bool]:
+        """All of Mistral's, as in its first version, and of Mixtral's."""
+        return all_slide(self.settings) if self.class_name in _SLIDING else []
+
+
+_SLIDING = ("MistralForCausalLM", "MixtralForCausalLM")
+
+
+@family("GraniteForCausalLM")
+class Granite(Llama):
+    """Llama with multipliers."""
+
+    architecture = "granite"
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-6,
+        "attention_multiplier": 1.0,
+        "embedding_multiplier": 1.0,
+        "residual_multiplier": 1.0,
+        "logits_scaling": 1.0,
+    }
+
+    def keys(self) -> dict[str, Value]:
+        """The multipliers."""
+        s = self.settings
+        multipliers: dict[str, Value] = {
+            key: s.number(name) for key, name in _MULTIPLIERS.items() if name in s
+        }
+        return {**super().keys(), **multipliers}
+
+
+@family("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM")
+class GraniteMoe(Granite):
+    """Experts of all layers, gates above the rest, and perhaps one that all tokens share."""
+
+    architecture = "granitemoe"
+    names = named(
+        ENDS,
+        ATTENTION,
+        ROTATED,
+        {
+            "block_sparse_moe.router.layer": "ffn_gate_inp",
+            "block_sparse_moe.input_linear": {
+                "ffn_gate_exps": first_half,
+                "ffn_up_exps": second_half,
+            },
+            "block_sparse_moe.output_linear": "ffn_down_exps",
+            "shared_mlp.input_linear": {
+                "ffn_gate_shexp": first_half,
+                "ffn_up_shexp": second_half,
+            },
+            "shared_mlp.output_linear": "ffn_down_shexp",
+        },
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """The width of what is shared."""
+        s, name = self.settings, "shared_intermediate_size"
+        key = "expert_shared_feed_forward_length"
+        return {**super().keys(), **({key: s.uint(name)} if s.value(name) else {})}
+
+
+_MULTIPLIERS = {
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
+
+
+@family("ArceeForCausalLM")
+class Arcee(Llama):
+    """Llama without gates."""
+
+    architecture = "arcee"
+    activation = "relu2"
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5, "hidden_act": "relu2"}
+
+
+@family("SmolLM3ForCausalLM")
+class SmolLM3(Llama):
+    """Llama whose every fourth layer has no positions, if config.json lists no others."""
+
+    architecture = "smollm3"
+    harmless = ("max_window_layers",)
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 2e6,
+        "tie_word_embeddings": True,
+    }
+
+    def keys(self) -> dict[str, Value]:
+        """Which layers are rotated."""
+        return {**super().keys(), "rope.layers": bools(self._rotates())}
+
+    def slides(self) -> list[bool]:
+        """Layers without positions, where windows are asked for."""
+        s, rotates = self.settings, self._rotates()
+        there = "sliding_window" in s and s.flag("use_sliding_window", default=False)
+        slides = listed(s, lambda i: there and not rotates[i])
+        return slides if there else []
+
+    def _rotates(self) -> list[bool]:
+        s, count = self.settings, layer_count(self.settings)
+        every = s.uint("no_rope_layer_interval", default=4) or 1
+        usual = [int((i + 1) % every != 0) for i in range(count)]
+        found = s.uints("no_rope_layers", default=usual)
+        if len(found) < count:
+            raise s.error("no_rope_layers", f"has {len(found)} values, needs {count}")
+        return [bool(each) for each in found[:count]]
+
+
+@family("OlmoForCausalLM", "OLMoForCausalLM")
+class Olmo(Decoder):
+    """Norms have no weights, and their epsilon is the paper's."""
+
+    architecture = "olmo"
+    names = named(ENDS, ATTENTION, ROTATED, MLP)
+
+    def keys(self) -> dict[str, Value]:
+        """Epsilon, and the largest magnitude of queries, keys and values."""
+        made: dict[str, Value] = {"attention.layer_norm_epsilon": 1e-5}
+        if "clip_qkv" in self.settings:
+            made["attention.clamp_kqv"] = self.settings.number("clip_qkv")
+        return made
+
+
+@family("Olmo2ForCausalLM")
+class Olmo2(Decoder):
+    """Norms behind attention and feed-forward."""
+
+    architecture = "olmo2"
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5}
+    names = named(
+        ENDS,
+        ATTENTION,
+        MLP,
+        {
+            "post_attention_layernorm": "post_attention_norm",
+            "post_feedforward_layernorm": "post_ffw_norm",
+        },
+    )
+
+
+@family("Olmo3ForCausalLM")
+class Olmo3(Olmo2):
+    """Windows in three of four layers, whose rotation is not stretched."""
+
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 5e5,
+        "sliding_window": 4096,
+    }
+    has_local_rope = True
+
+    def slides(self) -> list[bool]:
+        """All but every fourth, where config.json does not list them."""
+        s = self.settings
+        return listed(s, lambda i: (i + 1) % 4 != 0) if "sliding_window" in s else []
+
+
+@family("OlmoeForCausalLM")
+class Olmoe(Decoder):
+    """Experts, and norms of queries and keys."""
+
+    architecture = "olmoe"
+    names = named(ENDS, ATTENTION, MLP, EXPERTS)
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5}
+
+    def keys(self) -> dict[str, Value]:
+        """Whether weights of experts are normalised, and the bound of queries, keys and values."""
+        s = self.settings
+        made: dict[str, Value] = {
+            "expert_weights_norm": s.flag("norm_topk_prob", default=False),
+        }
+        if "clip_qkv" in s:
+            made["attention.clamp_kqv"] = s.number("clip_qkv")
+        return made
+
+    def slides(self) -> list[bool]:
+        """All, where config.json has a window."""
+        return all_slide(self.settings)
+
+
+@family("SeedOssForCausalLM")
+class SeedOss(Decoder):
+    """Seed-OSS, whose second norm has another name."""
+
+    architecture = "seed_oss"
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6, "head_dim": 128}
+    biases: ClassVar[Mapping[str, str]] = {
+        "attention_bias": r"self_attn\.[qkv]_proj\.bias$",
+        "attention_out_bias": r"self_attn\.o_proj\.bias$",
+        "mlp_bias": r"mlp\..*_proj\.bias$",
+    }
+    names = named(ENDS, ATTENTION, MLP, {"post_attention_layernorm": "post_attention_norm"})
+
+
+@family("Starcoder2ForCausalLM")
+class Starcoder2(Decoder):
+    """Layer norms, biases, and no gates."""
+
+    architecture = "starcoder2"
+    biases: ClassVar[Mapping[str, str]] = {"use_bias": r"(self_attn|mlp)\..*\.bias$"}
+    activation = "gelu"
+    names = named(ENDS, ATTENTION, {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"})
+    defaults: ClassVar[Mapping[str, object]] = {
+        "norm_epsilon": 1e-5,
+        "hidden_act": "gelu_pytorch_tanh",
+        "tie_word_embeddings": True,
+    }
+    harmless = ("mlp_type", "norm_type")
+
+    def slides(self) -> list[bool]:
+        """All, where config.json has a window."""
+        return all_slide(self.settings)
+
+
+@family("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM")
+class Ernie(Decoder):
+    """ERNIE 4.5 without experts."""
+
+    architecture = "ernie4_5"
+    biases: ClassVar[Mapping[str, str]] = {"use_bias": r"(self_attn|mlp)\..*\.bias$"}
+    prefixes = ("ernie.", *Decoder.prefixes)
+    defaults: ClassVar[Mapping[str, object]] = {
+        "rms_norm_eps": 1e-5,
+        "rope_theta": 5e5,
+        "tie_word_embeddings": True,
+        "head_dim": 128,
+    }

@@ -1,0 +1,151 @@
+"""Mamba, Falcon Mamba, Mamba 2."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+from wgpu_backend.files.gguf.config import Value
+from wgpu_backend.files.huggingface.arrangements import columns, shaped
+from wgpu_backend.files.huggingface.family import Family, Names, family, named
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.values import Values, negative_exponentials
+
+
+def decays(x: Values, settings: Settings) -> Values:
+    """Rates of decay, below 0."""
+    return negative_exponentials(x)
+
+
+def decays_of_heads(x: Values, settings: Settings) -> Values:
+    """One rate a head."""
+    return negative_exponentials(columns(x))
+
+
+def of_heads(x: Values, settings: Settings) -> Values:
+    """One factor a head."""
+    return columns(x)
+
+
+def channels(x: Values, settings: Settings) -> Values:
+    """Filters of channels without the axis of one; biases as they are."""
+    return x if x.cols == 1 else shaped(x, x.shape[0], x.cols)
+
+
+def in_groups(x: Values, settings: Settings) -> Values:
+    """Weights of the norm, group by group."""
+    groups = settings.uint("n_groups", default=1)
+    return shaped(x, groups, x.cols // max(groups, 1))
+
+
+_NO_LIMITS = (None, [0.0, math.inf], [0.0, {"__float__": "Infinity"}])
+LAYER: Names = {
+    "norm": "attn_norm",
+    "mixer.in_proj": "ssm_in",
+    "mixer.conv1d": {"ssm_conv1d": channels},
+    "mixer.A_log": {"ssm_a": decays},
+    "mixer.D": "ssm_d",
+    "mixer.out_proj": "ssm_out",
+}
+ENDS: Names = {"embeddings": "token_embd", "norm_f": "output_norm", "lm_head": "output"}
+
+
+@family("MambaForCausalLM", "MambaLMHeadModel")
+class Mamba(Family):
+    """State spaces and nothing else, so any number of positions."""
+
+    architecture = "mamba"
+    biases: ClassVar[Mapping[str, str]] = {
+        "use_bias": r"(in_proj|out_proj)\.bias$",
+        "use_conv_bias": r"conv1d\.bias$",
+    }
+    prefixes = ("backbone.", "model.backbone.", "model.")
+    left_out = ("attention.layer_norm_epsilon", "attention.key_length", "attention.value_length")
+    normalised: ClassVar[bool] = False
+    activation = None
+    defaults: ClassVar[Mapping[str, object]] = {"tie_word_embeddings": True}
+    needed: ClassVar[Mapping[str, object]] = {"hidden_act": "silu"}
+    names = named(ENDS, LAYER, {"mixer.x_proj": "ssm_x", "mixer.dt_proj": "ssm_dt"})
+
+    def keys(self) -> dict[str, Value]:
+        """Sizes of states."""
+        s = self.settings
+        width = s.uint("hidden_size", "d_model")
+        return {
+            **self._all_mambas(width),
+            "ssm.state_size": s.uint("state_size", "d_state", default=16),
+            "ssm.time_step_rank": s.uint("time_step_rank", "dt_rank", default=-(width // -16)),
+            "ssm.dt_b_c_rms": self.normalised,
+        }
+
+    def _all_mambas(self, width: int) -> dict[str, Value]:
+        s = self.settings
+        return {
+            "context_length": 1 << 20,
+            "embedding_length": width,
+            "feed_forward_length": 0,
+            "attention.head_count": 0,
+            "attention.layer_norm_rms_epsilon": s.number(
+                "layer_norm_epsilon", "rms_norm_eps", default=1e-5
+            ),
+            "ssm.conv_kernel": s.uint("conv_kernel", "d_conv", default=4),
+            "ssm.inner_size": s.uint(
+                "intermediate_size", "d_inner", default=s.uint("expand", default=2) * width
+            ),
+        }
+
+
+@family("FalconMambaForCausalLM")
+class FalconMamba(Mamba):
+    """Normalises what a token selects."""
+
+    normalised = True
+
+    def keys(self) -> dict[str, Value]:
+        """Mamba's, and the epsilon of these norms."""
+        eps = self.settings.number("mixer_rms_eps", default=1e-6)
+        return {**super().keys(), "ssm.dt_b_c_rms_epsilon": eps}
+
+
+@family("Mamba2ForCausalLM")
+class Mamba2(Mamba):
+    """Heads with one decay each."""
+
+    architecture = "mamba2"
+    defaults: ClassVar[Mapping[str, object]] = {"tie_word_embeddings": False, "n_groups": 8}
+    names = named(
+        ENDS,
+        LAYER,
+        {
+            "mixer.dt": "ssm_dt",
+            "mixer.A_log": {"ssm_a": decays_of_heads},
+            "mixer.D": {"ssm_d": of_heads},
+            "mixer.norm": {"ssm_norm": in_groups},
+        },
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """Sizes of states and heads.
+
+        Raises
+        ------
+        ModelError
+            The width inside is no multiple of a head.
+        """
+        s = self.settings
+        width, size = s.uint("hidden_size", "d_model"), s.uint("head_dim", default=64)
+        inner = s.uint("expand", default=2) * width
+        if size and s.uint("num_heads", default=inner // size) * size != inner:
+            raise s.error("num_heads", f"is not {inner} / {size}, the width inside by a head's")
+        if s.value("time_step_limit") not in _NO_LIMITS:
+            raise s.error("time_step_limit", f"is {s.value('time_step_limit')}, needs none")
+        if not size or inner % size:
+            raise s.error("head_dim", f"is {size}, the width inside is {inner}, needs a divisor")
+        return {
+            **self._all_mambas(width),
+            "ssm.inner_size": inner,
+            "ssm.state_size": s.uint("state_size", "d_state", default=128),
+            "ssm.time_step_rank": inner // size,
+            "ssm.group_count": s.uint("n_groups", default=1),
+        }

@@ -1,0 +1,92 @@
+"""Qwen 2 and 3, dense and with experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from wgpu_backend.files.gguf.config import Value
+from wgpu_backend.files.huggingface.choices import all_slide, listed
+from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS, EXPERTS, MLP, Decoder
+from wgpu_backend.files.huggingface.family import family, named
+
+
+@family("Qwen2ForCausalLM", "Qwen2Model")
+class Qwen2(Decoder):
+    """Biases of queries, keys and values; windows in the last layers where they are switched on."""
+
+    architecture = "qwen2"
+    biases: ClassVar[Mapping[str, str]] = {}
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6}
+    harmless = ("use_mrope",)
+
+    def slides(self) -> list[bool]:
+        """From ``max_window_layers`` on, where config.json does not list them."""
+        s = self.settings
+        first = s.uint("max_window_layers", default=28)
+        slides = listed(s, lambda i: self._has_window(i, first))
+        there = "sliding_window" in s and s.flag("use_sliding_window", default=False)
+        return slides if there else []
+
+    def _has_window(self, layer: int, first: int) -> bool:
+        return layer >= first
+
+
+@family("Qwen3ForCausalLM", "Qwen3Model")
+class Qwen3(Qwen2):
+    """Norms of queries and keys."""
+
+    architecture = "qwen3"
+    biases: ClassVar[Mapping[str, str]] = {"attention_bias": r"self_attn\.\w+_proj\.bias$"}
+    defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6, "head_dim": 128}
+
+
+@family("Qwen2MoeForCausalLM")
+class Qwen2Moe(Qwen2):
+    """Experts, and one that all tokens share, with a gate."""
+
+    architecture = "qwen2moe"
+    biases: ClassVar[Mapping[str, str]] = {"qkv_bias": r"[qkv]_proj\.bias$"}
+    needed: ClassVar[Mapping[str, object]] = {"mlp_only_layers": [], "decoder_sparse_step": 1}
+    names = named(
+        ENDS,
+        ATTENTION,
+        MLP,
+        EXPERTS,
+        {
+            "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+            "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+            "mlp.shared_expert.up_proj": "ffn_up_shexp",
+            "mlp.shared_expert.down_proj": "ffn_down_shexp",
+        },
+    )
+
+    def keys(self) -> dict[str, Value]:
+        """Widths of the experts, and whether their weights are normalised."""
+        s = self.settings
+        widths: dict[str, Value] = {key: s.uint(name) for key, name in _WIDTHS.items() if name in s}
+        return {**widths, "expert_weights_norm": s.flag("norm_topk_prob", default=False)}
+
+    def _has_window(self, layer: int, first: int) -> bool:
+        """Every second of the first ones, as transformers has it for this class."""
+        return layer < first and layer % 2 == 0
+
+
+_WIDTHS = {
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+}
+
+
+@family("Qwen3MoeForCausalLM")
+class Qwen3Moe(Qwen2Moe):
+    """No shared expert; norms of queries and keys."""
+
+    architecture = "qwen3moe"
+    biases: ClassVar[Mapping[str, str]] = {"attention_bias": r"self_attn\.\w+_proj\.bias$"}
+    harmless = ("max_window_layers",)
+
+    def slides(self) -> list[bool]:
+        """All, where windows are switched on."""
+        slides = all_slide(self.settings)
+        return slides if self.settings.flag("use_sliding_window", default=False) else []

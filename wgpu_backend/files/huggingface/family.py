@@ -1,0 +1,341 @@
+"""What a family of models calls its tensors and settings, and how GGUF files call them.
+
+A family is a class with tables, in a file of `families/`; those of a family inherit.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import ClassVar, TypeVar
+
+from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.config import Value
+from wgpu_backend.files.huggingface.arrangements import columns, flat
+from wgpu_backend.files.huggingface.choices import activation_key, layer_count, window_keys
+from wgpu_backend.files.huggingface.rope import has_factors, rope_factors, rope_keys, rope_settings
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.values import Values
+
+Change = Callable[[Values, Settings], Values]
+Names = Mapping[str, str | Mapping[str, Change]]
+"""Names of modules by a folder's, ``*`` for numbers; a module may become several, or be changed."""
+
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_USELESS = re.compile(
+    r"rotary_emb\.inv_freq$|position_ids$|\.attn\.(masked_)?bias$|\.attention\.(masked_)?bias$"
+    r"|^(model\.)?(vision|visual|audio|multi_modal)|vision_tower|^pooler\.|mm_projector"
+)
+_SCANS = (".A_log", ".D")
+_ALIASES = (
+    ("rope_theta", "rotary_emb_base", "global_rope_theta"),
+    ("partial_rotary_factor", "rotary_pct", "rope_pct"),
+    ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"),
+)
+
+
+def named(ends: Names, *tables: Names, stack: str = "layers") -> Names:
+    """Names of the modules around the layers, and of those of each layer; later tables count.
+
+    Parameters
+    ----------
+    ends, *tables : Names
+    stack : str
+        What the folder calls the list of layers.
+    """
+    made = dict(ends)
+    for name, to in {name: to for table in tables for name, to in table.items()}.items():
+        parts = (
+            {f"blk.*.{part}": change for part, change in to.items()}
+            if not isinstance(to, str)
+            else {}
+        )
+        made[f"{stack}.*.{name}"] = parts or f"blk.*.{to}"
+    return made
+
+
+class Family:
+    """Models of one kind, for one folder.
+
+    Parameters
+    ----------
+    settings : Settings
+        Of config.json; those of the text model where it has others.
+    class_name : str
+        What config.json calls the model.
+    """
+
+    architecture: ClassVar[str]
+    names: ClassVar[Names]
+    prefixes: ClassVar[tuple[str, ...]] = (
+        "language_model.model.", "model.language_model.", "language_model.", "model.",
+    )  # fmt: skip
+    left_out: ClassVar[tuple[str, ...]] = ()
+    """Keys that other families have and this one does not."""
+    useless: ClassVar[str] = r"(?!)"
+    """Expression of further tensors that nothing reads."""
+    defaults: ClassVar[Mapping[str, object]] = {}
+    """Settings that transformers has where config.json does not."""
+    by_class: ClassVar[Mapping[str, Mapping[str, object]]] = {}
+    """Those of one class of a family; they come before `defaults`."""
+    harmless: ClassVar[tuple[str, ...]] = ()
+    """Settings that transformers does not read, either, or that change no number."""
+    needed: ClassVar[Mapping[str, object]] = {}
+    """Settings that have to be what the models here do."""
+    activation: ClassVar[str | None] = "silu"
+    """What the model has between its matrices if the file does not say; None if it is fixed."""
+    activation_settings: ClassVar[tuple[str, ...]] = ("hidden_act",)
+    biases: ClassVar[Mapping[str, str]] = {
+        "attention_bias": r"self_attn\.\w+_proj\.bias$",
+        "mlp_bias": r"mlp\..*_proj\.bias$",
+    }
+    """Expressions of the biases that are left out where these settings are false."""
+    is_partial: ClassVar[bool] = False
+    """Whether a part of each head may be rotated."""
+    has_local_rope: ClassVar[bool] = False
+    """Whether layers with a window have a rotation of their own."""
+
+    def __init__(self, settings: Settings, class_name: str) -> None:
+        usual = {**self.defaults, **self.by_class.get(class_name, {})}
+        values = {**{k: v for k, v in usual.items() if not _named(settings, k)}, **settings.values}
+        self.settings = Settings(settings.source, values, settings.asked)
+        self.class_name = class_name
+        self.rope = rope_settings(self.settings, local=self.has_local_rope)
+        off = [flag for flag in self.biases if not self.settings.flag(flag, default=True)]
+        self._without = re.compile("|".join(self.biases[flag] for flag in off) or r"(?!)")
+
+    # What follows is replaced where a family differs.
+
+    def keys(self) -> dict[str, Value]:
+        """Keys without the architecture's name before them.
+
+        Raises
+        ------
+        ModelError
+            A setting is missing or of another type.
+        """
+        return {}
+
+    def extra(self) -> dict[str, Values]:
+        """Tensors that are made of settings, by their names in GGUF files."""
+        return rope_factors(self.rope, self.rotated) if has_factors(self.rope) else {}
+
+    def slides(self) -> list[bool]:
+        """Which layers have a window; none of a family without any."""
+        return []
+
+    @property
+    def rotated(self) -> int:
+        """Values of a head that are rotated.
+
+        Raises
+        ------
+        ModelError
+            They are not all, and models of the family rotate all.
+        """
+        share = self.rope.number("partial_rotary_factor", default=1.0)
+        if share != 1 and not self.is_partial:
+            raise self.rope.error(
+                "partial_rotary_factor", f"is {share}, {self.class_name} rotates whole heads"
+            )
+        return int(share * head_size(self.settings))
+
+    @property
+    def is_tied(self) -> bool:
+        """Whether the embedding is the output, too, whatever the folder has of it."""
+        return self.settings.flag("tie_word_embeddings", default=False)
+
+    def all_keys(self) -> dict[str, Value]:
+        """Keys that most families have, and the family's own.
+
+        Raises
+        ------
+        ModelError
+            A setting is missing, of another type, or none that can be followed.
+        """
+        for name, value in self.needed.items():
+            found = self.settings.value(name)
+            if found is not None and found != value:
+                raise self.settings.error(name, f"is {found!r}, needs {value!r}")
+        common = {k: v for k, v in common_keys(self).items() if k not in self.left_out}
+        return {**common, **self.keys()}
+
+    def useful(self, name: str) -> bool:
+        """Whether a tensor of a folder is one that models have, and this one uses."""
+        module, suffix = parted(self.bare(name))
+        if self.is_tied and suffix == ".weight" and self.names.get(module) == "output":
+            return False
+        if self._without.search(name):
+            warnings.warn(
+                f"{self.settings.source}: its settings say that there are no biases of this kind: "
+                f"tensor {name!r} is left out",
+                stacklevel=4,
+            )
+            return False
+        return not _USELESS.search(name) and not re.search(self.useless, name)
+
+    def renamed(self, name: str, values: Values) -> list[tuple[str, int | None, Values]]:
+        """What becomes of a tensor of the folder.
+
+        Parameters
+        ----------
+        name : str
+            ``model.layers.0.mlp.experts.3.up_proj.weight``
+        values : Values
+
+        Returns
+        -------
+        list of (str, int or None, Values)
+            Names in GGUF files, and which part of that tensor it is where it is one of several.
+
+        Raises
+        ------
+        ModelError
+            The family has no such tensor, or it has another shape.
+        """
+        module, suffix = parted(self.bare(name))
+        numbers = [int(number) for number in _NUMBER.findall(module)]
+        to = self.names.get(_NUMBER.sub("*", module))
+        if to is None or len(numbers) > 2:
+            raise ModelError(f"tensor {name!r} is none that {self.class_name} has")
+        part = numbers[1] if len(numbers) == 2 else None
+        changes: Mapping[str, Change | None] = {to: None} if isinstance(to, str) else to
+        return [
+            (_numbered(made, numbers) + suffix, part, self._changed(values, suffix, change))
+            for made, change in changes.items()
+        ]
+
+    def bare(self, name: str) -> str:
+        """Name without what some folders have before it."""
+        prefix = next((prefix for prefix in self.prefixes if name.startswith(prefix)), "")
+        return name.removeprefix(prefix)
+
+    def _changed(self, values: Values, suffix: str, change: Change | None) -> Values:
+        if change is None:
+            return values
+        if suffix == ".bias":  # its values are moved as the rows of its matrix are
+            return flat(change(columns(values), self.settings))
+        return change(values, self.settings)
+
+
+def parted(name: str) -> tuple[str, str]:
+    """Module and suffix: biases may end in ``_bias``, weights in nothing; scans have no suffix."""
+    if name.endswith(_SCANS):
+        return name, ""
+    for end, suffix in ((".weight", ".weight"), (".bias", ".bias"), ("_bias", ".bias")):
+        if name.endswith(end):
+            return name.removesuffix(end), suffix
+    return name, ".weight"
+
+
+def _named(settings: Settings, name: str) -> bool:
+    """Whether settings have a key, or another one that means the same."""
+    group = next((names for names in _ALIASES if name in names), (name,))
+    return any(alias in settings.values for alias in group)
+
+
+def _numbered(name: str, numbers: list[int]) -> str:
+    return name.replace("*", str(numbers[0])) if numbers else name
+
+
+def common_keys(family: Family) -> dict[str, Value]:
+    """Keys that most families have, of the settings that are there."""
+    s = family.settings
+    made: dict[str, Value] = {"block_count": layer_count(s)}
+    for key, names in _UINTS.items():
+        if s.value(*names) is not None:
+            made[key] = s.uint(*names)
+    for key, names in _FLOATS.items():
+        if s.value(*names) is not None:
+            made[key] = s.number(*names)
+    if "head_dim" in s:
+        made["attention.key_length"] = made["attention.value_length"] = s.uint("head_dim")
+    if family.activation is not None:
+        made |= activation_key(s, family.activation_settings, family.activation)
+    if "partial_rotary_factor" in family.rope:
+        made["rope.dimension_count"] = family.rotated
+    made |= window_keys(s, family.slides())
+    return made | rope_keys(family.rope, s)
+
+
+def head_size(settings: Settings) -> int:
+    """Values of a head, which config.json may leave to be computed.
+
+    Raises
+    ------
+    ModelError
+        The width is no multiple of the heads.
+    """
+    width, heads = settings.uint("hidden_size"), settings.uint("num_attention_heads")
+    if "head_dim" in settings:
+        return settings.uint("head_dim")
+    if not heads or width % heads:
+        raise settings.error("hidden_size", f"is {width}, needs a multiple of {heads} heads")
+    return width // heads
+
+
+EXPERT_COUNTS = ("num_local_experts", "num_experts", "n_routed_experts")
+_UINTS = {
+    "context_length": (
+        "max_position_embeddings", "n_ctx", "n_positions", "max_sequence_length",
+        "model_max_length",
+    ),
+    "embedding_length": ("hidden_size", "n_embd", "dim"),
+    "feed_forward_length": ("intermediate_size", "n_inner", "hidden_dim"),
+    "attention.head_count": ("num_attention_heads", "n_head", "n_heads"),
+    "attention.head_count_kv": ("num_key_value_heads", "n_kv_heads"),
+    "expert_count": EXPERT_COUNTS,
+    "expert_used_count": ("num_experts_per_tok", "num_experts_per_token", "top_k_experts"),
+    "expert_group_count": ("n_group",),
+    "expert_group_used_count": ("topk_group",),
+}  # fmt: skip
+_FLOATS = {
+    "attention.layer_norm_rms_epsilon": ("rms_norm_eps", "norm_eps"),
+    "attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"),
+}
+_FAMILIES: dict[str, type[Family]] = {}
+F = TypeVar("F", bound=type[Family])
+
+
+def family(*class_names: str) -> Callable[[F], F]:
+    """Register a family under names that config.json's ``architectures`` may have."""
+
+    def register(made: F) -> F:
+        for name in class_names:
+            if name in _FAMILIES:
+                raise ValueError(f"family {name}: registered already")
+            _FAMILIES[name] = made
+        return made
+
+    return register
+
+
+def families() -> dict[str, type[Family]]:
+    """Every known family by class name; found by listing the folder."""
+    package = import_module(f"{__package__}.families")
+    for module in iter_modules(package.__path__):
+        import_module(f"{package.__name__}.{module.name}")
+    return dict(sorted(_FAMILIES.items()))
+
+
+def family_of(settings: Settings) -> Family:
+    """Family of the model that a config.json describes.
+
+    Raises
+    ------
+    ModelError
+        It names no class, or one that is unknown.
+    """
+    names = settings.texts("architectures")
+    known = families()
+    kind = next((known[name] for name in names if name in known), None)
+    if kind is None:
+        raise settings.error(
+            "architectures", f"names {', '.join(names) or 'nothing'}; known are {', '.join(known)}"
+        )
+    inner = settings.section("text_config")
+    text = Settings(settings.source, {**settings.values, **inner.values})
+    return kind(text, next(name for name in names if name in known))

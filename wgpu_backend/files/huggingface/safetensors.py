@@ -1,0 +1,163 @@
+"""Safetensors files: where each tensor lies, and nothing in the header trusted.
+
+::
+
+    n │ {"name": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, …} │ data
+    8   n bytes of JSON
+
+The format is https://github.com/huggingface/safetensors#format: offsets count from the end of the
+header, and the tensors fill what is behind it without holes or overlaps.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from wgpu_backend.errors import GGUFError, ModelError
+from wgpu_backend.files.gguf.file_bytes import FileBytes
+from wgpu_backend.files.huggingface.json_files import parsed
+
+BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I16": 16, "U16": 16,
+    "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64,
+}  # fmt: skip
+_MAX_HEADER_NBYTES = 100_000_000  # as the format's own reader has it
+_MAX_DIMS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """Where one tensor lies and what it is.
+
+    Parameters
+    ----------
+    file : FileBytes
+    name : str
+        As in the file: ``model.layers.0.self_attn.q_proj.weight``.
+    kind : str
+        The format's name of its type: ``BF16``.
+    shape : tuple of int
+        Row-major.
+    offset, nbytes : int
+        In the file.
+    """
+
+    file: FileBytes
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+def read_header(file: FileBytes) -> dict[str, StoredTensor]:
+    """Read which tensors a file has.
+
+    Raises
+    ------
+    ModelError
+        The header does not fit the file, or itself; the message names the tensor and the numbers.
+    """
+    header, start = _header(file)
+    header.pop("__metadata__", None)
+    tensors = {name: _tensor(file, name, entry, start) for name, entry in header.items()}
+    _require_filled(file.path, tensors, start, file.nbytes)
+    return tensors
+
+
+def read_metadata(file: FileBytes) -> dict[str, str]:
+    """What a file says of itself; ModelError where that is no table of texts."""
+    found: object = _header(file)[0].get("__metadata__", {})
+    if not isinstance(found, dict):
+        raise ModelError(f"{file.path}: __metadata__ is no JSON object")
+    return {str(k): str(v) for k, v in cast("dict[Any, Any]", found).items()}
+
+
+def _header(file: FileBytes) -> tuple[dict[str, Any], int]:
+    """The header, and where tensors begin."""
+    path = file.path
+    if file.nbytes < 8:
+        raise ModelError(f"{path}: {file.nbytes} bytes, a safetensors file has at least 8")
+    (nbytes,) = struct.unpack("<Q", file.read("header", 0, 8))
+    if nbytes > min(file.nbytes - 8, _MAX_HEADER_NBYTES):
+        raise ModelError(
+            f"{path}: header of {nbytes} bytes, {file.nbytes - 8} are left and at most "
+            f"{_MAX_HEADER_NBYTES} may be"
+        )
+    return dict(parsed(file.read("header", 8, nbytes), f"{path}: header")), 8 + nbytes
+
+
+def open_safetensors(path: Path) -> tuple[FileBytes, dict[str, StoredTensor]]:
+    """Open a file and read which tensors it has; the caller closes it.
+
+    Raises
+    ------
+    ModelError
+        As `read_header`, or there is no such file.
+    """
+    try:
+        file = FileBytes(path)
+    except GGUFError as error:  # of the floor that opens files, whatever is in them
+        raise ModelError(str(error)) from None
+    try:
+        return file, read_header(file)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _tensor(file: FileBytes, name: str, entry: object, start: int) -> StoredTensor:
+    subject = f"{file.path}: tensor {name[:80]!r}"
+    if not isinstance(entry, dict):
+        raise ModelError(f"{subject}: is no JSON object, needs dtype, shape and data_offsets")
+    fields = cast("Mapping[str, Any]", entry)
+    kind = fields.get("dtype")
+    if not isinstance(kind, str) or kind not in BITS:
+        raise ModelError(f"{subject}: dtype {str(kind)[:40]!r}, known are {', '.join(BITS)}")
+    shape = _counts(f"{subject}: shape", fields.get("shape"))
+    if len(shape) > _MAX_DIMS:
+        raise ModelError(f"{subject}: {len(shape)} dimensions, at most {_MAX_DIMS}")
+    offsets = _counts(f"{subject}: data_offsets", fields.get("data_offsets"))
+    if len(offsets) != 2 or offsets[0] > offsets[1]:
+        raise ModelError(f"{subject}: data_offsets {list(offsets)}, needs a begin and an end")
+    begin, end = offsets
+    needed = math.prod(shape) * BITS[kind] // 8
+    if end - begin != needed:
+        raise ModelError(
+            f"{subject}: data_offsets hold {end - begin} bytes, {kind} of shape {list(shape)} "
+            f"has {needed}"
+        )
+    if start + end > file.nbytes:
+        raise ModelError(
+            f"{subject}: ends at byte {start + end}, the file has {file.nbytes}; it is truncated"
+        )
+    return StoredTensor(file, name, kind, shape, start + begin, needed)
+
+
+def _counts(subject: str, value: object) -> tuple[int, ...]:
+    items = cast("list[object]", value) if isinstance(value, list) else [None]
+    # JSON's true is an int to Python.
+    if not all(type(item) is int and 0 <= item < 2**63 for item in items):
+        raise ModelError(f"{subject} is {str(items)[:60]}, needs a list of whole numbers")
+    return tuple(cast("list[int]", items))
+
+
+def _require_filled(
+    path: Path, tensors: Mapping[str, StoredTensor], start: int, nbytes: int
+) -> None:
+    """Check that tensors lie one behind the other: what overlaps is hostile, what is left lost."""
+    end = start
+    for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.offset, tensor.nbytes)):
+        if tensor.offset != end:
+            raise ModelError(
+                f"{path}: tensor {tensor.name[:80]!r}: starts at byte {tensor.offset}, what is "
+                f"before it ends at {end}"
+            )
+        end += tensor.nbytes
+    if end != nbytes:
+        raise ModelError(f"{path}: tensors end at byte {end}, the file has {nbytes}")

@@ -1,0 +1,422 @@
+"""Keys of a tokenizer, out of the files that a folder has of it.
+
+===========================  ==========================================
+file                         ``tokenizer.ggml.model``
+===========================  ==========================================
+tokenizer.model              ``llama``; ``t5`` where it is unigram
+tokenizer.json: BPE          ``gpt2``; ``llama`` with bytes as fallback
+vocab.json, merges.txt       ``gpt2``; where there is no tokenizer.json
+spiece.model                 ``t5``; likewise
+tokenizer.json: WordPiece    ``bert``
+tokenizer.json: Unigram      ``t5``
+tokenizer.json: what is left ``huggingface``, a name of this project
+===========================  ==========================================
+
+These keys are for programs that read no tokenizer.json, such as llama.cpp, and where they cannot
+say what it does, ``tokenizer.ggml.pre`` or ``model`` is ``huggingface``, which llama.cpp refuses.
+Here a folder's tokens are those of its tokenizer.json, which ``tokenizer.huggingface.json`` holds.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64decode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from wgpu_backend.errors import TokenizerError
+from wgpu_backend.files.gguf.config import Value
+from wgpu_backend.files.huggingface.json_files import read_json
+from wgpu_backend.files.huggingface.pretokenizer_names import pretokenizer_name
+from wgpu_backend.files.huggingface.sentencepiece import (
+    BYTE_PAIRS,
+    is_sentencepiece,
+    read_sentencepiece,
+)
+from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.special_tokens import SpecialTokens, chat_templates
+from wgpu_backend.files.huggingface.tokenizer_json import check, completed
+from wgpu_backend.files.huggingface.vocab_files import (
+    VOCABULARY,
+    has_vocabulary,
+    tokenizer_of_files,
+)
+from wgpu_backend.text.tokenizer.library import KEY, LIBRARY, walked
+from wgpu_backend.text.tokenizer.vocabulary import TokenType
+
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+# Texts of control tokens that some files call ordinary.
+_CONTROL = re.compile(r"<\|.*\|>|<｜.*｜>|<unused.*>|<pad>|<mask>|<2mass>|\[@BOS@\]", re.DOTALL)
+_BERT = {"BertNormalizer", "BertPreTokenizer"}
+_ADDED_SCORE, _UNUSED_SCORE = -1000.0, -10_000.0
+
+
+@dataclass(slots=True)
+class Table:
+    """Texts, types and scores of tokens, by id.
+
+    Parameters
+    ----------
+    size : int
+        How many there are; those that nothing names are unused.
+    """
+
+    size: int
+    texts: list[str] = field(default_factory=list[str])
+    types: list[int] = field(default_factory=list[int])
+    scores: list[float] = field(default_factory=list[float])
+
+    def __post_init__(self) -> None:
+        self.texts = [f"[PAD{i}]" for i in range(self.size)]
+        self.types = [int(TokenType.UNUSED)] * self.size
+        self.scores = [_UNUSED_SCORE] * self.size
+
+    def put(self, number: int, text: str, kind: int, score: float = 0.0) -> None:
+        """Name a token."""
+        self.texts[number], self.types[number], self.scores[number] = text, int(kind), score
+
+    def mark_bytes(self) -> None:
+        """Say which tokens are bytes, where what has no token becomes them."""
+        for number, text in enumerate(self.texts):
+            if _BYTE.fullmatch(text):
+                self.types[number] = TokenType.BYTE
+
+    def keys(self, model: str, *, scored: bool) -> dict[str, Value]:
+        """Keys of the table."""
+        made: dict[str, Value] = {
+            "tokenizer.ggml.model": model,
+            "tokenizer.ggml.tokens": self.texts,
+            "tokenizer.ggml.token_type": np.array(self.types, np.int32),
+        }
+        if scored:
+            made["tokenizer.ggml.scores"] = np.array(self.scores, np.float32)
+        return made
+
+
+class TokenizerFiles:
+    """What a folder has of a tokenizer.
+
+    Parameters
+    ----------
+    folder : Path
+    settings : Settings
+        Of config.json.
+
+    Raises
+    ------
+    ModelError
+        A file is damaged.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder = folder
+        self.settings = settings
+        self.json_path = folder / "tokenizer.json"
+        self.json = read_json(self.json_path) if self.json_path.exists() else {}
+        config = folder / "tokenizer_config.json"
+        self.given = Settings(str(config), read_json(config) if config.exists() else {})
+        if not self.json and has_vocabulary(folder):
+            self.json_path = folder / VOCABULARY
+            self.json = tokenizer_of_files(folder, self.given, self.given_added())
+        if self.json:
+            self.added()  # tells what is damaged
+            rows = settings.value("vocab_size")
+            self.json = completed(self.json, self.given, rows if type(rows) is int else None)
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The algorithm of tokenizer.json."""
+        model: object = self.json.get("model")
+        if not isinstance(model, dict):
+            raise TokenizerError(f"{self.json_path}: key 'model' is missing, needs an object")
+        return cast("dict[str, Any]", model)
+
+    def steps(self, *sections: str) -> list[Mapping[str, Any]]:
+        """Steps of sections of tokenizer.json, and those in them."""
+        return [step for name in sections for step in walked(self.json.get(name))]
+
+    def added(self) -> dict[int, tuple[str, bool]]:
+        """Added tokens by id: texts, and whether they control."""
+        made: dict[int, tuple[str, bool]] = {}
+        for token in cast("list[dict[str, Any]]", self.json.get("added_tokens") or []):
+            number, text = token.get("id"), token.get("content")
+            if type(number) is not int or not isinstance(text, str):
+                raise TokenizerError(f"{self.json_path}: key 'added_tokens' has one without id")
+            made[number] = (text, bool(token.get("special")))
+        return made
+
+    def given_added(self) -> dict[int, tuple[str, bool]]:
+        """Added tokens of tokenizer_config.json and added_tokens.json."""
+        made: dict[int, tuple[str, bool]] = {}
+        path = self.folder / "added_tokens.json"
+        for text, number in (read_json(path) if path.exists() else {}).items():
+            made[int(number)] = (text, False)
+        decoder = self.given.section("added_tokens_decoder")
+        for number, token in cast("Mapping[str, Mapping[str, Any]]", decoder.values).items():
+            made[int(number)] = (str(token.get("content")), bool(token.get("special")))
+        return made
+
+    def generation(self) -> Settings:
+        """Settings of generation_config.json."""
+        path = self.folder / "generation_config.json"
+        return Settings(str(path), read_json(path) if path.exists() else {})
+
+
+def tokenizer_keys(folder: Path, settings: Settings) -> dict[str, Value]:
+    """Keys of the tokenizer of a folder.
+
+    Raises
+    ------
+    TokenizerError
+        There is none, or it is of a kind that is not known.
+    ModelError
+        A file is damaged.
+    """
+    files = TokenizerFiles(folder, settings)
+    made = _of_model(files)
+    texts = cast("list[str]", made["tokenizer.ggml.tokens"])
+    ids = {text: number for number, text in enumerate(texts)}
+    if made["tokenizer.ggml.model"] == "bert":  # whose texts are spelled differently here
+        ids |= _vocabulary(files)
+    if files.json:
+        check(files.json, str(files.json_path))
+        made[KEY] = json.dumps(files.json, ensure_ascii=False, separators=(",", ":"))
+    special = SpecialTokens(settings, files.given, files.json, ids, files.generation())
+    return made | special.keys() | chat_templates(files.given, folder)
+
+
+def _of_model(files: TokenizerFiles) -> dict[str, Value]:
+    path = files.folder / "tokenizer.model"
+    if path.exists() and not (files.json and not is_sentencepiece(path)):
+        return _sentencepiece(files, path)
+    pieces = files.folder / "spiece.model"
+    if not files.json and pieces.exists():
+        return _sentencepiece(files, pieces)
+    if not files.json:
+        raise TokenizerError(f"{files.folder}: no tokenizer.json and no tokenizer.model")
+    kind = files.model.get("type", "BPE")
+    made = _MODELS.get(str(kind))
+    if made is None:
+        raise TokenizerError(
+            f"{files.json_path}: key 'model' is of type {kind!r}, known are {', '.join(_MODELS)}"
+        )
+    return made(files)
+
+
+def _table(files: TokenizerFiles, highest: int) -> Table:
+    """A table as large as the model's embedding, which has to have the highest id."""
+    size = files.settings.uint("vocab_size", default=highest + 1)
+    if not highest < size <= 1 << 24:
+        raise TokenizerError(
+            f"{files.json_path}: highest id is {highest}, config.json says vocab_size {size}"
+        )
+    return Table(size)
+
+
+def _put_added(table: Table, added: Mapping[int, tuple[str, bool]]) -> None:
+    """Name added tokens; spaces in those that are text are spaces."""
+    for number, (text, special) in added.items():
+        if number >= table.size:
+            continue
+        if special or _CONTROL.fullmatch(text):
+            table.put(number, text, TokenType.CONTROL, _ADDED_SCORE)
+        else:
+            plain = text.replace("▁", " ")
+            table.put(number, plain, TokenType.USER_DEFINED, _ADDED_SCORE)
+
+
+def _sentencepiece(files: TokenizerFiles, path: Path) -> dict[str, Value]:
+    model = read_sentencepiece(path)
+    added = _extra(files, len(model.pieces)) | files.added() | files.given_added()
+    size = files.settings.uint("vocab_size", default=max([len(model.pieces) - 1, *added]) + 1)
+    table = Table(min(size, 1 << 24))
+    for number, (text, score, kind) in enumerate(model.pieces[: table.size]):
+        table.put(number, text, kind, score)
+    _put_added(table, added)
+    prefix = files.given.flag("add_prefix_space", default=model.space_prefix)
+    if model.kind == BYTE_PAIRS:
+        made = table.keys("llama", scored=True)
+        return made | {
+            "tokenizer.ggml.pre": "default",
+            "tokenizer.ggml.add_space_prefix": prefix,
+        }
+    return _unigram_keys(table, prefix, model.single_spaces, model.charsmap)
+
+
+def _extra(files: TokenizerFiles, pieces: int) -> dict[int, tuple[str, bool]]:
+    """T5's tokens for gaps in a text, which follow the pieces, the last of them first."""
+    count = files.given.uint("extra_ids", default=0)
+    return {pieces + count - 1 - i: (f"<extra_id_{i}>", True) for i in range(min(count, 1000))}
+
+
+def _vocabulary(files: TokenizerFiles) -> dict[str, int]:
+    vocabulary: object = files.model.get("vocab")
+    items = cast("dict[str, int]", vocabulary) if isinstance(vocabulary, dict) else {}
+    if not items or not all(type(number) is int and number >= 0 for number in items.values()):
+        raise TokenizerError(f"{files.json_path}: key 'model.vocab' needs texts and their ids")
+    return items
+
+
+def _named(files: TokenizerFiles) -> Table:
+    vocabulary, added = _vocabulary(files), files.added()
+    table = _table(files, max([*vocabulary.values(), *added]))
+    for text, number in vocabulary.items():
+        table.put(number, text, TokenType.NORMAL)
+    _put_added(table, added)
+    return table
+
+
+def _byte_pairs(files: TokenizerFiles) -> dict[str, Value]:
+    if files.model.get("byte_fallback") and not _is_affixed(files):
+        return _byte_pairs_of_characters(files)
+    if not any(_is(step, "ByteLevel") for step in files.steps("pre_tokenizer", "normalizer")):
+        return _other(files)
+    processor = cast("Mapping[str, Any]", files.json.get("post_processor") or {})
+    roberta = _is(processor, "RobertaProcessing")
+    name = pretokenizer_name(files.json, roberta=roberta) if _is_composed(files) else None
+    return _named(files).keys("gpt2", scored=False) | {
+        "tokenizer.ggml.pre": name or LIBRARY,
+        "tokenizer.ggml.merges": [" ".join(pair) for pair in _merges(files)],
+    }
+
+
+def _merges(files: TokenizerFiles) -> list[tuple[str, str]]:
+    """Pairs to be merged, the first first; spaces in them are spelled as bytes are."""
+    made: list[tuple[str, str]] = []
+    for item in cast("list[Any]", files.model.get("merges") or []):
+        pair = cast("list[str]", item.split(" ") if isinstance(item, str) else item)
+        if len(pair) != 2:
+            raise TokenizerError(f"{files.json_path}: key 'model.merges' has {str(item)[:60]!r}")
+        made.append((pair[0].replace(" ", "Ġ"), pair[1].replace(" ", "Ġ")))
+    return made
+
+
+def _byte_pairs_of_characters(files: TokenizerFiles) -> dict[str, Value]:
+    """Byte pairs that SentencePiece made: the earlier a merge, the better its token's score."""
+    table = _named(files)
+    ids = _vocabulary(files)
+    for rank, (left, right) in enumerate(_merges(files)):
+        number = ids.get((left + right).replace("Ġ", " "))
+        if number is not None and not table.scores[number]:
+            table.scores[number] = -1.0 - rank
+    table.mark_bytes()
+    unknown = ids.get(str(files.model.get("unk_token")))
+    if unknown is not None:
+        table.types[unknown] = TokenType.UNKNOWN
+    return table.keys("llama", scored=True) | {
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.add_space_prefix": files.given.flag(
+            "add_prefix_space", default=_prepends(files)
+        ),
+    }
+
+
+def _is_composed(files: TokenizerFiles) -> bool:
+    """Whether a text is changed by no more than NFC before it is cut, as llama.cpp's are."""
+    kinds = {step.get("type") for step in files.steps("normalizer")}
+    return kinds <= {"NFC", "Sequence"} and not _is_affixed(files)
+
+
+def _is_affixed(files: TokenizerFiles) -> bool:
+    """Whether pairs are marked where they end words or go on."""
+    names = ("end_of_word_suffix", "continuing_subword_prefix")
+    return any(files.model.get(name) for name in names)
+
+
+def _prepends(files: TokenizerFiles) -> bool:
+    """Whether a step puts a space before the text."""
+    steps = files.steps("normalizer", "pre_tokenizer")
+    schemes = [step.get("prepend_scheme", "always") for step in steps if _is(step, "Metaspace")]
+    return any(_is(step, "Prepend") for step in steps) or any(s != "never" for s in schemes)
+
+
+def _inner(step: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    return cast("list[Mapping[str, Any]]", step.get(name) or [])
+
+
+def _is(step: Mapping[str, Any], kind: str) -> bool:
+    return step.get("type") == kind
+
+
+def _words(files: TokenizerFiles) -> dict[str, Value]:
+    """Word pieces: those that begin a word are marked here, in folders those that go on."""
+    kinds = {step.get("type") for step in files.steps("normalizer", "pre_tokenizer")}
+    if files.model["continuing_subword_prefix"] != "##" or not kinds <= _BERT:
+        return _other(files)
+    table = _named(files)
+    for number, text in enumerate(table.texts):
+        if table.types[number] != TokenType.CONTROL:
+            table.texts[number] = text[2:] if text.startswith("##") else "▁" + text
+    if len(set(table.texts)) < table.size:  # an added token without the mark, and one that goes on
+        return _other(files)
+    made = table.keys("bert", scored=False) | {"tokenizer.ggml.pre": "default"}
+    return made | _normaliser_keys(files.json.get("normalizer") or {})
+
+
+def _normaliser_keys(normaliser: Mapping[str, Any]) -> dict[str, Value]:
+    made: dict[str, Value] = {}
+    for name, key in (("lowercase", "lowercase"), ("strip_accents", "strip_accents")):
+        if isinstance(normaliser.get(name), bool):
+            made[f"tokenizer.ggml.normalizer.{key}"] = normaliser[name]
+    return made
+
+
+def _other(files: TokenizerFiles) -> dict[str, Value]:
+    """Tokens of a kind that GGUF files have no name for."""
+    table = _named(files)
+    if files.model.get("byte_fallback"):
+        table.mark_bytes()
+    return table.keys(LIBRARY, scored=False)
+
+
+def _unigrams(files: TokenizerFiles) -> dict[str, Value]:
+    pieces = cast("list[list[Any]]", files.model.get("vocab") or [])
+    table = _table(files, max([len(pieces) - 1, *files.added()]))
+    for number, piece in enumerate(pieces):
+        if len(piece) != 2 or not isinstance(piece[0], str):
+            raise TokenizerError(f"{files.json_path}: key 'model.vocab' has {str(piece)[:60]!r}")
+        table.put(number, piece[0], TokenType.NORMAL, float(piece[1]))
+    scores = list(table.scores)
+    _put_added(table, files.added())
+    table.scores[: len(pieces)] = scores[: len(pieces)]
+    unknown = files.model.get("unk_id")
+    if type(unknown) is int and unknown < table.size:
+        table.types[unknown] = TokenType.UNKNOWN
+    if files.model.get("byte_fallback"):
+        table.mark_bytes()
+    charsmap = _charsmap(files.json.get("normalizer") or {})
+    return _unigram_keys(table, _prepends(files), True, charsmap)
+
+
+def _charsmap(normaliser: Mapping[str, Any]) -> bytes:
+    coded = normaliser.get("precompiled_charsmap")
+    if isinstance(coded, str):
+        return b64decode(coded)
+    steps = _inner(normaliser, "normalizers")
+    return next((made for step in steps if (made := _charsmap(step))), b"")
+
+
+def _unigram_keys(
+    table: Table, prefix: bool, single_spaces: bool, charsmap: bytes
+) -> dict[str, Value]:
+    made = table.keys("t5", scored=True) | {
+        "tokenizer.ggml.pre": "default",
+        "tokenizer.ggml.add_space_prefix": prefix,
+        "tokenizer.ggml.remove_extra_whitespaces": single_spaces,
+    }
+    if charsmap:
+        made["tokenizer.ggml.precompiled_charsmap"] = np.frombuffer(charsmap, np.uint8)
+    return made
+
+
+_MODELS: dict[str, Callable[[TokenizerFiles], dict[str, Value]]] = {
+    "BPE": _byte_pairs,
+    "WordPiece": _words,
+    "Unigram": _unigrams,
+    "WordLevel": _other,
+}

@@ -1,0 +1,188 @@
+"""`quantised`: rows of values in any type that models are written in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.dtypes import BF16, F16, F32, DType, held
+from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.files.quantize import codebook_blocks, small_blocks, super_blocks, ternary_blocks
+from wgpu_backend.files.quantize.blocks import Bytes, Quantiser, squares
+from wgpu_backend.files.quantize.search import Floats
+
+# Values at a time: what a search touches then stays in a core's second cache.
+_PIECE = 32768
+_PLAIN = (F32, F16, BF16)
+_QUANTISERS: Mapping[str, Quantiser] = {
+    "q1_0": small_blocks.q1_0,
+    "q2_0": small_blocks.q2_0,
+    "q4_0": small_blocks.q4_0,
+    "q4_1": small_blocks.q4_1,
+    "q5_0": small_blocks.q5_0,
+    "q5_1": small_blocks.q5_1,
+    "q8_0": small_blocks.q8_0,
+    "q2_k": super_blocks.q2_k,
+    "q3_k": super_blocks.q3_k,
+    "q4_k": super_blocks.q4_k,
+    "q5_k": super_blocks.q5_k,
+    "q6_k": super_blocks.q6_k,
+    "iq4_nl": codebook_blocks.iq4_nl,
+    "iq4_xs": codebook_blocks.iq4_xs,
+    "mxfp4": codebook_blocks.mxfp4,
+    "tq1_0": ternary_blocks.tq1_0,
+    "tq2_0": ternary_blocks.tq2_0,
+}
+WRITABLE = (*(dtype.name for dtype in _PLAIN), *_QUANTISERS)
+# No scale reaches this value in any format, and searches would lose it in overflowing sums.
+_LARGEST = 1e9
+# Where a block has its f16 scales, if not at its start alone.
+_HALVES: Mapping[str, tuple[int, ...]] = {
+    "q4_1": (0, 2),
+    "q5_1": (0, 2),
+    "q2_k": (80, 82),
+    "q3_k": (108,),
+    "q4_k": (0, 2),
+    "q5_k": (0, 2),
+    "q6_k": (208,),
+    "mxfp4": (),
+    "tq1_0": (52,),
+    "tq2_0": (64,),
+}
+# Formats whose errors count by the mean square of the whole row.
+_NEEDS_ROW = ("q4_0", "q4_1", "q5_0", "q5_1")
+
+
+def quantised(
+    values: NDArray[np.float32], dtype: DType, importance: NDArray[np.float32] | None = None
+) -> bytes:
+    """Rows of values in a type of GGUF files, bit for bit as llama.cpp writes them.
+
+    Parameters
+    ----------
+    values : (rows, cols), f32
+        `cols` a multiple of the type's block.
+    dtype : DType
+        One of `WRITABLE`.
+    importance : (cols,), f32, or None
+        What errors of each column count, at least 0: mean squares of the activations that it is
+        multiplied with, as an importance matrix holds them.
+
+    Returns
+    -------
+    bytes
+        The rows, one behind the other.
+
+    Raises
+    ------
+    DTypeError
+        The type is not one that can be written; a value is not finite, or too large for the type.
+    ShapeError
+        Columns are no multiple of the block, or importances are not one a column.
+    """
+    return b"".join(piece.tobytes() for piece in quantised_pieces(values, dtype, importance))
+
+
+def quantised_pieces(
+    values: NDArray[np.float32],
+    dtype: DType,
+    importance: NDArray[np.float32] | None = None,
+    first_row: int = 0,
+) -> Iterator[Bytes]:
+    """The same in pieces of some rows each, (rows, bytes of a row), uint8.
+
+    Messages count rows from `first_row`.
+    """
+    importance = _checked(values, dtype, importance)
+    step = max(1, _PIECE // max(1, values.shape[1]))
+    for first in range(0, len(values), step):
+        rows = np.ascontiguousarray(values[first : first + step], np.float32)
+        _require_finite(rows, dtype, first_row + first)
+        yield _piece(rows, dtype, importance, first_row + first)
+
+
+def rounded_blocks(values: Floats, dtype: DType) -> Bytes:
+    """Blocks (n, block_nbytes) of values (n, block), which may be no numbers; no importances."""
+    with np.errstate(all="ignore"):
+        return _QUANTISERS[dtype.name](values, None, None)
+
+
+def _piece(rows: Floats, dtype: DType, importance: Floats | None, first: int) -> Bytes:
+    if not dtype.quantised:
+        return _plain(rows, dtype, first)
+    blocks = rows.reshape(-1, dtype.block)
+    shared = row_square = None
+    if importance is not None:
+        shared = np.broadcast_to(importance, rows.shape).reshape(blocks.shape)
+        if dtype.name in _NEEDS_ROW:
+            mean = squares(rows) / np.float32(rows.shape[1])
+            row_square = np.repeat(mean, len(blocks) // len(rows), axis=0)
+    with np.errstate(all="ignore"):
+        made = _QUANTISERS[dtype.name](blocks, shared, row_square)
+    _require_scales(dtype, blocks, made, first, len(blocks) // len(rows))
+    return made.reshape(len(rows), -1)
+
+
+def _require_scales(
+    dtype: DType, blocks: Floats, made: Bytes, first: int, blocks_per_row: int
+) -> None:
+    places = _HALVES.get(dtype.name, (0,))
+    if not places:
+        return
+    beyond = np.abs(blocks).max(axis=1) > _LARGEST
+    for place in places:
+        scales = np.ascontiguousarray(made[:, place : place + 2]).view("<f2")[:, 0]
+        beyond |= ~np.isfinite(scales)
+    if beyond.any():
+        row = first + int(beyond.argmax()) // blocks_per_row
+        raise DTypeError(f"{dtype}: row {row} needs a scale beyond 65504, the largest of f16")
+
+
+def _plain(rows: Floats, dtype: DType, first: int) -> Bytes:
+    if dtype == F32:
+        return rows.view(np.uint8)
+    if dtype == F16:
+        return held(f"f16, rows from {first}", rows, F16).view(np.uint8)
+    bits = rows.view(np.uint32)
+    rounded = ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype("<u2")
+    if np.any(rounded & 0x7FFF == 0x7F80):
+        row = first + int(np.any(rounded & 0x7FFF == 0x7F80, axis=1).argmax())
+        raise DTypeError(f"bf16: row {row} has a value beyond 3.38953e38, the largest of bf16")
+    return rounded.view(np.uint8)
+
+
+def _checked(
+    values: NDArray[np.float32], dtype: DType, importance: NDArray[np.float32] | None
+) -> Floats | None:
+    if dtype not in _PLAIN and dtype.name not in _QUANTISERS:
+        raise DTypeError(f"{dtype}: no type to quantise to; those are {', '.join(WRITABLE)}")
+    if values.ndim != 2:
+        raise ShapeError(f"{dtype}: values of {values.ndim} dimensions, needs rows and columns")
+    cols = values.shape[1]
+    if cols % dtype.block:
+        raise ShapeError(f"{dtype}: {cols} columns, blocks hold {dtype.block}")
+    if importance is None:
+        return None
+    if importance.shape != (cols,):
+        raise ShapeError(
+            f"{dtype}: importances of shape {importance.shape}, values have {cols} columns"
+        )
+    sound = np.isfinite(importance) & (importance >= 0)
+    if not sound.all():
+        at = int((~sound).argmax())
+        raise DTypeError(f"{dtype}: importance of column {at} is {importance[at]}, needs 0 or more")
+    return np.asarray(importance, np.float32)
+
+
+def _require_finite(rows: Floats, dtype: DType, first: int) -> None:
+    # A sum is not finite if a value is not; if it is not for its size, the slow look finds nothing.
+    if np.isfinite(rows.sum(dtype=np.float64)):
+        return
+    row, column = np.unravel_index(int((~np.isfinite(rows)).argmax()), rows.shape)
+    if not np.isfinite(rows[row, column]):
+        raise DTypeError(
+            f"{dtype}: value {rows[row, column]} in row {first + int(row)}, column {int(column)}; "
+            "needs finite numbers"
+        )

@@ -1,0 +1,121 @@
+"""Split GGUF files on Hugging Face, for which its registry has no manifests.
+
+The Hub lists the files of a repository at ``/api/models/OWNER/REPO/tree/main``, with the SHA-256 of
+each, and has them at ``/OWNER/REPO/resolve/main/FILE``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+from urllib.parse import quote
+
+from wgpu_backend.errors import ModelNotFound
+from wgpu_backend.files.gguf.reader import PART_NAME
+from wgpu_backend.files.store.names import ModelName
+
+_DEFAULT = "Q4_K_M"  # what the Hub takes for `latest`
+_PAGES = 100  # of a listing, at most
+
+
+@dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a repository.
+
+    Parameters
+    ----------
+    path : str
+        In the repository.
+    size : int
+        Bytes.
+    sha256 : str
+        Of its bytes; empty where the Hub does not tell.
+    """
+
+    path: str
+    size: int
+    sha256: str
+
+
+def tree_url(name: ModelName) -> str:
+    """Where the files of a repository are listed."""
+    repository = f"{name.namespace}/{name.model}"
+    return f"{name.scheme}://{name.host}/api/models/{repository}/tree/main?recursive=true"
+
+
+def file_url(name: ModelName, file: HubFile) -> str:
+    """Where a file of a repository is."""
+    path = f"{name.namespace}/{name.model}/resolve/main/{quote(file.path)}"
+    return f"{name.scheme}://{name.host}/{path}"
+
+
+def listed(first: str, page: Callable[[str], tuple[bytes, str]]) -> list[HubFile]:
+    """Files of a listing.
+
+    Parameters
+    ----------
+    first : str
+        Address of its first page.
+    page : callable
+        Body of a page, and the address of the next one or nothing.
+    """
+    found: list[HubFile] = []
+    url = first
+    for _ in range(_PAGES):
+        body, url = page(url)
+        found += _files(body)
+        if not url:
+            break
+    return found
+
+
+def _files(body: bytes) -> Iterator[HubFile]:
+    try:
+        value: object = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    for each in cast("list[Any]", value if isinstance(value, list) else []):
+        given = cast("dict[str, Any]", each if isinstance(each, dict) else {})
+        path, size, lfs = given.get("path"), given.get("size"), given.get("lfs")
+        if isinstance(path, str) and isinstance(size, int) and size > 0:
+            digest = cast("dict[str, Any]", lfs).get("oid") if isinstance(lfs, dict) else ""
+            known = isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)
+            yield HubFile(path, size, str(digest) if known else "")
+
+
+def parts_of_tag(files: list[HubFile], name: ModelName) -> list[HubFile]:
+    """Parts of the split file that a tag stands for, in order; none where there is no such file.
+
+    Raises
+    ------
+    ModelNotFound
+        The repository has some of its parts alone; the message names the others.
+    """
+    sets: dict[tuple[str, int], dict[int, HubFile]] = {}
+    for file in files:
+        found = PART_NAME.fullmatch(file.path)
+        if found and "mmproj" not in found[1].rpartition("/")[2].lower():
+            sets.setdefault((found[1], int(found[3])), {})[int(found[2])] = file
+    tags = [_DEFAULT, ""] if name.tag == "latest" else [name.tag]
+    for tag in tags:
+        for (stem, count), parts in sorted(sets.items(), key=lambda each: (len(each[0][0]), each)):
+            if _is_of(tag, stem):
+                return _all_of(name, stem, count, parts)
+    return []
+
+
+def _is_of(tag: str, stem: str) -> bool:
+    """Whether a file, without the number of the part, is the one that a tag means."""
+    ends = re.search(rf"(^|[-._/]){re.escape(tag)}$", stem, re.IGNORECASE)
+    folders = stem.lower().split("/")[:-1]
+    return not tag or ends is not None or tag.lower() in folders
+
+
+def _all_of(name: ModelName, stem: str, count: int, parts: dict[int, HubFile]) -> list[HubFile]:
+    missing = [f"{stem}-{n:05}-of-{count:05}.gguf" for n in range(1, count + 1) if n not in parts]
+    if missing:
+        raise ModelNotFound(f"{name}: {name.host} has no {', '.join(missing[:9])}")
+    return [parts[number] for number in range(1, count + 1)]

@@ -1,0 +1,105 @@
+"""Parts of a blob that is being fetched, kept as Ollama keeps them: a file, and a note of each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from wgpu_backend.files.store.files import replace
+
+PARTS = 16  # of a blob, as far as they are neither too small nor too large
+
+
+@dataclass(slots=True)
+class Part:
+    """A part of a blob, with how much of it is on the disk.
+
+    Parameters
+    ----------
+    number : int
+    offset, size : int
+        Bytes of the blob.
+    completed : int
+        So many of them are there.
+    note : Path
+        The file that says so.
+    """
+
+    number: int
+    offset: int
+    size: int
+    completed: int
+    note: Path
+
+    def save(self) -> None:
+        """Note how much is there."""
+        fields = {
+            "N": self.number,
+            "Offset": self.offset,
+            "Size": self.size,
+            "Completed": self.completed,
+        }
+        replace(self.note, json.dumps(fields).encode())
+
+
+def partial_of(path: Path) -> Path:
+    """Where a blob grows until it is whole."""
+    return path.with_name(f"{path.name}-partial")
+
+
+def _notes(path: Path) -> Iterator[Path]:
+    return path.parent.glob(f"{path.name}-partial-*")
+
+
+def forget(path: Path) -> None:
+    """Remove the parts of a blob, and what is noted of them."""
+    partial_of(path).unlink(missing_ok=True)
+    for note in _notes(path):
+        note.unlink()
+
+
+def parts_of(path: Path, size: int, part_sizes: tuple[int, int]) -> list[Part]:
+    """Parts of a blob, as an earlier pull left them, or anew.
+
+    Parameters
+    ----------
+    path : Path
+        Of the blob.
+    size : int
+        Bytes.
+    part_sizes : pair of int
+        Smallest and largest part.
+    """
+    kept = kept_parts(path, size)
+    if kept is not None:
+        return kept
+    forget(path)
+    smallest, largest = part_sizes
+    each = min(max(-(-size // PARTS), smallest), largest)
+    parts = [
+        Part(i, at, min(each, size - at), 0, path.with_name(f"{path.name}-partial-{i}"))
+        for i, at in enumerate(range(0, size, each))
+    ]
+    for part in parts:
+        part.save()
+    return parts
+
+
+def kept_parts(path: Path, size: int) -> list[Part] | None:
+    """What an earlier pull left; None where it does not cover the blob."""
+    found: list[Part] = []
+    try:
+        for note in _notes(path):
+            value = json.loads(note.read_text())
+            found.append(Part(value["N"], value["Offset"], value["Size"], value["Completed"], note))
+        found.sort(key=lambda part: part.offset)
+        at = 0
+        for part in found:
+            if part.offset != at or not 0 <= part.completed <= part.size:
+                return None
+            at += part.size
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if found and at == size and partial_of(path).exists() else None

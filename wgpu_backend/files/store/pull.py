@@ -1,0 +1,504 @@
+"""Models brought from a registry: resumed, in parallel parts, checked, and there only when whole.
+
+Ollama's registry and Hugging Face (``hf.co/owner/repo:Q4_K_M``) speak the same protocol. What a
+pull has is kept in Ollama's files, so either program goes on where the other stopped. A split
+file, for which Hugging Face's registry has no manifest, comes as the Hub's files and becomes one
+blob.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import httpx2
+from filelock import FileLock, Timeout
+
+from wgpu_backend.errors import ModelNotFound, StoreError
+from wgpu_backend.files.store.files import settle, sha256
+from wgpu_backend.files.store.hub import HubFile, file_url, listed, parts_of_tag, tree_url
+from wgpu_backend.files.store.manifest import (
+    LAYER_TYPE,
+    MANIFEST_TYPE,
+    MAX_NBYTES,
+    Layer,
+    Manifest,
+    digest_hex,
+    parse_manifest,
+)
+from wgpu_backend.files.store.modelfile import Modelfile
+from wgpu_backend.files.store.names import HOST, ModelName
+from wgpu_backend.files.store.parts import Part, forget, kept_parts, partial_of, parts_of
+from wgpu_backend.files.store.store import Entry, Store, require_room
+from wgpu_backend.files.store.stored import config_of, create
+
+STREAMS = 4
+MIN_PART, MAX_PART = 100_000_000, 1_000_000_000
+TRIES = 6
+STALL_SECONDS = 30.0
+_SAVED_EVERY = 8 << 20  # bytes between notes of how far a part is
+_TOLD_EVERY = 1 << 18
+_LOOK_SECONDS = 0.2  # between looks whether a pull was called off
+_BUSY = {408, 429, 500, 502, 503, 504}  # statuses that the same request may not get again
+_PARTS = "parts"  # key of a config blob: digests of the split file that a model was made of
+_REFUSED = {401, 403, 404, 410}
+
+Wait = Callable[[float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a pull is.
+
+    Parameters
+    ----------
+    status : str
+        In Ollama's words.
+    digest : str
+        Of the blob that is fetched; empty where it is none.
+    total, completed : int
+        Its bytes.
+    """
+
+    status: str
+    digest: str = ""
+    total: int = 0
+    completed: int = 0
+
+
+class PullCancelled(StoreError):
+    """A pull that was called off; what it has is kept for the next one."""
+
+
+class RegistryFailed(StoreError):
+    """A registry that cannot be reached, or does not do what registries do."""
+
+
+class _NoRanges(Exception):
+    """The server sends whole files alone."""
+
+
+class Puller:
+    """Brings models into a store.
+
+    Parameters
+    ----------
+    store : Store
+    insecure : bool
+        Allow ``http://`` registries.
+    streams : int
+        Requests at once.
+    told : callable
+        Called with `Progress`, from several threads, one at a time.
+    cancelled : callable
+        Asked often; true ends the pull.
+    wait : callable
+        Sleeps between tries.
+    part_sizes : pair of int
+        Smallest and largest part.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        insecure: bool = False,
+        streams: int = STREAMS,
+        told: Callable[[Progress], None] = lambda _: None,
+        cancelled: Callable[[], bool] = lambda: False,
+        wait: Wait = time.sleep,
+        part_sizes: tuple[int, int] = (MIN_PART, MAX_PART),
+    ) -> None:
+        self._store = store
+        self._insecure = insecure
+        self._streams = streams
+        self._told = told
+        self._cancelled = cancelled
+        self._wait = wait
+        self._part_sizes = part_sizes
+        self._lock = threading.Lock()
+
+    def pull(self, name: ModelName) -> Entry:
+        """Bring a model.
+
+        Raises
+        ------
+        ModelNotFound
+            The registry has no such model.
+        StoreError
+            The registry cannot be reached or sends something else, a digest is wrong, or the disk
+            is full. What is there stays for the next time.
+        """
+        if name.scheme == "http" and not self._insecure:
+            raise StoreError(f"{name}: http is not encrypted; --insecure allows it")
+        self._store.require_writable()
+        timeout = httpx2.Timeout(STALL_SECONDS)
+        hooks = {"request": [self._require_allowed]}
+        with httpx2.Client(timeout=timeout, follow_redirects=True, event_hooks=hooks) as client:
+            self._told(Progress("pulling manifest"))
+            try:
+                manifest = self._manifest(client, name)
+            except ModelNotFound:
+                entry = None if name.host == HOST else self._split(client, name)
+                if entry is None:
+                    raise
+                return entry
+            require_room(self._store.root, sum(map(self._missing, manifest.blobs)))
+            for layer in manifest.blobs:
+                self._blob(client, f"{address_of(name)}/blobs/{layer.digest}", layer)
+        self._told(Progress("writing manifest"))
+        entry = self._store.put(name, manifest)
+        self._told(Progress("success"))
+        return entry
+
+    def _split(self, client: httpx2.Client, name: ModelName) -> Entry | None:
+        """Bring a split file, which Hugging Face's registry refuses, and make one blob of it.
+
+        None where the repository has none of that tag.
+        """
+        files = listed(tree_url(name), lambda url: self._page(client, name, url))
+        parts = parts_of_tag(files, name)
+        if not parts:
+            return None
+        layers = [
+            Layer(LAYER_TYPE + "model", f"sha256:{part.sha256 or _own_digest(part)}", part.size)
+            for part in parts
+        ]
+        digests = [layer.digest for layer in layers]
+        kept = self._kept(name, digests)
+        if kept is not None:
+            self._told(Progress("success"))
+            return kept
+        # The parts, and one file of them all.
+        more = sum(layer.size for layer in layers)
+        require_room(self._store.root, sum(map(self._missing, layers)) + more)
+        for part, layer in zip(parts, layers, strict=True):
+            self._blob(client, file_url(name, part), layer, checked=bool(part.sha256))
+        paths = tuple(self._store.blob(digest) for digest in digests)
+        entry = create(
+            self._store,
+            name,
+            Modelfile(paths),
+            self._store.root,
+            lambda status: self._told(Progress(status)),
+            {_PARTS: digests},
+        )
+        self._store.drop(layers)
+        return entry
+
+    def _kept(self, name: ModelName, digests: list[str]) -> Entry | None:
+        """The model as an earlier pull made it of the same parts."""
+        try:
+            entry = self._store.entry(name)
+        except ModelNotFound:
+            return None
+        whole = all(map(self._store.has, entry.manifest.blobs))
+        return entry if whole and config_of(self._store, entry).get(_PARTS) == digests else None
+
+    def _page(self, client: httpx2.Client, name: ModelName, url: str) -> tuple[bytes, str]:
+        """A page of the list of a repository's files, and where the next one is."""
+        for attempt in range(TRIES):
+            try:
+                with client.stream("GET", url) as response:
+                    _require_there(response, name)
+                    following = response.links.get("next", {}).get("url", "")
+                    body = _bounded(response)
+                return body, str(response.url.join(following)) if following else ""
+            except httpx2.HTTPError as error:
+                require_tls(error, name)
+                self._pause(attempt, url, error)
+        raise AssertionError  # the last pause raises
+
+    def _manifest(self, client: httpx2.Client, name: ModelName) -> Manifest:
+        url = f"{address_of(name)}/manifests/{name.tag}"
+        headers = {"Accept": MANIFEST_TYPE, "Accept-Encoding": "identity"}
+        for attempt in range(TRIES):
+            try:
+                with client.stream("GET", url, headers=headers) as response:
+                    _require_there(response, name)
+                    return parse_manifest(_bounded(response), url)
+            except httpx2.HTTPError as error:
+                require_tls(error, name)
+                if attempt < TRIES - 1:
+                    self._told(Progress(f"{name.host}: {error}; trying again"))
+                self._pause(attempt, url, error)
+        raise AssertionError  # the last pause raises
+
+    def _missing(self, layer: Layer) -> int:
+        """Bytes of a blob that are still to come."""
+        if self._store.has(layer):
+            return 0
+        kept = kept_parts(self._store.blob(layer.digest), layer.size) or []
+        return layer.size - sum(part.completed for part in kept)
+
+    def _require_allowed(self, request: httpx2.Request) -> None:
+        """Refuse to go on without encryption, wherever a registry sends us."""
+        if request.url.scheme == "http" and not self._insecure:
+            raise StoreError(f"{request.url}: http is not encrypted; --insecure allows it")
+
+    def _pause(self, attempt: int, url: str, error: Exception) -> None:
+        if attempt >= TRIES - 1:
+            told = str(error) or type(error).__name__
+            raise RegistryFailed(f"{url}: {told}, after {TRIES} tries") from error
+        for _ in range(round(min(2.0**attempt, 30.0) / _LOOK_SECONDS)):
+            self._check()
+            self._wait(_LOOK_SECONDS)
+
+    def _check(self) -> None:
+        if self._cancelled():
+            raise PullCancelled("the pull was cancelled")
+
+    def _blob(self, client: httpx2.Client, url: str, layer: Layer, *, checked: bool = True) -> None:
+        path = self._store.blob(layer.digest)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        locks = self._store.root / ".locks"  # none is removed: somebody may wait for it
+        locks.mkdir(exist_ok=True)
+        with self._alone(FileLock(locks / path.name)):
+            if self._store.has(layer):
+                forget(path)  # of a pull that was killed when it had all
+            else:
+                try:
+                    self._fetched(client, url, layer, path, self._part_sizes, checked)
+                except _NoRanges:
+                    forget(path)
+                    whole = layer.size or 1
+                    self._fetched(client, url, layer, path, (whole, whole), checked)
+            self._tell(layer, layer.size)
+
+    @contextmanager
+    def _alone(self, lock: FileLock) -> Generator[None]:
+        """Hold a lock; whoever waits for another pull of the same blob can be called off."""
+        while True:
+            try:
+                lock.acquire(timeout=_LOOK_SECONDS)
+                break
+            except Timeout:
+                self._check()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _tell(self, layer: Layer, completed: int) -> None:
+        with self._lock:
+            short = digest_hex(layer.digest)[:12]
+            self._told(Progress(f"pulling {short}", layer.digest, layer.size, completed))
+
+    def _fetched(
+        self,
+        client: httpx2.Client,
+        url: str,
+        layer: Layer,
+        path: Path,
+        part_sizes: tuple[int, int],
+        checked: bool,
+    ) -> None:
+        partial = partial_of(path)
+        parts = parts_of(path, layer.size, part_sizes)
+        with partial.open("r+b" if partial.exists() else "w+b") as file:
+            file.truncate(layer.size)
+        self._all(client, url, layer, partial, parts)
+        self._told(Progress("verifying sha256 digest", layer.digest, layer.size, layer.size))
+        found = sha256(partial) if checked else digest_hex(layer.digest)
+        if found != digest_hex(layer.digest):
+            forget(path)
+            raise StoreError(f"{url}: its SHA-256 is {found}, the manifest has {layer.digest}")
+        settle(partial, path)
+        forget(path)  # last: without notes what is there would be fetched again
+
+    def _all(
+        self,
+        client: httpx2.Client,
+        url: str,
+        layer: Layer,
+        partial: Path,
+        parts: list[Part],
+    ) -> None:
+        streams = _Streams()
+
+        def fetch(part: Part) -> None:
+            attempt = 0
+            while part.completed < part.size and not streams.stopped:
+                before = part.completed
+                try:
+                    self._part(client, url, partial, part, streams, done)
+                except httpx2.HTTPError as error:
+                    if streams.stopped:
+                        return
+                    # A connection that is cut again and again still brings the blob.
+                    attempt = 0 if part.completed > before else attempt
+                    self._pause(attempt, url, error)
+                    attempt += 1
+
+        def done() -> None:
+            self._tell(layer, sum(part.completed for part in parts))
+
+        with ThreadPoolExecutor(self._streams) as pool:
+            jobs = {pool.submit(fetch, part) for part in parts}
+            try:
+                while jobs:
+                    over, jobs = wait(jobs, _LOOK_SECONDS, FIRST_COMPLETED)
+                    for job in over:
+                        job.result()
+                    self._check()
+            finally:
+                streams.stop()
+
+    def _part(
+        self,
+        client: httpx2.Client,
+        url: str,
+        partial: Path,
+        part: Part,
+        streams: _Streams,
+        done: Callable[[], None],
+    ) -> None:
+        start, last = part.offset + part.completed, part.offset + part.size - 1
+        headers = {"Range": f"bytes={start}-{last}", "Accept-Encoding": "identity"}
+        with client.stream("GET", url, headers=headers) as response, partial.open("r+b") as file:
+            _require_range(response, start, part)
+            file.seek(start)
+            try:
+                with streams.of(response):
+                    self._copy(response, file, part, streams, done)
+            finally:
+                file.flush()
+                part.save()
+        if part.completed < part.size and not streams.stopped:
+            raise httpx2.ReadError(f"ended after {part.completed} of {part.size} bytes")
+
+    def _copy(
+        self,
+        response: httpx2.Response,
+        file: BinaryIO,
+        part: Part,
+        streams: _Streams,
+        done: Callable[[], None],
+    ) -> None:
+        """Write what comes as it comes, so that nothing of a connection that is cut is lost."""
+        told = part.completed
+        for chunk in response.iter_raw():
+            if streams.stopped:
+                return
+            self._check()
+            self._write(file, part, chunk)
+            whole = part.completed == part.size
+            if whole or part.completed - told >= _TOLD_EVERY:
+                told = part.completed
+                done()
+            if whole:
+                return
+
+    def _write(self, file: BinaryIO, part: Part, chunk: bytes) -> None:
+        kept = chunk[: part.size - part.completed]  # a server may send more than was asked for
+        file.write(kept)
+        before = part.completed // _SAVED_EVERY
+        part.completed += len(kept)
+        if part.completed // _SAVED_EVERY != before:
+            file.flush()
+            part.save()
+
+
+class _Streams:
+    """The connections of a blob's parts, which end together: one may be waiting for bytes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self.stopped = False
+
+    @contextmanager
+    def of(self, response: httpx2.Response) -> Generator[None]:
+        """Keep the connection of a response in mind while it is read."""
+        own = _own_handle(response)
+        with self._lock:
+            self._open.add(own)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open.discard(own)
+            own.close()
+
+    def stop(self) -> None:
+        """End all of them."""
+        with self._lock:
+            self.stopped = True
+            for each in self._open:
+                with suppress(OSError):  # the other side was quicker
+                    each.shutdown(socket.SHUT_RDWR)
+
+
+def _own_handle(response: httpx2.Response) -> socket.socket:
+    """A handle of the response's connection: to shut it down needs no word with who reads it."""
+    found: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
+    return socket.fromfd(found.fileno(), found.family, found.type)
+
+
+def address_of(name: ModelName) -> str:
+    """Where a registry has a model."""
+    return f"{name.scheme}://{name.host}/v2/{name.namespace}/{name.model}"
+
+
+def _own_digest(part: HubFile) -> str:
+    """Name for the blob of a file whose SHA-256 nobody tells, while its parts are brought."""
+    return hashlib.sha256(f"{part.path} {part.size}".encode()).hexdigest()
+
+
+def require_tls(error: Exception, name: ModelName, command: str = "pull") -> None:
+    """Raise if a registry failed at TLS, which no later try mends."""
+    if "WRONG_VERSION_NUMBER" in str(error) or "record layer failure" in str(error).lower():
+        raise RegistryFailed(
+            f"{name.host} does not speak https; for a registry without encryption: "
+            f"{command} --insecure http://{name}"
+        ) from error
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        raise RegistryFailed(f"{name.host}: its certificate is not trusted: {error}") from error
+
+
+def _require_there(response: httpx2.Response, name: ModelName) -> None:
+    """Refuse an answer that is no manifest."""
+    status = response.status_code
+    if status in _BUSY:
+        raise httpx2.ReadError(f"HTTP status {status}, needs 200")
+    if status in (400, 404):
+        raise ModelNotFound(f"{name}: {name.host} has no such model")
+    if status in (401, 403):
+        told = f"{name.host} has no such model, or not for everybody (HTTP status {status})"
+        raise ModelNotFound(f"{name}: {told}")
+    if status != 200:
+        raise RegistryFailed(f"{response.url}: HTTP status {status}, needs 200")
+
+
+def _bounded(response: httpx2.Response) -> bytes:
+    """What a manifest may have at most: a small answer may unpack to gigabytes."""
+    data = b""
+    for chunk in response.iter_bytes():
+        data += chunk
+        if len(data) > MAX_NBYTES:
+            raise StoreError(f"{response.url}: a manifest of over {MAX_NBYTES} bytes")
+    return data
+
+
+def _require_range(response: httpx2.Response, start: int, part: Part) -> None:
+    """Refuse an answer that is not the part that was asked for."""
+    status = response.status_code
+    if status == 200 and start == 0:
+        length = response.headers.get("Content-Length")
+        if length is None or length == str(part.size):
+            return
+    if status == 200:
+        raise _NoRanges
+    if status in _REFUSED:
+        raise StoreError(f"{response.url}: HTTP status {status}")
+    found = response.headers.get("Content-Range", "")
+    if status != 206 or not found.startswith(f"bytes {start}-"):
+        raise httpx2.ReadError(f"HTTP status {status}, range {found!r}, needs 206 from {start}")

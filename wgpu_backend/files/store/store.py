@@ -1,0 +1,308 @@
+"""A folder of models in Ollama's layout: manifests by name, blobs by digest."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import logging
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from filelock import FileLock
+
+from wgpu_backend.errors import ModelNotFound, StoreError
+from wgpu_backend.files.store.files import CHUNK, Told, draft, read_file, replace, settle
+from wgpu_backend.files.store.manifest import (
+    LAYER_TYPE,
+    MAX_NBYTES,
+    Layer,
+    Manifest,
+    digest_hex,
+    parse_manifest,
+)
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.pruning import named_digests
+
+_LOG = logging.getLogger("wgpu_backend.files.store")
+
+
+class BlobMissing(StoreError):
+    """A blob that a manifest names is not there, or not whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model of a store.
+
+    Parameters
+    ----------
+    name : ModelName
+    manifest : Manifest
+    digest : str
+        SHA-256 of the manifest, 64 digits.
+    modified : float
+        Seconds since 1970.
+    """
+
+    name: ModelName
+    manifest: Manifest
+    digest: str
+    modified: float
+
+
+class Store:
+    """Models in a folder, which may be Ollama's own.
+
+    A manifest is written when all its blobs are there, and goes before they do; so whenever a
+    process ends, each model that is listed is whole.
+
+    Parameters
+    ----------
+    root : Path
+        Has ``manifests`` and ``blobs``; made when the first model comes.
+    read_only : bool
+        Change nothing.
+    """
+
+    def __init__(self, root: Path, *, read_only: bool = False) -> None:
+        self.root = root
+        self.read_only = read_only
+
+    def blob(self, digest: str) -> Path:
+        """Path of a blob, there or not.
+
+        Raises
+        ------
+        StoreError
+            It is no digest.
+        """
+        return self.root / "blobs" / f"sha256-{digest_hex(digest)}"
+
+    def has(self, layer: Layer) -> bool:
+        """Whether a blob is there with the size that it should have."""
+        try:
+            facts = self.blob(layer.digest).stat()
+        except OSError:
+            return False
+        return stat.S_ISREG(facts.st_mode) and facts.st_size == layer.size
+
+    def _manifest(self, name: ModelName) -> Path:
+        return self.root / "manifests" / name.path
+
+    def changing(self) -> AbstractContextManager[object]:
+        """Hold other processes off while manifests change.
+
+        Raises
+        ------
+        StoreError
+            The store is read-only.
+        """
+        self.require_writable()
+        self.root.mkdir(parents=True, exist_ok=True)
+        return FileLock(self.root / ".wgpu-backend.lock")
+
+    def entry(self, name: ModelName) -> Entry:
+        """A model by its name.
+
+        Raises
+        ------
+        ModelNotFound
+            There is none.
+        StoreError
+            Its manifest is damaged, or another user's alone.
+        """
+        path = self._manifest(name)
+        try:
+            data = read_file(path, MAX_NBYTES + 1)
+            modified = path.stat().st_mtime
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise ModelNotFound(f"model {str(name)!r} not found") from None
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+        manifest = parse_manifest(data, str(path))
+        return Entry(name, manifest, hashlib.sha256(data).hexdigest(), modified)
+
+    def names(self) -> list[ModelName]:
+        """Names of all models, sorted; what is no name is passed over."""
+        found: list[ModelName] = []
+        base = self.root / "manifests"
+        for path in base.glob("*/*/*/*"):
+            host, namespace, model, tag = path.relative_to(base).parts
+            try:
+                found.append(ModelName.parse(f"{host}/{namespace}/{model}:{tag}"))
+            except StoreError:
+                continue
+        return sorted(found, key=str)
+
+    def existing(self, name: ModelName) -> ModelName:
+        """The name of a model that is there, which may be written in other letters' case.
+
+        As Ollama has it; what is not there keeps its name.
+        """
+        wanted = str(name.path)
+        there = {str(each.path): each for each in self.names()}
+        if wanted in there:
+            return name
+        folded = {path.casefold(): each for path, each in there.items()}
+        found = folded.get(wanted.casefold())
+        return name if found is None else dataclasses.replace(found, scheme=name.scheme)
+
+    def entries(self) -> Iterator[Entry]:
+        """All models whose manifest can be read, those changed last first; others are told."""
+        found: list[Entry] = []
+        for name in self.names():
+            try:
+                found.append(self.entry(name))
+            except ModelNotFound:  # removed since
+                continue
+            except StoreError as error:
+                _LOG.warning("%s is left out: %s", name, error)
+        yield from sorted(found, key=lambda entry: -entry.modified)
+
+    def put(self, name: ModelName, manifest: Manifest) -> Entry:
+        """Give a model a name, and let go what nobody has any more.
+
+        Raises
+        ------
+        StoreError
+            A blob is missing, or the store is read-only.
+        """
+        with self.changing():
+            for layer in manifest.blobs:
+                if not self.has(layer):
+                    raise BlobMissing(f"{name}: blob {layer.digest} is missing or has another size")
+            before = self._blobs_of(name)
+            replace(self._manifest(name), manifest.encoded())
+            self._drop(before)
+            return self.entry(name)
+
+    def copy(self, source: ModelName, destination: ModelName) -> None:
+        """Give a model a second name.
+
+        Raises
+        ------
+        ModelNotFound, StoreError
+        """
+        self.put(destination, self.entry(source).manifest)
+
+    def remove(self, name: ModelName) -> None:
+        """Take a name away, and the blobs that no other model has.
+
+        Raises
+        ------
+        ModelNotFound, StoreError
+        """
+        with self.changing():
+            path = self._manifest(name)
+            if not path.is_file():
+                raise ModelNotFound(f"model {str(name)!r} not found")
+            blobs = self._blobs_of(name)
+            path.unlink()
+            for folder in path.parents[:3]:
+                if any(folder.iterdir()):
+                    break
+                folder.rmdir()
+            self._drop(blobs)
+
+    def drop(self, layers: Iterable[Layer]) -> None:
+        """Remove blobs that no model has."""
+        with self.changing():
+            self._drop({layer.digest for layer in layers})
+
+    def _blobs_of(self, name: ModelName) -> set[str]:
+        try:
+            return {layer.digest for layer in self.entry(name).manifest.blobs}
+        except StoreError:  # none, or damaged: then nothing is known to be in its possession
+            return set()
+
+    def _drop(self, digests: set[str]) -> None:
+        """Remove blobs that no manifest has; none where a manifest cannot be read."""
+        try:
+            named = named_digests(self.root) if digests else set[str]()
+        except StoreError:
+            return
+        for digest in digests:
+            if digest_hex(digest) not in named:
+                self.blob(digest).unlink(missing_ok=True)
+
+    def add_bytes(self, kind: str, data: bytes) -> Layer:
+        """Store a blob."""
+        self.require_writable()
+        digest = hashlib.sha256(data).hexdigest()
+        layer = Layer(kind if "/" in kind else LAYER_TYPE + kind, f"sha256:{digest}", len(data))
+        if not self.has(layer):
+            replace(self.blob(layer.digest), data)
+        return layer
+
+    def add_file(self, kind: str, path: Path, told: Told = lambda _: None) -> Layer:
+        """Store a copy of a file as a blob.
+
+        Raises
+        ------
+        StoreError
+            The disk has no room for it, or the store is read-only.
+        """
+        with path.open("rb") as source:
+            return self.add_stream(kind, source, path.stat().st_size, told)
+
+    def add_stream(
+        self, kind: str, source: BinaryIO, size: int, told: Told = lambda _: None
+    ) -> Layer:
+        """Store what can be read of a file as a blob; of `size` bytes, as far as that is known."""
+        return self.add_pieces(kind, iter(lambda: source.read(CHUNK), b""), size, told)
+
+    def add_pieces(
+        self,
+        kind: str,
+        pieces: Iterable[bytes | memoryview],
+        size: int,
+        told: Told = lambda _: None,
+    ) -> Layer:
+        """Store pieces, one after the other, as a blob; see `add_stream`."""
+        self.require_writable()
+        require_room(self.root, size)
+        made, total = hashlib.sha256(), 0
+        with draft(self.root / "blobs") as (file, written):
+            for chunk in pieces:
+                file.write(chunk)
+                made.update(chunk)
+                total += len(chunk)
+                told(len(chunk))
+            file.close()
+            layer = Layer(LAYER_TYPE + kind, f"sha256:{made.hexdigest()}", total)
+            settle(written, self.blob(layer.digest))
+        return layer
+
+    def require_writable(self) -> None:
+        """Refuse to change a read-only store.
+
+        Raises
+        ------
+        StoreError
+        """
+        if self.read_only:
+            raise StoreError(f"{self.root}: the store is read-only")
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that the disk of a folder has free, which may not be there yet."""
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    return shutil.disk_usage(there).free
+
+
+def require_room(folder: Path, nbytes: int) -> None:
+    """Refuse what the disk has no room for.
+
+    Raises
+    ------
+    StoreError
+        With both numbers.
+    """
+    free = free_bytes(folder)
+    if free < nbytes:
+        raise StoreError(f"{folder}: {nbytes} bytes are needed, the disk has {free} free")

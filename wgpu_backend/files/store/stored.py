@@ -1,0 +1,400 @@
+"""Models of a store as they are run and shown, and how they are made."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from wgpu_backend.errors import ModelError, ModelNotFound, StoreError
+from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf, open_parts
+from wgpu_backend.files.gguf.writer import merged
+from wgpu_backend.files.quantize.mixes import file_type
+from wgpu_backend.files.store.files import read_file
+from wgpu_backend.files.store.manifest import CONFIG_TYPE, Layer, Manifest
+from wgpu_backend.files.store.modelfile import Base, Modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import BlobMissing, Entry, Store
+
+_MAX_TEXT = 16 << 20  # bytes of a template, a license …
+Fits = Callable[[GGUFFile, GGUFFile], object]
+_MOST_TRIES = 20  # of a change that others change something under
+_COUNT = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))  # size, letter and decimals
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A model as it is run.
+
+    Parameters
+    ----------
+    entry : Entry
+    path : Path
+        The GGUF file.
+    adapters : tuple of Path
+    parameters : mapping
+        How answers are made, by Ollama's names.
+    template, system : str
+        Empty where the model has none of its own.
+    messages : tuple of mappings
+        What every conversation begins with.
+    license : str
+    details : mapping
+        Format, family, size and quantisation.
+    """
+
+    entry: Entry
+    path: Path
+    adapters: tuple[Path, ...] = ()
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    template: str = ""
+    system: str = ""
+    messages: tuple[Mapping[str, str], ...] = ()
+    license: str = ""
+    details: Mapping[str, object] = field(default_factory=dict[str, object])
+
+    @property
+    def modelfile(self) -> Modelfile:
+        """What it could be made of again."""
+        return Modelfile(
+            str(self.path),
+            dict(self.parameters),
+            [str(path) for path in self.adapters],
+            [self.license] if self.license else [],
+            self.template or None,
+            self.system or None,
+            [(each["role"], each["content"]) for each in self.messages],
+        )
+
+
+def open_stored(store: Store, name: ModelName) -> Stored:
+    """Look a model up.
+
+    Raises
+    ------
+    ModelNotFound
+        There is none of that name.
+    StoreError
+        It is damaged, or holds no GGUF file.
+    """
+    entry = store.entry(name)
+    manifest = entry.manifest
+    models = manifest.of_kind("model")
+    if not models:
+        raise StoreError(f"{name}: has no GGUF file")
+    for layer in manifest.blobs:
+        if not store.has(layer):
+            raise StoreError(f"{name}: blob {layer.digest} is missing or cut; pull it again")
+    return Stored(
+        entry,
+        store.blob(models[0].digest),
+        tuple(store.blob(layer.digest) for layer in manifest.of_kind("adapter")),
+        _json(store, manifest, "params", dict) or {},
+        _text(store, manifest, "template"),
+        _text(store, manifest, "system"),
+        tuple(_messages(store, manifest)),
+        _text(store, manifest, "license"),
+        details(store, entry),
+    )
+
+
+def _text(store: Store, manifest: Manifest, kind: str) -> str:
+    found = [_read(store, layer) for layer in manifest.of_kind(kind)]
+    return "\n\n".join(data.decode("utf-8", "replace") for data in found)
+
+
+def _json(store: Store, manifest: Manifest, kind: str, wanted: type) -> Any:  # noqa: ANN401
+    for layer in manifest.of_kind(kind):
+        return _value(store, layer, kind, wanted)
+    return None
+
+
+def _value(store: Store, layer: Layer, kind: str, wanted: type) -> Any:  # noqa: ANN401
+    """JSON of a blob."""
+    try:
+        value: object = json.loads(_read(store, layer))
+    except (ValueError, RecursionError) as error:
+        why = "it is nested too deep" if isinstance(error, RecursionError) else error
+        raise StoreError(f"blob {layer.digest}: {kind}: {why}; pull the model again") from None
+    if not isinstance(value, wanted):
+        raise StoreError(f"blob {layer.digest}: {kind}: needs a JSON {wanted.__name__}")
+    return cast("Any", value)
+
+
+def _messages(store: Store, manifest: Manifest) -> Iterator[Mapping[str, str]]:
+    given = cast("list[object]", _json(store, manifest, "messages", list) or [])
+    for number, each in enumerate(given):
+        found = cast("dict[str, object]", each if isinstance(each, dict) else {})
+        said = {name: found.get(name) for name in ("role", "content")}
+        if not all(isinstance(value, str) for value in said.values()):
+            raise StoreError(f"messages of the model: [{number}] needs texts, role and content")
+        yield cast("dict[str, str]", said)
+
+
+def _read(store: Store, layer: Layer) -> bytes:
+    if layer.size > _MAX_TEXT:
+        raise StoreError(f"blob {layer.digest}: {layer.size} bytes, needs at most {_MAX_TEXT}")
+    try:
+        return read_file(store.blob(layer.digest), _MAX_TEXT)
+    except OSError as error:
+        raise StoreError(f"blob {layer.digest}: cannot be read: {error.strerror}") from None
+
+
+def details(store: Store, entry: Entry) -> dict[str, object]:
+    """What a model is, as Ollama's list has it; from its config, so no model is opened."""
+    return _details(config_of(store, entry))
+
+
+def config_of(store: Store, entry: Entry) -> dict[str, object]:
+    """What a model's config blob says; nothing where it is missing or damaged."""
+    try:
+        return _value(store, entry.manifest.config, "config", dict)
+    except StoreError:
+        return {}
+
+
+def details_of(path: Path) -> dict[str, object]:
+    """The same of a file that is none of a store's.
+
+    Raises
+    ------
+    GGUFError
+        It is damaged.
+    """
+    with open_gguf(path, check_types=False) as file:
+        return _details(_config(file))
+
+
+def _details(given: Mapping[str, object]) -> dict[str, object]:
+    family = str(given.get("model_family") or "")
+    return {
+        "parent_model": "",
+        "format": str(given.get("model_format") or ""),
+        "family": family,
+        "families": _families(given.get("model_families")) or ([family] if family else []),
+        "parameter_size": str(given.get("model_type") or ""),
+        "quantization_level": str(given.get("file_type") or ""),
+    }
+
+
+def _families(given: object) -> list[str]:
+    found = cast("list[object]", given) if isinstance(given, list) else []
+    return [each for each in found if isinstance(each, str)]
+
+
+def create(
+    store: Store,
+    name: ModelName,
+    wanted: Modelfile,
+    folder: Path,
+    told: Callable[[str], None] = lambda _: None,
+    facts: Mapping[str, object] | None = None,
+    fits: Fits | None = None,
+) -> Entry:
+    """Make a model of a Modelfile.
+
+    Parameters
+    ----------
+    store : Store
+    name : ModelName
+    wanted : Modelfile
+    folder : Path
+        Which paths in it start from.
+    told : callable
+        Called with what is being done.
+    facts : mapping or None
+        What else its config blob says.
+    fits : callable or None
+        Raises `ModelError` where the tensors of an adapter's file do not fit those of a model's.
+
+    Raises
+    ------
+    ModelNotFound
+        ``FROM`` names no file, and no model of the store.
+    GGUFError
+        A file is damaged.
+    StoreError
+        The disk is full, or the store read-only; a text is none of UTF-8; an adapter is of another
+        architecture, or does not fit.
+    """
+    store.require_writable()
+    for _ in range(_MOST_TRIES - 1):
+        try:
+            return _created(store, name, wanted, folder, told, facts, fits)
+        except BlobMissing:  # another change let go what was there already
+            continue
+    return _created(store, name, wanted, folder, told, facts, fits)
+
+
+def _created(
+    store: Store,
+    name: ModelName,
+    wanted: Modelfile,
+    folder: Path,
+    told: Callable[[str], None],
+    facts: Mapping[str, object] | None,
+    fits: Fits | None,
+) -> Entry:
+    layers, config = _base(store, wanted.base, folder, told)
+    for path in wanted.adapters:
+        adapter = folder / Path(path).expanduser()
+        _require_fitting(adapter, store, layers, fits)
+        layers.append(_gguf(store, "adapter", adapter, told)[0])
+    for kind, text in _texts(wanted).items():
+        layers = [layer for layer in layers if layer.kind != kind]
+        layers.append(store.add_bytes(kind, _utf8(kind, text)))
+    _merge_parameters(store, layers, wanted)
+    told("writing manifest")
+    root = {"type": "layers", "diff_ids": [layer.digest for layer in layers]}
+    encoded = json.dumps({**config, "rootfs": root, **(facts or {})}).encode()
+    entry = store.put(name, Manifest(store.add_bytes(CONFIG_TYPE, encoded), tuple(layers)))
+    told("success")
+    return entry
+
+
+def _texts(wanted: Modelfile) -> dict[str, str]:
+    messages = [{"role": role, "content": said} for role, said in wanted.messages]
+    given = {
+        "template": wanted.template,
+        "system": wanted.system,
+        "messages": json.dumps(messages) if messages else None,
+        "license": "\n\n".join(wanted.licenses) or None,
+    }
+    return {kind: text for kind, text in given.items() if text is not None}
+
+
+def _utf8(kind: str, text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        wrong = text[error.start : error.end]
+        raise StoreError(f"{kind}: {wrong[:8]!r} is half a character, none of UTF-8") from None
+
+
+def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> None:
+    """Parameters of the model below stay where they are not set anew."""
+    if not wanted.parameters:
+        return
+    below = next((layer for layer in layers if layer.kind == "params"), None)
+    values: dict[str, object] = {}
+    if below is not None:
+        values.update(_value(store, below, "params", dict))
+        layers.remove(below)
+    values.update(wanted.parameters)
+    layers.append(store.add_bytes("params", json.dumps(values).encode()))
+
+
+def _base(
+    store: Store, base: Base, folder: Path, told: Callable[[str], None]
+) -> tuple[list[Layer], dict[str, object]]:
+    """Layers and config of what a model is made from: a GGUF file, or another model."""
+    if isinstance(base, ModelName):  # as what a client names: no file is looked for
+        return _layers_of(store, base, told)
+    if isinstance(base, tuple):
+        told(f"copying {base[0].name}")
+        with open_parts(base, check_types=False) as file:
+            return [_whole(store, "model", file, told)], _config(file)
+    path = folder / Path(base).expanduser()
+    if path.is_file():
+        layer, config = _gguf(store, "model", path, told)
+        return [layer], config
+    if path.is_dir():
+        if (path / "config.json").is_file():
+            how = f"`wgpu-backend create OUT.gguf {base}` makes a GGUF file of it"
+            raise StoreError(f"FROM {base}: a folder; {how}")
+        raise StoreError(
+            f"FROM {base}: a folder without config.json; needs a GGUF file, a Hugging Face folder "
+            "or the name of a model"
+        )
+    try:
+        name = ModelName.parse(str(base))
+    except StoreError:
+        raise ModelNotFound(f"FROM {base}: no such file, and no name of a model") from None
+    try:
+        return _layers_of(store, name, told)
+    except ModelNotFound:
+        raise ModelNotFound(
+            f"FROM {base}: no such file, and no model of that name in the store"
+        ) from None
+
+
+def _layers_of(
+    store: Store, name: ModelName, told: Callable[[str], None]
+) -> tuple[list[Layer], dict[str, object]]:
+    """Layers and config of a model."""
+    entry = store.entry(name)
+    config: dict[str, object] = _value(store, entry.manifest.config, "config", dict)
+    told(f"using existing model {entry.name}")
+    return list(entry.manifest.layers), config
+
+
+def _gguf(
+    store: Store, kind: str, path: Path, told: Callable[[str], None]
+) -> tuple[Layer, dict[str, object]]:
+    told(f"copying {path.name}")
+    with open_gguf(path, check_types=False) as file:
+        return _whole(store, kind, file, told), _config(file)
+
+
+def _whole(store: Store, kind: str, file: GGUFFile, told: Callable[[str], None]) -> Layer:
+    """Blob of a file, or of all parts of a split one, which manifests have no place for."""
+    if len(file.paths) == 1:
+        return store.add_file(kind, file.path)
+    told(f"merging {len(file.paths)} parts")
+    size, pieces = merged(file)
+    return store.add_pieces(kind, pieces, size)
+
+
+def _require_fitting(adapter: Path, store: Store, layers: list[Layer], fits: Fits | None) -> None:
+    """Refuse an adapter that could not be used with the model among the layers."""
+    models = [layer for layer in layers if layer.kind == "model"]
+    if not models:
+        return
+    if not store.has(models[0]):
+        raise BlobMissing(f"blob {models[0].digest} is missing or has another size")
+    with (
+        open_gguf(adapter, check_types=False) as file,
+        open_gguf(store.blob(models[0].digest), check_types=False) as base,
+    ):
+        kind = file.config.string("general.type", "")
+        own, needed = file.config.architecture, base.config.architecture
+        if kind != "adapter":
+            raise StoreError(
+                f"ADAPTER {adapter.name}: key 'general.type' is {kind!r}, needs 'adapter'"
+            )
+        if own != needed:
+            raise StoreError(
+                f"ADAPTER {adapter.name}: of architecture {own!r}, the model is {needed!r}; needs "
+                "an adapter that was made for this model"
+            )
+        try:
+            _ = fits and fits(file, base)
+        except ModelError as error:
+            text = str(error).removeprefix(f"{file.path}: ")
+            for path in (f"the model {base.path}", str(base.path)):
+                text = text.replace(path, "the model")
+            raise StoreError(f"ADAPTER {adapter.name}: {text}") from error
+
+
+def _config(file: GGUFFile) -> dict[str, object]:
+    family = file.config.architecture
+    return {
+        "model_format": "gguf",
+        "model_family": family,
+        "model_families": [family],
+        "model_type": _count(sum(math.prod(info.shape) for info in file.tensors.values())),
+        "file_type": file_type(file),
+        "architecture": "amd64",
+        "os": "linux",
+    }
+
+
+def _count(weights: int) -> str:
+    """Number of weights as Ollama writes it: ``7.2B``, ``134.52M``."""
+    for size, letter, decimals in _COUNT:
+        if weights >= size:
+            return f"{weights / size:.{decimals if weights % size else 0}f}{letter}"
+    return str(weights)
