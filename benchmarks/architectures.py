@@ -27,10 +27,10 @@ import numpy as np
 
 from benchmarks.plot import Series, lines, picture
 from wgpu_backend.batch import BatchArrays, BatchShape, Work, all_declared
-from wgpu_backend.device_info import Capabilities, DeviceInfo
 from wgpu_backend.dtypes import F16
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
+from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.node import Launch, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import complete

@@ -34,7 +34,7 @@ from pathlib import Path
 import numpy as np
 
 from wgpu_backend.cli.op_bench import COPY
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec

@@ -41,10 +41,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F16
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ml.backend import Backend

@@ -9,7 +9,7 @@ from itertools import product
 
 from benchmarks.gpu_costs import internals
 from benchmarks.gpu_costs.models import Sizes, sparse_gguf
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import complete
 from wgpu_backend.ml.backend import BackendParams, new_backend
 

@@ -16,8 +16,9 @@ import pytest
 
 from tests.builders import tiny_model
 from tests.device.test_lifetime import counts
-from wgpu_backend import Context, LanguageModel, interrupts, load
-from wgpu_backend.interrupts import deliver, held, uninterrupted, wait_until
+from wgpu_backend import Context, LanguageModel, load
+from wgpu_backend.device import interrupts
+from wgpu_backend.device.interrupts import deliver, held, uninterrupted, wait_until
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.sample import SamplingOptions
 

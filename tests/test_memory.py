@@ -1,8 +1,8 @@
 import pytest
 
 from tests.builders import tiny_model
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import ContextError, DeviceError
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ml.backend import BackendParams, new_backend
 from wgpu_backend.ml.memory import backend_memory, by_layer
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests import hardware
 from tests.test_shaders import CASES
-from wgpu_backend.device.wgsl_bounds import bare
-from wgpu_backend.shader import load
+from wgpu_backend.device.wgsl.limits import bare
+from wgpu_backend.device.wgsl.module import load
 
 NODE = shutil.which("node") or ""
 NAGA = Path(__file__).parents[1] / "build" / "naga"

@@ -4,9 +4,9 @@ import struct
 import numpy as np
 import pytest
 
+from wgpu_backend.device.wgsl.module import BindingDecl, imports, load
 from wgpu_backend.errors import ShaderError
-from wgpu_backend.shader import BindingDecl, imports, load
-from wgpu_backend.wgsl_source import alike
+from wgpu_backend.graph.wgsl_source import alike
 
 MAIN = "@compute @workgroup_size(1)\nfn main() {}\n"
 LOADER = """\

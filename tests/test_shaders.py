@@ -11,11 +11,11 @@ import pytest
 import wgpu_backend.kernels
 import wgpu_backend.ops
 from wgpu_backend.cpu.twin import twin_of
-from wgpu_backend.device.wgsl_bounds import bare
-from wgpu_backend.device.wgsl_sizes import variable_nbytes
+from wgpu_backend.device.wgsl.limits import bare
+from wgpu_backend.device.wgsl.module import imports, load
+from wgpu_backend.device.wgsl.variable_sizes import variable_nbytes
+from wgpu_backend.graph.wgsl_source import alternatives
 from wgpu_backend.ops.op import REGISTRY
-from wgpu_backend.shader import imports, load
-from wgpu_backend.wgsl_source import alternatives
 
 pytestmark = pytest.mark.any_width
 

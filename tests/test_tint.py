@@ -17,8 +17,8 @@ from tests import hardware
 from tests.browser import HEADLESS, needs_browser
 from tests.patience import PATIENCE
 from tests.test_shaders import CASES
-from wgpu_backend.device.wgsl_bounds import bare
-from wgpu_backend.shader import load
+from wgpu_backend.device.wgsl.limits import bare
+from wgpu_backend.device.wgsl.module import load
 
 WEBGPU = (
     "--enable-unsafe-webgpu",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from wgpu_backend.cpu.twin import Array
     from wgpu_backend.decoder import Decoder
     from wgpu_backend.device.adapters import Devices
-    from wgpu_backend.device_info import Capabilities, DeviceInfo
+    from wgpu_backend.device.wgsl.module import forget as reload_shaders
     from wgpu_backend.dtypes import BF16 as bf16
     from wgpu_backend.dtypes import BOOL as bool_
     from wgpu_backend.dtypes import COMPLEX64 as complex64
@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from wgpu_backend.files.gguf.reader import open_gguf
     from wgpu_backend.files.huggingface.creating import create
     from wgpu_backend.files.quantize.files import quantize
+    from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
     from wgpu_backend.graph.fusion import Graph
     from wgpu_backend.graph.fusion import OpNode as OpNode
     from wgpu_backend.graph.node import Launch, Node
@@ -126,7 +127,6 @@ if TYPE_CHECKING:
     from wgpu_backend.serving.generation import Generation
     from wgpu_backend.serving.request import Request
     from wgpu_backend.serving.results import Event, Result
-    from wgpu_backend.shader import forget as reload_shaders
     from wgpu_backend.text.grammar import Grammar
 
 # In a checkout `shaders/` and `models/` stand beside the package; in a wheel they are inside it.

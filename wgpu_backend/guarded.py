@@ -24,7 +24,8 @@ from wgpu_backend.cpu.values import decode
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.program import Program
-from wgpu_backend.device.wgsl_loops import CountedLoops, counted_loops
+from wgpu_backend.device.wgsl.loop_counters import CountedLoops, counted_loops
+from wgpu_backend.device.wgsl.module import BindingDecl
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
@@ -33,7 +34,6 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
 from wgpu_backend.ml.wgpu_storage import Part
-from wgpu_backend.shader import BindingDecl
 
 # Both are NaN in every float type, and they differ: what was copied from behind an operand shows.
 OPERAND_POISON = np.frombuffer(b"\xff\xff\xff\xff", np.uint8)

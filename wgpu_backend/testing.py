@@ -26,9 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.cpu.twin import twin_of
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import BackendError, DTypeError, ShapeError
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.guarded import Guarded, run_guarded
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context

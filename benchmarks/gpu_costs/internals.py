@@ -14,6 +14,7 @@ from typing import Any
 
 from wgpu_backend.batch import BatchShape
 from wgpu_backend.device.adapters import Devices
+from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import named
 from wgpu_backend.engine.runner import NOTHING, Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
@@ -32,7 +33,6 @@ from wgpu_backend.ml.wgpu_storage import Part, intermediate
 from wgpu_backend.model import model_class
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 from wgpu_backend.sample import SamplingOptions
-from wgpu_backend.shader import Shader
 
 POSITIONS = 8192
 SHORTEST = 256

@@ -6,7 +6,7 @@ import pytest
 
 from wgpu_backend.cli import clocks
 from wgpu_backend.cli.clocks import at_full_clock
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from tests.browser import HEADLESS, needs_browser
 from tests.graph.graphs import Graph as Builder
 from tests.patience import PATIENCE
 from wgpu_backend.cli.graph import page
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.engine.graph_facts import described
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Storage

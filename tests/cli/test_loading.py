@@ -9,8 +9,8 @@ import pytest
 
 from tests.cli.conftest import Cli
 from wgpu_backend.cli import loading
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import DeviceError, OutOfMemory
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ml.backend import LoadCancelled
 
 CARD = DeviceInfo("vulkan:0", "Card", kind="discrete", api="Vulkan")

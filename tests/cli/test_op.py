@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.patience import PATIENCE
-from wgpu_backend.device import wgsl_loops
+from wgpu_backend.device.wgsl import loop_counters
 from wgpu_backend.ops.op import REGISTRY
 
 PASSED, FAILED, USAGE = 0, 1, 2
@@ -193,7 +193,7 @@ def test_a_write_outside_is_found(cli: Cli, file: Path) -> None:
 def test_a_loop_that_does_not_end_is_found_once_with_its_line(
     cli: Cli, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wgsl_loops, "MAX_ITERATIONS", 1 << 12)
+    monkeypatch.setattr(loop_counters, "MAX_ITERATIONS", 1 << 12)
     change(file.with_name("thrice.wgsl"), "    if i <", "    while i < 99999u { }\n    if i <")
     done = cli("op", "check", str(file))
     assert done.code == FAILED

@@ -21,9 +21,9 @@ from wgpu_backend.cli.serve.models import pipelines
 from wgpu_backend.cli.serve.own_model import OwnModel
 from wgpu_backend.cli.serve.shown import Shown
 from wgpu_backend.cli.serve.sockets import all_bound, bound
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.files.store.stored import Stored
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 LINUX = sys.platform == "linux"  # where all of 127 is this machine
 STORED = Stored(None, Path("model.gguf"), adapters=(Path("own.gguf"),))

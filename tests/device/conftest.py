@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from wgpu_backend.device import Device, Devices
-from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from wgpu_backend.device import Binding, Buffer, Device, Dispatch, Pipeline
-from wgpu_backend.shader import BindingDecl, Shader
+from wgpu_backend.device.wgsl.module import BindingDecl, Shader
 
 DOUBLE = """\
 @group(0) @binding(0) var<storage, read> a: array<f32>;

@@ -7,8 +7,8 @@ import pytest
 
 from wgpu_backend.device import Device, DeviceList, Devices
 from wgpu_backend.device.adapters import describe, folded
-from wgpu_backend.device_info import DeviceInfo, Kind
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.capabilities import DeviceInfo, Kind
 
 
 def entry(id: str, name: str, kind: Kind = "discrete", api: str = "Vulkan") -> DeviceInfo:

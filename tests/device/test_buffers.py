@@ -6,8 +6,8 @@ from tests.device.kernels import double, floats, numbers, shader
 from wgpu_backend.device import Binding, Device
 from wgpu_backend.device.buffers import POOL_NBYTES, Buffer
 from wgpu_backend.device.memory import Ledger, human
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import DeviceError, OutOfMemory
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 
 def test_byte_counts_are_written_for_people():

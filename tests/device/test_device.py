@@ -7,8 +7,8 @@ from tests.device.kernels import floats, shader
 from wgpu_backend.device import Device
 from wgpu_backend.device.profiles import BASELINE_LIMITS
 from wgpu_backend.device.transfers import CHUNK_NBYTES
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 pytestmark = pytest.mark.gpu
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.patience import PATIENCE
-from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 pytestmark = pytest.mark.gpu
 

@@ -1,7 +1,7 @@
 import pytest
 
 from wgpu_backend.device.integer_dot import has_integer_dot
-from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from tests.patience import PATIENCE
 from wgpu_backend.device import Binding, Device, native
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.readback import Slot
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import DeviceError, OutOfMemory
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 
 pytestmark = pytest.mark.gpu

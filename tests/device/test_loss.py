@@ -12,8 +12,8 @@ import pytest
 from tests.device.kernels import double, floats, numbers, shader
 from tests.patience import PATIENCE
 from wgpu_backend.device import Binding, Buffer, Device, Pipeline, Program
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import BackendError, DeviceError, DeviceLost  # noqa: F401  # `survives`
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 pytestmark = pytest.mark.gpu
 

@@ -11,8 +11,8 @@ import pytest
 from tests.device.kernels import ADD_PARAM, DOUBLE, body, double, floats, numbers, shader
 from tests.patience import PATIENCE
 from wgpu_backend.device import Binding, Device, Dispatch
+from wgpu_backend.device.wgsl.module import BindingDecl
 from wgpu_backend.errors import DeviceError, ShaderError
-from wgpu_backend.shader import BindingDecl
 
 pytestmark = pytest.mark.gpu
 

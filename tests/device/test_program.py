@@ -14,9 +14,9 @@ from wgpu_backend.device import program as program_module
 from wgpu_backend.device.native import Native
 from wgpu_backend.device.pending import Pending, split
 from wgpu_backend.device.program import READBACK_SLOTS, portions
-from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.device.wgsl.module import BindingDecl
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.shader import BindingDecl
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 
 def chain(device: Device, length: int, reads: bool = True) -> tuple[Program, Buffer]:

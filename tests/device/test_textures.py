@@ -5,10 +5,10 @@ import pytest
 
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding
-from wgpu_backend.device_info import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_ROW_NBYTES
+from wgpu_backend.device.wgsl.module import load
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.shader import load
-from wgpu_backend.wgsl_source import Inline
+from wgpu_backend.graph.capabilities import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_ROW_NBYTES
+from wgpu_backend.graph.wgsl_source import Inline
 
 COPY = """
 @group(0) @binding(0) var x: texture_storage_2d<rgba32uint, read>;

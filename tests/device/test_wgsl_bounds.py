@@ -4,12 +4,12 @@ import pytest
 
 from tests.device.kernels import DOUBLE, body, floats, shader
 from wgpu_backend.device import Binding, Device, Dispatch
-from wgpu_backend.device.wgsl_bounds import bare, check_bounds, nesting
-from wgpu_backend.device.wgsl_depth import branches, expressions
-from wgpu_backend.device.wgsl_sizes import array_nbytes, variable_nbytes
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device.wgsl.limits import bare, check_bounds, nesting
+from wgpu_backend.device.wgsl.module import Shader
+from wgpu_backend.device.wgsl.nesting import branches, expressions
+from wgpu_backend.device.wgsl.variable_sizes import array_nbytes, variable_nbytes
 from wgpu_backend.errors import ShaderError
-from wgpu_backend.shader import Shader
+from wgpu_backend.graph.capabilities import Capabilities
 
 N = 10_000
 

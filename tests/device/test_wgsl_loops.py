@@ -5,18 +5,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wgpu_backend.device import wgsl_loops
-from wgpu_backend.device.wgsl_loops import MAX_ITERATIONS, counted_loops
+from wgpu_backend.device.wgsl import loop_counters
+from wgpu_backend.device.wgsl.loop_counters import MAX_ITERATIONS, counted_loops
+from wgpu_backend.device.wgsl.module import load
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.wgsl_source import Inline
 from wgpu_backend.guarded import run_guarded
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.op import op
-from wgpu_backend.shader import load
 from wgpu_backend.testing import check_op, forget
-from wgpu_backend.wgsl_source import Inline
 
 pytestmark = pytest.mark.any_width
 
@@ -119,7 +119,7 @@ def test_no_loop_is_counted_where_no_binding_is_left():
 
 @pytest.mark.slow
 def test_the_battery_names_a_loop_that_does_not_end_and_goes_on(full, monkeypatch):
-    monkeypatch.setattr(wgsl_loops, "MAX_ITERATIONS", 1 << 12)  # 86 cases make so many
+    monkeypatch.setattr(loop_counters, "MAX_ITERATIONS", 1 << 12)  # 86 cases make so many
 
     @op(source=HEAD + "    loop { y[id.x] += x[id.x]; }\n}\n", dense=("x",))
     def endless_op(x: Node) -> Launch:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.device.kernels import body
 from wgpu_backend.device import Binding, Device, Dispatch
-from wgpu_backend.device.wgsl_switches import PIECE, split_switches
+from wgpu_backend.device.wgsl.switches import PIECE, split_switches
 
 CASES = 100
 

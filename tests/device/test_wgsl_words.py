@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wgpu_backend.device.wgsl_words import Place, explained
+from wgpu_backend.device.wgsl.messages import Place, explained
 
 UINT, SINT = ("Scalar(Scalar { kind: %s, width: 4 })" % k for k in ("Uint", "Sint"))  # noqa: UP031
 FLOAT = "Scalar(Scalar { kind: Float, width: 4 })"

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.graph.graphs import Graph as Builder
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import BackendError
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Storage

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from wgpu_backend import op
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select_layout, table

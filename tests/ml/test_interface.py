@@ -2,9 +2,9 @@
 
 import pytest
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import BF16, COMPLEX64, F16, F32, I8, I32, Q8_0, U32
 from wgpu_backend.errors import ShaderError
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.tensor import leaf

@@ -5,8 +5,8 @@ from math import inf, isfinite
 import numpy as np
 import pytest
 
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import F16, Q4_0
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.ml import tuning
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.self_test import device_key

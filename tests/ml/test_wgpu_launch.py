@@ -2,8 +2,8 @@
 
 import pytest
 
-from wgpu_backend.device_info import Capabilities, GroupSizes
 from wgpu_backend.dtypes import F32
+from wgpu_backend.graph.capabilities import Capabilities, GroupSizes
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.tensor import leaf

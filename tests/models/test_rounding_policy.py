@@ -17,9 +17,9 @@ import wgpu_backend
 from benchmarks.quality import WAYS
 from tests.builders import Dims, tiny_model
 from tests.models.running import running
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import OptionError
 from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import complete
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Attributes

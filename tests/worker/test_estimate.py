@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.builders import Dims, tiny_model
-from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.worker import estimate
 from wgpu_backend.worker.messages import LoadSpec
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.session import Session, is_done
 from wgpu_backend.array.trees import form, leaves, mapped
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ops.shape.copying import contiguous
 
 if TYPE_CHECKING:

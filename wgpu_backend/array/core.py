@@ -15,9 +15,9 @@ from wgpu_backend.array import devices
 from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.session import Session, is_done
 from wgpu_backend.array.types import default_of
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import BF16, DType, dtype_of, held
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ml.display import as_html

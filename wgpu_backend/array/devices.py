@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from wgpu_backend.array.session import Session
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ml.opening import choose_device, open_executor
 
 _sessions: dict[str, Session] = {}  # by the id of their device

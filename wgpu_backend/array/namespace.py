@@ -6,8 +6,8 @@ from typing import Any
 
 from wgpu_backend.array import devices, types
 from wgpu_backend.array.types import isdtype
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import COMPLEX64, F32, I32, DType
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 _STANDARD: dict[str, DType] = {
     name: getattr(types, "bool_" if name == "bool" else name)

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError, OutOfMemory
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec, dense_strides
-from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.layouts.planes import stored_nbytes
 from wgpu_backend.ml.executor import Array, Executor, Recorded
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 
 Result = TypeVar("Result")
 # An H100 takes some 300 ms from its idle clock to the full one, which is 2.6 times as fast.

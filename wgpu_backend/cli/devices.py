@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wgpu_backend.cli.console import answer, human_bytes, note, print_table
 from wgpu_backend.device.adapters import Devices
-from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 _PACKAGES = {
     "debian": "apt install mesa-vulkan-drivers libvulkan1",

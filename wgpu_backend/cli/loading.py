@@ -12,10 +12,10 @@ from wgpu_backend.cli.failures import UsageError, one_line
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.options import DEVICE_VARIABLE, Settings
 from wgpu_backend.cli.progress import bar
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ml.backend import LoadCancelled
 from wgpu_backend.ml.opening import choose_device
 

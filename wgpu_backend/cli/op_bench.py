@@ -17,6 +17,7 @@ from wgpu_backend.cli.op_files import OpFile, existing
 from wgpu_backend.dtypes import F32, DType, named
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.wgsl_source import Inline
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor, Recorded
@@ -24,7 +25,6 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.check import vec4s
 from wgpu_backend.ops.op import Op
 from wgpu_backend.trials import Trial, trials_of
-from wgpu_backend.wgsl_source import Inline
 
 RUNS = 7
 COPY = """\

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from wgpu_backend import plugins, shader, testing
+from wgpu_backend import plugins, testing
 from wgpu_backend.cli.failures import UsageError
+from wgpu_backend.device.wgsl import module
 from wgpu_backend.ops.op import REGISTRY, Op
 
 MODULE = "wgpu_backend_op_file"
@@ -51,7 +52,7 @@ class OpFile:
         for made in self.ops:
             testing.forget(made)
         self.ops = []
-        shader.forget()
+        module.forget()
 
 
 def existing(path: Path, *suffixes: str) -> Path:

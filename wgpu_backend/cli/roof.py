@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
-from wgpu_backend import shader
 from wgpu_backend.cli.clocks import at_full_clock
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.memory import Purpose
 from wgpu_backend.device.program import Program
+from wgpu_backend.device.wgsl import module
 
 # More than caches hold: the last-level caches of large GPUs reach 96 MiB.
 NBYTES = 512 << 20
@@ -62,7 +62,7 @@ def _groups(nbytes: int) -> int:
 
 def _program(device: Device, x: Buffer, y: Buffer, params: Buffer, groups: int) -> Program:
     threads = groups * WORKGROUP
-    kernel = shader.load("roof_read", {"WG": WORKGROUP}, trusted=True)
+    kernel = module.load("roof_read", {"WG": WORKGROUP}, trusted=True)
     packed = kernel.pack({"vectors": threads * VECTORS_A_THREAD, "threads": threads})
     device.clear(x)
     device.write(params, packed)

@@ -13,9 +13,9 @@ from wgpu_backend.device.c_types import parse_c_types
 from wgpu_backend.device.ending import opening
 from wgpu_backend.device.faults import divert_logs, quiet
 from wgpu_backend.device.memory import host_memory
-from wgpu_backend.device_info import DeviceInfo, Kind
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.tables import binary_size, html_table
+from wgpu_backend.graph.capabilities import DeviceInfo, Kind
+from wgpu_backend.graph.html_tables import binary_size, html_table
 
 _KINDS: dict[str, Kind] = {
     "DiscreteGPU": "discrete",

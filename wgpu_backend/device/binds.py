@@ -17,9 +17,9 @@ from wgpu_backend.device.memory import human
 from wgpu_backend.device.native import let_go
 from wgpu_backend.device.pipelines import Pipeline
 from wgpu_backend.device.queue import Copy, Queue
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device.wgsl.module import Access
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.shader import Access
+from wgpu_backend.graph.capabilities import Capabilities
 
 Range = tuple[Buffer, int, int]
 

@@ -18,11 +18,11 @@ from typing import TypeVar
 
 import wgpu
 
+from wgpu_backend.device.interrupts import held
 from wgpu_backend.device.memory import PURPOSES, Ledger, MemoryReport, Purpose, human
 from wgpu_backend.device.queue import Queue
-from wgpu_backend.device_info import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_ROW_NBYTES
 from wgpu_backend.errors import DeviceError, OutOfMemory
-from wgpu_backend.interrupts import held
+from wgpu_backend.graph.capabilities import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_ROW_NBYTES
 
 B = TypeVar("B", bound="Buffer")
 

@@ -13,6 +13,7 @@ from wgpu_backend.device.binds import Binder, Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
 from wgpu_backend.device.ending import close_at_end, opening
 from wgpu_backend.device.host_bytes import Data
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.memory import MemoryReport, Purpose, budget
 from wgpu_backend.device.native import load
 from wgpu_backend.device.pipelines import Pipeline, Pipelines
@@ -21,10 +22,9 @@ from wgpu_backend.device.program import Program
 from wgpu_backend.device.queue import Counters, Queue
 from wgpu_backend.device.ring import Given
 from wgpu_backend.device.transfers import Transfers
-from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
+from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.interrupts import uninterrupted
-from wgpu_backend.shader import Shader
+from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo, Profile
 from wgpu_backend.unclosed import Unclosed
 
 

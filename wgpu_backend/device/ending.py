@@ -17,8 +17,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Protocol
 
+from wgpu_backend.device.interrupts import held
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.interrupts import held
 
 # Where a daemon thread is refused it stays so long: the interpreter is gone by then, and its last
 # writing of buffers does not meet a thread that prints an error.

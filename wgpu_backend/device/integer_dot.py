@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.graph.capabilities import DeviceInfo
 
 # Names of GPUs that Vulkan drivers serve but that have no such instruction: AMD's GCN but for Vega
 # 20, and RDNA 1; NVIDIA's Kepler and Maxwell; Intel's before generation 12.

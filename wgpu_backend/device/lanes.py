@@ -7,7 +7,7 @@ import numpy as np
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.device import Device
-from wgpu_backend.shader import load
+from wgpu_backend.device.wgsl.module import load
 
 
 def lanes_together(device: Device) -> int:

@@ -8,9 +8,9 @@ from typing import Protocol
 
 from wgpu_backend.device.binds import padded
 from wgpu_backend.device.ending import stay_if_over
+from wgpu_backend.device.interrupts import held, uninterrupted
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.interrupts import held, uninterrupted
 
 
 class Waiting(Protocol):

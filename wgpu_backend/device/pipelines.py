@@ -11,15 +11,15 @@ import wgpu
 
 from wgpu_backend.device.buffers import TEXTURE_FORMAT
 from wgpu_backend.device.faults import cause, is_loss
+from wgpu_backend.device.interrupts import uninterrupted, wait_until
 from wgpu_backend.device.native import let_go
 from wgpu_backend.device.queue import Queue
-from wgpu_backend.device.wgsl_bounds import check_bounds
-from wgpu_backend.device.wgsl_switches import split_switches
-from wgpu_backend.device.wgsl_words import Place, explained
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device.wgsl.limits import check_bounds
+from wgpu_backend.device.wgsl.messages import Place, explained
+from wgpu_backend.device.wgsl.module import Access, Shader
+from wgpu_backend.device.wgsl.switches import split_switches
 from wgpu_backend.errors import DeviceError, ShaderError
-from wgpu_backend.interrupts import uninterrupted, wait_until
-from wgpu_backend.shader import Access, Shader
+from wgpu_backend.graph.capabilities import Capabilities
 
 _PLACE = re.compile(r"┌─ [^\n]*?:(?P<line>\d+):(?P<column>\d+)")
 _HEADLINE = re.compile(r"(?:parsing|validation) error: (?P<text>.*)")

@@ -7,8 +7,8 @@ import wgpu
 
 from wgpu_backend.device.faults import Translated
 from wgpu_backend.device.integer_dot import has_integer_dot
-from wgpu_backend.device_info import Capabilities, DeviceInfo, Profile
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo, Profile
 
 # Features that kernels, timings or uploads use where they are.
 USEFUL_FEATURES = (

@@ -21,13 +21,13 @@ from itertools import chain
 
 from wgpu_backend.device.binds import Binder, Dispatch, copied, copying, padded
 from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.pending import Pending, Reading
 from wgpu_backend.device.queue import Pass, Recording
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.device.ring import Given, Ring
 from wgpu_backend.device.timings import Timing, measure
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.interrupts import uninterrupted
 
 # A driver gives a device up when one submit runs too long (2 s on Windows). Dispatches that could
 # take milliseconds say their work; this many others fit, and a decode step stays one submit, which

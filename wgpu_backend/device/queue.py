@@ -11,7 +11,7 @@ own for that.
 
 Threads may share a device: `lock` is held while commands are encoded and submitted, not while
 somebody waits for results. Ctrl-C is noted meanwhile and raised afterwards, see
-`wgpu_backend.interrupts`; at the interpreter's end nobody gets in, see
+`wgpu_backend.device.interrupts`; at the interpreter's end nobody gets in, see
 `wgpu_backend.device.ending`.
 """
 
@@ -31,9 +31,9 @@ import wgpu
 
 from wgpu_backend.device.ending import is_over, one_at_a_time, stay_if_over
 from wgpu_backend.device.faults import Translated, is_loss, quiet
+from wgpu_backend.device.interrupts import deliver, held, hold, release
 from wgpu_backend.device.native import Native, leave_to_parents, let_go, stop_polling, wait_for_all
 from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
-from wgpu_backend.interrupts import deliver, held, hold, release
 
 Command = tuple[Any, ...]
 """One dispatch as the encode loop takes it: pipeline, bind group, x, y, z."""

@@ -9,8 +9,8 @@ from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
 from wgpu_backend.device.host_bytes import Data, bytes_of
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.readback import Slot
-from wgpu_backend.device_info import TEXEL_ROW_NBYTES
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.capabilities import TEXEL_ROW_NBYTES
 
 # Bytes moved at once. wgpu copies what is written into staging memory of its own and frees that
 # after a submit, so more than this would hold a second copy of a model on the host.

@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import F32
 from wgpu_backend.engine.arguments import shown
 from wgpu_backend.engine.control_vectors import Directions, directions_of
@@ -17,7 +18,6 @@ from wgpu_backend.engine.lora import Lora, checked
 from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.model import Model, model_class
 from wgpu_backend.nn.low_rank import LowRank

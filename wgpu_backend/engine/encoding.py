@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from wgpu_backend.batch import Batch, Work
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import I32
 from wgpu_backend.engine.runner import Head, Runner, bucket
-from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.encoded import EncodedCache
 from wgpu_backend.kvcache.layered import LayeredCache

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
+from wgpu_backend.graph.wgsl_source import stem
 from wgpu_backend.kernels import select
-from wgpu_backend.wgsl_source import stem
 
 
 @dataclass(frozen=True, slots=True)

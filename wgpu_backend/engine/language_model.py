@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import DType
 from wgpu_backend.engine.adapters import Adapters, Given, scaled_files
 from wgpu_backend.engine.answers import Answers
@@ -23,6 +22,7 @@ from wgpu_backend.errors import (
     TokenizerError,
 )
 from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.kvcache.layers import nbytes_per_position
 from wgpu_backend.kvcache.paged import BLOCK

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from wgpu_backend.device_info import DeviceInfo, Profile
+from wgpu_backend.device.interrupts import deliver, held
 from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.adapters import Given, Scaled, require_fitting, scaled_files
 from wgpu_backend.engine.arguments import shown, texts, within
@@ -13,7 +13,7 @@ from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_PARALLEL
 from wgpu_backend.engine.warm_up import warm_up
 from wgpu_backend.errors import DTypeError, ModelError, OptionError
-from wgpu_backend.interrupts import deliver, held
+from wgpu_backend.graph.capabilities import DeviceInfo, Profile
 from wgpu_backend.ml.backend import (
     Backend,
     BackendParams,

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from wgpu_backend.device.interrupts import deliver
 from wgpu_backend.dtypes import BF16, F16, F32
 from wgpu_backend.errors import GGUFError, ModelError
 from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.interrupts import deliver
 from wgpu_backend.ml.backend import Weight
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor, leaf

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 from wgpu_backend.batch import Batch, BatchArrays, BatchShape, Work, all_declared
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ContextError, ContextFull
 from wgpu_backend.given import unknown
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.kvcache.cache import Cache, GraphInputs
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, Result, write_inputs

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, TypeVar
 
+from wgpu_backend.device.interrupts import held, uninterrupted
 from wgpu_backend.engine.constrained_sampler import ConstrainedSampler
 from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.runner import TOKEN_SLOTS, Runner
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull
-from wgpu_backend.interrupts import held, uninterrupted
 from wgpu_backend.sample import SamplingOptions, Spelling
 from wgpu_backend.text.grammar import Matcher
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from wgpu_backend.graph.html_tables import binary_size, html_table
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.tables import binary_size, html_table
 
 
 class Shown:

@@ -14,16 +14,16 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
 from wgpu_backend.batch import BatchShape
+from wgpu_backend.device.interrupts import wait_until
+from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import DType
 from wgpu_backend.engine.runner import CHUNK, HIDDEN, SHORTEST, Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
-from wgpu_backend.interrupts import wait_until
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.model import Model
 from wgpu_backend.sample import SamplingOptions
-from wgpu_backend.shader import Shader
 
 _LOG = logging.getLogger("wgpu_backend.engine")
 THREADS = 2  # more would take the processor from the weights, which are rearranged on it

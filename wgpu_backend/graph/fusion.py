@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from operator import is_not
 from typing import Any
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import (
     Call,
     Launch,

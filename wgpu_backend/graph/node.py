@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import DType
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.wgsl_source import Source
+from wgpu_backend.graph.wgsl_source import Source
 
 StorageKind = Literal["intermediate", "input", "weight", "state"]
 Groups = tuple[int, int, int]
@@ -66,7 +66,7 @@ class Launch:
     params : mapping
         Fields of ``struct Params`` beyond those filled from operands' specs.
     choices : mapping
-        Parameters of the shader, see `wgpu_backend.shader`.
+        Parameters of the shader, see `wgpu_backend.device.wgsl.module`.
     shader : str, Path or Inline
         WGSL to take when it is not the op's own.
     into : Node or None

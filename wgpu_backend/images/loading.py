@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from wgpu_backend.array import devices
-from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.images.bundled import PICTURES, folder_of
 from wgpu_backend.images.folder import PipelineFolder
 from wgpu_backend.images.gguf_component import GgufComponent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.trials import Trial
 from wgpu_backend.layouts.layout import Offer

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch, Operation
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu import FAMILY as GPU

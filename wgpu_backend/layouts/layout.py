@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from wgpu_backend.device_info import MAX_TEXEL_ROWS, TEXEL_ROW_NBYTES, Capabilities
+from wgpu_backend.graph.capabilities import MAX_TEXEL_ROWS, TEXEL_ROW_NBYTES, Capabilities
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.layouts.super_blocks import Bytes

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.errors import BackendError
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.llama.chain import DEFAULT_SEED
 from wgpu_backend.llama.chat import OF_THE_FILE, ChatCompletions
 from wgpu_backend.llama.context import Context

@@ -9,7 +9,6 @@ from weakref import WeakSet
 
 import numpy as np
 
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.engine.adapters import scaled_files
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import bundled, load
@@ -17,6 +16,7 @@ from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, ModelError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.llama.vocabulary import Tokens
 from wgpu_backend.model import Model as Architecture
 from wgpu_backend.model import model_class

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wgpu_backend import plugins
-from wgpu_backend.device_info import DeviceInfo, Profile
+from wgpu_backend.device.interrupts import deliver, uninterrupted
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError, ContextError, GGUFError, ModelError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo
 from wgpu_backend.files.huggingface.opening import open_model_file
+from wgpu_backend.graph.capabilities import DeviceInfo, Profile
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.interrupts import deliver, uninterrupted
 from wgpu_backend.ml.context import MAX_GRAPH_NODES, Context
 from wgpu_backend.ml.executor import Array, Executor
 from wgpu_backend.ml.fused_weights import FusedWeights, fused_groups, fused_spec

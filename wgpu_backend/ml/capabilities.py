@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from wgpu_backend.device.lanes import lanes_together
-from wgpu_backend.device_info import Capabilities, Profile
+from wgpu_backend.graph.capabilities import Capabilities, Profile
 from wgpu_backend.kernels import complete
 from wgpu_backend.ml.self_test import remembered_trust, require_trust, trusted
 from wgpu_backend.ml.tuning_memory import tuned

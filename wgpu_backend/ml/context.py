@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from wgpu_backend.device_info import DeviceInfo
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ContextError, ShapeError
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Extents, Spec
-from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.layouts.planes import stored_nbytes
 from wgpu_backend.ml.display import Likeness, compare
 from wgpu_backend.ml.executor import Array, Executor, Recorded

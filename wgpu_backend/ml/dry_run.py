@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from wgpu_backend.device_info import Capabilities, DeviceInfo
+from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
+from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.fusion import fused
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Node, Storage
@@ -24,7 +25,6 @@ from wgpu_backend.ml.executor import Array, Pairs, Pieces, weight_values
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ml.wgpu_launch import kernels
 from wgpu_backend.ml.wgpu_storage import Part, intermediate
-from wgpu_backend.shader import Shader
 
 _WHOLE = (Part(0, 1, {}),)
 

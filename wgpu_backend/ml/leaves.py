@@ -8,11 +8,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import BF16, F32, I32, QUANTISABLE, DType, dtype_of, held
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.node import Builder, Storage
 from wgpu_backend.graph.spec import Extents, Spec, extents
-from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor, leaf, shape_of
 from wgpu_backend.ops.constants import as_array, default_dtype

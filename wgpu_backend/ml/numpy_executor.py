@@ -13,15 +13,15 @@ import numpy as np
 from wgpu_backend.cpu.blocks import rounded
 from wgpu_backend.cpu.twin import twin_of, wants_f16
 from wgpu_backend.cpu.values import decode, dequantise, narrowed, strided, widened
-from wgpu_backend.device_info import Capabilities, DeviceInfo
+from wgpu_backend.device.interrupts import deliver
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import BackendError, ContextError, OutOfMemory
+from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.interrupts import deliver
 from wgpu_backend.kernels import runs
 from wgpu_backend.layouts.planes import nonfinite_blocks, require_finite
 from wgpu_backend.ml.executor import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from wgpu_backend.device_info import DeviceInfo, Profile
+from wgpu_backend.graph.capabilities import DeviceInfo, Profile
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor

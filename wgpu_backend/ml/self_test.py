@@ -28,9 +28,9 @@ from typing import TypeVar, cast
 import numpy as np
 
 from wgpu_backend.device.device import Device
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device.interrupts import deliver, wait_until
 from wgpu_backend.errors import DeviceError
-from wgpu_backend.interrupts import deliver, wait_until
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.trials import LARGEST_ERROR
 from wgpu_backend.ml.context import Context

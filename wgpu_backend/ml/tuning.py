@@ -18,8 +18,8 @@ from typing import cast
 
 import numpy as np
 
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import DType
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import complete, select

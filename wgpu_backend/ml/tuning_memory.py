@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.ml.self_test import device_key
 from wgpu_backend.ml.tuning import Tuning
 from wgpu_backend.ml.user_cache import cache_file, read, write

@@ -10,14 +10,15 @@ from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.cpu.values import decode, strided
 from wgpu_backend.device.buffers import Binding, Texture
 from wgpu_backend.device.device import Device
-from wgpu_backend.device_info import Capabilities, DeviceInfo
+from wgpu_backend.device.interrupts import uninterrupted
+from wgpu_backend.device.wgsl.module import Access
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
+from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.fusion import Rule
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.kernels import complete, select_layout
 from wgpu_backend.layouts.layout import WeightLayout
 from wgpu_backend.layouts.planes import aligned, stored_nbytes
@@ -35,7 +36,6 @@ from wgpu_backend.ml.wgpu_storage import (
     whole,
     whole_binding,
 )
-from wgpu_backend.shader import Access
 from wgpu_backend.unclosed import Unclosed
 
 

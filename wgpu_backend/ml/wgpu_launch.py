@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wgpu_backend.device_info import Capabilities, GroupSizes
+from wgpu_backend.device.wgsl.module import Choice, Shader, imports, load
 from wgpu_backend.errors import DeviceError, DTypeError, ShaderError
+from wgpu_backend.graph.capabilities import Capabilities, GroupSizes
 from wgpu_backend.graph.node import Groups, Launch, Node, Operation, ParamValue
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
+from wgpu_backend.graph.wgsl_source import Source
 from wgpu_backend.kernels import select
 from wgpu_backend.ml.interface import FIELD_OF_OPERAND, check_interface
 from wgpu_backend.ml.wgpu_storage import Part, looked_at
 from wgpu_backend.ops.check import grid_for, pad_to_4d
-from wgpu_backend.shader import Choice, Shader, imports, load
-from wgpu_backend.wgsl_source import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,18 +12,19 @@ from wgpu_backend.cpu.values import decode
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
+from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.memory import Purpose
 from wgpu_backend.device.pending import Pending
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.ring import Given
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device.wgsl.module import Access, BindingDecl
 from wgpu_backend.errors import ContextError
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.interrupts import uninterrupted
 from wgpu_backend.kernels import runs
 from wgpu_backend.layouts.planes import aligned, plane_nbytes
 from wgpu_backend.layouts.super_blocks import Bytes
@@ -38,7 +39,6 @@ from wgpu_backend.ml.wgpu_storage import (
     whole,
     whole_binding,
 )
-from wgpu_backend.shader import Access, BindingDecl
 
 # What a kernel binds: of a storage, one of its parts, a plane of that, and how it is accessed.
 Bound = Callable[[Storage, Part, str, Access], Binding]

@@ -9,9 +9,9 @@ import numpy as np
 
 from wgpu_backend.device.buffers import Binding, Buffer, Texture
 from wgpu_backend.device.device import Device
-from wgpu_backend.device_info import TEXEL_ROW_NBYTES, Capabilities
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.capabilities import TEXEL_ROW_NBYTES, Capabilities
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec

@@ -12,6 +12,7 @@ from typing import Literal
 
 from wgpu_backend.errors import OptionError, OutOfMemory
 from wgpu_backend.files.store.stored import Stored
+from wgpu_backend.graph.html_tables import binary_size
 from wgpu_backend.server.manner import Manner
 from wgpu_backend.server.served import (
     Opened,
@@ -21,7 +22,6 @@ from wgpu_backend.server.served import (
     is_lost,
     nbytes_of,
 )
-from wgpu_backend.tables import binary_size
 from wgpu_backend.worker.estimate import Room
 from wgpu_backend.worker.opening import Workers
 

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.serving.engine import Engine
 from wgpu_backend.serving.generation import Generation
 from wgpu_backend.serving.request import Request

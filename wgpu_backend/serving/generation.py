@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from contextlib import suppress
 from types import TracebackType
 
-from wgpu_backend.interrupts import wait_until
+from wgpu_backend.device.interrupts import wait_until
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import Event, Result
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from wgpu_backend.device.memory import host_memory
-from wgpu_backend.device_info import DeviceInfo
 from wgpu_backend.dtypes import named
 from wgpu_backend.engine.language_model import DEFAULT_CONTEXT
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.huggingface.opening import open_model_file
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.worker.messages import NGRAM, LoadSpec
 
 MOST_CONTEXT = 1 << 18  # positions that are taken without being asked for

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from tests.ops.test_attention import LIMIT, Case
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context

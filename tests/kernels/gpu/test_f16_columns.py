@@ -7,9 +7,9 @@ import pytest
 
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.f16_groups import values_of as decoded
-from wgpu_backend.device_info import Tile
 from wgpu_backend.dtypes import F16, IQ4_NL, MXFP4, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
+from wgpu_backend.graph.capabilities import Tile
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations, f16_weighted
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, IN_BYTES
 from wgpu_backend.kernels.gpu.trials import F16_TRIALS

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.kernels.products import shader_of_a_product
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import Q4_0
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ml.tuning import Effort, Measured, Tuning, tune
 from wgpu_backend.ml.tuning_memory import remember, tuned

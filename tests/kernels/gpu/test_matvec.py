@@ -9,9 +9,9 @@ from tests.ops.fused import ran
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.q8 import in_planes, out_of_planes
 from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
-from wgpu_backend.device.wgsl_bounds import bare
-from wgpu_backend.device.wgsl_sizes import variable_nbytes
-from wgpu_backend.device_info import Capabilities, Tile
+from wgpu_backend.device.wgsl.limits import bare
+from wgpu_backend.device.wgsl.module import load
+from wgpu_backend.device.wgsl.variable_sizes import variable_nbytes
 from wgpu_backend.dtypes import (
     BF16,
     F16,
@@ -27,6 +27,7 @@ from wgpu_backend.dtypes import (
     Q8_0,
 )
 from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu import matvec
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fitted
 from wgpu_backend.ml import wgpu_storage
@@ -38,7 +39,6 @@ from wgpu_backend.ops.linear.tiles import candidates, key
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.rounding.q8 import q8_activations, q8_weighted
 from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT, q8_pair, rms_norm_pair
-from wgpu_backend.shader import load
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.any_width

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import SUMMED, beside_ties, limit_of_bytes, tensor, weight, weight_bytes
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import BF16, F16, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu import f16_pairs, register_tiles
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations

@@ -5,9 +5,9 @@ import pytest
 
 from tests.ops.operands import SUMMED, beside_ties, limit_of_bytes, tensor, weight, weight_bytes
 from tests.rasterisers import as_rasteriser
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import BF16, F16, IQ4_NL, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu import register_tiles
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
 from wgpu_backend.kernels.gpu.register_tiles import SMALL

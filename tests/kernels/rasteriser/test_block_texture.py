@@ -11,8 +11,9 @@ from tests.builders import Dims, tiny_model
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
-from wgpu_backend.device_info import MAX_TEXEL_ROWS, TEXEL_NBYTES, TEXEL_ROW_NBYTES
+from wgpu_backend.device.wgsl.module import load
 from wgpu_backend.dtypes import MXFP4, Q4_0, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, U32
+from wgpu_backend.graph.capabilities import MAX_TEXEL_ROWS, TEXEL_NBYTES, TEXEL_ROW_NBYTES
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select_layout
 from wgpu_backend.kernels.rasteriser.layouts.block_texture import (
@@ -35,7 +36,6 @@ from wgpu_backend.ops.rounding.q8 import (
     FORMATS,
     q8_activations,
 )
-from wgpu_backend.shader import load
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.each_value

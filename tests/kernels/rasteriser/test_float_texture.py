@@ -4,15 +4,20 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import weight
-from wgpu_backend.device_info import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_NBYTES, TEXEL_ROW_NBYTES
+from wgpu_backend.device.wgsl.module import load
 from wgpu_backend.dtypes import BF16, F16, F32, Q8_0
+from wgpu_backend.graph.capabilities import (
+    MAX_TEXEL_ROWS,
+    ROW_TEXELS,
+    TEXEL_NBYTES,
+    TEXEL_ROW_NBYTES,
+)
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select_layout
 from wgpu_backend.kernels.rasteriser.layouts.float_texture import TILE_ROWS, interleaved, layout
 from wgpu_backend.kernels.rasteriser.layouts.rebased_f16 import RAISED
 from wgpu_backend.kernels.rasteriser.textures import read_by
 from wgpu_backend.ml.context import Context
-from wgpu_backend.shader import load
 
 pytestmark = pytest.mark.each_value
 

@@ -1,7 +1,7 @@
 """Norms of a row by one subgroup."""
 
 from tests.ml.test_wgpu_launch import kernel
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.ops.reduce.norm import softmax
 
 SOFTWARE = Capabilities(software=True)

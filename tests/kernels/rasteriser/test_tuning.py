@@ -6,8 +6,8 @@ import pytest
 
 from tests.kernels.products import shader_of_a_product
 from tests.rasterisers import as_rasteriser
-from wgpu_backend.device_info import Tile
 from wgpu_backend.dtypes import F16, Q4_0
+from wgpu_backend.graph.capabilities import Tile
 from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.ml.tuning import Effort, tune

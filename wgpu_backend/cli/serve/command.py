@@ -29,8 +29,8 @@ from wgpu_backend.errors import StoreError
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-    from wgpu_backend.device_info import DeviceInfo
     from wgpu_backend.files.store.store import Store
+    from wgpu_backend.graph.capabilities import DeviceInfo
     from wgpu_backend.server.serving_state import Settings as ServerSettings
 
 _GRACE_SECONDS = 30

@@ -15,8 +15,8 @@ from wgpu_backend.cli.parameters import MAX_CONTEXT
 from wgpu_backend.errors import BackendError
 
 if TYPE_CHECKING:
-    from wgpu_backend.device_info import DeviceInfo
     from wgpu_backend.files.store.stored import Stored
+    from wgpu_backend.graph.capabilities import DeviceInfo
     from wgpu_backend.server.pool import Measure
     from wgpu_backend.worker.estimate import Room
     from wgpu_backend.worker.messages import LoadSpec

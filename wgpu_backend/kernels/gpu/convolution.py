@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.gpu.register_tiles import GROUP, f32_tile, grid
 from wgpu_backend.ops.check import MAX_GROUPS

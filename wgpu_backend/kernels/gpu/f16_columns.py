@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F16
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations, f16_weighted

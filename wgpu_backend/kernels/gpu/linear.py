@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import gcd
 
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import F16, DType
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.gpu.f16_rounding import ROUNDING as IN_F16
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, TABLES, as_groups, as_vectors, table

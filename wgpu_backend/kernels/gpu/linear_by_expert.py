@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.gpu.linear import shares
 from wgpu_backend.kernels.gpu.matvec import Extent, fitted, reduction, table

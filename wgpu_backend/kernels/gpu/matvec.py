@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import IQ4_NL, IQ4_XS, MXFP4, Q8_0, DType
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.check import grid_for

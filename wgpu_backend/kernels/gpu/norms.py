@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.ops.reduce.norm import reducing_rows
 from wgpu_backend.ops.rounding.q8_rounding import GROUP

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from types import MappingProxyType
 
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import (
     MXFP4,
     Q2_K,
@@ -25,6 +24,7 @@ from wgpu_backend.dtypes import (
     Q6_K,
     DType,
 )
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.node import Groups
 from wgpu_backend.kernels.gpu.matvec import TABLE_NBYTES, TABLES
 from wgpu_backend.ops.check import MAX_GROUPS

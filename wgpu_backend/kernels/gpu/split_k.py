@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 
 EIGHT_LANES = "a GPU with subgroups of eight lanes or more"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.rasteriser.attention import by_lanes

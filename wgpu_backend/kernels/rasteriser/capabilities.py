@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities, GroupSizes
+from wgpu_backend.graph.capabilities import Capabilities, GroupSizes
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR
 from wgpu_backend.ops.rounding.rules import products_in
 

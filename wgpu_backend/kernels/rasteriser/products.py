@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import DType
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB

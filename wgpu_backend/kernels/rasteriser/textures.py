@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wgpu_backend.device_info import TEXEL_NBYTES, Capabilities
+from wgpu_backend.graph.capabilities import TEXEL_NBYTES, Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.layouts.float_texture import GROUP

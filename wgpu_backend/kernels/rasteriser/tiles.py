@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import product
 
-from wgpu_backend.device_info import Tile
+from wgpu_backend.graph.capabilities import Tile
 from wgpu_backend.kernels.rasteriser.capabilities import LANES
 from wgpu_backend.ops.linear.tiles import CLASSES, TILES, Class, Tiles
 

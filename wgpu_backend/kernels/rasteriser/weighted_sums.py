@@ -6,7 +6,7 @@ shuffle theirs. A rule writes this epilogue where nothing but products reads the
 
 from __future__ import annotations
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.rasteriser.textures import lies_in_texture

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.errors import DeviceError, ShapeError
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec

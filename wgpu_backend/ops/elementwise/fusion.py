@@ -25,10 +25,10 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node, ParamValue
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides, reshape
+from wgpu_backend.graph.wgsl_source import Inline, Source, read
 from wgpu_backend.ops.check import pad_to_4d, vec4s
 from wgpu_backend.ops.elementwise.arithmetic import wraps
 from wgpu_backend.ops.op import REGISTRY, op
-from wgpu_backend.wgsl_source import Inline, Source, read
 
 MAX_OPERANDS = 6  # of the 8 storage bindings that every device has, with the result
 MAX_STEPS = 24

@@ -19,9 +19,9 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.graph.wgsl_source import Inline
 from wgpu_backend.ops.check import require, require_dtype
 from wgpu_backend.ops.op import op
-from wgpu_backend.wgsl_source import Inline
 
 MOST_RADIX = 32
 PRIMES = (2, 3, 5, 7, 11, 13)  # that butterflies are written for

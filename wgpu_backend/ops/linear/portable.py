@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import DeviceError
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.layouts.planes import plane_nbytes
 from wgpu_backend.ops.check import grid_for, require

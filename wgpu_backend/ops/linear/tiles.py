@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from wgpu_backend.device_info import Capabilities, Tile
 from wgpu_backend.dtypes import DType
+from wgpu_backend.graph.capabilities import Capabilities, Tile
 
 Class = Literal["one", "few", "many"]
 CLASSES: tuple[Class, ...] = ("one", "few", "many")

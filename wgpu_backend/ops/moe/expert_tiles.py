@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec

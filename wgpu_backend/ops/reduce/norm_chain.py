@@ -18,6 +18,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.graph.wgsl_source import Inline
 from wgpu_backend.ops.check import grid_for, pad_to_4d, require, row_count
 from wgpu_backend.ops.elementwise.fusion import (
     AXES,
@@ -35,7 +36,6 @@ from wgpu_backend.ops.elementwise.fusion import (
 )
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import in_vec4s
-from wgpu_backend.wgsl_source import Inline
 
 NAME = "norm_chain"
 NORMS = ("rms_norm", "layer_norm")

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.layouts.layout import layout_of

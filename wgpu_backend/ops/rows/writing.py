@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from wgpu_backend.device_info import Capabilities
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph import spec as specs
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import (

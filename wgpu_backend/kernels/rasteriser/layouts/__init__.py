@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.layouts import block_texture, float_texture

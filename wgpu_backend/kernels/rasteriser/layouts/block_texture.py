@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.device_info import TEXEL_NBYTES, TEXEL_ROW_BITS
 from wgpu_backend.dtypes import DType
+from wgpu_backend.graph.capabilities import TEXEL_NBYTES, TEXEL_ROW_BITS
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.layouts.layout import WeightLayout
 from wgpu_backend.layouts.planes import plane_nbytes, planes

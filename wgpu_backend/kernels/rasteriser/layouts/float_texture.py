@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.device_info import TEXEL_NBYTES, TEXEL_ROW_BITS
 from wgpu_backend.dtypes import BF16, F16, F32, DType
+from wgpu_backend.graph.capabilities import TEXEL_NBYTES, TEXEL_ROW_BITS
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.layouts import rebased_f16
 from wgpu_backend.layouts.layout import WeightLayout

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from wgpu_backend.tables import binary_size, html_table
+from wgpu_backend.graph.html_tables import binary_size, html_table
 
 Kind = Literal["discrete", "integrated", "virtual", "software", "unknown", "cpu"]
 Profile = Literal["full", "baseline"]

@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from wgpu_backend.device.wgsl_depth import bare
+from wgpu_backend.device.wgsl.nesting import bare
 
 PIECE = 32  # cases of a piece; as deep as these may be inside others
 _NAME = "split_switch"

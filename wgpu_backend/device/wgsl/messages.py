@@ -11,7 +11,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from wgpu_backend.wgsl_source import definitions
+from wgpu_backend.graph.wgsl_source import definitions
 
 _KINDS = {"Sint": "i", "Uint": "u", "Float": "f", "Bool": "bool"}
 _SIZES = {"Bi": "vec2", "Tri": "vec3", "Quad": "vec4"}

@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 
 from wgpu_backend.device.memory import human
-from wgpu_backend.device.wgsl_depth import Depth, bare, brackets, branches, expressions, nesting
-from wgpu_backend.device.wgsl_sizes import array_nbytes, variable_nbytes
-from wgpu_backend.device.wgsl_switches import split_switches
-from wgpu_backend.device_info import Capabilities
+from wgpu_backend.device.wgsl.module import Shader
+from wgpu_backend.device.wgsl.nesting import Depth, bare, brackets, branches, expressions, nesting
+from wgpu_backend.device.wgsl.switches import split_switches
+from wgpu_backend.device.wgsl.variable_sizes import array_nbytes, variable_nbytes
 from wgpu_backend.errors import ShaderError
-from wgpu_backend.shader import Shader
+from wgpu_backend.graph.capabilities import Capabilities
 
 __all__ = ["bare", "check_bounds", "nesting"]
 

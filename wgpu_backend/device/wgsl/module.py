@@ -2,7 +2,7 @@
 
 Bindings and ``struct Params`` are read from the composed text, so nobody writes them twice;
 bindings are numbered anew in order of appearance, which lets a snippet bring its own. How text is
-composed, and what a shader lets one choose, says `wgpu_backend.wgsl_composer`.
+composed, and what a shader lets one choose, says `wgpu_backend.device.wgsl.composer`.
 
 This file knows text only: no device, no op.
 """
@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
+from wgpu_backend.device.wgsl.composer import Choice, Composer, Origin, merged, unrolled
 from wgpu_backend.errors import ShaderError
-from wgpu_backend.wgsl_composer import Choice, Composer, Origin, merged, unrolled
-from wgpu_backend.wgsl_source import Source, display, stem
+from wgpu_backend.graph.wgsl_source import Source, display, stem
 
 Access = Literal["read", "read_write", "uniform", "texture"]
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from wgpu_backend.device.wgsl.module import BindingDecl, Shader
 from wgpu_backend.errors import ShaderError
-from wgpu_backend.shader import BindingDecl, Shader
 
 MAX_ITERATIONS = 1 << 22  # of all loops of one thread; far above what a test's sizes need
 COUNTS = "checked_loops"

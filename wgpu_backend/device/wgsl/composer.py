@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from wgpu_backend.errors import ShaderError
-from wgpu_backend.wgsl_source import Source, alike, beside, display, read, stem
+from wgpu_backend.graph.wgsl_source import Source, alike, beside, display, read, stem
 
 Choice = str | int | float | bool | np.generic
 Origin = str

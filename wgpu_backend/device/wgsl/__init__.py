@@ -1,0 +1,1 @@
+"""WGSL modules: composing snippets, and the checks before a driver compiles them."""
