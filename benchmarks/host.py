@@ -54,7 +54,7 @@ from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 
 SEQUENCE = 0
 WARM = 8

@@ -31,8 +31,8 @@ from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.linear.attributes import Q8, VALUES
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.op import fusions, op
-from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 
 HERE = Path(__file__).parent
 EXPERTS, USED, EXPERT = 32, 4, (2880, 2880)  # of gpt-oss 20b: all, chosen by a token, rows of one

@@ -20,7 +20,7 @@ from wgpu_backend.kvcache.layers import LayerShape
 from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.rope.options import RopeOptions
+from wgpu_backend.ops.attention.options import RopeOptions
 from wgpu_backend.unclosed import Unclosed
 
 KINDS = ["cpu", pytest.param(None, marks=pytest.mark.gpu)]

@@ -20,7 +20,7 @@ from wgpu_backend import Context, LanguageModel, load
 from wgpu_backend.device import interrupts
 from wgpu_backend.device.interrupts import deliver, held, uninterrupted, wait_until
 from wgpu_backend.ml.executor import Executor
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 
 
 def press() -> None:

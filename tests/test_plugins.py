@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wgpu_backend import Context, op, plugins
+from wgpu_backend import Context, op
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import (
     BackendError,
@@ -27,6 +27,7 @@ from wgpu_backend.graph.spec import Spec, broadcast
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.model import architectures, model_class
+from wgpu_backend.ops import plugins
 from wgpu_backend.ops.check import ceil_div, grid_for
 from wgpu_backend.ops.op import REGISTRY, find
 from wgpu_backend.testing import check_op, forget, trials_of

@@ -28,8 +28,8 @@ from wgpu_backend.ml.self_test import (
     trusted,
 )
 from wgpu_backend.ml.self_test_cases import BEFORE, cases, fused_cases
+from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 
 
 def test_numpy_agrees_with_itself() -> None:

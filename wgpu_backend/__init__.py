@@ -121,8 +121,8 @@ if TYPE_CHECKING:
         require_rank,
     )
     from wgpu_backend.ops.op import Op, op
-    from wgpu_backend.plugins import PluginWarning, import_file
-    from wgpu_backend.sample import SamplingOptions
+    from wgpu_backend.ops.plugins import PluginWarning, import_file
+    from wgpu_backend.ops.sampling.host import SamplingOptions
     from wgpu_backend.serving.engine import Engine
     from wgpu_backend.serving.generation import Generation
     from wgpu_backend.serving.request import Request

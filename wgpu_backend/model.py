@@ -9,7 +9,6 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, Protocol, TypeVar
 
-from wgpu_backend import plugins
 from wgpu_backend.batch import Batch
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.errors import ModelError
@@ -25,6 +24,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.layers import Embedding, Linear
 from wgpu_backend.nn.low_rank import LowRank
 from wgpu_backend.nn.module import Module, modules, populate
+from wgpu_backend.ops import plugins
 
 
 class Reader(Protocol):

@@ -17,7 +17,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
 from wgpu_backend.nn.mlp import activated, require_activation
 from wgpu_backend.nn.rope import Factors
-from wgpu_backend.ops.rope.options import POSITION_AXES, Sectioning
+from wgpu_backend.ops.attention.options import POSITION_AXES, Sectioning
 
 EMBEDDINGS = "embeddings"
 _DENSE = ("dense_2.weight", "dense_3.weight")

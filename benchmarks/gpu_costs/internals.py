@@ -31,8 +31,8 @@ from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
 from wgpu_backend.ml.wgpu_storage import Part, intermediate
 from wgpu_backend.model import model_class
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
+from wgpu_backend.ops.sampling.host import SamplingOptions
 
 POSITIONS = 8192
 SHORTEST = 256

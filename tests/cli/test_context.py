@@ -8,7 +8,7 @@ import wgpu_backend
 from tests.cli.conftest import Cli
 from wgpu_backend.cli.chat import Chat
 from wgpu_backend.errors import ContextFull
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 
 GREEDY = SamplingOptions(temperature=0)
 QUESTION = "Tell me a story about a fox named Pip."

@@ -16,7 +16,7 @@ from wgpu_backend.cli.parameters import PARAMETERS, SAMPLING, Parameter
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.errors import OptionError
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 
 USAGE = 2
 NUMBERS = [p for p in PARAMETERS.values() if p.kind != "texts"]

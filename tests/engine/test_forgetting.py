@@ -20,7 +20,7 @@ from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.models.llama import Llama
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.testing import nmse
 
 LIMIT = 1e-10  # sums in another order, as in tests of models

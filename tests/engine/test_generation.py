@@ -18,7 +18,7 @@ from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor, NumpyRecorded
 from wgpu_backend.ml.wgpu_recorded import WgpuRecorded
 from wgpu_backend.model import model_class
-from wgpu_backend.sample import Sampler, SamplingOptions
+from wgpu_backend.ops.sampling.host import Sampler, SamplingOptions
 
 PROMPT = [1, 7, 3, 99, 200]
 DEPTHS = (2, 4, MOST_AHEAD)

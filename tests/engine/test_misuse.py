@@ -21,7 +21,7 @@ from wgpu_backend.errors import (
     TemplateError,
 )
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 
 GREEDY = SamplingOptions(temperature=0)
 

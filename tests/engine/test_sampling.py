@@ -10,7 +10,7 @@ from wgpu_backend.engine.sampling import build, checked, inputs
 from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
-from wgpu_backend.sample import Plan, Sampler, SamplingOptions, plan
+from wgpu_backend.ops.sampling.host import Plan, Sampler, SamplingOptions, plan
 
 VOCAB = 5000
 ROWS = 64

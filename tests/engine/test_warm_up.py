@@ -12,7 +12,7 @@ from wgpu_backend.errors import ContextError, ModelError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend, LoadCancelled
 from wgpu_backend.ml.dry_run import DryRunExecutor
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("full")]
 PROMPT = list(range(1, 20))

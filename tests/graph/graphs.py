@@ -8,12 +8,12 @@ from wgpu_backend.dtypes import F16, F32, I32, DType
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Spec, reshape, sliced
 from wgpu_backend.ops.attention.paged import Scores, paged_attention
+from wgpu_backend.ops.attention.position import rope
 from wgpu_backend.ops.elementwise.activation import relu, swiglu, tanh
 from wgpu_backend.ops.elementwise.arithmetic import add, mul, scale, sub
+from wgpu_backend.ops.index.indexing import rows, set_rows
 from wgpu_backend.ops.linear.linear import mulmat
 from wgpu_backend.ops.reduce.norm import rms_norm, softmax
-from wgpu_backend.ops.rope.position import rope
-from wgpu_backend.ops.rows.indexing import rows, set_rows
 from wgpu_backend.ops.shape.copying import cast, concat, contiguous
 
 

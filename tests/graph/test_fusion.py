@@ -12,7 +12,7 @@ from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.ops.elementwise.activation import relu, silu, swiglu, tanh
 from wgpu_backend.ops.elementwise.arithmetic import add, mul, scale
-from wgpu_backend.ops.rows.indexing import set_rows
+from wgpu_backend.ops.index.indexing import set_rows
 
 
 def gate(node, graph):

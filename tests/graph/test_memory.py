@@ -8,7 +8,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.ops.elementwise.activation import relu, silu
 from wgpu_backend.ops.elementwise.arithmetic import add, mul
-from wgpu_backend.ops.rows.indexing import rows, set_rows
+from wgpu_backend.ops.index.indexing import rows, set_rows
 from wgpu_backend.ops.shape.copying import cast
 
 

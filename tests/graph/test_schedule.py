@@ -7,7 +7,7 @@ from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import permute
 from wgpu_backend.ops.elementwise.activation import relu
 from wgpu_backend.ops.elementwise.arithmetic import add
-from wgpu_backend.ops.rows.indexing import rows, set_rows
+from wgpu_backend.ops.index.indexing import rows, set_rows
 
 
 def names(nodes):

@@ -12,10 +12,10 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select_layout, table
 from wgpu_backend.kernels.kernel import Family
-from wgpu_backend.layouts.layout import WeightLayout, layout_of
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.rows import Rows
 from wgpu_backend.ml.tensor import leaf
+from wgpu_backend.ops.layouts.layout import WeightLayout, layout_of
 
 PAIRS = 2  # rows of a tile of the layout below
 

@@ -9,9 +9,9 @@ from wgpu_backend.dtypes import ALL, BF16, F16, F32, I32, MXFP4, NVFP4, Q8_1, Q8
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.layouts.planes import nonfinite_blocks
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.layouts.planes import nonfinite_blocks
 
 ALWAYS_FINITE = (MXFP4, NVFP4)  # every byte of their scales is a number
 BLOCKS = [dtype for dtype in ALL if dtype.quantised and dtype not in ALWAYS_FINITE]

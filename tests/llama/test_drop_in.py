@@ -32,7 +32,7 @@ from wgpu_backend.llama import (
     StoppingCriteriaList,
 )
 from wgpu_backend.llama.formats import FORMATS, Format
-from wgpu_backend.sample.steps import Choice
+from wgpu_backend.ops.sampling.host.steps import Choice
 from wgpu_backend.text.chat_template import ChatTemplate
 
 PROMPT = "the rain and the man"

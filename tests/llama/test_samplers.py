@@ -8,9 +8,9 @@ from tests.builders import tiny_model
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import BackendError, GrammarError, OptionError
 from wgpu_backend.llama import Batch, Context, Model, SamplerChain
-from wgpu_backend.sample import Sampler, SamplingOptions
-from wgpu_backend.sample.dry import repetitions
-from wgpu_backend.sample.steps import Choice
+from wgpu_backend.ops.sampling.host import Sampler, SamplingOptions
+from wgpu_backend.ops.sampling.host.dry import repetitions
+from wgpu_backend.ops.sampling.host.steps import Choice
 
 VOCABULARY = 300
 

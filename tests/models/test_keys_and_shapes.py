@@ -6,8 +6,8 @@ import pytest
 import wgpu_backend
 from tests.builders import Dims, tiny_model
 from wgpu_backend.errors import ModelError
-from wgpu_backend.ops.rope.options import RopeOptions
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.attention.options import RopeOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 
 DIMS = Dims(layers=1)
 

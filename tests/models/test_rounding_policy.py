@@ -23,8 +23,8 @@ from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import complete
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Attributes
+from wgpu_backend.ops.linear.q8 import GROUP
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding.q8 import GROUP
 from wgpu_backend.testing import nmse
 
 TIMES = 60  # the others is the first channel of each group

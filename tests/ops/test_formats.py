@@ -24,9 +24,9 @@ from wgpu_backend.dtypes import (
     QUANTISABLE,
 )
 from wgpu_backend.errors import DTypeError, ModelError, ShapeError
-from wgpu_backend.layouts.planes import joined, plane_nbytes, planes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.layouts.planes import joined, plane_nbytes, planes
 from wgpu_backend.testing import values_of
 
 # Products of a dequantised weight, summed in f32 in another order than NumPy does.

@@ -7,8 +7,8 @@ from wgpu_backend.cpu.twin import twin_of
 from wgpu_backend.dtypes import U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.sampling.host import SamplingOptions, sampling_params_of
 from wgpu_backend.ops.sampling.masking import mask_logits
-from wgpu_backend.sample import SamplingOptions, sampling_params_of
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 31), (2, 33), (4, 300)])

@@ -18,13 +18,13 @@ from wgpu_backend.kernels import table
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
+from wgpu_backend.ops.linear.f16_groups import NIBBLES
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.normed import norm_weighted
+from wgpu_backend.ops.linear.q8 import q8_activations, q8_weighted
+from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT, q8_pair
 from wgpu_backend.ops.moe.expert_tiles import expert_tiles
 from wgpu_backend.ops.moe.experts import linear_by_expert
-from wgpu_backend.ops.rounding.f16_groups import NIBBLES
-from wgpu_backend.ops.rounding.normed import norm_weighted
-from wgpu_backend.ops.rounding.q8 import q8_activations, q8_weighted
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT, q8_pair
 from wgpu_backend.testing import nmse
 
 pytestmark = [pytest.mark.any_width, pytest.mark.each_value]

@@ -19,12 +19,7 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.linear.gates import GATES, fits_gated
 from wgpu_backend.ops.linear.linear import linear
-from wgpu_backend.ops.rounding.q8 import (
-    FORMATS,
-    fits_q8,
-    q8_activations,
-    q8_weighted,
-)
+from wgpu_backend.ops.linear.q8 import FORMATS, fits_q8, q8_activations, q8_weighted
 from wgpu_backend.testing import nmse, values_of
 
 LIMIT, LIMIT_OF_ONE = SUMMED, 1e-8

@@ -10,9 +10,9 @@ from wgpu_backend.cpu.quantised_arrays import affine_packed, affine_scales
 from wgpu_backend.dtypes import BF16, F16, F32, I32, U8, U32, dtype_of
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.quantised.modes import AFFINE_BITS, FIXED
-from wgpu_backend.ops.quantised.products import gather_mm, gather_qmm, quantised_matmul
-from wgpu_backend.ops.quantised.quantising import (
+from wgpu_backend.ops.mlx_quant.modes import AFFINE_BITS, FIXED
+from wgpu_backend.ops.mlx_quant.products import gather_mm, gather_qmm, quantised_matmul
+from wgpu_backend.ops.mlx_quant.quantising import (
     affine_dequantise,
     affine_quantise,
     dequantised_array,

@@ -9,7 +9,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.attention.paged import Scores
-from wgpu_backend.ops.rope.rope_join import rope_join
+from wgpu_backend.ops.attention.rope_join import rope_join
 from wgpu_backend.testing import nmse
 
 RULES = ["rope_join"]

@@ -9,8 +9,8 @@ from tests.ops.fused import ran
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.attention.paged import Scores
+from wgpu_backend.ops.attention.rope_put import rope_put
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rope.rope_put import rope_put
 
 POSITIONS = 64
 

@@ -6,9 +6,9 @@ from wgpu_backend.dtypes import I32, U32
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.sampling import sampling
+from wgpu_backend.ops.sampling.host import SamplingOptions, sampling_params_of
+from wgpu_backend.ops.sampling.host.weights import weights
 from wgpu_backend.ops.sampling.sampling import MAX_K
-from wgpu_backend.sample import SamplingOptions, sampling_params_of
-from wgpu_backend.sample.weights import weights
 
 NAN, INF = np.float32(np.nan), np.float32(np.inf)
 

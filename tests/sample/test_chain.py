@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from wgpu_backend.errors import OptionError, ShapeError
-from wgpu_backend.sample import Plan, Sampler, SamplingOptions, plan
+from wgpu_backend.ops.sampling.host import Plan, Sampler, SamplingOptions, plan
 
 LOGITS = np.log([0.1, 0.4, 0.2, 0.25, 0.05]).astype("f4")
 NEUTRAL = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "seed": 3}

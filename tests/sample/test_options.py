@@ -3,7 +3,7 @@ import math
 import pytest
 
 from wgpu_backend.errors import BackendError, OptionError
-from wgpu_backend.sample import Sampler, SamplingOptions
+from wgpu_backend.ops.sampling.host import Sampler, SamplingOptions
 
 
 def test_defaults_are_ollamas() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from wgpu_backend.sample import Plan, SamplingOptions, plan
+from wgpu_backend.ops.sampling.host import Plan, SamplingOptions, plan
 
 
 @pytest.mark.parametrize(

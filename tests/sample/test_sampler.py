@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from wgpu_backend.errors import BackendError, ShapeError
-from wgpu_backend.sample import Sampler, SamplingOptions
+from wgpu_backend.ops.sampling.host import Sampler, SamplingOptions
 
 # 99.99 % of chi-square with 39 degrees of freedom; the seed is fixed, so this passes or not.
 CHI_SQUARE_39 = 80.0

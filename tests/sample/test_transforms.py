@@ -5,14 +5,21 @@ import math
 import numpy as np
 import pytest
 
-from wgpu_backend.sample import (
+from wgpu_backend.ops.sampling.host import (
     Candidates,
     SamplingOptions,
     SamplingParams,
     largest,
     sampling_params_of,
 )
-from wgpu_backend.sample.transforms import min_p, penalise, pick, top_k, top_p, typical_p
+from wgpu_backend.ops.sampling.host.transforms import (
+    min_p,
+    penalise,
+    pick,
+    top_k,
+    top_p,
+    typical_p,
+)
 
 FOUR = (0.1, 0.2, 0.3, 0.4)
 

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from wgpu_backend.sample.sampling_params import LOG2_E
-from wgpu_backend.sample.weights import share, weights
+from wgpu_backend.ops.sampling.host.sampling_params import LOG2_E
+from wgpu_backend.ops.sampling.host.weights import share, weights
 
 # Half a step of 2^-23, plus what a float32 distance of up to 24 loses: 2^-21, times e^-24 … 1.
 CLOSE = 2**-22

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from wgpu_backend.errors import OptionError
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.serving.request import Request
 
 

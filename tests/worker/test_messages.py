@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 import pytest
 
 from wgpu_backend import errors
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import (
     EngineStatus,

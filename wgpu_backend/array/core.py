@@ -23,7 +23,7 @@ from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ml.display import as_html
 from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.constants import as_array
-from wgpu_backend.ops.rows.bits import narrowed
+from wgpu_backend.ops.index.bits import narrowed
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array

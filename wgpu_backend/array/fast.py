@@ -18,9 +18,8 @@ from wgpu_backend.array.types import result_type
 from wgpu_backend.dtypes import BOOL, F32, I32, DType
 from wgpu_backend.errors import OptionError, ShapeError
 from wgpu_backend.graph.node import Node
-from wgpu_backend.ops.attention import dot_product
+from wgpu_backend.ops.attention import dot_product, position
 from wgpu_backend.ops.reduce import norm
-from wgpu_backend.ops.rope import position
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import permuted

@@ -27,7 +27,7 @@ from wgpu_backend.dtypes import COMPLEX64, F32
 from wgpu_backend.errors import OptionError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec, extents
-from wgpu_backend.ops.fourier.passes import fft_pass, radices_of, roots_of
+from wgpu_backend.ops.fft.passes import fft_pass, radices_of, roots_of
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.views import viewed
 

@@ -28,7 +28,7 @@ from wgpu_backend.files.huggingface.safetensors import (
     read_metadata,
 )
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.rows.bits import narrowed
+from wgpu_backend.ops.index.bits import narrowed
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array

@@ -26,7 +26,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, dense_strides
 from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.elementwise import arithmetic, comparison
-from wgpu_backend.ops.rows import scatter, taking, writing
+from wgpu_backend.ops.index import scatter, taking, writing
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import expanded, viewed
 

@@ -19,7 +19,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.elementwise import arithmetic, comparison, division
-from wgpu_backend.ops.rows import compacting
+from wgpu_backend.ops.index import compacting
 
 
 class OutOfRange(ShapeError, IndexError):

@@ -17,8 +17,8 @@ from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import BF16, F16, F32, I32, U8, U16, U32, dtype_of
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.graph.node import Node
-from wgpu_backend.ops.quantised import products, quantising
-from wgpu_backend.ops.quantised.modes import coding_of
+from wgpu_backend.ops.mlx_quant import products, quantising
+from wgpu_backend.ops.mlx_quant.modes import coding_of
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array

@@ -17,7 +17,7 @@ from wgpu_backend.array.types import INTEGERS
 from wgpu_backend.dtypes import BOOL, I32
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.graph.node import Node
-from wgpu_backend.ops.rows import accumulating, scatter, taking
+from wgpu_backend.ops.index import accumulating, scatter, taking
 from wgpu_backend.ops.sampling import searching
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.shapes import reshaped

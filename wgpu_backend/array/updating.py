@@ -10,7 +10,7 @@ from wgpu_backend.array.indexing import places_written
 from wgpu_backend.array.lifting import written
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.errors import DTypeError
-from wgpu_backend.ops.rows import accumulating
+from wgpu_backend.ops.index import accumulating
 from wgpu_backend.ops.shape.shapes import reshaped
 
 if TYPE_CHECKING:

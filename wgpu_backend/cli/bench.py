@@ -30,7 +30,7 @@ from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.quantize.mixes import main_type
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 
 SEQUENCE = 0
 _DIGITS = 10  # of numbers that are looked at

@@ -14,7 +14,7 @@ from wgpu_backend.cli.show import template_of
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Message
 from wgpu_backend.errors import OptionError
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.text.grammar import Grammar
 from wgpu_backend.text.output_parsers import OutputParser, Part, parser_for, thinks
 

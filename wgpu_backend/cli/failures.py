@@ -74,7 +74,7 @@ def message_of(error: Exception) -> str:
     What a file of the user's own has to do with comes with the file's line, unless it says so
     itself, or is about what was asked for or the device.
     """
-    from wgpu_backend.plugins import mistake_of
+    from wgpu_backend.ops.plugins import mistake_of
 
     mistake = None if isinstance(error, UsageError) else mistake_of(error)
     if mistake:

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from wgpu_backend import plugins, testing
+from wgpu_backend import testing
 from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.device.wgsl import module
+from wgpu_backend.ops import plugins
 from wgpu_backend.ops.op import REGISTRY, Op
 
 MODULE = "wgpu_backend_op_file"

@@ -17,7 +17,7 @@ from wgpu_backend.cli.parameters import Value
 from wgpu_backend.cli.served_model import ServedModel, served
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Message
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.text.grammar import Grammar
 
 

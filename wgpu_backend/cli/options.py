@@ -36,7 +36,7 @@ def _imports(context: typer.Context, files: list[Path] | None) -> list[Path]:
     """Import files of the user's own, so that what they register is there for the command."""
     if files and not context.resilient_parsing:
         from wgpu_backend.cli.names import regular
-        from wgpu_backend.plugins import import_file
+        from wgpu_backend.ops.plugins import import_file
 
         for file in files:
             try:

@@ -24,7 +24,7 @@ from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.tuning import Compared, Effort, Measured, Tuning, tune
 from wgpu_backend.ml.tuning_memory import remember
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.rounding.q8 import FORMATS
+from wgpu_backend.ops.linear.q8 import FORMATS
 
 WEIGHTS = (*FORMATS, F16, BF16, F32)
 COLUMNS = ("kernel", "format", "columns", "rows × columns", "threads", "time", "GB/s", "")

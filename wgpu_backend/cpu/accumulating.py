@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.rows.accumulating` and its `compacting`."""
+"""NumPy twins of `wgpu_backend.ops.index.accumulating` and its `compacting`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twin of `wgpu_backend.ops.fourier.passes`."""
+"""NumPy twin of `wgpu_backend.ops.fft.passes`."""
 
 from __future__ import annotations
 

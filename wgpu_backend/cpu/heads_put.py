@@ -1,4 +1,4 @@
-"""NumPy twin of `wgpu_backend.ops.rope.heads_put`."""
+"""NumPy twin of `wgpu_backend.ops.attention.heads_put`."""
 
 from __future__ import annotations
 

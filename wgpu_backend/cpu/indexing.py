@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.rows.indexing`."""
+"""NumPy twins of `wgpu_backend.ops.index.indexing`."""
 
 from __future__ import annotations
 

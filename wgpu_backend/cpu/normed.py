@@ -1,11 +1,11 @@
-"""NumPy twins of `wgpu_backend.ops.rounding.normed`, and what products make of their rows."""
+"""NumPy twins of `wgpu_backend.ops.linear.normed`, and what products make of their rows."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.ops.rounding.normed import SQUARED, square_count
+from wgpu_backend.ops.linear.normed import SQUARED, square_count
 
 
 @twin

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.rope.position`."""
+"""NumPy twins of `wgpu_backend.ops.attention.position`."""
 
 from __future__ import annotations
 

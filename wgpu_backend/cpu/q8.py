@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.rounding.q8_rounding`, and what groups stand for."""
+"""NumPy twins of `wgpu_backend.ops.linear.q8_rounding`, and what groups stand for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.quantised`."""
+"""NumPy twins of `wgpu_backend.ops.mlx_quant`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin
 from wgpu_backend.dtypes import F32, DType
-from wgpu_backend.ops.quantised.modes import coding_of
+from wgpu_backend.ops.mlx_quant.modes import coding_of
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 _BYTES = np.arange(256)

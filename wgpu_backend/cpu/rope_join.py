@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.rope.rope_join` and `latent_put`."""
+"""NumPy twins of `wgpu_backend.ops.attention.rope_join` and `latent_put`."""
 
 from __future__ import annotations
 

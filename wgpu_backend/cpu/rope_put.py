@@ -1,4 +1,4 @@
-"""NumPy twin of `wgpu_backend.ops.rope.rope_put`."""
+"""NumPy twin of `wgpu_backend.ops.attention.rope_put`."""
 
 from __future__ import annotations
 

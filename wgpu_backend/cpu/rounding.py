@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.rounding.rules`."""
+"""NumPy twins of `wgpu_backend.ops.linear.rounding_rules`."""
 
 from __future__ import annotations
 

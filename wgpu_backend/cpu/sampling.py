@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.sample import transforms
-from wgpu_backend.sample.candidates import Candidates, largest
-from wgpu_backend.sample.sampling_params import SamplingParams
+from wgpu_backend.ops.sampling.host import transforms
+from wgpu_backend.ops.sampling.host.candidates import Candidates, largest
+from wgpu_backend.ops.sampling.host.sampling_params import SamplingParams
 
 
 @twin

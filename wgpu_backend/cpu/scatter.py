@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.rows.scatter`."""
+"""NumPy twins of `wgpu_backend.ops.index.scatter`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from wgpu_backend.cpu import activation as activations
 from wgpu_backend.cpu.linear import linear
 from wgpu_backend.cpu.twin import Array, twin
 from wgpu_backend.ops.linear.attributes import VALUES, Precision, Prologue
-from wgpu_backend.ops.rounding.normed import GROUP
+from wgpu_backend.ops.linear.normed import GROUP
 
 
 @twin

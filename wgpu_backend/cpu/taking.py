@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.rows.taking`."""
+"""NumPy twins of `wgpu_backend.ops.index.taking`."""
 
 from __future__ import annotations
 

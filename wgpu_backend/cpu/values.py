@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.dtypes import BF16, DType
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.rows.bits import narrowed
+from wgpu_backend.ops.index.bits import narrowed
 
 __all__ = ["decode", "dequantise", "narrowed", "strided", "whole", "widened"]
 Array = NDArray[Any]

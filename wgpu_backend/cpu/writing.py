@@ -1,4 +1,4 @@
-"""NumPy twins of `wgpu_backend.ops.rows.writing`."""
+"""NumPy twins of `wgpu_backend.ops.index.writing`."""
 
 from __future__ import annotations
 

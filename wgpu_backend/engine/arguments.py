@@ -9,8 +9,8 @@ from typing import cast
 
 from wgpu_backend.engine.prompt import Message
 from wgpu_backend.errors import ModelError, OptionError, TemplateError
-from wgpu_backend.sample import SamplingOptions
-from wgpu_backend.sample.options import known_options, nearest, whole_number
+from wgpu_backend.ops.sampling.host import SamplingOptions
+from wgpu_backend.ops.sampling.host.options import known_options, nearest, whole_number
 
 Options = SamplingOptions | Mapping[str, object]
 OF_A_CALL = ("num_predict", "stop")  # Ollama has these among the options

@@ -9,7 +9,7 @@ import numpy as np
 
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.ml.executor import Array
-from wgpu_backend.sample import Breakers, SamplingOptions
+from wgpu_backend.ops.sampling.host import Breakers, SamplingOptions
 from wgpu_backend.text.grammar import Matcher, masked
 from wgpu_backend.text.grammar.masks import Mask
 

@@ -28,7 +28,7 @@ from wgpu_backend.kvcache.layers import nbytes_per_position
 from wgpu_backend.kvcache.paged import BLOCK
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.model import Model, model_class
-from wgpu_backend.sample import Spelling
+from wgpu_backend.ops.sampling.host import Spelling
 from wgpu_backend.text.grammar import GrammarVocabulary
 from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.unclosed import Unclosed

@@ -23,7 +23,7 @@ from wgpu_backend.ml.backend import (
 )
 from wgpu_backend.ml.opening import choose_device
 from wgpu_backend.model import model_class
-from wgpu_backend.sample.options import whole_number
+from wgpu_backend.ops.sampling.host.options import whole_number
 
 STORY = "story"
 TEST_SHARE = 0.9  # of the time of loading, where an adapter is tested first

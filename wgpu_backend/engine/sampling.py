@@ -18,8 +18,14 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ops.sampling.host import (
+    Plan,
+    Sampler,
+    SamplingOptions,
+    SamplingParams,
+    sampling_params_of,
+)
 from wgpu_backend.ops.sampling.sampling import resolve_tokens, sample_into
-from wgpu_backend.sample import Plan, Sampler, SamplingOptions, SamplingParams, sampling_params_of
 
 SAMPLING, HISTORY, DRAWS = "sampling_params", "sampling_history", "sampling_draws"
 NOWHERE = (1 << 32) - 1  # a slot that no state has

@@ -21,7 +21,7 @@ from wgpu_backend.engine.runner import TOKEN_SLOTS, Runner
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull
-from wgpu_backend.sample import SamplingOptions, Spelling
+from wgpu_backend.ops.sampling.host import SamplingOptions, Spelling
 from wgpu_backend.text.grammar import Matcher
 
 MOST_SESSIONS = TOKEN_SLOTS // MOST_AHEAD

@@ -27,10 +27,10 @@ from wgpu_backend.engine.sampling import DRAWS, HISTORY, SAMPLING, build, checke
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
+from wgpu_backend.ops.sampling.host import Breakers, Plan, Sampler, SamplingOptions, plan
+from wgpu_backend.ops.sampling.host.candidates import Candidates
+from wgpu_backend.ops.sampling.host.plan import HOST
 from wgpu_backend.ops.sampling.sampling import reference
-from wgpu_backend.sample import Breakers, Plan, Sampler, SamplingOptions, plan
-from wgpu_backend.sample.candidates import Candidates
-from wgpu_backend.sample.plan import HOST
 
 MOST_AHEAD = 8  # tokens that may be under way: each has a slot of its own
 

@@ -23,7 +23,7 @@ from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.model import Model
-from wgpu_backend.sample import SamplingOptions
+from wgpu_backend.ops.sampling.host import SamplingOptions
 
 _LOG = logging.getLogger("wgpu_backend.engine")
 THREADS = 2  # more would take the processor from the weights, which are rearranged on it

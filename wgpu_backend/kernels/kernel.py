@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.kernels.trials import Trial
-from wgpu_backend.layouts.layout import Offer
+from wgpu_backend.kernels.cases import Trial
+from wgpu_backend.ops.layouts.layout import Offer
 
 Suits = Callable[[Capabilities], bool]
 Build = Callable[[Launch, Capabilities], Launch | None]

@@ -12,7 +12,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu import FAMILY as GPU
 from wgpu_backend.kernels.kernel import Family, Kernel
 from wgpu_backend.kernels.rasteriser import FAMILY as RASTERISER
-from wgpu_backend.layouts.layout import WeightLayout
+from wgpu_backend.ops.layouts.layout import WeightLayout
 
 FAMILIES: Sequence[Family] = (
     RASTERISER,

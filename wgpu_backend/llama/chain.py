@@ -13,10 +13,10 @@ from wgpu_backend.errors import BackendError, OptionError
 from wgpu_backend.llama.context import Context
 from wgpu_backend.llama.grammar import GrammarSampler, grammar_of
 from wgpu_backend.llama.model import Model
-from wgpu_backend.sample.dry import Dry
-from wgpu_backend.sample.mirostat import XTC, Mirostat, MirostatV2
-from wgpu_backend.sample.options import BREAKERS
-from wgpu_backend.sample.steps import (
+from wgpu_backend.ops.sampling.host.dry import Dry
+from wgpu_backend.ops.sampling.host.mirostat import XTC, Mirostat, MirostatV2
+from wgpu_backend.ops.sampling.host.options import BREAKERS
+from wgpu_backend.ops.sampling.host.steps import (
     Choice,
     Dist,
     Greedy,

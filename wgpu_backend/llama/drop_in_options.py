@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from wgpu_backend.engine.arguments import shown
 from wgpu_backend.errors import OptionError
-from wgpu_backend.sample.options import nearest
+from wgpu_backend.ops.sampling.host.options import nearest
 
 # Where and how llama.cpp computes; answers are the same whatever they are.
 HARMLESS = (

@@ -10,8 +10,8 @@ from typing import Any, cast
 import numpy as np
 
 from wgpu_backend.errors import GrammarError, OptionError
-from wgpu_backend.sample import Candidates
-from wgpu_backend.sample.steps import Choice, SamplerStep
+from wgpu_backend.ops.sampling.host import Candidates
+from wgpu_backend.ops.sampling.host.steps import Choice, SamplerStep
 from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher, masked
 
 

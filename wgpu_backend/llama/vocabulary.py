@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.sample import Spelling
+from wgpu_backend.ops.sampling.host import Spelling
 from wgpu_backend.text.grammar import GrammarVocabulary
 from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.text.tokenizer.pieces import clean_spaces

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wgpu_backend import plugins
 from wgpu_backend.device.interrupts import deliver, uninterrupted
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError, ContextError, GGUFError, ModelError
@@ -21,6 +20,7 @@ from wgpu_backend.ml.executor import Array, Executor
 from wgpu_backend.ml.fused_weights import FusedWeights, fused_groups, fused_spec
 from wgpu_backend.ml.memory import BackendMemory, backend_memory
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ops import plugins
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.unclosed import Unclosed
 

@@ -14,11 +14,11 @@ from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Extents, Spec
-from wgpu_backend.layouts.planes import stored_nbytes
 from wgpu_backend.ml.display import Likeness, compare
 from wgpu_backend.ml.executor import Array, Executor, Recorded
 from wgpu_backend.ml.leaves import Leaves, Type
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ops.layouts.planes import stored_nbytes
 
 MAX_GRAPH_NODES = 1 << 20
 

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import COMPLEX64, F16, F32, I32, U32, DType
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.layouts.layout import layout_of
-from wgpu_backend.layouts.planes import plane_nbytes
+from wgpu_backend.ops.layouts.layout import layout_of
+from wgpu_backend.ops.layouts.planes import plane_nbytes
 
 _MAIN = re.compile(r"^\s*(?:@\w+(?:\([^)]*\))?\s*)*fn main\b", re.MULTILINE)
 _VARIABLE = r"var<(?:storage|uniform)[^>]*>\s*(\w+)"

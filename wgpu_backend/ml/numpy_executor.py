@@ -23,7 +23,6 @@ from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import runs
-from wgpu_backend.layouts.planes import nonfinite_blocks, require_finite
 from wgpu_backend.ml.executor import (
     Array,
     Pairs,
@@ -34,6 +33,7 @@ from wgpu_backend.ml.executor import (
     sums,
     write_inputs,
 )
+from wgpu_backend.ops.layouts.planes import nonfinite_blocks, require_finite
 
 Fuse = Callable[[Sequence[Node], Sequence[Node]], Sequence[Node]]
 

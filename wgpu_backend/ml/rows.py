@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from wgpu_backend.files.gguf.file_bytes import Source
-from wgpu_backend.layouts.super_blocks import Bytes
 from wgpu_backend.ml.executor import Pieces
+from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 
 class Rows:

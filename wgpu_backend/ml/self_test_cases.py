@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from wgpu_backend import dtypes
-from wgpu_backend.kernels.table import FAMILIES
-from wgpu_backend.kernels.trials import (
+from wgpu_backend.kernels.cases import (
     LARGEST_ERROR,
     ROUNDING_ERROR,
     attention,
@@ -22,6 +21,7 @@ from wgpu_backend.kernels.trials import (
     normed_sum,
     quantised,
 )
+from wgpu_backend.kernels.table import FAMILIES
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.attention.paged import Scores

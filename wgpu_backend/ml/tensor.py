@@ -20,7 +20,8 @@ from wgpu_backend.ml.host_view import Owner
 from wgpu_backend.ml.indexing import indexed
 from wgpu_backend.ml.methods import function_of
 from wgpu_backend.ml.operators import Operators
-from wgpu_backend.ops.attention import dot_product, paged
+from wgpu_backend.ops.attention import dot_product, paged, position
+from wgpu_backend.ops.attention.options import POSITION_AXES, RopeOptions
 from wgpu_backend.ops.conv import (
     columns,
     convolution,
@@ -43,13 +44,11 @@ from wgpu_backend.ops.elementwise import (
     rounding,
     transcendental,
 )
+from wgpu_backend.ops.index import accumulating, compacting, indexing, scatter, taking, writing
 from wgpu_backend.ops.linear import linear, outer, products
 from wgpu_backend.ops.moe import experts, route, sparse_mixer
 from wgpu_backend.ops.recurrent import head_scans, short_convolution, ssm
 from wgpu_backend.ops.reduce import group_norm, norm, reduction, scan
-from wgpu_backend.ops.rope import position
-from wgpu_backend.ops.rope.options import POSITION_AXES, RopeOptions
-from wgpu_backend.ops.rows import accumulating, compacting, indexing, scatter, taking, writing
 from wgpu_backend.ops.sampling import sampling, searching, sorting
 from wgpu_backend.ops.shape import copying, moving, shaping, triangular
 

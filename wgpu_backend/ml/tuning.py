@@ -23,18 +23,18 @@ from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import complete, select
-from wgpu_backend.kernels.trials import ROUNDING_ERROR
+from wgpu_backend.kernels.cases import ROUNDING_ERROR
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Q16, Prologue
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
+from wgpu_backend.ops.linear.q16 import q16_activations
+from wgpu_backend.ops.linear.rounding_rules import pays_in_q16, q8_pair, rounding_key
 from wgpu_backend.ops.linear.tiles import FEW, candidates
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
-from wgpu_backend.ops.rounding.q16 import q16_activations
-from wgpu_backend.ops.rounding.rules import pays_in_q16, q8_pair, rounding_key
 
 LARGEST_ERROR = 1e-9  # squared, of what a tile computes beside what the default does
 GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise

@@ -12,8 +12,8 @@ from wgpu_backend.ml.self_test import device_key
 from wgpu_backend.ml.tuning import Tuning
 from wgpu_backend.ml.user_cache import cache_file, read, write
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.ops.linear.tiles import candidates
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 
 REMEMBERED = "tuned.json"
 # Among the keys of a device in the file: products that round activations, and those that do not.

@@ -20,9 +20,6 @@ from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import complete, select_layout
-from wgpu_backend.layouts.layout import WeightLayout
-from wgpu_backend.layouts.planes import aligned, stored_nbytes
-from wgpu_backend.layouts.super_blocks import Bytes
 from wgpu_backend.ml.executor import Array, Pairs, Pieces, sums, weight_values
 from wgpu_backend.ml.rows import Rows
 from wgpu_backend.ml.wgpu_recorded import WgpuRecorded
@@ -36,6 +33,9 @@ from wgpu_backend.ml.wgpu_storage import (
     whole,
     whole_binding,
 )
+from wgpu_backend.ops.layouts.layout import WeightLayout
+from wgpu_backend.ops.layouts.planes import aligned, stored_nbytes
+from wgpu_backend.ops.layouts.super_blocks import Bytes
 from wgpu_backend.unclosed import Unclosed
 
 

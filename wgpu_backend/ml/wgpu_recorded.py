@@ -26,8 +26,6 @@ from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import runs
-from wgpu_backend.layouts.planes import aligned, plane_nbytes
-from wgpu_backend.layouts.super_blocks import Bytes
 from wgpu_backend.ml.executor import Array, Pairs, Result, require_turns, write_inputs
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
 from wgpu_backend.ml.wgpu_storage import (
@@ -39,6 +37,8 @@ from wgpu_backend.ml.wgpu_storage import (
     whole,
     whole_binding,
 )
+from wgpu_backend.ops.layouts.planes import aligned, plane_nbytes
+from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 # What a kernel binds: of a storage, one of its parts, a plane of that, and how it is accessed.
 Bound = Callable[[Storage, Part, str, Access], Binding]

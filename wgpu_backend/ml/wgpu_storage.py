@@ -15,8 +15,9 @@ from wgpu_backend.graph.capabilities import TEXEL_ROW_NBYTES, Capabilities
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.layouts.layout import WeightLayout
-from wgpu_backend.layouts.planes import (
+from wgpu_backend.ml.rows import Rows
+from wgpu_backend.ops.layouts.layout import WeightLayout
+from wgpu_backend.ops.layouts.planes import (
     aligned,
     codebook,
     joined,
@@ -27,8 +28,7 @@ from wgpu_backend.layouts.planes import (
     require_finite,
     stored_nbytes,
 )
-from wgpu_backend.layouts.super_blocks import Bytes
-from wgpu_backend.ml.rows import Rows
+from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 # Shared buffers double from the first to the second: small models stay small.
 FIRST_BUFFER_NBYTES, SHARED_BUFFER_NBYTES = 4 << 20, 64 << 20

@@ -9,7 +9,7 @@ from wgpu_backend.batch import Batch
 from wgpu_backend.dtypes import I32
 from wgpu_backend.given import TokenInput
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ops.rope.options import RopeOptions
+from wgpu_backend.ops.attention.options import RopeOptions
 
 __all__ = ["RopeOptions", "Rotary"]
 

@@ -18,7 +18,7 @@ from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, F32, I32, U32, DType, hel
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Builder, Node
 from wgpu_backend.ops.check import FLOATS, refuse_array, require_tensor, shown
-from wgpu_backend.ops.rows.bits import narrowed
+from wgpu_backend.ops.index.bits import narrowed
 
 Array = NDArray[Any]
 Args = tuple[Any, ...]

@@ -32,13 +32,13 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from numpy.typing import NDArray
 
-from wgpu_backend import plugins
 from wgpu_backend.dtypes import dtype_of
 from wgpu_backend.errors import BackendError, ContextError, OptionError
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Graph, OpNode, Rule
 from wgpu_backend.graph.node import Builder, Call, Launch, Node
 from wgpu_backend.graph.wgsl_source import Inline, Source
+from wgpu_backend.ops import plugins
 from wgpu_backend.ops.check import refuse_array
 from wgpu_backend.ops.constants import Operands
 

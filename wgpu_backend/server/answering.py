@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.fitting import PARTS, fitted
 from wgpu_backend.errors import ContextFull
-from wgpu_backend.sample.options import whole_number
+from wgpu_backend.ops.sampling.host.options import whole_number
 from wgpu_backend.server.chat_turns import begun_answer, placed
 from wgpu_backend.server.manner import closing, supplied, without_reasoning
 from wgpu_backend.server.pool import Loaded

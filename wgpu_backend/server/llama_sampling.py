@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from wgpu_backend.sample import SamplingOptions
-from wgpu_backend.sample.options import SAMPLERS
+from wgpu_backend.ops.sampling.host import SamplingOptions
+from wgpu_backend.ops.sampling.host.options import SAMPLERS
 from wgpu_backend.server import forms
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field

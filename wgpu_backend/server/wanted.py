@@ -21,7 +21,7 @@ from wgpu_backend.errors import (
     TemplateError,
 )
 from wgpu_backend.files.store.pull import RegistryFailed
-from wgpu_backend.plugins import mistake_of
+from wgpu_backend.ops.plugins import mistake_of
 from wgpu_backend.text.grammar import Grammar
 
 RETRY_SECONDS = 1

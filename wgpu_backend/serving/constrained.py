@@ -25,8 +25,8 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, write_inputs
 from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.ops.sampling.host import Plan
 from wgpu_backend.ops.sampling.masking import mask_logits
-from wgpu_backend.sample import Plan
 from wgpu_backend.text.grammar import words_of
 from wgpu_backend.text.grammar.masks import Mask
 

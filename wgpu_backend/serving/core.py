@@ -10,7 +10,7 @@ from wgpu_backend.batch import BatchShape
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Runner
 from wgpu_backend.errors import BackendError, CacheFull, DeviceLost, OptionError
-from wgpu_backend.plugins import mistake_of
+from wgpu_backend.ops.plugins import mistake_of
 from wgpu_backend.serving.completion import Completion, Ticket
 from wgpu_backend.serving.constrained import Constrained
 from wgpu_backend.serving.drafts import Drafts, cut_back, dropped

@@ -15,7 +15,7 @@ from wgpu_backend.engine.runner import Head, Runner, TimedResult
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.errors import CacheFull, OptionError
 from wgpu_backend.ml.executor import Array
-from wgpu_backend.sample import Plan
+from wgpu_backend.ops.sampling.host import Plan
 from wgpu_backend.serving.completion import Completion
 from wgpu_backend.serving.drafts import Wanted, require_cuttable
 from wgpu_backend.serving.prefix_cache import NUMBERS

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypedDict, Unpack, cast
 
 from wgpu_backend.engine.arguments import Options, asked, shown, stops, token_ids, within
 from wgpu_backend.errors import ContextFull, OptionError
-from wgpu_backend.sample import SamplingOptions
-from wgpu_backend.sample.options import RANDOM_SEED, whole_number
+from wgpu_backend.ops.sampling.host import SamplingOptions
+from wgpu_backend.ops.sampling.host.options import RANDOM_SEED, whole_number
 from wgpu_backend.text.grammar import Grammar
 
 MOST_CHOICES = 128

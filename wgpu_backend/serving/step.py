@@ -15,7 +15,7 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.model import Model
-from wgpu_backend.sample import Plan
+from wgpu_backend.ops.sampling.host import Plan
 from wgpu_backend.serving.completion import Completion
 from wgpu_backend.serving.constrained import NOWHERE as NO_ROW
 from wgpu_backend.serving.constrained import Constrained

@@ -15,7 +15,7 @@ from typing import Any, get_args, get_type_hints
 from wgpu_backend import errors
 from wgpu_backend.errors import BackendError
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.plugins import mistake_of
+from wgpu_backend.ops.plugins import mistake_of
 from wgpu_backend.serving.request import Request
 from wgpu_backend.serving.results import (
     EngineStatus,

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from itertools import count
 
 from wgpu_backend.errors import BackendError, DeviceLost, WorkerLost
-from wgpu_backend.plugins import imported_files
+from wgpu_backend.ops.plugins import imported_files
 from wgpu_backend.worker.channel import Channel, Ending
 from wgpu_backend.worker.frames import Message
 from wgpu_backend.worker.health import Health

@@ -21,7 +21,7 @@ from wgpu_backend.images.loading import load
 from wgpu_backend.images.pictures import png_bytes
 from wgpu_backend.images.pipelines.pipeline import Pipeline
 from wgpu_backend.images.requests import Step
-from wgpu_backend.plugins import import_file, mistake_of
+from wgpu_backend.ops.plugins import import_file, mistake_of
 from wgpu_backend.worker.frames import Message, read
 from wgpu_backend.worker.messages import error_plain
 from wgpu_backend.worker.orders import Order, order_of

@@ -1,4 +1,4 @@
-// Where rows that lack the factor of a norm have its squares, see `wgpu_backend/ops/rounding/normed.py`: behind
+// Where rows that lack the factor of a norm have its squares, see `wgpu_backend/ops/linear/normed.py`: behind
 // their values, a number for each SQUARED of these, and zeros up to a whole vector of four.
 
 const SQUARED: u32 = 64u;

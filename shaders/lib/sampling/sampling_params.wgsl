@@ -1,4 +1,4 @@
-// Columns of a row of sampling params: the fields of `wgpu_backend.sample.sampling_params.SamplingParams`, in order.
+// Columns of a row of sampling params: the fields of `wgpu_backend.ops.sampling.host.sampling_params.SamplingParams`, in order.
 
 const SAMPLING: u32 = 8u;
 const TOP_K: u32 = 0u;

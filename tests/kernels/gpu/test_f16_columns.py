@@ -10,20 +10,20 @@ from wgpu_backend.cpu.f16_groups import values_of as decoded
 from wgpu_backend.dtypes import F16, IQ4_NL, MXFP4, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import Tile
+from wgpu_backend.kernels.gpu.cases import F16_TRIALS
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations, f16_weighted
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, IN_BYTES
-from wgpu_backend.kernels.gpu.trials import F16_TRIALS
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.self_test import _fused_finding
 from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
+from wgpu_backend.ops.linear.f16_groups import NIBBLES
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
+from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.ops.linear.tiles import key
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding.f16_groups import NIBBLES
-from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.any_width

@@ -11,8 +11,8 @@ from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu.sampling import top_k_sample_into
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.sampling.host import SamplingOptions, sampling_params_of
 from wgpu_backend.ops.sampling.sampling import sample_into, top_k_of_parts
-from wgpu_backend.sample import SamplingOptions, sampling_params_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
 OPTIONS = [

@@ -25,9 +25,9 @@ from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.tuning import Effort
 from wgpu_backend.ops.linear.attributes import Q8, SUMS, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
+from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.each_value

@@ -19,11 +19,11 @@ from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
+from wgpu_backend.ops.linear.f16_groups import NIBBLES
 from wgpu_backend.ops.linear.linear import linear
-from wgpu_backend.ops.rounding.f16_groups import NIBBLES
-from wgpu_backend.ops.rounding.q8 import q8_activations
-from wgpu_backend.ops.rounding.q16 import q16_activations
-from wgpu_backend.ops.rounding.rules import EVERY_PRODUCT
+from wgpu_backend.ops.linear.q8 import q8_activations
+from wgpu_backend.ops.linear.q16 import q16_activations
+from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse
 
 pytestmark = [pytest.mark.any_width, pytest.mark.each_value]

@@ -9,6 +9,7 @@ from wgpu_backend.dtypes import BF16, F16, IQ4_NL, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu import register_tiles
+from wgpu_backend.kernels.gpu.cases import TRIALS
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
 from wgpu_backend.kernels.gpu.register_tiles import SMALL
 from wgpu_backend.kernels.gpu.split_k import (
@@ -18,15 +19,14 @@ from wgpu_backend.kernels.gpu.split_k import (
     linear_splits,
     tile_in_parts,
 )
-from wgpu_backend.kernels.gpu.trials import TRIALS
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, VALUES, Prologue
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.q8 import q8_activations
+from wgpu_backend.ops.linear.rounding_rules import q8_pair
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding.q8 import q8_activations
-from wgpu_backend.ops.rounding.rules import q8_pair
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.any_width

@@ -14,10 +14,10 @@ from wgpu_backend.dtypes import F16, I32, MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0, U
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.linear.attributes import Q8
+from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.moe.expert_tiles import expert_tiles
 from wgpu_backend.ops.moe.experts import linear_by_expert
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 
 pytestmark = pytest.mark.each_value
 

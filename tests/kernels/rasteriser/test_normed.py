@@ -11,9 +11,9 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
 from wgpu_backend.ops.linear.gates import GATES
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.normed import norm_weighted, square_count
 from wgpu_backend.ops.linear.tiles import FEW
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.ops.rounding.normed import norm_weighted, square_count
 from wgpu_backend.testing import nmse
 
 pytestmark = pytest.mark.each_value

@@ -14,11 +14,7 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
 from wgpu_backend.ops.linear.gates import GATES
 from wgpu_backend.ops.linear.linear import linear
-from wgpu_backend.ops.rounding.q8 import (
-    FORMATS,
-    q8_activations,
-    q8_weighted,
-)
+from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations, q8_weighted
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.each_value

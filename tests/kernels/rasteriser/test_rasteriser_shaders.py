@@ -8,7 +8,7 @@ from wgpu_backend.dtypes import BF16, F16, F32
 from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.layouts import block_texture, float_texture
 from wgpu_backend.kernels.rasteriser.textures import read_by
-from wgpu_backend.ops.rounding.q8 import FORMATS
+from wgpu_backend.ops.linear.q8 import FORMATS
 
 REDUCED = f"{LIB}/row_subgroup"
 SHUFFLED, ATTENTION = f"{FOLDER}/matmul_shuffled", f"{FOLDER}/attention"

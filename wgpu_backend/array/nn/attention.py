@@ -16,7 +16,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.attention.dot_product import scaled_dot_product_attention
-from wgpu_backend.ops.rope.position import rope
+from wgpu_backend.ops.attention.position import rope
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import permuted

@@ -15,8 +15,8 @@ from wgpu_backend.array.nn.starting import drawn, drawn_for
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
+from wgpu_backend.ops.index.indexing import rows
 from wgpu_backend.ops.linear.linear import linear_layer, mulmat
-from wgpu_backend.ops.rows.indexing import rows
 from wgpu_backend.ops.shape.shapes import reshaped
 
 if TYPE_CHECKING:

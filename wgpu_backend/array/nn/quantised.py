@@ -13,13 +13,13 @@ from wgpu_backend.array.nn.linear import Embedding, Linear
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.dtypes import I32
 from wgpu_backend.graph.node import Node
-from wgpu_backend.ops.quantised.products import quantised_matmul
-from wgpu_backend.ops.quantised.quantising import (
+from wgpu_backend.ops.index.taking import take_axes
+from wgpu_backend.ops.mlx_quant.products import quantised_matmul
+from wgpu_backend.ops.mlx_quant.quantising import (
     affine_quantise,
     dequantised_array,
     float_quantise,
 )
-from wgpu_backend.ops.rows.taking import take_axes
 from wgpu_backend.ops.shape.shapes import reshaped
 
 if TYPE_CHECKING:

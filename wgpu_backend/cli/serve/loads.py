@@ -110,7 +110,7 @@ def spec(
     stored: Stored, num_ctx: int | None, device: str, settings: Settings, parallel: int | None
 ) -> LoadSpec:
     """What a worker loads: the request's context, or the command's, or the environment's."""
-    from wgpu_backend.plugins import imported_files
+    from wgpu_backend.ops.plugins import imported_files
     from wgpu_backend.worker.messages import LoadSpec
 
     changes = settings.changes

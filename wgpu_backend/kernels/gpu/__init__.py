@@ -22,8 +22,8 @@ from wgpu_backend.kernels.gpu import f16_columns as f16_columns  # rules
 from wgpu_backend.kernels.gpu import f16_pairs as f16_pairs  # a rule
 from wgpu_backend.kernels.gpu import norms_in_rows as norms_in_rows  # a rule
 from wgpu_backend.kernels.gpu import split_k as split_k  # whose rule is asked after these
+from wgpu_backend.kernels.gpu.cases import TRIALS
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes, has_subgroups, is_hardware
-from wgpu_backend.kernels.gpu.trials import TRIALS
 from wgpu_backend.kernels.kernel import Family, Kernel, rows
 
 # Which no other family has.

@@ -18,11 +18,11 @@ from wgpu_backend.kernels.gpu.linear import multiplies_f16
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ops.check import row_count
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
+from wgpu_backend.ops.linear.f16_groups import BESIDE_NIBBLES, NIBBLES, WEIGHTS, is_planar
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.normed import in_whole_groups
+from wgpu_backend.ops.linear.rounding_rules import pays_in_q16
 from wgpu_backend.ops.linear.rules import again
-from wgpu_backend.ops.rounding.f16_groups import BESIDE_NIBBLES, NIBBLES, WEIGHTS, is_planar
-from wgpu_backend.ops.rounding.normed import in_whole_groups
-from wgpu_backend.ops.rounding.rules import pays_in_q16
 
 
 @linear.fuses("linear", name="linear_f16_groups", exact=False)

@@ -17,9 +17,9 @@ from wgpu_backend.kernels.gpu.linear import tiles_in_f16
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ops.check import row_count
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
+from wgpu_backend.ops.linear.f16_groups import WEIGHTS, is_planar
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.rules import again
-from wgpu_backend.ops.rounding.f16_groups import WEIGHTS, is_planar
 
 LEAST_COLUMNS = (
     128  # a dispatch more is 3 us, by which a product of 4096 x 4096 gains from there on

@@ -16,9 +16,9 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank, require_row
+from wgpu_backend.ops.linear.f16_groups import f16_spec
+from wgpu_backend.ops.linear.q8_rounding import GROUP
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rounding.f16_groups import f16_spec
-from wgpu_backend.ops.rounding.q8_rounding import GROUP
 
 LANES = 8  # that round a group
 SHADER = "kernels/gpu/rounded_groups"

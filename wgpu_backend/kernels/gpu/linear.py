@@ -28,11 +28,11 @@ from wgpu_backend.kernels.gpu.rounding import IN_Q16
 from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.ops.check import FLOATS
 from wgpu_backend.ops.linear.attributes import Epilogue, Form, Prologue, attributes_of
+from wgpu_backend.ops.linear.f16_groups import NIBBLES, is_planar
 from wgpu_backend.ops.linear.gates import require_whole
 from wgpu_backend.ops.linear.portable import storage_bindings
+from wgpu_backend.ops.linear.q8 import FORMATS
 from wgpu_backend.ops.linear.tiles import FEW
-from wgpu_backend.ops.rounding.f16_groups import NIBBLES, is_planar
-from wgpu_backend.ops.rounding.q8 import FORMATS
 
 FOLDER = "kernels/gpu"
 TILED, TILED_Q8 = f"{FOLDER}/matmul_tiled", f"{FOLDER}/matmul_tiled_q8"

@@ -16,8 +16,8 @@ from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.linear.attributes import attributes_of
 from wgpu_backend.ops.linear.gates import joined_rows
+from wgpu_backend.ops.linear.q8_rounding import GROUP, PLANAR_COLUMNS
 from wgpu_backend.ops.linear.tiles import FEW, TILES, Class, Tiles, even_share, tuned_tile
-from wgpu_backend.ops.rounding.q8_rounding import GROUP, PLANAR_COLUMNS
 
 COLUMNS = PLANAR_COLUMNS  # of x at most: beyond, tiles through workgroup memory read less of it
 SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers

@@ -15,10 +15,10 @@ from wgpu_backend.kernels.gpu.rounding import IN_Q16
 from wgpu_backend.kernels.gpu.subgroups import EIGHT_LANES, has_eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank
+from wgpu_backend.ops.linear.f16_groups import f16_spec
+from wgpu_backend.ops.linear.q8_rounding import GROUP, rounded_spec
+from wgpu_backend.ops.linear.q16 import q16_spec
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rounding.f16_groups import f16_spec
-from wgpu_backend.ops.rounding.q8_rounding import GROUP, rounded_spec
-from wgpu_backend.ops.rounding.q16 import q16_spec
 
 TAIL = 4  # values behind those of a split
 IN_F16 = f"{EIGHT_LANES}, and arithmetic in f16"

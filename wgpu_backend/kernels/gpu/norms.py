@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
+from wgpu_backend.ops.linear.q8_rounding import GROUP
 from wgpu_backend.ops.reduce.norm import reducing_rows
-from wgpu_backend.ops.rounding.q8_rounding import GROUP
 
 OPS = ("rms_norm", "rms_norm_add", "norm_chain", "layer_norm", "softmax", "l2_norm")
 LONG_ROW = 1024  # values from which on more threads share a row

@@ -14,8 +14,8 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.check import FLOATS, row_count
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.normed import in_whole_groups
 from wgpu_backend.ops.linear.rules import adds, again
-from wgpu_backend.ops.rounding.normed import in_whole_groups
 
 MOST_COLUMNS = 8
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.gpu.subgroups import eight_lanes
-from wgpu_backend.ops.rounding.q8_rounding import GROUP
+from wgpu_backend.ops.linear.q8_rounding import GROUP
 
 LANES = 8  # of a group
 IN_Q16 = {"rounding": "kernels/gpu/lib/round_q16"}

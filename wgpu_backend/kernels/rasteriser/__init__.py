@@ -30,8 +30,8 @@ from wgpu_backend.kernels.rasteriser.capabilities import (
     reduces_by_subgroup,
     shuffles,
 )
+from wgpu_backend.kernels.rasteriser.cases import TRIALS
 from wgpu_backend.kernels.rasteriser.layouts import in_textures
-from wgpu_backend.kernels.rasteriser.trials import TRIALS
 
 ATTENTION = ("paged_attention", "paged_attention_splits")
 

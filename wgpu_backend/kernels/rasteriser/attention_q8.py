@@ -11,8 +11,8 @@ from wgpu_backend.kernels.rasteriser.refusal import SHUFFLES, no_kernel
 from wgpu_backend.ops.attention.paged import paged_launch
 from wgpu_backend.ops.attention.paged_options import Scores
 from wgpu_backend.ops.attention.rope_attention import rope_attention, rounded
+from wgpu_backend.ops.linear.q8 import GROUP, WORDS
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rounding.q8 import GROUP, WORDS
 
 
 def paged(launch: Launch, _: Capabilities) -> Launch:

@@ -14,6 +14,7 @@ from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.interleaved_rows import has_short_rows
 from wgpu_backend.kernels.rasteriser.products_q8 import SHORT, SHORT_COLUMNS, groups_per_iteration
 from wgpu_backend.ops.linear.attributes import Q8, VALUES, attributes_of
+from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.moe.expert_tiles import again
 from wgpu_backend.ops.moe.experts import (
     by_rows,
@@ -23,7 +24,6 @@ from wgpu_backend.ops.moe.experts import (
     linear_by_expert,
     pairs_of_a_tile,
 )
-from wgpu_backend.ops.rounding.q8 import FORMATS, q8_activations
 
 SHADER = f"{FOLDER}/matmul_q8_by_expert"
 TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory

@@ -7,9 +7,9 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.ops.check import FLOATS, row_count
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
+from wgpu_backend.ops.linear.normed import in_whole_groups, norm_weighted, weighted_spec
 from wgpu_backend.ops.linear.rules import adds, again
 from wgpu_backend.ops.linear.tiles import FEW
-from wgpu_backend.ops.rounding.normed import in_whole_groups, norm_weighted, weighted_spec
 
 
 @norm_weighted.fuses("linear")

@@ -14,8 +14,8 @@ from wgpu_backend.kernels.rasteriser.textures import in_texture, lies_in_texture
 from wgpu_backend.ops.check import FLOATS, grid_for
 from wgpu_backend.ops.linear.attributes import attributes_of
 from wgpu_backend.ops.linear.gates import joined_rows, require_whole
+from wgpu_backend.ops.linear.normed import SQUARED
 from wgpu_backend.ops.linear.tiles import FEW, even_share, select_tile
-from wgpu_backend.ops.rounding.normed import SQUARED
 
 PLAIN, SHUFFLED = f"{FOLDER}/matmul", f"{FOLDER}/matmul_shuffled"
 SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more

@@ -14,8 +14,8 @@ from wgpu_backend.kernels.rasteriser.textures import groups_in_texture, lies_in_
 from wgpu_backend.ops.check import grid_for
 from wgpu_backend.ops.linear.attributes import attributes_of
 from wgpu_backend.ops.linear.gates import joined_rows, require_whole
+from wgpu_backend.ops.linear.q8 import GROUP, ROW
 from wgpu_backend.ops.linear.tiles import even_share, select_tile
-from wgpu_backend.ops.rounding.q8 import GROUP, ROW
 
 SHADER = f"{FOLDER}/matmul_q8"
 # Formats of which two groups in an iteration of the loop still fit the instruction cache, and how

@@ -7,7 +7,7 @@ from dataclasses import replace
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.textures import in_texture, lies_in_texture
-from wgpu_backend.ops.rows.launches import GROUP
+from wgpu_backend.ops.index.launches import GROUP
 
 
 def rows(launch: Launch, capabilities: Capabilities) -> Launch | None:

@@ -6,7 +6,7 @@ from wgpu_backend.graph.capabilities import TEXEL_NBYTES, Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.layouts.float_texture import GROUP
-from wgpu_backend.layouts.layout import WeightLayout, layout_of
+from wgpu_backend.ops.layouts.layout import WeightLayout, layout_of
 from wgpu_backend.ops.linear.gates import joined_rows
 
 VECTOR = 4  # values

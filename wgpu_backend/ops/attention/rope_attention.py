@@ -16,8 +16,8 @@ from wgpu_backend.ops.attention.paged import paged_launch
 from wgpu_backend.ops.attention.paged_kernels import select_tiles
 from wgpu_backend.ops.attention.paged_options import Scores
 from wgpu_backend.ops.check import require
+from wgpu_backend.ops.linear.q8 import GROUP, WORDS
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rounding.q8 import GROUP, WORDS
 
 BINDINGS = 9  # with positions and sequences apart, without norms, and with the value beside the key
 NORMS = ("query_norm", "key_norm")

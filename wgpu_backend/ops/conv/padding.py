@@ -12,8 +12,8 @@ from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, extents
 from wgpu_backend.ops.check import pad_to_4d, require, require_number, require_rank, vec4s
+from wgpu_backend.ops.index.bits import bits_of, moving, require_plain
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.bits import bits_of, moving, require_plain
 from wgpu_backend.ops.shape.shapes import reshaped
 
 PadMode = Literal["constant", "edge", "reflect", "symmetric", "wrap"]

@@ -8,8 +8,8 @@ from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, binary, in_registers
+from wgpu_backend.ops.index.bits import PLAIN, moving
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.bits import PLAIN, moving
 
 COMPARED = (*NUMBERS, BOOL)
 

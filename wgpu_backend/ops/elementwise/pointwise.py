@@ -12,8 +12,8 @@ from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_numbe
 from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import INTEGERS, NUMBERS, in_registers
 from wgpu_backend.ops.elementwise.wide import WIDE, wide
+from wgpu_backend.ops.index.bits import bits_of, moving, require_plain
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.bits import bits_of, moving, require_plain
 
 
 @op(trusted=True)

@@ -7,10 +7,10 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ops.check import require, require_rank
 from wgpu_backend.ops.linear.attributes import Prologue
-from wgpu_backend.ops.rounding.f16_groups import f16_spec, is_planar
-from wgpu_backend.ops.rounding.normed import GROUP, square_count
-from wgpu_backend.ops.rounding.q8 import PLANAR, ROW, WORDS, rounded_spec
-from wgpu_backend.ops.rounding.q16 import q16_spec
+from wgpu_backend.ops.linear.f16_groups import f16_spec, is_planar
+from wgpu_backend.ops.linear.normed import GROUP, square_count
+from wgpu_backend.ops.linear.q8 import PLANAR, ROW, WORDS, rounded_spec
+from wgpu_backend.ops.linear.q16 import q16_spec
 
 
 def columns_of(x: Node, weight: Node, prologue: Prologue) -> Shape:

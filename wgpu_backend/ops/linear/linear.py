@@ -34,15 +34,15 @@ from wgpu_backend.ops.linear.attributes import (
     attributes_of,
 )
 from wgpu_backend.ops.linear.columns import column_snippet, columns_of, require_rows
+from wgpu_backend.ops.linear.f16_groups import BESIDE_NIBBLES, NIBBLES, f16_spec
+from wgpu_backend.ops.linear.f16_groups import WEIGHTS as F16_WEIGHTS
 from wgpu_backend.ops.linear.gates import gated
 from wgpu_backend.ops.linear.matmul_strided import matmul_strided
+from wgpu_backend.ops.linear.normed import GROUP, weighted_spec
 from wgpu_backend.ops.linear.portable import select_portable
+from wgpu_backend.ops.linear.q8 import FORMATS, rounded_spec
+from wgpu_backend.ops.linear.q16 import q16_spec
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rounding.f16_groups import BESIDE_NIBBLES, NIBBLES, f16_spec
-from wgpu_backend.ops.rounding.f16_groups import WEIGHTS as F16_WEIGHTS
-from wgpu_backend.ops.rounding.normed import GROUP, weighted_spec
-from wgpu_backend.ops.rounding.q8 import FORMATS, rounded_spec
-from wgpu_backend.ops.rounding.q16 import q16_spec
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {

@@ -13,13 +13,13 @@ from dataclasses import replace
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Groups, Launch
-from wgpu_backend.layouts.planes import plane_nbytes
 from wgpu_backend.ops.check import grid_for, require
+from wgpu_backend.ops.layouts.planes import plane_nbytes
 from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, attributes_of
+from wgpu_backend.ops.linear.f16_groups import is_planar
 from wgpu_backend.ops.linear.gates import joined_rows, require_whole
-from wgpu_backend.ops.rounding.f16_groups import is_planar
-from wgpu_backend.ops.rounding.normed import SQUARED, square_count
-from wgpu_backend.ops.rounding.q8 import PLANAR
+from wgpu_backend.ops.linear.normed import SQUARED, square_count
+from wgpu_backend.ops.linear.q8 import PLANAR
 
 IN_GROUPS = "ops/linear_in_groups"
 THREADS, ROWS, COLUMNS = 64, 2, 4  # of a work group

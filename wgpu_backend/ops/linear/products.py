@@ -8,7 +8,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast
 from wgpu_backend.ops.check import require, require_rank
 from wgpu_backend.ops.linear.linear import mulmat
-from wgpu_backend.ops.rounding.normed import GROUP
+from wgpu_backend.ops.linear.normed import GROUP
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.views import expanded, permuted, viewed
 

@@ -12,9 +12,9 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, Form, attributes_of
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.normed import GROUP
 from wgpu_backend.ops.linear.portable import storage_bindings
 from wgpu_backend.ops.linear.rules import adds, again
-from wgpu_backend.ops.rounding.normed import GROUP
 
 # What rounding ops make, of bytes.
 _BYTES: dict[str, Form] = {

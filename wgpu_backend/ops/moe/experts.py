@@ -20,8 +20,8 @@ from wgpu_backend.ops.linear.attributes import (
 )
 from wgpu_backend.ops.linear.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.linear.linear import WEIGHTS
+from wgpu_backend.ops.linear.q8 import FORMATS, GROUP, ROW, WORDS
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rounding.q8 import FORMATS, GROUP, ROW, WORDS
 from wgpu_backend.ops.shape.views import viewed
 
 # Formats that leave a binding for a bias, of the eight that every device has.

@@ -14,12 +14,12 @@ from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.layouts.planes import binding_count
 from wgpu_backend.ops.check import grid_for, require, require_dtype
+from wgpu_backend.ops.layouts.planes import binding_count
 from wgpu_backend.ops.linear.gates import lies_whole
+from wgpu_backend.ops.linear.q8 import GROUP
 from wgpu_backend.ops.moe.experts import VECTOR_ROWS, is_bare, linear_by_expert
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rounding.q8 import GROUP
 
 NAME = "linear_by_expert_sum"
 BINDINGS = 4  # that a weight may take, of the eight that every device has; one less with an addend

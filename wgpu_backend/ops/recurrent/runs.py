@@ -16,7 +16,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ops.check import require, require_dtype
-from wgpu_backend.ops.rows.writing import require_writable
+from wgpu_backend.ops.index.writing import require_writable
 
 RUN = 4  # numbers that say what a run is
 

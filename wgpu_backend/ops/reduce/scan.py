@@ -12,9 +12,9 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.elementwise.wide import WIDE
+from wgpu_backend.ops.index.bits import bits_of
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, as_words, number_of, reduce
-from wgpu_backend.ops.rows.bits import bits_of
 from wgpu_backend.ops.shape.copying import cast, flip
 from wgpu_backend.ops.shape.shapes import reshaped, swapped
 

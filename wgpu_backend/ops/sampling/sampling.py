@@ -13,8 +13,8 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_rank
+from wgpu_backend.ops.index.writing import require_writable
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.writing import require_writable
 
 MAX_K = 256  # what fits into 16 KiB of workgroup memory, with room for values that tie
 SAMPLING = 8

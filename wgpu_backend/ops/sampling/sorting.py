@@ -23,9 +23,9 @@ from wgpu_backend.ops.check import (
     row_count,
 )
 from wgpu_backend.ops.elementwise.wide import WIDE
+from wgpu_backend.ops.index.taking import take_along_axis
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import NUMBERS, integer_keys, number_of, reduce
-from wgpu_backend.ops.rows.taking import take_along_axis
 from wgpu_backend.ops.sampling import sampling
 from wgpu_backend.ops.sampling.radix import radix_sorted
 from wgpu_backend.ops.shape.copying import cast, contiguous

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.ops.index.indexing import rows
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.indexing import rows
 
 
 @op(dense=("ids",), trusted=True, shader="ops/rows")

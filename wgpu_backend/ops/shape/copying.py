@@ -13,9 +13,9 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, merged_axes
 from wgpu_backend.ops.check import axes_of, pad_to_4d, require, require_dtype, vec4s
+from wgpu_backend.ops.index.bits import PLAIN, moving, require_plain
+from wgpu_backend.ops.index.quantisation import dequantised, quantised
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.bits import PLAIN, moving, require_plain
-from wgpu_backend.ops.rows.quantisation import dequantised, quantised
 
 FEW_AXES = 4  # that a vector holds
 # What a value is in a register, by the kind of its type: the nearest that WGSL computes with.

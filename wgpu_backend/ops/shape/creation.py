@@ -26,8 +26,8 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, is_finite, require, vec4s
+from wgpu_backend.ops.index.bits import PLAIN, bits_of, moving
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.bits import PLAIN, bits_of, moving
 
 SIGNED, UNSIGNED = (I32, I16, I8, I64), (U32, U16, U8, U64)
 FAR = 2**31 - 1

@@ -8,7 +8,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec, extents
 from wgpu_backend.ops.check import Axes, axes_of, require, require_rank
-from wgpu_backend.ops.rows.bits import require_plain
+from wgpu_backend.ops.index.bits import require_plain
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.shaping import pad_ext, windowed

@@ -9,8 +9,8 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Extents, Shape, Spec, dense_strides, extents
 from wgpu_backend.ops.check import pad_to_4d, require, require_rank, vec4s
+from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.bits import moving, require_plain
 from wgpu_backend.ops.shape.copying import concat, contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import viewed

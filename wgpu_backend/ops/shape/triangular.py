@@ -7,8 +7,8 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank, vec4s
+from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.rows.bits import moving, require_plain
 from wgpu_backend.ops.shape.shapes import swapped
 
 FAR = 2**31 - 1

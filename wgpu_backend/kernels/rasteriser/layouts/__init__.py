@@ -6,7 +6,7 @@ from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.layouts import block_texture, float_texture
-from wgpu_backend.layouts.layout import WeightLayout
+from wgpu_backend.ops.layouts.layout import WeightLayout
 
 
 def in_textures(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> WeightLayout | None:

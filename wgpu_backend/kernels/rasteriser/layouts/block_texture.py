@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.capabilities import TEXEL_NBYTES, TEXEL_ROW_BITS
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
-from wgpu_backend.layouts.layout import WeightLayout
-from wgpu_backend.layouts.planes import plane_nbytes, planes
-from wgpu_backend.layouts.super_blocks import Bytes
+from wgpu_backend.ops.layouts.layout import WeightLayout
+from wgpu_backend.ops.layouts.planes import plane_nbytes, planes
+from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 NAME = "block_texture"
 LANES, LANE_ROWS = 8, 4

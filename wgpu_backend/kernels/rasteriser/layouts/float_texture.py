@@ -14,8 +14,8 @@ from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.graph.capabilities import TEXEL_NBYTES, TEXEL_ROW_BITS
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.layouts import rebased_f16
-from wgpu_backend.layouts.layout import WeightLayout
-from wgpu_backend.layouts.super_blocks import Bytes
+from wgpu_backend.ops.layouts.layout import WeightLayout
+from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 NAME = "float_texture"
 TILE_ROWS = 64

@@ -16,7 +16,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.layouts.super_blocks import Bytes
+from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 RAISED = 51  # half of the power of two that such a value lacks, see shaders/lib/numeric/raised
 LEAST = 2 * RAISED - 126  # exponent of the smallest f16, which reads as 2^-126

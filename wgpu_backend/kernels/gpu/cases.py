@@ -1,0 +1,138 @@
+"""Graphs in which the rules of this family apply, for the self-test."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from wgpu_backend import dtypes
+from wgpu_backend.kernels.cases import (
+    F16_ERROR,
+    LARGEST_ERROR,
+    ROUNDING_ERROR,
+    Context,
+    Tensor,
+    Trial,
+    attention,
+    attention_into_product,
+    f16_weight,
+    gated_into_product,
+    next_token,
+    normal,
+    normed_sum,
+    quantised,
+)
+from wgpu_backend.ops.sampling.host import SamplingOptions, sampling_params_of
+from wgpu_backend.ops.sampling.sampling import sample_into
+
+
+def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
+    """A product of many columns."""
+    return f16_weight(context, rng, 65, 96).mulmat(normal(context, rng, 37, 96))
+
+
+def _rounded_once(context: Context, rng: np.random.Generator) -> Tensor:
+    """Products of so many columns that these are rounded once: blocks, in planes, and f16."""
+    x = normal(context, rng, 130, 256)
+    first = quantised(context, rng, dtypes.Q4_0).mulmat(x)
+    return first.concat(f16_weight(context, rng, 40, 256).mulmat(x), axis=1)
+
+
+def _long_rows(context: Context, rng: np.random.Generator) -> Tensor:
+    """A product of rows that are worth two parts, and what is added to it."""
+    weight = quantised(context, rng, dtypes.Q4_0, values=1056)
+    return weight.linear(normal(context, rng, 33, 1056), normal(context, rng, 33, 40))
+
+
+def _normed_row(context: Context, rng: np.random.Generator) -> Tensor:
+    """Two products that are joined, of a norm of one row."""
+    x = normal(context, rng, 1, 320).rms_norm(normal(context, rng, 320), eps=1e-5)
+    both = f16_weight(context, rng, 64, 320)
+    gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
+    return gate.mulmat(x).swiglu(up.mulmat(x))
+
+
+def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
+    """Tokens of two rows of logits, chosen among the largest of several parts."""
+    logits = normal(context, rng, 2, 9000)
+    params = sampling_params_of(SamplingOptions(temperature=1.5)).array()
+    draws = np.array([[1 << 31, 1], [1 << 30, 0]], np.uint32)
+    token_slots = context.zeros(2, dtype=dtypes.I32)
+    rest = context.from_numpy(np.tile(params, (2, 1))), context.from_numpy(draws, dtypes.U32)
+    return sample_into(token_slots, logits, logits.top_k(k=40), *rest)
+
+
+def _few_columns(context: Context, rng: np.random.Generator) -> Tensor:
+    """Weights in bytes with a sign, in nibbles and in f16."""
+    made = [quantised(context, rng, dtype) for dtype in (dtypes.Q8_0, dtypes.Q4_0)]
+    made.append(f16_weight(context, rng, 40, 256))
+    first, second, third = (weight.mulmat(normal(context, rng, 1, 256)) for weight in made)
+    return first.concat(second, axis=1).concat(third, axis=1)
+
+
+def _product_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
+    weight, scale = quantised(context, rng, dtypes.Q4_0), normal(context, rng, 256)
+    return weight.mulmat(normal(context, rng, 3, 256).rms_norm(scale, eps=1e-5))
+
+
+# Rules that round columns to f16, where products do not round to bytes.
+F16_TRIALS = (
+    Trial("linear_f16_once", F16_ERROR, _rounded_once, before=("linear_f16",), in_bytes=False),
+    Trial("linear_f16_groups", F16_ERROR, _few_columns, in_bytes=False),
+    Trial(
+        "f16_weighted",
+        F16_ERROR,
+        _product_of_a_norm,
+        before=("linear_f16_groups",),
+        in_bytes=False,
+    ),
+    Trial(
+        "attention_merge_f16",
+        F16_ERROR,
+        partial(attention_into_product, splits=2),
+        before=("linear_f16_groups",),
+        in_bytes=False,
+    ),
+    Trial(
+        "linear_gated_f16",
+        3 * F16_ERROR,  # of a gate, of what it multiplies, and of the product behind them
+        gated_into_product,
+        before=("linear_f16_groups", "linear_gated"),
+        in_bytes=False,
+    ),
+    Trial(
+        "linear_add_f16",
+        F16_ERROR,
+        normed_sum,
+        before=("linear_f16_groups", "f16_weighted"),
+        in_bytes=False,
+    ),
+)
+TRIALS = (
+    Trial("linear_f16", F16_ERROR, _products_in_f16),
+    Trial("linear_splits", LARGEST_ERROR, _long_rows),
+    Trial("linear_norm", LARGEST_ERROR, _normed_row, ("linear_gated",)),
+    Trial(
+        "rope_attention_splits",
+        LARGEST_ERROR,
+        partial(next_token, splits=2),
+        ("rope_put",),
+    ),
+    Trial(
+        "attention_merge_q8",
+        ROUNDING_ERROR,
+        partial(attention_into_product, splits=2),
+        ("linear_q8",),
+    ),
+    Trial(
+        "attention_merge_q16",
+        LARGEST_ERROR,
+        partial(attention_into_product, splits=2),
+        ("linear_q16",),
+    ),
+    Trial("paged_attention", F16_ERROR, partial(attention, tokens=2)),
+    Trial("paged_attention_splits", F16_ERROR, partial(attention, tokens=2, splits=3)),
+    Trial("top_k_sample_into", 0.0, _sampled),
+    *F16_TRIALS,
+)

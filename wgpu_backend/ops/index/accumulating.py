@@ -1,0 +1,156 @@
+"""Values folded into others where ids say: fold_at, fold_along_axis; the same in every run.
+
+Ids are sorted, and each value of the result looks for its own. So no atomics are needed, which
+WGSL has none of for floats, and values are added in the order of a stable sort.
+"""
+
+from __future__ import annotations
+
+import math
+
+from wgpu_backend.dtypes import I32
+from wgpu_backend.errors import OptionError, ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import require, require_dtype, require_rank
+from wgpu_backend.ops.index.taking import MOST_AXES, require_like, take_along_axis
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, as_words, number_of
+from wgpu_backend.ops.sampling.sorting import argsort
+from wgpu_backend.ops.shape.copying import cast
+from wgpu_backend.ops.shape.shapes import reshaped, swapped
+
+MODES = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
+
+
+@op(shader="ops/fold_at", dense=("dst", "x", "ids", "order"), trusted=True)
+def fold_sorted(
+    dst: Node, x: Node, ids: Node, order: Node, *, axis: int, kind: str, along: bool
+) -> Launch:
+    """Fold values into others where sorted ids say; see `fold_at`.
+
+    Parameters
+    ----------
+    dst : (..., n, ...), f32, f16, bf16, integers or bool
+    x : (..., k, ...), of the dtype of `dst`
+    ids, order : (k,), or with `along` (..., k), i32
+        Sorted ids, and where each was.
+    axis : int
+        Counted from the front; with `along` the last one.
+    kind : str
+        ``sum``, ``prod``, ``max`` or ``min``.
+    along : bool
+
+    Returns
+    -------
+    Tensor of the shape of `dst`, f32 of floats, integers of 64 bits as they are, i32 of signed
+    ones, u32 of others.
+    """
+    number = number_of(dst.spec.dtype)
+    out = Spec.dense(dst.spec.shape, number)
+    return Launch(
+        out,
+        {"dst": dst, "x": x, "ids": ids, "order": order},
+        threads=out.size,
+        params={
+            "size": out.size,
+            "count": x.spec.shape[axis],
+            "extent": dst.spec.shape[axis],
+            "inner": math.prod(dst.spec.shape[axis + 1 :]),
+        },
+        choices={**REDUCTIONS[kind, number], **as_words(number, "dst", "x"), "ALONG": along},
+        work=2 * out.nbytes * max(x.spec.shape[axis].bit_length(), 1) + 3 * x.spec.nbytes,
+    )
+
+
+def fold_at(x: Node, ids: Node, values: Node, axis: int, mode: str = "add") -> Node:
+    """Tensor with others folded into it along an axis, where ids say; ids may repeat.
+
+    Parameters
+    ----------
+    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers or bool
+    ids : (k,), i32
+        Ids below zero count from the end; ids outside do nothing.
+    values : (..., k, ...), of the dtype of `x`
+    axis : int
+    mode : str
+        ``"add"``, ``"mul"``, ``"max"`` or ``"min"``.
+
+    Returns
+    -------
+    Like `x`, dense, a new value; sums of floats are rounded once, and integers are modulo their
+    range.
+
+    Raises
+    ------
+    ShapeError
+        Shapes do not go together.
+    OptionError
+        There is no such mode.
+    """
+    axis = _checked("fold_at", x, values, axis, mode)
+    require_dtype("fold_at", "ids", ids, (I32,))
+    wanted = (*x.spec.shape[:axis], ids.spec.size, *x.spec.shape[axis + 1 :])
+    require(
+        len(ids.spec.shape) == 1 and values.spec.shape == wanted,
+        ShapeError,
+        f"fold_at: ids is {ids.spec.shape}, values is {values.spec.shape}, x is {x.spec.shape}, "
+        f"needs (k,) ids, and values of the shape of x but for k along axis {axis}",
+    )
+    order = argsort(ids)
+    ordered = take_along_axis(ids, order, 0)
+    found = fold_sorted(x, values, ordered, order, axis=axis, kind=MODES[mode], along=False)
+    return found if found.spec.dtype == x.spec.dtype else cast(found, dtype=x.spec.dtype)
+
+
+def fold_along_axis(x: Node, ids: Node, values: Node, axis: int, mode: str = "add") -> Node:
+    """Tensor with others folded into it along an axis, with an id for each; ids may repeat.
+
+    Parameters
+    ----------
+    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers or bool
+    ids : (..., k, ...), i32, all other extents as in `x`
+        Ids below zero count from the end; ids outside do nothing.
+    values : as `ids`, of the dtype of `x`
+    axis : int
+    mode : str
+        As in `fold_at`.
+
+    Returns
+    -------
+    Like `x`, a new value, as in `fold_at`.
+
+    Raises
+    ------
+    ShapeError
+        Shapes do not go together.
+    OptionError
+        There is no such mode.
+    """
+    axis = _checked("fold_along_axis", x, values, axis, mode)
+    require_like("fold_along_axis", x, ids, axis)
+    require(
+        values.spec.shape == ids.spec.shape,
+        ShapeError,
+        f"fold_along_axis: values is {values.spec.shape}, ids is {ids.spec.shape}",
+    )
+    last = swapped(x, axis)
+    shape, lines = last.spec.shape, math.prod(last.spec.shape[:-1])
+    flat, own, given = (
+        reshaped(node, (lines, node.spec.shape[-1]))
+        for node in (last, swapped(ids, axis), swapped(values, axis))
+    )
+    order = argsort(own)
+    ordered = take_along_axis(own, order, 1)
+    found = fold_sorted(flat, given, ordered, order, axis=1, kind=MODES[mode], along=True)
+    made = found if found.spec.dtype == x.spec.dtype else cast(found, dtype=x.spec.dtype)
+    return swapped(reshaped(made, shape), axis)
+
+
+def _checked(name: str, x: Node, values: Node, axis: int, mode: str) -> int:
+    """The axis, counted from the front."""
+    require_rank(name, "x", x, 1, MOST_AXES)
+    require_dtype(name, "x", x, NUMBERS)
+    require_dtype(name, "values", values, (x.spec.dtype,))
+    require(mode in MODES, OptionError, f"{name}: mode is {mode!r}, needs one of {list(MODES)}")
+    return x.spec.axis(axis, name)

@@ -1,0 +1,251 @@
+"""Ops that write into a window of a tensor: copy, set_inplace, slice_update.
+
+All but `copy` give a new value, as those of `scatter` do: they write into a copy of their operand,
+which the memory plan lets be the operand itself where nobody else needs it. Values are moved as
+they lie, so every plain type goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from wgpu_backend.errors import ContextError, ShapeError
+from wgpu_backend.graph import spec as specs
+from wgpu_backend.graph.capabilities import Capabilities
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import (
+    pad_to_4d,
+    require,
+    require_dtype,
+    require_rank,
+    require_tensor,
+    vec4s,
+)
+from wgpu_backend.ops.index.bits import moving, putting, require_plain
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.shape.copying import cast, contiguous
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import viewed
+
+
+def select_nothing(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Leave nothing to do where the plan has put the copy over its operand."""
+    if launch.choices.get("x") != "=y":
+        return launch
+    return replace(launch, threads=0, params={**launch.params, "size": 0})
+
+
+@op(shader="ops/contiguous", select=select_nothing, trusted=True)
+def fresh(x: Node) -> Launch:
+    """Copy of a tensor that may be written; the tensor itself where nobody else needs it.
+
+    Parameters
+    ----------
+    x : (...), up to four axes, any plain dtype
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    require_rank("fresh", "x", x, 0)
+    require_plain("fresh", "x", x)
+    out = Spec.dense(x.spec.shape, x.spec.dtype)
+    params = {
+        "size": out.size,
+        "shape": pad_to_4d(out.shape, 1),
+        "x_strides": pad_to_4d(x.spec.strides, 0),
+    }
+    return Launch(
+        out,
+        {"x": x},
+        threads=vec4s(out.size),
+        params=params,
+        choices=moving(out.dtype, "x"),
+        in_place=("x",),
+        work=2 * out.nbytes,
+    )
+
+
+@op(trusted=True)
+def put_window(dst: Node, x: Node) -> Launch:
+    """Write values into a strided window; see `copy`.
+
+    Parameters
+    ----------
+    dst : (...), up to four axes of any strides, no two values in one place
+    x : as `dst`, of storage of its own
+
+    Returns
+    -------
+    `dst` after the write.
+    """
+    require_plain("put_window", "dst", dst)
+    require_rank("put_window", "dst", dst, 0)
+    require_writable("put_window", dst)
+    return Launch(
+        dst.spec,
+        {"x": x},
+        threads=x.spec.size,
+        params={
+            "size": x.spec.size,
+            "shape": pad_to_4d(x.spec.shape, 1),
+            "x_strides": pad_to_4d(x.spec.strides, 0),
+        },
+        choices=putting(dst.spec.dtype, "x"),
+        into=dst,
+        work=2 * x.spec.nbytes,
+    )
+
+
+def require_writable(name: str, dst: Node) -> None:
+    """Raise ContextError where ops do not write: in weights and inputs."""
+    kind = dst.storage.kind
+    require(
+        kind in ("state", "intermediate"),
+        ContextError,
+        f"{name}: dst is {'a weight' if kind == 'weight' else 'an input'}, needs a state",
+    )
+
+
+def _converted(x: Node, dst: Node) -> Node:
+    """`x` as `dst` holds values, in storage of its own."""
+    if x.spec.dtype != dst.spec.dtype:
+        return cast(x, dtype=dst.spec.dtype)
+    return contiguous(x) if x.storage is dst.storage else x
+
+
+def copy(x: Node, dst: Node) -> Node:
+    """Write a tensor's values into another, converting between float types.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+    dst : (...), a state or the result of an op, as many values as `x`; may be a view
+
+    Returns
+    -------
+    `dst` after the write.
+
+    Raises
+    ------
+    ShapeError
+        There are not as many values.
+    ContextError
+        `dst` is a weight or an input, which ops do not write.
+    """
+    require_tensor("copy", "dst", dst)
+    require(
+        x.spec.size == dst.spec.size,
+        ShapeError,
+        f"copy: {x.spec.shape} has {x.spec.size} values, {dst.spec.shape} has {dst.spec.size}",
+    )
+    require_writable("copy", dst)
+    values = _converted(x, dst)
+    return put_window(dst, reshaped(values, dst.spec.shape))
+
+
+def _updated(name: str, x: Node, window: Spec, src: Node) -> Node:
+    """`x` with `src` in a window of it; the spec's offset counts from the first value of `x`."""
+    require_dtype(name, "src", src, (x.spec.dtype,))
+    whole = fresh(x)
+    written = put_window(viewed(whole, window), src)
+    return viewed(written, whole.spec)
+
+
+def set_inplace(x: Node, src: Node, strides: Sequence[int], offset: int = 0) -> Node:
+    """Tensor with other values in a strided window.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+    src : (...), of the dtype of `x`
+    strides : sequence of int
+        From one value of the window to the next along each axis of `src`, in elements of `x` seen
+        as dense; no two values may share a place.
+    offset : int
+        Element of `x` where the window begins.
+
+    Returns
+    -------
+    Like `x`, dense, a new value.
+
+    Raises
+    ------
+    ShapeError
+        The window leaves `x`, or there is not one stride for each axis of `src`.
+    """
+    require_tensor("set_inplace", "src", src)
+    strides = specs.extents("set_inplace: strides", strides)
+    (offset,) = specs.extents("set_inplace: offset", (offset,))
+    dense = Spec.dense(x.spec.shape, x.spec.dtype)
+    shape = src.spec.shape
+    require(
+        len(strides) == len(shape) and min([*strides, offset], default=0) >= 0,
+        ShapeError,
+        f"set_inplace: strides {tuple(strides)}, offset {offset}, {shape} needs {len(shape)} "
+        "strides, none negative",
+    )
+    window = Spec(shape, x.spec.dtype, tuple(strides), offset)
+    require(
+        window.span <= dense.size,
+        ShapeError,
+        f"set_inplace: elements {offset} to {window.span}, x has {dense.size}",
+    )
+    return _updated("set_inplace", x, window, src)
+
+
+def slice_update(
+    x: Node,
+    update: Node,
+    starts: Sequence[int],
+    stops: Sequence[int] | None = None,
+    steps: Sequence[int] | None = None,
+) -> Node:
+    """Tensor with other values in a slice: ``x[starts:stops:steps] = update``.
+
+    Parameters
+    ----------
+    x : (...), any plain dtype
+    update : (...), of the shape of the slice and the dtype of `x`
+    starts : sequence of int
+        One for each axis.
+    stops : sequence of int or None
+        None takes as many values as `update` has.
+    steps : sequence of int or None
+        None is 1 everywhere.
+
+    Returns
+    -------
+    Like `x`, dense, a new value.
+
+    Raises
+    ------
+    ShapeError
+        The slice leaves `x`, or `update` has another shape than it.
+    """
+    require_tensor("slice_update", "update", update)
+    starts = specs.extents("slice_update: starts", starts)
+    rank = len(x.spec.shape)
+    strides = [1] * rank if steps is None else list(steps)
+    ends = stops
+    if stops is None and len(update.spec.shape) == len(starts) == len(strides):
+        ends = [
+            s + (n - 1) * d + 1 for s, n, d in zip(starts, update.spec.shape, strides, strict=True)
+        ]
+    require(
+        ends is not None and len(starts) == len(ends) == len(strides) == rank,
+        ShapeError,
+        f"slice_update: starts {tuple(starts)}, update {update.spec.shape}, {x.spec.shape} needs "
+        f"{rank} of each",
+    )
+    window = Spec.dense(x.spec.shape, x.spec.dtype)
+    for axis, (start, stop, step) in enumerate(zip(starts, ends or (), strides, strict=True)):
+        window = specs.sliced(window, axis, start, stop, step)
+    require(
+        update.spec.shape == window.shape,
+        ShapeError,
+        f"slice_update: update is {update.spec.shape}, the slice is {window.shape}",
+    )
+    return _updated("slice_update", x, window, update)

@@ -1,0 +1,151 @@
+"""What a layout of weights is: where rows lie on a device, in what order, and what reads them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import numpy as np
+
+from wgpu_backend.graph.capabilities import MAX_TEXEL_ROWS, TEXEL_ROW_NBYTES, Capabilities
+from wgpu_backend.graph.node import Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.layouts.super_blocks import Bytes
+
+WORD_NBYTES = 4
+
+
+class WeightRows(Protocol):
+    """Rows of a weight as its file has them: a slice of them is (rows, row_nbytes), uint8."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """How many there are, and bytes of each."""
+        ...
+
+    def __getitem__(self, which: slice, /) -> Bytes:
+        """(rows, row_nbytes), uint8."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WeightLayout:
+    """How the rows of one weight lie on a device that keeps them otherwise than in planes.
+
+    It is decided when the weight is loaded (`wgpu_backend.kernels.table.select_layout`), and its
+    storage carries it to the kernels.
+
+    Parameters
+    ----------
+    name : str
+        By which kernels know it.
+    home : str
+        ``texture`` or ``buffer``: what holds it.
+    binding : str
+        Suffix of its binding, behind the operand's name; in a buffer not one of a plane.
+    cols : int
+        Values of a row.
+    tile_rows, tile_nbytes : int
+        Rows that lie together, and their bytes, a multiple of 4.
+    pack : callable
+        (rows, row_nbytes) of a GGUF file to the bytes of whole tiles, uint8.
+    slice_rows : int
+        Kernels can read slices of the weight there that begin at a multiple of so many rows.
+    accepts : callable or None
+        Whether (rows, row_nbytes) can be packed so; None where all can be.
+    modules : mapping of str to str
+        WGSL that reads it, by the names under which kernels import it.
+    constants : mapping of str to int
+        Numbers of the layout that the WGSL needs, as choices of a shader.
+    for_bytes : bool
+        Products of activations in bytes read it faster than those of f32 do.
+    """
+
+    name: str
+    home: Literal["texture", "buffer"]
+    binding: str
+    cols: int
+    tile_rows: int
+    tile_nbytes: int
+    pack: Callable[[Bytes], Bytes]
+    slice_rows: int = 1
+    accepts: Callable[[Bytes], bool] | None = None
+    modules: Mapping[str, str] = field(default_factory=dict[str, str])
+    constants: Mapping[str, int] = field(default_factory=dict[str, int])
+    for_bytes: bool = False
+
+    @property
+    def _unit_nbytes(self) -> int:
+        """Bytes that are written at once: a row of a texture's texels, or a word."""
+        return TEXEL_ROW_NBYTES if self.home == "texture" else WORD_NBYTES
+
+    @property
+    def step_rows(self) -> int:
+        """Rows that are whole tiles and whole rows of texels."""
+        unit = self._unit_nbytes
+        return self.tile_rows * unit // math.gcd(self.tile_nbytes, unit)
+
+    def most_rows(self, capabilities: Capabilities) -> int:
+        """Rows that one binding of a device shows."""
+        texture, buffer = MAX_TEXEL_ROWS * TEXEL_ROW_NBYTES, capabilities.max_binding_nbytes
+        nbytes = texture if self.home == "texture" else buffer
+        return nbytes // self.tile_nbytes * self.tile_rows
+
+    def nbytes(self, rows: int) -> int:
+        """Bytes of some rows: whole tiles, and whole rows of texels."""
+        unit = self._unit_nbytes
+        return -(-self._tiles_nbytes(rows) // unit) * unit
+
+    def _tiles_nbytes(self, rows: int) -> int:
+        return -(-rows // self.tile_rows) * self.tile_nbytes
+
+    def takes(self, rows: WeightRows, chunk_nbytes: int) -> bool:
+        """Whether all rows can be packed; they are looked at some bytes at a time."""
+        accepts = self.accepts
+        if accepts is None:
+            return True
+        step = max(1, chunk_nbytes // rows.shape[1])
+        return all(accepts(rows[at : at + step]) for at in range(0, rows.shape[0], step))
+
+    def chunks(
+        self, rows: WeightRows, first: int, count: int, chunk_nbytes: int
+    ) -> Iterator[tuple[Bytes, int, Bytes]]:
+        """Yield rows of about so many bytes, and the offset and the bytes of what they make."""
+        step = max(1, chunk_nbytes // (rows.shape[1] * self.step_rows)) * self.step_rows
+        for start in range(0, count, step):
+            chunk = rows[first + start : first + min(start + step, count)]
+            packed = self.pack(chunk).reshape(-1)
+            odd = self.nbytes(len(chunk)) - len(packed)
+            yield chunk, self._tiles_nbytes(start), np.pad(packed, (0, odd)) if odd else packed
+
+    def shows(self, spec: Spec) -> bool:
+        """Whether a view of the weight is whole rows that kernels can find."""
+        whole = spec.is_dense and spec.shape[-1] == self.cols
+        return whole and spec.offset % (self.cols * self.slice_rows) == 0
+
+
+class Offer(Protocol):
+    """How a family offers a layout for a weight."""
+
+    def __call__(
+        self, spec: Spec, capabilities: Capabilities, *, rounded: bool
+    ) -> WeightLayout | None:
+        """Layout of a weight; None where the family has none for it.
+
+        Parameters
+        ----------
+        spec : Spec
+            Of the weight: type and shape decide.
+        capabilities : Capabilities
+        rounded : bool
+            Whether products may round activations to eight bits.
+        """
+        ...
+
+
+def layout_of(node: Node) -> WeightLayout | None:
+    """Layout of the weight that a node looks at; None for planes, and for what is no weight."""
+    layout = node.storage.layout
+    return layout if isinstance(layout, WeightLayout) else None

@@ -1,0 +1,279 @@
+"""Where activations are rounded to eight bits: rules for products, and the norm before them.
+
+The rules apply where the caller allows rounding (``exact=False``) and the device is the faster for
+it, by format and class of columns: where a kernel family knows that or `wgpu-backend tune` found
+so, or where nobody measured and a product of packed bytes is one instruction.
+
+Eight bits alone move the answers of trained models too far to be a default: perplexity may rise by
+0.5 %, and 98 % of best tokens have to stay (`benchmarks/quality.py`). So a caller has to ask for
+them (``coarse=True``). By default GPUs that multiply packed bytes round to sixteen bits for
+products of few columns (`ops.rounding.q16`), and split activations into two parts of eight bits for
+many, as products do whose weights lie as those of bytes read them (`WeightLayout.for_bytes`). With
+many columns, and on GPUs without dot products of bytes, f16 is as fast where hardware has it
+(`kernels/gpu`). Others keep f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from wgpu_backend.dtypes import F32, DType
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.capabilities import Capabilities
+from wgpu_backend.graph.fusion import Callee, Graph, OpNode
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.ops.check import (
+    grid_for,
+    require,
+    require_dtype,
+    require_rank,
+    require_row,
+    row_count,
+)
+from wgpu_backend.ops.layouts.layout import layout_of
+from wgpu_backend.ops.linear.attributes import (
+    Q8,
+    Q8_PAIR,
+    Q16,
+    VALUES,
+    Prologue,
+    attributes_of,
+)
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.normed import in_whole_groups
+from wgpu_backend.ops.linear.q8 import (
+    FORMATS,
+    GROUP,
+    fits_q8,
+    q8_activations,
+    q8_weighted,
+    rounded_spec,
+)
+from wgpu_backend.ops.linear.q8_rounding import PLANAR_COLUMNS
+from wgpu_backend.ops.linear.q16 import q16_activations, q16_weighted
+from wgpu_backend.ops.linear.rules import again
+from wgpu_backend.ops.linear.tiles import FEW, class_of
+from wgpu_backend.ops.op import op
+
+
+def rounding_key(dtype: DType, columns: int, prologue: Prologue = Q8) -> str:
+    """Name of the products that are measured together: a format, a class of columns, a form."""
+    return f"{dtype.name} {class_of(columns)}{' split' if prologue == Q8_PAIR else ''}"
+
+
+def products_in(form: Prologue) -> frozenset[str]:
+    """Names of all products of activations in a form."""
+    return frozenset(rounding_key(dtype, n, form) for dtype in FORMATS for n in (1, FEW, FEW + 1))
+
+
+FEWEST_BITS = 4  # of a weight whose products are rounded where nobody measured
+EVERY_PRODUCT = products_in(Q8) | products_in(Q8_PAIR)
+
+
+def is_faster(
+    dtype: DType, columns: int, capabilities: Capabilities, prologue: Prologue = Q8
+) -> bool:
+    """Whether a product is the faster for activations in eight bits, or in two such parts.
+
+    What is known counts; else formats of four bits and more pay where the device has integer
+    dot products. Formats of fewer bits keep f32 there, as they are the more sensitive to rounding.
+    """
+    key = rounding_key(dtype, columns, prologue)
+    if key in capabilities.rounded:
+        return True
+    unknown = key not in capabilities.unrounded
+    return unknown and capabilities.integer_dot and dtype in FORMATS and bits(dtype) >= FEWEST_BITS
+
+
+def bits(dtype: DType) -> float:
+    """Bits of a weight of a block format, its part of the scales included."""
+    return 8 * dtype.block_nbytes / dtype.block
+
+
+@op(dense=("x", "weight"), trusted=True)
+def rms_norm_pair(
+    x: Node, weight: Node | None = None, *, eps: float, planar: bool = False
+) -> Launch:
+    """Normalise rows as `rms_norm`, and split them as `q8_pair`.
+
+    Parameters
+    ----------
+    x : (..., cols), f32; `cols` a multiple of 32
+    weight : (cols,), f32, or None
+    eps : float
+        Added to the mean square.
+    planar : bool
+        See `q8_activations`.
+
+    Returns
+    -------
+    (..., 2, cols / 32, 12), u32, or planar (3, ..., cols / 16, 4)
+    """
+    require_rank("rms_norm_pair", "x", x, 1, 2)
+    require_dtype("rms_norm_pair", "x", x, (F32,))
+    *lead, cols = x.spec.shape
+    require(
+        cols % GROUP == 0,
+        ShapeError,
+        f"rms_norm_pair: rows of x have {cols} values, needs a multiple of {GROUP}",
+    )
+    if weight is not None:
+        require_row("rms_norm_pair", "weight", weight, cols)
+    rows = row_count(x.spec)
+    return Launch(
+        rounded_spec((*lead,), cols // GROUP, planar, 2),
+        {"x": x, "weight": x if weight is None else weight},
+        groups=grid_for(rows),
+        params={"rows": rows, "groups": cols // GROUP, "eps": eps},
+        choices={"WEIGHTED": weight is not None, "PLANAR": planar},
+        work=2 * x.spec.nbytes,
+    )
+
+
+@op(dense=("x",), trusted=True)
+def q8_pair(x: Node, *, planar: bool = False) -> Launch:
+    """Split a tensor into two in eight bits, whose sum has about fifteen.
+
+    Parameters
+    ----------
+    x : (..., k), f32; `k` a multiple of 32
+    planar : bool
+        See `q8_activations`.
+
+    Returns
+    -------
+    (..., 2, k / 32, 12), u32, or planar (3, ..., k / 16, 4)
+        As `q8_activations` gives `x`, and what rounding it left.
+    """
+    require_rank("q8_pair", "x", x, 1, 2)
+    require_dtype("q8_pair", "x", x, (F32,))
+    *rows, k = x.spec.shape
+    require(
+        k % GROUP == 0,
+        ShapeError,
+        f"q8_pair: rows of x have {k} values, needs a multiple of {GROUP}",
+    )
+    size = x.spec.size // GROUP
+    return Launch(
+        rounded_spec((*rows,), k // GROUP, planar, 2),
+        {"x": x},
+        threads=size,
+        params={"size": size, "groups": k // GROUP},
+        choices={"PLANAR": planar},
+        work=2 * x.spec.nbytes,
+    )
+
+
+@linear.fuses("linear", name="linear_q8", coarse=True)
+def product(node: OpNode, graph: Graph) -> Node | None:
+    """A product of a weight that has an integer form."""
+    if attributes_of(node.launch).precision != "default":
+        return None
+    return _in_eight_bits(node, graph, q8_activations, Q8)
+
+
+def pays_in_q16(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
+    """Whether a product is faster in sixteen bits than in f32, f16 or two parts of eight.
+
+    It is for few columns, where a dot product of packed bytes is one instruction. What is known of
+    two parts of eight bits, whose arithmetic it has, counts here.
+    """
+    few = dtype in FORMATS and 0 < columns <= PLANAR_COLUMNS
+    if not few or not capabilities.planar_groups:
+        return False
+    key = rounding_key(dtype, columns, Q8_PAIR)
+    unknown = key not in capabilities.unrounded
+    return key in capabilities.rounded or (unknown and capabilities.integer_dot)
+
+
+# Asked before `precise_product`, and so in its place where a device has a kernel for it.
+@linear.fuses("linear", name="linear_q16", exact=False)
+def few_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
+    """A product of few columns, logits as well."""
+    found, weight, x = attributes_of(node.launch), node.operands["weights"], node.operands["x"]
+    if found.precision == "f16" or found.prologue != VALUES or len(x.spec.shape) > 2:
+        return None
+    if not fits_q8(weight) or not pays_in_q16(
+        weight.spec.dtype, row_count(x.spec), graph.capabilities
+    ):
+        return None
+    return again(node, graph, x=graph.shared(q16_activations, x), prologue=Q16)
+
+
+@q16_weighted.fuses("linear", exact=False)
+def norm_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
+    """A product of a norm in sixteen bits, whose factor goes into the product."""
+    bare = attributes_of(node.launch).prologue == Q16
+    rounded = graph.producer(node.operands["x"], "q16_activations") if bare else None
+    norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
+    if norm is None or not in_whole_groups(norm):
+        return None
+    x, weighted = norm.operands["x"], norm.launch.choices["WEIGHTED"]
+    scaled = (
+        graph.shared(q16_weighted, x, weight=norm.operands["weight"])
+        if weighted
+        else graph.shared(q16_activations, x)
+    )
+    prologue = replace(Q16, eps=norm.call.kwargs["eps"])
+    return again(node, graph, x=graph.view(scaled, node.operands["x"].spec), prologue=prologue)
+
+
+@linear.fuses("linear", name="linear_q8_pair", exact=False)
+def precise_product(node: OpNode, graph: Graph) -> Node | None:
+    """A product of both halves of a pair, a column each: of logits, and of all without f16."""
+    precision = attributes_of(node.launch).precision
+    known = graph.capabilities
+    in_f16 = known.f16 and not known.few_registers
+    if precision == "f16" or (precision == "default" and in_f16):
+        return None
+    return _in_eight_bits(node, graph, q8_pair, Q8_PAIR)
+
+
+def _in_eight_bits(node: OpNode, graph: Graph, rounding: Callee, prologue: Prologue) -> Node | None:
+    """Product of rows that are rounded, where that is possible and pays."""
+    weight, x = node.operands["weights"], node.operands["x"]
+    if attributes_of(node.launch).prologue != VALUES or not fits_q8(weight):
+        return None
+    columns, known = row_count(x.spec), graph.capabilities
+    faster = _lies_for_bytes(weight) or is_faster(weight.spec.dtype, columns, known, prologue)
+    if len(x.spec.shape) > 2 or not faster:
+        return None
+    planar = known.planar_groups and prologue.parts * columns <= PLANAR_COLUMNS
+    return again(node, graph, x=graph.shared(rounding, x, planar=planar), prologue=prologue)
+
+
+def _lies_for_bytes(weight: Node) -> bool:
+    layout = layout_of(weight)
+    return layout is not None and layout.for_bytes and layout.shows(weight.spec)
+
+
+@q8_weighted.fuses("linear", exact=False)
+def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
+    """A product of a norm: its weight goes into the rounding, its factor into the product."""
+    bare = attributes_of(node.launch).prologue == Q8
+    rounded = graph.producer(node.operands["x"], "q8_activations") if bare else None
+    norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
+    if rounded is None or norm is None or not in_whole_groups(norm):
+        return None
+    scaled = _scaled(norm, graph, planar=bool(rounded.options.get("planar")))
+    prologue = replace(Q8, eps=norm.call.kwargs["eps"])
+    return again(node, graph, x=graph.view(scaled, node.operands["x"].spec), prologue=prologue)
+
+
+def _scaled(norm: OpNode, graph: Graph, *, planar: bool) -> Node:
+    """Rows that lack the factor of a norm."""
+    x = norm.operands["x"]
+    if norm.launch.choices["WEIGHTED"]:
+        return graph.shared(q8_weighted, x, weight=norm.operands["weight"], planar=planar)
+    return graph.shared(q8_activations, x, planar=planar)
+
+
+@rms_norm_pair.fuses("q8_pair", exact=False)
+def split_norm(node: OpNode, graph: Graph) -> Node | None:
+    """A norm that only a product that asks for precision reads."""
+    norm = graph.single_use_producer(node.operands["x"], "rms_norm")
+    if norm is None or not in_whole_groups(norm):
+        return None
+    weight = norm.operands["weight"] if norm.launch.choices["WEIGHTED"] else None
+    kwargs = {"eps": norm.call.kwargs["eps"], **node.options}
+    return graph.call(rms_norm_pair, norm.operands["x"], weight, **kwargs)

@@ -1,0 +1,359 @@
+"""Products with quantised arrays, and of matrices that ids choose: quantised_matmul, gather_mm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from wgpu_backend.dtypes import F32, I32, U32
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Shape, Spec, broadcast
+from wgpu_backend.ops.check import (
+    FLOATS,
+    ceil_div,
+    grid_for,
+    require,
+    require_dtype,
+    require_rank,
+)
+from wgpu_backend.ops.linear.linear import mulmat
+from wgpu_backend.ops.mlx_quant.modes import Coding, coding_of, require_packed
+from wgpu_backend.ops.mlx_quant.quantising import unpacked
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import expanded
+
+WIDTH, LANES = 64, 8  # threads of a work group, and those that share a row
+WORTH_UNPACKING = 32  # rows of x from which a product of floats is faster
+LARGEST_NBYTES = 64 << 20  # of a matrix that is unpacked for it
+
+
+@op(dense=("x", "packed", "scales", "biases", "lhs", "rhs"), trusted=True)
+def packed_matmul(
+    x: Node,
+    packed: Node,
+    scales: Node,
+    biases: Node | None,
+    lhs: Node,
+    rhs: Node,
+    *,
+    transpose: bool,
+    group_size: int,
+    bits: int,
+    mode: str,
+) -> Launch:
+    """Products of matrices with quantised ones, that ids choose; see `gather_qmm`.
+
+    Parameters
+    ----------
+    x : (a, m, k), f32, f16 or bf16
+    packed : (b, n, k * bits // 32), u32; (b, k, n * bits // 32) without `transpose`
+    scales, biases : (b, n, k // group_size), or (b, k, n // group_size)
+    lhs, rhs : (batch,), i32 or u32
+        Matrices of `x` and of `packed`; ids beyond the last are the last.
+    transpose : bool
+    group_size, bits : int
+    mode : str
+
+    Returns
+    -------
+    (batch, m, n), f32
+    """
+    coding = Coding(mode, group_size, bits)
+    (count, m, _), (matrices, rows, words) = x.spec.shape, packed.spec.shape
+    values = words * 32 // bits
+    n, k = (rows, values) if transpose else (values, rows)
+    batch = lhs.spec.shape[0]
+    planes = {} if biases is None else {"biases": biases}
+    launch = Launch(
+        Spec.dense((batch, m, n), F32),
+        {"x": x, "packed": packed, "scales": scales, **planes, "lhs": lhs, "rhs": rhs},
+        params={
+            "batch": batch,
+            "m": m,
+            "n": n,
+            "k": k,
+            "words": words,
+            "groups": values // group_size,
+            "lhs_count": count,
+            "rhs_count": matrices,
+            **({"biases_offset": 0} if biases is None else {}),
+        },
+        choices=coding.choices,
+        work=batch * (packed.spec.nbytes // max(matrices, 1) + 2 * m * n * k),
+    )
+    return _by_rows(launch) if transpose else _by_columns(launch)
+
+
+def _by_rows(launch: Launch) -> Launch:
+    """Lanes share a row of the quantised matrix, and sum it for several rows of x."""
+    batch, m, n = launch.out.shape
+    columns = 1 if m == 1 else 4 if m <= 4 else 8
+    row_groups, column_groups = ceil_div(n, WIDTH // LANES), ceil_div(m, columns)
+    return replace(
+        launch,
+        groups=grid_for(batch * row_groups * column_groups),
+        params={**launch.params, "row_groups": row_groups, "column_groups": column_groups},
+        choices={**launch.choices, "WG": WIDTH, "COLS": columns},
+    )
+
+
+def _by_columns(launch: Launch) -> Launch:
+    """A thread makes eight values of a row."""
+    threads = launch.out.size // 8
+    return replace(
+        launch,
+        threads=threads,
+        params={**launch.params, "count": threads},
+        shader="ops/packed_matmul_columns",
+    )
+
+
+@op(dense=("lhs", "rhs"), trusted=True)
+def gathered_matmul(a: Node, b: Node, lhs: Node, rhs: Node) -> Launch:
+    """Products of matrices that ids choose; see `gather_mm`.
+
+    Parameters
+    ----------
+    a : (.., m, k), f32, f16 or bf16, three axes of any strides
+    b : (.., k, n), likewise
+    lhs, rhs : (batch,), i32 or u32
+        Ids beyond the last are the last.
+
+    Returns
+    -------
+    (batch, m, n), f32
+    """
+    (count, m, k), (matrices, _, n) = a.spec.shape, b.spec.shape
+    out = Spec.dense((lhs.spec.shape[0], m, n), F32)
+    return Launch(
+        out,
+        {"a": a, "b": b, "lhs": lhs, "rhs": rhs},
+        threads=out.size,
+        params={
+            "count": out.size,
+            "m": m,
+            "n": n,
+            "k": k,
+            "lhs_count": count,
+            "rhs_count": matrices,
+            "a_steps": (*a.spec.strides, 0),
+            "b_steps": (*b.spec.strides, 0),
+        },
+        work=2 * out.size * k,
+    )
+
+
+def quantised_matmul(
+    x: Node,
+    packed: Node,
+    scales: Node,
+    biases: Node | None = None,
+    transpose: bool = True,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: str = "affine",
+) -> Node:
+    """Matrix product with a quantised array, summing in f32.
+
+    Parameters
+    ----------
+    x : (..., m, k) or (k,), f32, f16 or bf16
+    packed : (..., n, k * bits // 32), u32; (..., k, n * bits // 32) without `transpose`
+        Leading axes broadcast with those of `x`.
+    scales, biases
+        See `wgpu_backend.ops.mlx_quant.quantising.dequantised_array`.
+    transpose : bool
+        ``x @ w.T``, else ``x @ w``.
+    group_size, bits : int or None
+    mode : str
+        ``affine``, ``mxfp4``, ``mxfp8`` or ``nvfp4``.
+
+    Returns
+    -------
+    (..., m, n), f32
+
+    Raises
+    ------
+    OptionError, DTypeError, ShapeError
+        There is no such mode, planes do not belong together, or inner extents differ.
+    """
+    require_rank("quantised_matmul", "x", x, 1, 8)
+    coding = _checked(
+        "quantised_matmul", x, packed, scales, biases, transpose, group_size, bits, mode
+    )
+    if len(packed.spec.shape) == 2:
+        return _with_one(x, packed, scales, biases, transpose, coding)
+    require_rank("quantised_matmul", "x", x, 2, 8)
+    left, right = (Spec.dense(node.spec.shape[:-2], F32) for node in (x, packed))
+    batch = broadcast("quantised_matmul", left, right)
+    lhs, rhs = (_ids_of(x, spec.shape, batch) for spec in (left, right))
+    return gather_qmm(x, packed, scales, biases, lhs, rhs, transpose, *coding[1:], mode)
+
+
+def _checked(
+    name: str,
+    x: Node,
+    packed: Node,
+    scales: Node,
+    biases: Node | None,
+    transpose: bool,
+    group_size: int | None,
+    bits: int | None,
+    mode: str,
+) -> Coding:
+    """How the array is coded, where everything fits."""
+    require_dtype(name, "x", x, FLOATS)
+    coding = coding_of(name, mode, group_size, bits)
+    values = require_packed(name, packed, scales, biases, coding)
+    inner = values if transpose else packed.spec.shape[-2]
+    require(
+        x.spec.shape[-1] == inner,
+        ShapeError,
+        f"{name}: rows of x have {x.spec.shape[-1]} values, w needs {inner}",
+    )
+    return coding
+
+
+def _with_one(
+    x: Node, packed: Node, scales: Node, biases: Node | None, transpose: bool, coding: Coding
+) -> Node:
+    """Product of all rows of x with one matrix."""
+    *batch, k = x.spec.shape
+    rows = math.prod(batch)
+    n = scales.spec.shape[-1] * coding.group_size if not transpose else packed.spec.shape[0]
+    if transpose and rows >= WORTH_UNPACKING and 4 * n * k <= LARGEST_NBYTES:
+        matrix = unpacked(packed, scales, biases, **coding._asdict())
+        return reshaped(mulmat(matrix, reshaped(x, (rows, k))), (*batch, n))
+    first = _ids_of(x, (), ())
+    planes = (packed, scales, biases)
+    y = _products(reshaped(x, (1, rows, k)), planes, first, first, transpose, coding)
+    return reshaped(y, (*batch, n))
+
+
+def _products(
+    x: Node,
+    planes: tuple[Node, Node, Node | None],
+    lhs: Node,
+    rhs: Node,
+    transpose: bool,
+    coding: Coding,
+) -> Node:
+    """Products of matrices that ids choose, (batch, m, n)."""
+    packed, scales, biases = planes
+    return packed_matmul(
+        _as_matrices(x),
+        _as_matrices(packed),
+        _as_matrices(scales),
+        None if biases is None else _as_matrices(biases),
+        lhs,
+        rhs,
+        transpose=transpose,
+        **coding._asdict(),
+    )
+
+
+def _as_matrices(plane: Node) -> Node:
+    """Leading axes as one."""
+    *_, rows, cols = plane.spec.shape
+    return reshaped(plane, (plane.spec.size // max(rows * cols, 1), rows, cols))
+
+
+def _ids_of(beside: Node, batch: Shape, want: Shape) -> Node:
+    """Numbers of the matrices of a batch, in the order that broadcasting gives."""
+    assert beside.builder is not None
+    ids = np.arange(math.prod(batch), dtype=np.int32).reshape(batch)
+    wide = np.ascontiguousarray(np.broadcast_to(ids, want)).reshape(-1)
+    return beside.builder.constant(wide.tobytes(), I32, wide.shape)
+
+
+def gather_mm(a: Node, b: Node, lhs: Node | None = None, rhs: Node | None = None) -> Node:
+    """Products of matrices that ids choose out of two batches, summing in f32.
+
+    Parameters
+    ----------
+    a : (..., m, k), f32, f16 or bf16
+    b : (..., k, n), f32, f16 or bf16
+    lhs, rhs : (...), i32 or u32, or None
+        Which matrix of `a` and of `b`, their leading axes counted as one; both broadcast. None
+        takes all in their order. Ids beyond the last are the last.
+
+    Returns
+    -------
+    (..., m, n), f32
+        Leading axes are those of the ids.
+
+    Raises
+    ------
+    ShapeError
+        Inner extents differ, or ids do not broadcast.
+    """
+    for name, node in (("a", a), ("b", b)):
+        require_rank("gather_mm", name, node, 2, 8)
+        require_dtype("gather_mm", name, node, FLOATS)
+    k, other = a.spec.shape[-1], b.spec.shape[-2]
+    require(k == other, ShapeError, f"gather_mm: rows of a have {k} values, columns of b {other}")
+    batch, left, right = _chosen("gather_mm", a, b, lhs, rhs)
+    y = gathered_matmul(_as_matrices(a), _as_matrices(b), left, right)
+    return reshaped(y, (*batch, a.spec.shape[-2], b.spec.shape[-1]))
+
+
+def gather_qmm(
+    x: Node,
+    packed: Node,
+    scales: Node,
+    biases: Node | None = None,
+    lhs: Node | None = None,
+    rhs: Node | None = None,
+    transpose: bool = True,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: str = "affine",
+) -> Node:
+    """Products of matrices with quantised ones, that ids choose, summing in f32.
+
+    Parameters
+    ----------
+    x : (..., m, k), f32, f16 or bf16
+    packed, scales, biases, transpose, group_size, bits, mode
+        See `quantised_matmul`.
+    lhs, rhs
+        See `gather_mm`: matrices of `x` and of `packed`.
+
+    Returns
+    -------
+    (..., m, n), f32
+        Leading axes are those of the ids.
+
+    Raises
+    ------
+    OptionError, DTypeError, ShapeError
+        As `quantised_matmul`, or ids do not broadcast.
+    """
+    require_rank("gather_qmm", "x", x, 2, 8)
+    coding = _checked("gather_qmm", x, packed, scales, biases, transpose, group_size, bits, mode)
+    batch, left, right = _chosen("gather_qmm", x, packed, lhs, rhs)
+    y = _products(x, (packed, scales, biases), left, right, transpose, coding)
+    return reshaped(y, (*batch, *y.spec.shape[1:]))
+
+
+def _chosen(
+    name: str, a: Node, b: Node, lhs: Node | None, rhs: Node | None
+) -> tuple[Sequence[int], Node, Node]:
+    """Leading axes of the result, and ids of both sides in one row each."""
+    given: list[Node] = []
+    for label, ids, matrices in (("lhs", lhs, a), ("rhs", rhs, b)):
+        shape = matrices.spec.shape[:-2]
+        require(
+            matrices.spec.size > 0, ShapeError, f"{name}: {label} chooses from {shape}, none there"
+        )
+        if ids is not None:
+            require_dtype(name, label, ids, (I32, U32))
+        given.append(reshaped(_ids_of(a, shape, shape), shape) if ids is None else ids)
+    batch = broadcast(name, given[0].spec, given[1].spec)
+    left, right = (reshaped(expanded(ids, batch), (math.prod(batch),)) for ids in given)
+    return batch, left, right

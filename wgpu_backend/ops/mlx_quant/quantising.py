@@ -1,0 +1,293 @@
+"""Quantising arrays as MLX does, and back: affine_quantise, float_quantise and their like."""
+
+from __future__ import annotations
+
+from wgpu_backend.dtypes import F32, U8, U32, DType
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.node import Launch, Node
+from wgpu_backend.graph.spec import Spec, permute, sliced
+from wgpu_backend.ops.check import FLOATS, ceil_div, require, require_dtype, require_rank
+from wgpu_backend.ops.mlx_quant.modes import Coding, coding_of, require_packed
+from wgpu_backend.ops.op import op
+from wgpu_backend.ops.shape.copying import cast
+from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.views import viewed
+
+
+@op(dense=("w",), trusted=True)
+def affine_scales(w: Node, *, group_size: int, bits: int) -> Launch:
+    """Scale and bias of each group: the larger end of its values is met exactly.
+
+    Parameters
+    ----------
+    w : (..., values), f32, f16 or bf16
+    group_size, bits : int
+
+    Returns
+    -------
+    (..., values // group_size, 2), f32
+    """
+    *batch, values = w.spec.shape
+    out = Spec.dense((*batch, values // group_size, 2), F32)
+    return Launch(
+        out,
+        {"w": w},
+        threads=out.size // 2,
+        params={"count": out.size // 2, "group_size": group_size, "bins": 2**bits - 1},
+        work=w.spec.nbytes,
+    )
+
+
+@op(dense=("w", "scales"), trusted=True)
+def affine_packed(w: Node, scales: Node, *, group_size: int, bits: int) -> Launch:
+    """Codes of values by `affine_scales`, packed from the low bits on.
+
+    Parameters
+    ----------
+    w : (..., values), f32, f16 or bf16
+    scales : (..., values // group_size, 2), f32
+    group_size, bits : int
+
+    Returns
+    -------
+    (..., values * bits // 32), u32
+    """
+    *batch, values = w.spec.shape
+    return Launch(
+        Spec.dense((*batch, values * bits // 32), U32),
+        {"w": w, "scales": scales},
+        threads=w.spec.size // 32,
+        params={"count": w.spec.size // 32, "group_size": group_size, "bins": 2**bits - 1},
+        choices={"BITS": bits},
+        work=w.spec.nbytes,
+    )
+
+
+@op(dense=("w",), trusted=True)
+def float_scales(w: Node, *, mode: str) -> Launch:
+    """Scale of each group, as bits of E8M0 or E4M3, by which its largest value is just held.
+
+    Parameters
+    ----------
+    w : (..., values), f32, f16 or bf16
+    mode : str
+
+    Returns
+    -------
+    (..., groups), u8
+    """
+    coding = coding_of("float_scales", mode, None, None)
+    *batch, values = w.spec.shape
+    out = Spec.dense((*batch, values // coding.group_size), U8)
+    return Launch(
+        out,
+        {"w": w},
+        threads=ceil_div(out.size, 4),
+        params={"count": out.size},
+        choices={"GROUP": coding.group_size, "BITS": coding.bits},
+        work=w.spec.nbytes,
+    )
+
+
+@op(dense=("w", "scales"), trusted=True)
+def float_packed(w: Node, scales: Node, *, mode: str) -> Launch:
+    """Values over their `float_scales`, as bits of E2M1 or E4M3, packed from the low bits on.
+
+    Parameters
+    ----------
+    w : (..., values), f32, f16 or bf16
+    scales : (..., groups), u8
+    mode : str
+
+    Returns
+    -------
+    (..., values * bits // 32), u32
+    """
+    coding = coding_of("float_packed", mode, None, None)
+    *batch, values = w.spec.shape
+    out = Spec.dense((*batch, coding.words(values)), U32)
+    return Launch(
+        out,
+        {"w": w, "scales": scales},
+        threads=out.size,
+        params={"count": out.size},
+        choices={"GROUP": coding.group_size, "BITS": coding.bits},
+        work=w.spec.nbytes,
+    )
+
+
+@op(dense=("packed", "scales", "biases"), trusted=True)
+def unpacked(
+    packed: Node,
+    scales: Node,
+    biases: Node | None = None,
+    *,
+    group_size: int,
+    bits: int,
+    mode: str,
+    dtype: DType = F32,
+) -> Launch:
+    """Values of an array from its codes.
+
+    Parameters
+    ----------
+    packed : (..., values * bits // 32), u32
+    scales : (..., values // group_size)
+        Floats, or bits of small floats as u8.
+    biases : as `scales`, or None
+    group_size, bits : int
+    mode : str
+    dtype : DType
+        f32, f16 or bf16.
+
+    Returns
+    -------
+    (..., values), `dtype`
+    """
+    coding = Coding(mode, group_size, bits)
+    *batch, words = packed.spec.shape
+    out = Spec.dense((*batch, words * 32 // bits), dtype)
+    return Launch(
+        out,
+        {"packed": packed, "scales": scales} | ({} if biases is None else {"biases": biases}),
+        threads=out.size // 8,
+        params={
+            "count": out.size // 8,
+            "row_values": out.shape[-1],
+            "words": words,
+            "groups": out.shape[-1] // group_size,
+            **({"biases_offset": 0} if biases is None else {}),
+        },
+        choices=coding.choices,
+        work=out.nbytes,
+    )
+
+
+def affine_quantise(w: Node, group_size: int = 64, bits: int = 4) -> tuple[Node, Node, Node]:
+    """Quantise groups of a row to equal steps between their smallest and largest values.
+
+    What MLX's ``quantize`` gives, bit for bit.
+
+    Parameters
+    ----------
+    w : (..., rows, values), f32, f16 or bf16
+        Values are a multiple of the group.
+    group_size : int
+        32, 64 or 128.
+    bits : int
+        2, 3, 4, 5, 6 or 8.
+
+    Returns
+    -------
+    packed : (..., rows, values * bits // 32), u32
+    scales, biases : (..., rows, values // group_size), the dtype of `w`
+
+    Raises
+    ------
+    OptionError
+        There are no such groups or bits.
+    ShapeError
+        Rows are not of whole groups.
+    """
+    coding = coding_of("affine_quantise", "affine", group_size, bits)
+    _require_groups("affine_quantise", w, coding)
+    both = affine_scales(w, group_size=group_size, bits=bits)
+    packed = affine_packed(w, both, group_size=group_size, bits=bits)
+    planes = permute(both.spec, (len(both.spec.shape) - 1, *range(len(both.spec.shape) - 1)))
+    kind, shape = w.spec.dtype, both.spec.shape[:-1]
+    scales, biases = (
+        reshaped(cast(viewed(both, sliced(planes, 0, i, i + 1)), dtype=kind), shape) for i in (0, 1)
+    )
+    return packed, scales, biases
+
+
+def float_quantise(w: Node, mode: str) -> tuple[Node, Node]:
+    """Quantise groups of a row to small floats with a shared scale.
+
+    Parameters
+    ----------
+    w : (..., rows, values), f32, f16 or bf16
+        Values are a multiple of the group.
+    mode : str
+        ``mxfp4``: E2M1, an E8M0 scale every 32. ``mxfp8``: E4M3 with such scales. ``nvfp4``:
+        E2M1, an E4M3 scale every 16.
+
+    Returns
+    -------
+    packed : (..., rows, values * bits // 32), u32
+    scales : (..., rows, values // group), u8
+
+    Raises
+    ------
+    OptionError
+        There is no such mode.
+    ShapeError
+        Rows are not of whole groups.
+    """
+    coding = coding_of("float_quantise", mode, None, None)
+    require(
+        coding.mode != "affine", ShapeError, "float_quantise: affine has biases; affine_quantise"
+    )
+    _require_groups("float_quantise", w, coding)
+    scales = float_scales(w, mode=mode)
+    return float_packed(w, scales, mode=mode), scales
+
+
+def _require_groups(name: str, w: Node, coding: Coding) -> None:
+    require_rank(name, "w", w, 2, 8)
+    require_dtype(name, "w", w, FLOATS)
+    require(
+        w.spec.shape[-1] % coding.group_size == 0,
+        ShapeError,
+        f"{name}: rows of w have {w.spec.shape[-1]} values, not a multiple of {coding.group_size}",
+    )
+
+
+def affine_dequantise(
+    packed: Node,
+    scales: Node,
+    biases: Node,
+    group_size: int = 64,
+    bits: int = 4,
+    dtype: DType = F32,
+) -> Node:
+    """Values of an array that `affine_quantise` made; see `dequantised_array`."""
+    return dequantised_array(packed, scales, biases, group_size, bits, "affine", dtype)
+
+
+def dequantised_array(
+    packed: Node,
+    scales: Node,
+    biases: Node | None = None,
+    group_size: int | None = None,
+    bits: int | None = None,
+    mode: str = "affine",
+    dtype: DType = F32,
+) -> Node:
+    """Values of a quantised array.
+
+    Parameters
+    ----------
+    packed : (..., rows, values * bits // 32), u32
+    scales : (..., rows, values // group_size), f32, f16 or bf16; u8 but for ``affine``
+    biases : as `scales`; None but for ``affine``
+    group_size, bits : int or None
+        None is what the mode has as a rule: 64 and 4 for ``affine``.
+    mode : str
+        ``affine``, ``mxfp4``, ``mxfp8`` or ``nvfp4``.
+    dtype : DType
+        f32, f16 or bf16.
+
+    Returns
+    -------
+    (..., rows, values), `dtype`
+
+    Raises
+    ------
+    OptionError, DTypeError, ShapeError
+        There is no such mode, or planes do not belong together.
+    """
+    coding = coding_of("dequantise", mode, group_size, bits)
+    require_packed("dequantise", packed, scales, biases, coding)
+    require(dtype in FLOATS, ShapeError, f"dequantise: to {dtype}, needs f32, f16 or bf16")
+    return unpacked(packed, scales, biases, **coding._asdict(), dtype=dtype)

@@ -1,1 +1,0 @@
-"""Rotary position embedding: tables, rotation, and what rotates as it writes a cache."""

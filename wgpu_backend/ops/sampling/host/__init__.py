@@ -1,0 +1,34 @@
+"""Choosing the next token from logits: options, the NumPy sampler, and where it can run.
+
+::
+
+    logits ─ penalise ─ top_k ─ typical_p ─ top_p ─ min_p ─ temperature ─ pick ─▶ token
+    float32 ──────────────────────────────▶ ◀──── integers (`weights`) ─────▶
+
+The order is llama.cpp's. Samplers beyond these, or another order, are a chain of steps on the host
+(`chain`, `steps`), each of which changes which tokens may be chosen. In the picture everything
+after `top_k` compares and adds integers only, so a device that does the same arrives at the same
+token, to the last bit. This floor knows NumPy and no device.
+"""
+
+from __future__ import annotations
+
+from wgpu_backend.ops.sampling.host.candidates import Candidates, largest
+from wgpu_backend.ops.sampling.host.dry import Breakers, Spelling
+from wgpu_backend.ops.sampling.host.options import SamplingOptions
+from wgpu_backend.ops.sampling.host.plan import Plan, plan
+from wgpu_backend.ops.sampling.host.sampler import Sampler
+from wgpu_backend.ops.sampling.host.sampling_params import SamplingParams, sampling_params_of
+
+__all__ = [
+    "Breakers",
+    "Candidates",
+    "Plan",
+    "Sampler",
+    "SamplingOptions",
+    "SamplingParams",
+    "Spelling",
+    "largest",
+    "plan",
+    "sampling_params_of",
+]

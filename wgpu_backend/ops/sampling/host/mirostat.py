@@ -1,0 +1,134 @@
+"""Samplers that steer surprise, and one that leaves out what is too likely."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log2
+
+import numpy as np
+from numpy.random import PCG64, Generator, SeedSequence
+
+from wgpu_backend.ops.sampling.host.candidates import Candidates
+from wgpu_backend.ops.sampling.host.steps import Choice, Dist, Random, probabilities
+
+_OF_XTC = 1  # its random numbers are others than those by which a token is chosen
+
+
+class MirostatV2(Dist):
+    """Keep tokens less surprising than a bound, and move the bound to the surprise that is wanted.
+
+    Basu et al. 2021, "Mirostat", alg. 2.
+
+    Parameters
+    ----------
+    seed : int
+    tau : float
+        Surprise that is wanted, in bits.
+    eta : float
+        How fast the bound moves.
+    """
+
+    name = "mirostat-v2"
+
+    def __init__(self, seed: int, tau: float = 5.0, eta: float = 0.1) -> None:
+        self.tau, self.eta = tau, eta
+        super().__init__(seed)
+
+    def reset(self) -> None:
+        """Begin random numbers and the bound anew."""
+        super().reset()
+        self.bound = 2 * self.tau
+
+    def kept(self, found: Candidates) -> int:
+        """How many of the likeliest may be chosen."""
+        surprise = -np.log2(np.maximum(probabilities(found), 1e-300))
+        return max(1, int(np.count_nonzero(surprise <= self.bound)))
+
+    def apply(self, choice: Choice) -> Choice:
+        """Choose, and move the bound."""
+        found = choice.sorted()
+        found = found.first(self.kept(found))
+        chosen = super().apply(choice.of(found))
+        at = int(np.flatnonzero(found.ids == chosen.token)[0])
+        observed = -log2(max(float(probabilities(found)[at]), 1e-300))
+        self.bound -= self.eta * (observed - self.tau)
+        return chosen
+
+
+class Mirostat(MirostatV2):
+    """Keep as many tokens as give the surprise that is wanted, were they distributed as by Zipf.
+
+    Basu et al. 2021, "Mirostat", alg. 1 and eq. 30.
+
+    Parameters
+    ----------
+    n_vocab : int
+    seed, tau, eta
+        See `MirostatV2`.
+    m : int
+        Likeliest tokens that the exponent is estimated from.
+    """
+
+    name = "mirostat"
+
+    def __init__(
+        self,
+        n_vocab: int,
+        seed: int,
+        tau: float = 5.0,
+        eta: float = 0.1,
+        m: int = 100,
+    ) -> None:
+        self.n_vocab, self.m = n_vocab, m
+        super().__init__(seed, tau, eta)
+
+    def kept(self, found: Candidates) -> int:
+        """How many of the likeliest may be chosen."""
+        p = probabilities(found.first(self.m))
+        p = p[p > 0]
+        if len(p) < 2:
+            return 1
+        ranks = np.log(np.arange(2, len(p) + 1) / np.arange(1, len(p)))
+        drops = np.log(p[:-1] / p[1:])
+        exponent = float(np.sum(ranks * drops) / np.sum(ranks**2))
+        left = exponent - 1
+        if abs(left) < 1e-9 or exponent <= 0:
+            return max(1, min(len(found), int(2.0 ** min(self.bound, 60.0))))
+        shrunk = 1 - float(self.n_vocab) ** -left
+        count = (left * 2.0 ** min(self.bound, 500.0) / shrunk) ** (1 / exponent)
+        return max(1, min(len(found), int(min(count, 1e18))))
+
+
+class XTC(Random):
+    """Leave out the likeliest, but for the least likely of those above a bound, now and then.
+
+    Parameters
+    ----------
+    p : float
+        How often, 0 to 1.
+    t : float
+        Probability above which tokens are likely; more than 0.5 does nothing.
+    min_keep : int
+        Tokens that are left at least; where there would be fewer, all stay.
+    seed : int
+    """
+
+    name = "xtc"
+
+    def __init__(self, p: float, t: float, min_keep: int, seed: int) -> None:
+        self.p, self.t, self.min_keep = p, t, min_keep
+        super().__init__(seed)
+
+    def reset(self) -> None:
+        """Begin random numbers anew."""
+        self._random = Generator(PCG64(SeedSequence((self.seed, _OF_XTC))))
+
+    def apply(self, choice: Choice) -> Choice:
+        """Leave them out, or not."""
+        found = choice.sorted()
+        if self.p <= 0 or self.t > 0.5 or self.draw() >= self.p * 2**32:
+            return choice.of(found)
+        first = int(np.count_nonzero(probabilities(found) >= self.t)) - 1
+        if first < 1 or len(found) - first < self.min_keep:
+            return choice.of(found)
+        return replace(choice.of(Candidates(found.ids[first:], found.logits[first:])))
