@@ -26,7 +26,6 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.plot import Series, lines, picture
-from wgpu_backend.batch import BatchArrays, BatchShape, Work, all_declared
 from wgpu_backend.dtypes import F16
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
@@ -34,18 +33,19 @@ from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.node import Launch, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import complete
-from wgpu_backend.kvcache.cache import Cache
-from wgpu_backend.kvcache.checkpoints import Checkpoints
-from wgpu_backend.kvcache.layered import LayeredCache
-from wgpu_backend.kvcache.layers import LayerCache, LayerShape, StateShape, kept_by
-from wgpu_backend.kvcache.making import cache_of
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_launch import kernels
 from wgpu_backend.ml.wgpu_storage import Part
-from wgpu_backend.model import Model, model_class
+from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_declared
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
+from wgpu_backend.nn.kvcache.layered import LayeredCache
+from wgpu_backend.nn.kvcache.layers import LayerCache, LayerShape, StateShape, kept_by
+from wgpu_backend.nn.kvcache.making import cache_of
+from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.op import fusions
 

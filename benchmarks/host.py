@@ -43,7 +43,6 @@ import numpy as np
 
 from tests.builders import Dims, tiny_model
 from tests.device.kernels import double, floats, shader
-from wgpu_backend.batch import BatchArrays
 from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
@@ -54,6 +53,7 @@ from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.nn.batch import BatchArrays
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
 SEQUENCE = 0

@@ -49,7 +49,7 @@ from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.model import model_class
+from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 from wgpu_backend.text.tokenizer import Tokenizer

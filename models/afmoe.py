@@ -9,9 +9,9 @@ by the root of the width (Yang et al. 2022, "Tensor Programs V").
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("afmoe")

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("apertus")

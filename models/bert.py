@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
 from wgpu_backend.dtypes import I32
-from wgpu_backend.encoder import Encoder
-from wgpu_backend.given import Given, TokenInput
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.encoder import Encoder
+from wgpu_backend.nn.model import architecture
+from wgpu_backend.nn.model_inputs import Given, TokenInput
 
 
 @architecture("bert")

@@ -8,10 +8,10 @@ Short, Test Long", §3, for the slopes.
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
-from wgpu_backend.decoder import Decoder
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("bloom")

@@ -9,10 +9,10 @@ rotate, the fourth sees all and does not.
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("command-r")

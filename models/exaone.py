@@ -8,8 +8,8 @@ Research 2026, "K-EXAONE", §2: norms of inputs again, and experts.
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("exaone4")

@@ -7,11 +7,11 @@ Hybrid-Head Language Models", §2. Its multipliers are in the weights of a GGUF 
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.kvcache.layers import LayerCache
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.kvcache.layers import LayerCache
+from wgpu_backend.nn.model import architecture
 
 
 class HybridHeads(nn.DecoderLayer):

@@ -11,10 +11,10 @@ Vera et al. 2025, "EmbeddingGemma", §2: the same layers, whose tokens see ahead
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.encoder import Encoder
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.encoder import Encoder
+from wgpu_backend.nn.model import architecture
 
 AFTER = ("post_attention_norm", "post_ffw_norm")
 

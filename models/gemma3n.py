@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.model import architecture
 
 from .gemma import Gemma3
 from .gemma4 import LayerInput, LayerInputs, attention

@@ -15,12 +15,12 @@ from functools import cached_property
 from typing import cast
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
 from wgpu_backend.files.gguf.config import Config
-from wgpu_backend.kvcache.layers import SharedLayer
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.kvcache.layers import SharedLayer
+from wgpu_backend.nn.model import architecture
 
 from .gemma import AFTER, Gemma
 

@@ -8,8 +8,8 @@ and projection in one matrix. GLM-4-0414 normalises results, too. GLM-4.5 Team 2
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("chatglm")

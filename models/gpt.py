@@ -17,8 +17,8 @@ Falcon      rotated           parallel  exact      one (7B), grouped (40B, 2 nor
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("gpt2", "starcoder")

@@ -8,9 +8,9 @@ residuals, scores of attention, and logits are scaled.
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("granite", "granitemoe", "granite_swa")

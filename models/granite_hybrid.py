@@ -7,7 +7,7 @@ Models"; IBM et al. 2024, "Bamba: Inference-Efficient Hybrid Mamba2 Model".
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.model import architecture
 
 from .granite import Granite
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.kvcache.layers import StateShape
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.kvcache.layers import StateShape
+from wgpu_backend.nn.model import architecture
 
 
 class DeltaAttention(nn.Module):

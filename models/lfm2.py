@@ -6,8 +6,8 @@ Short convolutions, and attention in a few layers: Liquid AI 2025, "LFM2 Technic
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("lfm2", "lfm2moe")

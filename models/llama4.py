@@ -8,10 +8,10 @@ is weighed by a sigmoid, and one that all share, in every layer or every second 
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
-from wgpu_backend.decoder import Decoder
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 CHUNK = 8192  # positions, of which the temperature of queries takes a step, too
 GROWTH = 0.1

@@ -8,8 +8,8 @@ State Spaces", §3.4; Zuo et al. 2024, "Falcon Mamba", §2; Dao & Gu 2024, "Tran
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("mamba")

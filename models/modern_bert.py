@@ -10,11 +10,11 @@ Breton et al. 2025, "NeoBERT", §3: the same, without grouped queries. Babakhin 
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
-from wgpu_backend.encoder import Encoder
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.encoder import Encoder
+from wgpu_backend.nn.model import architecture
 
 POOLINGS = ("none", "mean", "cls")
 ACTIVATIONS = {"gelu": "gelu_erf", "silu": "silu"}

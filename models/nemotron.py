@@ -8,8 +8,8 @@ files have added. Jais 2 rotates whole heads and has biases.
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("nemotron", "jais2")

@@ -7,8 +7,8 @@ and Efficient Hybrid Mamba-Transformer Models", §2; with experts "Nemotron 3 Na
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("nemotron_h", "nemotron_h_moe")

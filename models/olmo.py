@@ -9,8 +9,8 @@ results in place of inputs. OLMo 3 has windows in three of four layers, YaRN in 
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("olmo")

@@ -7,10 +7,10 @@ Technical Report", §2, turns to Llama's layers, in fewer matrices; LongRoPE str
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.decoder import Decoder
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 @architecture("phi2")

@@ -17,13 +17,13 @@ from collections.abc import Mapping
 from functools import partial
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.given import Given, RowsInput
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
-from wgpu_backend.stack import EMBEDDINGS
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
+from wgpu_backend.nn.model_inputs import Given, RowsInput
+from wgpu_backend.nn.transformer import EMBEDDINGS
 
 
 @architecture("qwen")

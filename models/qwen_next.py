@@ -9,10 +9,10 @@ Delta Networks"; the gate of attention Qiu et al. 2025, "Gated Attention for Lar
 from __future__ import annotations
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
-from wgpu_backend.decoder import Decoder
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.model import architecture
 
 
 class GatedAttention(nn.SelfAttention):

@@ -14,13 +14,13 @@ from typing import cast
 import numpy as np
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
-from wgpu_backend.decoder import Decoder
 from wgpu_backend.dtypes import I32
-from wgpu_backend.kvcache.layers import StateShape
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import architecture
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.kvcache.layers import StateShape
+from wgpu_backend.nn.model import architecture
 
 _GROUP_EPS = 64e-5  # of the norm over heads, in no key of a file
 _DECAY = -0.606531  # RWKV-7's largest decay is exp of that: -exp(-1/2)

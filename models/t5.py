@@ -16,13 +16,13 @@ from typing import ClassVar, cast
 import numpy as np
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
-from wgpu_backend.decoder import Decoder
-from wgpu_backend.encoder import Encoder
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import Reader, architecture
-from wgpu_backend.stack import Stack
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.decoder import Decoder
+from wgpu_backend.nn.encoder import Encoder
+from wgpu_backend.nn.model import Reader, architecture
+from wgpu_backend.nn.transformer import Stack
 
 REACH = 128  # positions; those farther away are all alike
 

@@ -10,7 +10,8 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-from wgpu_backend import dtypes, model
+from wgpu_backend import dtypes
+from wgpu_backend.nn import model
 
 README = Path(__file__).parent.parent / "README.md"
 BEGIN, END = "<!-- python -m tests.readme_tables -->", "<!-- end -->"

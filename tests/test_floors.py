@@ -242,14 +242,14 @@ def test_every_floor_of_the_table_is_named_once() -> None:
 
 def test_a_tree_that_keeps_to_its_floors_passes(tmp_path: Path) -> None:
     files = {
-        "wgpu_backend/__init__.py": "from wgpu_backend.model import load\n",
+        "wgpu_backend/__init__.py": "from wgpu_backend.nn.model import load\n",
         "wgpu_backend/errors.py": "import os.path\n",
         "wgpu_backend/device/__init__.py": "import wgpu\nfrom .. import errors\n",
         "wgpu_backend/device/pool.py": "from . import queue\nimport wgpu.backends\n",
         "wgpu_backend/device/queue.py": "from ..errors import DeviceError\n",
-        "wgpu_backend/model.py": "import wgpu_backend.device.pool\n",
+        "wgpu_backend/nn/model.py": "import wgpu_backend.device.pool\n",
         "wgpu_backend/cli/__init__.py": "import os\nos.environ['A']\nimport wgpu_backend\n",
-        "models/llama.py": "from wgpu_backend.model import Model\n",
+        "models/llama.py": "from wgpu_backend.nn.model import Model\n",
     }
     write(tmp_path, files)
     assert problems(tmp_path) == []

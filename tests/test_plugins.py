@@ -26,7 +26,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.model import architectures, model_class
+from wgpu_backend.nn.model import architectures, model_class
 from wgpu_backend.ops import plugins
 from wgpu_backend.ops.check import ceil_div, grid_for
 from wgpu_backend.ops.op import REGISTRY, find

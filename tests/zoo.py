@@ -39,7 +39,7 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Executor
-from wgpu_backend.model import architectures
+from wgpu_backend.nn.model import architectures
 from wgpu_backend.testing import nmse
 
 TOOL = Path(__file__).parents[2] / "shared" / "tools" / "tiny_models.py"

@@ -35,9 +35,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wgpu_backend import models, nn, testing
-    from wgpu_backend.batch import Batch, BatchShape, Work
     from wgpu_backend.cpu.twin import Array
-    from wgpu_backend.decoder import Decoder
     from wgpu_backend.device.adapters import Devices
     from wgpu_backend.device.wgsl.module import forget as reload_shaders
     from wgpu_backend.dtypes import BF16 as bf16
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
     from wgpu_backend.dtypes import U64 as u64
     from wgpu_backend.dtypes import DType
     from wgpu_backend.dtypes import named as dtype
-    from wgpu_backend.encoder import Encoder
     from wgpu_backend.engine.language_model import LanguageModel
     from wgpu_backend.engine.loading import load
     from wgpu_backend.engine.runner import Head, Runner
@@ -94,10 +91,6 @@ if TYPE_CHECKING:
     from wgpu_backend.graph.node import Launch, Node
     from wgpu_backend.graph.spec import Spec, broadcast_strides
     from wgpu_backend.graph.spec import broadcast as broadcast_shape
-    from wgpu_backend.kvcache.layers import LayerShape as CacheLayer
-    from wgpu_backend.kvcache.layers import SharedLayer as CacheShared
-    from wgpu_backend.kvcache.layers import StateShape as CacheState
-    from wgpu_backend.kvcache.paged import PagedCache
     from wgpu_backend.ml.backend import (
         Backend,
         BackendParams,
@@ -110,7 +103,14 @@ if TYPE_CHECKING:
     from wgpu_backend.ml.opening import context
     from wgpu_backend.ml.self_test import LeftOutWarning
     from wgpu_backend.ml.tensor import Tensor
-    from wgpu_backend.model import Model, architecture
+    from wgpu_backend.nn.batch import Batch, BatchShape, Work
+    from wgpu_backend.nn.decoder import Decoder
+    from wgpu_backend.nn.encoder import Encoder
+    from wgpu_backend.nn.kvcache.layers import LayerShape as CacheLayer
+    from wgpu_backend.nn.kvcache.layers import SharedLayer as CacheShared
+    from wgpu_backend.nn.kvcache.layers import StateShape as CacheState
+    from wgpu_backend.nn.kvcache.paged import PagedCache
+    from wgpu_backend.nn.model import Model, architecture
     from wgpu_backend.nn.module import weight
     from wgpu_backend.ops.check import (
         FLOATS,

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wgpu_backend.batch import BatchShape
 from wgpu_backend.device.adapters import Devices
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import named
@@ -30,7 +29,8 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
 from wgpu_backend.ml.wgpu_launch import Kernel, kernels
 from wgpu_backend.ml.wgpu_storage import Part, intermediate
-from wgpu_backend.model import model_class
+from wgpu_backend.nn.batch import BatchShape
+from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.ops.sampling.host import SamplingOptions
 

@@ -9,8 +9,8 @@ import pytest
 
 from tests.builders import tiny_model
 from tests.cli.conftest import Cli
-from wgpu_backend import model
 from wgpu_backend.engine.loading import bundled
+from wgpu_backend.nn import model
 from wgpu_backend.ops import plugins
 
 FAILED, USAGE = 1, 2

@@ -5,21 +5,21 @@ import pytest
 
 from tests.builders import Dims, tiny_model
 from wgpu_backend import nn
-from wgpu_backend.batch import Work
 from wgpu_backend.dtypes import F32
 from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import ContextError
 from wgpu_backend.files.gguf.reader import open_gguf
-from wgpu_backend.kvcache.checkpoints import Checkpoints
-from wgpu_backend.kvcache.layered import LayeredCache
-from wgpu_backend.kvcache.layers import StateShape
-from wgpu_backend.kvcache.making import cache_of
-from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.models.llama import Llama
+from wgpu_backend.nn.batch import Work
+from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
+from wgpu_backend.nn.kvcache.layered import LayeredCache
+from wgpu_backend.nn.kvcache.layers import StateShape
+from wgpu_backend.nn.kvcache.making import cache_of
+from wgpu_backend.nn.kvcache.paged import PagedCache
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.testing import nmse
 

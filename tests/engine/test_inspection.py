@@ -7,10 +7,10 @@ import pytest
 
 import wgpu_backend as wb
 from tests.models.outlines import outlines, written
-from wgpu_backend.batch import Attended
 from wgpu_backend.errors import ContextFull, OptionError
 from wgpu_backend.nn import self_attention
 from wgpu_backend.nn.attention_weights import attention_weights
+from wgpu_backend.nn.batch import Attended
 
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("software", marks=pytest.mark.gpu)])
@@ -46,9 +46,9 @@ def test_weights_of_attention_make_of_the_values_what_the_layer_does(model, monk
 
 def values_of(model, tokens, seen):
     """Values of the layer, and what it gave, of a pass of the same tokens."""
-    from wgpu_backend.batch import Work
     from wgpu_backend.engine.encoding import runner_of
     from wgpu_backend.engine.runner import Head
+    from wgpu_backend.nn.batch import Work
 
     runner = runner_of(model.model, model.cache)
     count = len(tokens)

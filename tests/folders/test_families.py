@@ -8,7 +8,7 @@ from tests.folders.folders import VOCABULARY, write_folder
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.huggingface.family import families
 from wgpu_backend.files.huggingface.folder import open_folder
-from wgpu_backend.model import architectures
+from wgpu_backend.nn.model import architectures
 
 FAMILIES = families()
 KNOWN = {name.replace("{bid}", "*") for name in gguf.TENSOR_NAMES.values()}

@@ -24,13 +24,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from wgpu_backend.batch import BatchArrays, BatchShape, Work, all_declared
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import CacheFull, ContextError
-from wgpu_backend.kvcache.cache import GraphInputs, Stored
-from wgpu_backend.kvcache.checkpoints import Checkpoints
-from wgpu_backend.kvcache.layered import LayeredCache
-from wgpu_backend.kvcache.layers import (
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_declared
+from wgpu_backend.nn.kvcache.cache import GraphInputs, Stored
+from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
+from wgpu_backend.nn.kvcache.layered import LayeredCache
+from wgpu_backend.nn.kvcache.layers import (
     LayerCache,
     LayerShape,
     SharedLayer,
@@ -38,11 +40,9 @@ from wgpu_backend.kvcache.layers import (
     kept_by,
     paged_layers,
 )
-from wgpu_backend.kvcache.making import cache_of
-from wgpu_backend.kvcache.paged import BLOCK, PagedCache
-from wgpu_backend.kvcache.recurrent import RecurrentCache
-from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.kvcache.making import cache_of
+from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
+from wgpu_backend.nn.kvcache.recurrent import RecurrentCache
 
 INTERVAL, REWIND, MOST = 48, 3, 40  # tokens between checkpoints, passes back, tokens of a pass
 SEQUENCES = range(4)

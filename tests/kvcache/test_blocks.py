@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from wgpu_backend.errors import CacheFull
-from wgpu_backend.kvcache.blocks import BlockTable
+from wgpu_backend.nn.kvcache.blocks import BlockTable
 
 BLOCKS, BLOCK = 6, 4
 SEQUENCES = st.integers(0, 3)

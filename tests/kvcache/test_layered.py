@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from wgpu_backend.batch import BatchArrays, BatchShape, Work, all_declared
 from wgpu_backend.dtypes import F16, F32, Q8_0
 from wgpu_backend.errors import CacheFull, ContextError, DTypeError, ModelError, ShapeError
-from wgpu_backend.kvcache.checkpoints import Checkpoints
-from wgpu_backend.kvcache.layered import LayeredCache
-from wgpu_backend.kvcache.layers import LayerShape, SharedLayer, StateShape, unturned
-from wgpu_backend.kvcache.making import cache_of, state_rows
-from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_declared
+from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
+from wgpu_backend.nn.kvcache.layered import LayeredCache
+from wgpu_backend.nn.kvcache.layers import LayerShape, SharedLayer, StateShape, unturned
+from wgpu_backend.nn.kvcache.making import cache_of, state_rows
+from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
 ALL, NEAR = LayerShape(64, 64), LayerShape(64, 64, window=512)
 SHORT = LayerShape(64, 64, window=128)

@@ -5,11 +5,11 @@ import pytest
 
 from wgpu_backend.dtypes import BF16, F16, F32, Q4_0, Q8_0
 from wgpu_backend.errors import CacheFull, DTypeError, ShapeError
-from wgpu_backend.kvcache.cache import GraphInputs, ints
-from wgpu_backend.kvcache.layers import LayerShape, unturned
-from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.nn.kvcache.cache import GraphInputs, ints
+from wgpu_backend.nn.kvcache.layers import LayerShape, unturned
+from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
 
 def turned(keys, by):

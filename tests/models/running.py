@@ -13,7 +13,7 @@ from wgpu_backend.engine.runner import HIDDEN, Head, Work
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.executor import Executor
-from wgpu_backend.model import model_class
+from wgpu_backend.nn.model import model_class
 
 
 class Running:

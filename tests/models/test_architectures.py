@@ -9,7 +9,7 @@ import pytest
 from tests.models.outlines import LOGITS, ROWS, TOKENS, outlines, written
 from tests.models.running import running
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.model import architectures
+from wgpu_backend.nn.model import architectures
 from wgpu_backend.testing import nmse
 
 pytestmark = pytest.mark.any_width

@@ -8,12 +8,12 @@ from tests.models.kin import SOURCE
 from tests.models.outlines import LOGITS, TOKENS, outlines, written
 from tests.models.running import running
 from tests.models.test_bad_architectures import changed
-from wgpu_backend.batch import Work
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import CacheFull, ContextError, ContextFull, ModelError
-from wgpu_backend.kvcache.encoded import EncodedCache
-from wgpu_backend.kvcache.layers import EncodedShape
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.nn.batch import Work
+from wgpu_backend.nn.kvcache.encoded import EncodedCache
+from wgpu_backend.nn.kvcache.layers import EncodedShape
 from wgpu_backend.testing import nmse
 
 OTHER = [9, 9, 77, 140]

@@ -8,10 +8,10 @@ from tests.models.kin import POOLED
 from tests.models.outlines import LOGITS, TOKENS, a_reranker, outlines, written
 from tests.models.running import running
 from tests.models.test_bad_architectures import changed
-from wgpu_backend.batch import Work
 from wgpu_backend.engine.runner import CHUNK, HIDDEN, Head
 from wgpu_backend.errors import ContextFull, ModelError, OptionError
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.nn.batch import Work
 from wgpu_backend.testing import nmse
 from wgpu_backend.text.tokenizer import Tokenizer
 

@@ -6,9 +6,9 @@ import pytest
 from tests.models.kin import OF_IMAGES, WIDTH, given_to
 from tests.models.outlines import LOGITS, ROWS, TOKENS, outlines, written
 from tests.models.running import running
-from wgpu_backend.batch import Work
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.nn.batch import Work
 from wgpu_backend.testing import nmse
 
 OUTLINES = outlines()

@@ -9,10 +9,10 @@ from tests.kvcache.test_paged import given
 from wgpu_backend import nn
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.kvcache.layers import LayerShape, SharedLayer
-from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.nn.kvcache.layers import LayerShape, SharedLayer
+from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
 TOKENS, HEADS, COLS = 5, 4, 12
 

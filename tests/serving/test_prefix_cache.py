@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from wgpu_backend.errors import CacheFull
-from wgpu_backend.kvcache.layers import LayerShape, StateShape
-from wgpu_backend.kvcache.making import cache_of
-from wgpu_backend.kvcache.paged import BLOCK
 from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.nn.kvcache.layers import LayerShape, StateShape
+from wgpu_backend.nn.kvcache.making import cache_of
+from wgpu_backend.nn.kvcache.paged import BLOCK
 from wgpu_backend.serving import prefix_cache
 from wgpu_backend.serving.prefix_cache import PrefixCache
 

@@ -9,9 +9,9 @@ from tests.models.outlines import outlines, written
 from tests.models.running import running
 from tests.patience import PATIENCE
 from wgpu_backend import Engine, Request
-from wgpu_backend.batch import BatchShape
 from wgpu_backend.engine.runner import Work
 from wgpu_backend.errors import OptionError
+from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.ops.op import fusions
 
 STORY = ("Once upon a time there was a", "Tell me a story about a fox.", "One day", "A bear named")

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from wgpu_backend.batch import Batch
 from wgpu_backend.cli.clocks import at_full_clock
 from wgpu_backend.cli.console import answer, human_bytes, human_count, note, print_table
 from wgpu_backend.cli.failures import UsageError, brief
@@ -30,6 +29,7 @@ from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.quantize.mixes import main_type
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.nn.batch import Batch
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
 SEQUENCE = 0

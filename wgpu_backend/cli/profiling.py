@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from wgpu_backend.batch import BatchShape
 from wgpu_backend.cli.clocks import at_full_clock
 from wgpu_backend.cli.console import answer, human_seconds, note, print_table
 from wgpu_backend.cli.loading import open_model
@@ -18,6 +17,7 @@ from wgpu_backend.cli.options import Settings
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import SHORTEST, Head, Work, bucket
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.nn.batch import BatchShape
 
 SEQUENCE = 0
 RUNS = 5

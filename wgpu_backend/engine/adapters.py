@@ -19,8 +19,8 @@ from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.tensor import Tensor, leaf
-from wgpu_backend.model import Model, model_class
 from wgpu_backend.nn.low_rank import LowRank
+from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.nn.module import modules
 
 Scaled = tuple[Path, float]

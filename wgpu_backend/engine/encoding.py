@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from wgpu_backend.batch import Batch, Work
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import I32
 from wgpu_backend.engine.runner import Head, Runner, bucket
-from wgpu_backend.kvcache.cache import Cache
-from wgpu_backend.kvcache.encoded import EncodedCache
-from wgpu_backend.kvcache.layered import LayeredCache
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import Model, Reader
+from wgpu_backend.nn.batch import Batch, Work
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.encoded import EncodedCache
+from wgpu_backend.nn.kvcache.layered import LayeredCache
+from wgpu_backend.nn.model import Model, Reader
 
 SLOTS = "encoded.slots"
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.batch import Batch, BatchShape, Work
 from wgpu_backend.engine.arguments import token_ids
 from wgpu_backend.engine.encoding import runner_of
 from wgpu_backend.engine.graph_facts import Pass, described
@@ -19,6 +18,7 @@ from wgpu_backend.engine.runner import SHORTEST, Head, Runner, bucket
 from wgpu_backend.errors import ContextFull, ModelError, OptionError
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention_weights import attention_weights
+from wgpu_backend.nn.batch import Batch, BatchShape, Work
 
 MOST_ATTENDED = 128  # tokens of a text whose weights are shown: they grow with its square
 _DIGITS = 4

@@ -23,11 +23,11 @@ from wgpu_backend.errors import (
 )
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.kvcache.cache import Cache
-from wgpu_backend.kvcache.layers import nbytes_per_position
-from wgpu_backend.kvcache.paged import BLOCK
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.model import Model, model_class
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.layers import nbytes_per_position
+from wgpu_backend.nn.kvcache.paged import BLOCK
+from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.ops.sampling.host import Spelling
 from wgpu_backend.text.grammar import GrammarVocabulary
 from wgpu_backend.text.tokenizer import Tokenizer

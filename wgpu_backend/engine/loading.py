@@ -22,7 +22,7 @@ from wgpu_backend.ml.backend import (
     new_backend,
 )
 from wgpu_backend.ml.opening import choose_device
-from wgpu_backend.model import model_class
+from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.sampling.host.options import whole_number
 
 STORY = "story"

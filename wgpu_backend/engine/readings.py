@@ -16,11 +16,11 @@ from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.engine.runner import HIDDEN, Head, Runner, Work
 from wgpu_backend.engine.sessions import Sessions
 from wgpu_backend.errors import ContextFull
-from wgpu_backend.kvcache.cache import Cache
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import Model
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.model import Model
 from wgpu_backend.text.tokenizer import Tokenizer
 
 

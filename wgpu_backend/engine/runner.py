@@ -14,17 +14,17 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from wgpu_backend.batch import Batch, BatchArrays, BatchShape, Work, all_declared
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ContextError, ContextFull
-from wgpu_backend.given import unknown
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.kvcache.cache import Cache, GraphInputs
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, Result, write_inputs
 from wgpu_backend.ml.tensor import Tensor, leaf
-from wgpu_backend.model import Model
+from wgpu_backend.nn.batch import Batch, BatchArrays, BatchShape, Work, all_declared
+from wgpu_backend.nn.kvcache.cache import Cache, GraphInputs
+from wgpu_backend.nn.model import Model
+from wgpu_backend.nn.model_inputs import unknown
 from wgpu_backend.ops.sampling.sampling import resolve_tokens
 
 CHUNK = 256  # tokens of one pass: longer prompts are cut, which bounds what a pass takes

@@ -22,11 +22,11 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.batch import Batch
 from wgpu_backend.engine.sampling import DRAWS, HISTORY, SAMPLING, build, checked
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import Model
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.model import Model
 from wgpu_backend.ops.sampling.host import Breakers, Plan, Sampler, SamplingOptions, plan
 from wgpu_backend.ops.sampling.host.candidates import Candidates
 from wgpu_backend.ops.sampling.host.plan import HOST

@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 
-from wgpu_backend.batch import BatchShape
 from wgpu_backend.device.interrupts import wait_until
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import DType
@@ -22,7 +21,8 @@ from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.model import Model
+from wgpu_backend.nn.batch import BatchShape
+from wgpu_backend.nn.model import Model
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
 _LOG = logging.getLogger("wgpu_backend.engine")

@@ -10,7 +10,6 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.batch import Work
 from wgpu_backend.dtypes import F16, DType, named
 from wgpu_backend.engine.encoding import runner_of
 from wgpu_backend.engine.lora import checked as checked_lora
@@ -24,6 +23,7 @@ from wgpu_backend.llama.passes import Pass, Text, passes, texts
 from wgpu_backend.llama.perf import Perf
 from wgpu_backend.llama.results import Results
 from wgpu_backend.llama.saved_context import SavedContext
+from wgpu_backend.nn.batch import Work
 
 Result = TypeVar("Result")
 Rows = NDArray[np.float32]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wgpu_backend.errors import ContextError
-from wgpu_backend.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.cache import Cache
 
 ALL = -1  # of sequences; as an end, behind the last position
 

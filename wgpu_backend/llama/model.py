@@ -18,8 +18,8 @@ from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.llama.vocabulary import Tokens
-from wgpu_backend.model import Model as Architecture
-from wgpu_backend.model import model_class
+from wgpu_backend.nn.model import Model as Architecture
+from wgpu_backend.nn.model import model_class
 from wgpu_backend.text.tokenizer import Tokenizer
 
 Result = TypeVar("Result")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from wgpu_backend.batch import Work
 from wgpu_backend.errors import ContextError
 from wgpu_backend.llama.batch import Entry
+from wgpu_backend.nn.batch import Work
 
 
 @dataclass(slots=True)

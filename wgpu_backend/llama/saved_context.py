@@ -10,12 +10,12 @@ from typing import TypeVar, cast
 
 from wgpu_backend.dtypes import F16
 from wgpu_backend.errors import CacheFull
-from wgpu_backend.kvcache.cache import Cache
-from wgpu_backend.kvcache.layered import LayeredCache
-from wgpu_backend.kvcache.paged import PagedCache
 from wgpu_backend.llama.memory import Memory
 from wgpu_backend.llama.model import Model
 from wgpu_backend.llama.states import Layout, SavedSequence, StateError, packed, unpacked
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.layered import LayeredCache
+from wgpu_backend.nn.kvcache.paged import PagedCache
 
 Result = TypeVar("Result")
 

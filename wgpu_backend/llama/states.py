@@ -20,7 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from wgpu_backend.errors import BackendError
-from wgpu_backend.kvcache.saving import Saved, SavedPart
+from wgpu_backend.nn.kvcache.saving import Saved, SavedPart
 
 MAGIC = b"WGPUKV\r\n"
 VERSION = 1

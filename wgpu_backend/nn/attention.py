@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from wgpu_backend.batch import Attended, Batch
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.batch import Attended, Batch
 from wgpu_backend.ops.attention.paged import attention
 from wgpu_backend.ops.attention.paged_options import Temperature
 

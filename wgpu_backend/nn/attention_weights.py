@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.batch import Attended
 from wgpu_backend.errors import ModelError
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.batch import Attended
 
 _HIDDEN = -1e30  # a score whose weight is 0, without arithmetic on infinities
 

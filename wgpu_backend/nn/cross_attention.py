@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
-from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.layers import EncodedShape, LayerCache
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.kvcache.layers import EncodedShape, LayerCache
 from wgpu_backend.nn.layer import DecoderLayer, FeedForward
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import Linear, Norm, fused_linear

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.layers import StateShape
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.kvcache.layers import StateShape
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import Filter, Linear, fused_linear
 from wgpu_backend.nn.module import Module, weight

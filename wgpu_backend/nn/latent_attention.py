@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.layers import LayerCache, LayerShape, unturned
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import Temperature, attend
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.kvcache.layers import LayerCache, LayerShape, unturned
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import HeadLinear, Linear, Norm, fused_linear
 from wgpu_backend.nn.module import Module, weight

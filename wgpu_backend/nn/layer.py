@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
-from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.layers import LayerCache
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.kvcache.layers import LayerCache
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import Norm
 from wgpu_backend.nn.module import Module

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wgpu_backend.batch import Batch
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.layer import DecoderLayer, FeedForward, Mixer
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import Norm

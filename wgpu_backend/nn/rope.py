@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.batch import Batch
 from wgpu_backend.dtypes import I32
-from wgpu_backend.given import TokenInput
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.model_inputs import TokenInput
 from wgpu_backend.ops.attention.options import RopeOptions
 
 __all__ = ["RopeOptions", "Rotary"]

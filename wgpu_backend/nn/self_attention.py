@@ -8,10 +8,10 @@ from typing import Literal, cast
 
 import numpy as np
 
-from wgpu_backend.batch import Batch
-from wgpu_backend.kvcache.layers import Kept, LayerShape, unturned
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import Temperature, attend
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.kvcache.layers import Kept, LayerShape, unturned
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import HeadLayerNorm, Linear, Norm, RMSNorm, fused_linear
 from wgpu_backend.nn.module import Module, weight

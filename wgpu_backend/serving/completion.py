@@ -15,7 +15,7 @@ from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.errors import BackendError, GrammarError
-from wgpu_backend.kvcache.saving import Saved
+from wgpu_backend.nn.kvcache.saving import Saved
 from wgpu_backend.ops.sampling.host import Breakers
 from wgpu_backend.serving.constrained import Masking
 from wgpu_backend.serving.generation import Mailbox

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
-from wgpu_backend.batch import BatchShape
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Runner
 from wgpu_backend.errors import BackendError, CacheFull, DeviceLost, OptionError
+from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.ops.plugins import mistake_of
 from wgpu_backend.serving.completion import Completion, Ticket
 from wgpu_backend.serving.constrained import Constrained

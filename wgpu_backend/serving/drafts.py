@@ -14,8 +14,8 @@ from typing import Protocol
 
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import BackendError, CacheFull, OptionError
-from wgpu_backend.kvcache.cache import Cache
-from wgpu_backend.kvcache.layers import StateShape, kept_by
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.layers import StateShape, kept_by
 from wgpu_backend.serving.completion import Completion
 
 _LOG = logging.getLogger("wgpu_backend.serving")

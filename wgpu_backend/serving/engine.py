@@ -16,7 +16,7 @@ from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.errors import OptionError
-from wgpu_backend.kvcache.saving import Saved
+from wgpu_backend.nn.kvcache.saving import Saved
 from wgpu_backend.serving.completion import Ticket
 from wgpu_backend.serving.core import Core
 from wgpu_backend.serving.draft_model import DraftModel

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.kvcache.cache import Cache
-from wgpu_backend.kvcache.paged import BLOCK
-from wgpu_backend.kvcache.saving import Saved
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.paged import BLOCK
+from wgpu_backend.nn.kvcache.saving import Saved
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,9 +17,9 @@ from itertools import count
 import numpy as np
 
 from wgpu_backend.errors import CacheFull
-from wgpu_backend.kvcache.cache import Cache
-from wgpu_backend.kvcache.paged import BLOCK
-from wgpu_backend.kvcache.saving import Saved
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.paged import BLOCK
+from wgpu_backend.nn.kvcache.saving import Saved
 from wgpu_backend.serving.host_copies import Copy, HostCopies
 
 NUMBERS = count(1 << 10)  # no two engines have a sequence of the same, sessions have those below

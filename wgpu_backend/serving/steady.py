@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from wgpu_backend.batch import BatchShape
 from wgpu_backend.engine.runner import SHORTEST, bucket
-from wgpu_backend.kvcache.cache import Cache
+from wgpu_backend.nn.batch import BatchShape
+from wgpu_backend.nn.kvcache.cache import Cache
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import cast
 from wgpu_backend.dtypes import F16
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import StoreError
-from wgpu_backend.kvcache.layered import LayeredCache
-from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.llama.states import Layout, SavedSequence, StateError, packed, unpacked
+from wgpu_backend.nn.kvcache.layered import LayeredCache
+from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.serving.engine import Engine
 
 

@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.kvcache.blocks import BlockTable
-from wgpu_backend.kvcache.cache import (
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.nn.kvcache.blocks import BlockTable
+from wgpu_backend.nn.kvcache.cache import (
     Arrays,
     Counts,
     Declared,
@@ -23,7 +26,7 @@ from wgpu_backend.kvcache.cache import (
     ints,
     require_shift,
 )
-from wgpu_backend.kvcache.layers import (
+from wgpu_backend.nn.kvcache.layers import (
     LayerCache,
     SharedLayer,
     kept_by,
@@ -31,10 +34,7 @@ from wgpu_backend.kvcache.layers import (
     require_type,
     unturned,
 )
-from wgpu_backend.kvcache.saving import Saved, SavedPart, read_rows, require_parts, write_rows
-from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.executor import Executor
-from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.nn.kvcache.saving import Saved, SavedPart, read_rows, require_parts, write_rows
 from wgpu_backend.ops.attention.paged import Pages
 
 BLOCK = 32

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.kvcache.cache import Arrays, Declared, ints
+from wgpu_backend.nn.kvcache.cache import Arrays, Declared, ints
 
 Array = NDArray[Any]
 

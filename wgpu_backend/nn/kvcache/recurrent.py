@@ -9,7 +9,9 @@ from typing import ClassVar
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import CacheFull, ContextError
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.kvcache.cache import (
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.nn.kvcache.cache import (
     Arrays,
     Counts,
     Declared,
@@ -18,10 +20,8 @@ from wgpu_backend.kvcache.cache import (
     Stored,
     ints,
 )
-from wgpu_backend.kvcache.layers import StateShape
-from wgpu_backend.kvcache.saving import SavedPart, read_rows, write_rows
-from wgpu_backend.ml.executor import Executor
-from wgpu_backend.ml.tensor import Tensor, leaf
+from wgpu_backend.nn.kvcache.layers import StateShape
+from wgpu_backend.nn.kvcache.saving import SavedPart, read_rows, write_rows
 
 BEGINNING = 0  # the row of zeros, with which every sequence begins
 RUNS = "state.runs"

@@ -9,20 +9,20 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, Protocol, TypeVar
 
-from wgpu_backend.batch import Batch
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Config
-from wgpu_backend.given import Given
-from wgpu_backend.kvcache.cache import Cache
-from wgpu_backend.kvcache.layers import LayerCache
-from wgpu_backend.kvcache.making import cache_of
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.fused_weights import FusedWeights
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.layers import LayerCache
+from wgpu_backend.nn.kvcache.making import cache_of
 from wgpu_backend.nn.layers import Embedding, Linear
 from wgpu_backend.nn.low_rank import LowRank
+from wgpu_backend.nn.model_inputs import Given
 from wgpu_backend.nn.module import Module, modules, populate
 from wgpu_backend.ops import plugins
 
@@ -210,7 +210,7 @@ class Model(Module, ABC):
         return None
 
     def inputs(self) -> Mapping[str, Given]:
-        """What works may give beside tokens, by name; see `wgpu_backend.given`."""
+        """What works may give beside tokens, by name; see `wgpu_backend.nn.model_inputs`."""
         return {}
 
     @abstractmethod

@@ -8,7 +8,7 @@ from typing import ClassVar
 from wgpu_backend import nn
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.stack import Stack
+from wgpu_backend.nn.transformer import Stack
 
 
 class Encoder(Stack):

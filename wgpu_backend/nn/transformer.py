@@ -9,13 +9,13 @@ from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from wgpu_backend import nn
-from wgpu_backend.batch import Batch
 from wgpu_backend.files.gguf.config import Config
-from wgpu_backend.kvcache.layers import LayerCache, unmovable
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.model import Model
+from wgpu_backend.nn.batch import Batch
+from wgpu_backend.nn.kvcache.layers import LayerCache, unmovable
 from wgpu_backend.nn.mlp import activated, require_activation
+from wgpu_backend.nn.model import Model
 from wgpu_backend.nn.rope import Factors
 from wgpu_backend.ops.attention.options import POSITION_AXES, Sectioning
 

@@ -10,18 +10,11 @@ from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
-from wgpu_backend.kvcache.cache import (
-    Arrays,
-    Counts,
-    Declared,
-    GraphInputs,
-    Stored,
-    ints,
-)
-from wgpu_backend.kvcache.layers import EncodedShape, LayerShape
-from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.kvcache.cache import Arrays, Counts, Declared, GraphInputs, Stored, ints
+from wgpu_backend.nn.kvcache.layers import EncodedShape, LayerShape
+from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ops.attention.paged import Pages
 
 PREFIX = "encoded."

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from math import lcm
 
 from wgpu_backend.dtypes import F16, DType
-from wgpu_backend.kvcache.cache import Arrays, Counts, Declared, ints
-from wgpu_backend.kvcache.layers import LayerCache
-from wgpu_backend.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ml.executor import Executor
+from wgpu_backend.nn.kvcache.cache import Arrays, Counts, Declared, ints
+from wgpu_backend.nn.kvcache.layers import LayerCache
+from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
 
 @dataclass(frozen=True, slots=True)

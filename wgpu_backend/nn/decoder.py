@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from wgpu_backend import nn
-from wgpu_backend.given import Given, RowsInput
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.model_inputs import Given, RowsInput
 from wgpu_backend.nn.rope import POSITIONS, SEVERAL
-from wgpu_backend.stack import EMBEDDINGS, Stack
+from wgpu_backend.nn.transformer import EMBEDDINGS, Stack
 
 
 class Decoder(Stack):
@@ -19,7 +19,7 @@ class Decoder(Stack):
     positions ``rope_positions``: of time, height and width.
 
     A subclass says in `layer` what a layer is made of, and in class attributes what is common to
-    its layers. The less common ones are in ``help("wgpu_backend.stack.Stack")``.
+    its layers. The less common ones are in ``help("wgpu_backend.nn.transformer.Stack")``.
 
     Parameters
     ----------

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.given import Given
-from wgpu_backend.kvcache.cache import (
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.kvcache.cache import (
     Cache,
     Counts,
     Declared,
@@ -19,8 +20,7 @@ from wgpu_backend.kvcache.cache import (
     Stored,
     ints,
 )
-from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.model_inputs import Given
 
 Span = tuple[int, int]
 _NOTHING: Mapping[str, NDArray[Any]] = {}

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from wgpu_backend.dtypes import I32, DType
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.spec import Shape
-from wgpu_backend.kvcache.saving import Saved
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.kvcache.saving import Saved
 from wgpu_backend.ops.attention.paged import Pages
 
 Arrays = Mapping[str, NDArray[Any]]

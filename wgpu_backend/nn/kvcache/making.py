@@ -7,11 +7,12 @@ from math import prod
 
 from wgpu_backend.dtypes import F16, F32, DType
 from wgpu_backend.errors import ModelError
-from wgpu_backend.kvcache.cache import Cache
-from wgpu_backend.kvcache.checkpoints import Checkpoints
-from wgpu_backend.kvcache.encoded import EncodedCache
-from wgpu_backend.kvcache.layered import LayeredCache, Part
-from wgpu_backend.kvcache.layers import (
+from wgpu_backend.ml.executor import Executor
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
+from wgpu_backend.nn.kvcache.encoded import EncodedCache
+from wgpu_backend.nn.kvcache.layered import LayeredCache, Part
+from wgpu_backend.nn.kvcache.layers import (
     LayerCache,
     LayerShape,
     SharedLayer,
@@ -21,10 +22,9 @@ from wgpu_backend.kvcache.layers import (
     paged_layers,
     require_type,
 )
-from wgpu_backend.kvcache.paged import PagedCache
-from wgpu_backend.kvcache.recurrent import RecurrentCache
-from wgpu_backend.kvcache.windowed import Sight, WindowedCache
-from wgpu_backend.ml.executor import Executor
+from wgpu_backend.nn.kvcache.paged import PagedCache
+from wgpu_backend.nn.kvcache.recurrent import RecurrentCache
+from wgpu_backend.nn.kvcache.windowed import Sight, WindowedCache
 
 CHECKPOINTS = 8  # that there is room for, over all sequences
 REWIND = 3  # passes that a stream may have under way beyond the token that ends it

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Protocol
 
 from wgpu_backend.errors import CacheFull, ContextError
-from wgpu_backend.kvcache.cache import (
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.kvcache.cache import (
     Arrays,
     Counts,
     Declared,
@@ -15,10 +16,9 @@ from wgpu_backend.kvcache.cache import (
     Stored,
     require_shift,
 )
-from wgpu_backend.kvcache.checkpoints import Checkpoints
-from wgpu_backend.kvcache.encoded import EncodedCache
-from wgpu_backend.kvcache.saving import Saved, SavedPart, require_parts
-from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
+from wgpu_backend.nn.kvcache.encoded import EncodedCache
+from wgpu_backend.nn.kvcache.saving import Saved, SavedPart, require_parts
 
 
 class Part(Protocol):
