@@ -34,11 +34,11 @@ from wgpu_backend.graph.node import Launch, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import complete
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ml.wgpu_launch import kernels
-from wgpu_backend.ml.wgpu_storage import Part
+from wgpu_backend.ml.wgpu.dispatch import kernels
+from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
+from wgpu_backend.ml.wgpu.storage import Part
 from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_declared
 from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.nn.kvcache.checkpoints import Checkpoints

@@ -23,7 +23,7 @@ import numpy as np
 import wgpu_backend
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Head, Runner, Work
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.op import fusions
 
 ALL, NONE, EXACT = "all rules", "no rules", "all but rounding"

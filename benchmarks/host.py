@@ -52,7 +52,7 @@ from wgpu_backend.engine import pipelined_decoder
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.batch import BatchArrays
 from wgpu_backend.ops.sampling.host import SamplingOptions
 

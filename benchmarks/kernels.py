@@ -28,7 +28,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor, leaf
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.linear.attributes import Q8, VALUES
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations

@@ -27,7 +27,7 @@ from wgpu_backend.kernels import complete
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.linear.tiles import TILES
 from wgpu_backend.testing import Build, check_graph
 

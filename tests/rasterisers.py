@@ -3,7 +3,7 @@
 import dataclasses
 
 from wgpu_backend.kernels import complete
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 
 def as_rasteriser(executor: WgpuExecutor) -> WgpuExecutor:

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import wgpu_backend.array as wx
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 SIZES = (1, 3, 33, 257)
 

@@ -32,7 +32,7 @@ from tests.builders import tiny_model
 from wgpu_backend import LanguageModel, load
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.errors import BackendError, DeviceError, DeviceLost
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
 SILENCE = 240.0  # seconds without a word after which a process hangs

@@ -27,7 +27,7 @@ from wgpu_backend.ml.backend import Backend, LoadCancelled
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.fused_weights import fused_groups
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 KINDS = ["cpu", pytest.param("wgpu", marks=pytest.mark.gpu)]
 

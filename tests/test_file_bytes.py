@@ -221,7 +221,7 @@ def test_a_weight_read_back_from_a_file_that_was_cut_is_an_error(path):
 def test_loading_holds_no_more_of_a_file_than_a_chunk(tmp_path):
     script = (
         "import sys; from wgpu_backend import open_gguf\n"
-        "from wgpu_backend.ml.rows import Rows\n"
+        "from wgpu_backend.ml.wgpu.weight_rows import Rows\n"
         "def peak():\n"
         "    lines = open('/proc/self/status').read().splitlines()\n"
         "    return next(int(l.split()[1]) for l in lines if l.startswith('VmHWM'))\n"

@@ -25,7 +25,7 @@ from wgpu_backend.errors import ContextError, ModelError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 TIMES = 200
 MIB = 1 << 20

@@ -13,12 +13,9 @@ from tests.patience import PATIENCE
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels import FAMILIES
-from wgpu_backend.ml import self_test as module
 from wgpu_backend.ml.backend import BackendParams, make_executor
-from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.dry_run import DryRunExecutor
-from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.self_test import (
+from wgpu_backend.ml.calibration import self_test as module
+from wgpu_backend.ml.calibration.self_test import (
     Finding,
     LeftOutWarning,
     fused_test,
@@ -27,7 +24,10 @@ from wgpu_backend.ml.self_test import (
     self_test,
     trusted,
 )
-from wgpu_backend.ml.self_test_cases import BEFORE, cases, fused_cases
+from wgpu_backend.ml.calibration.self_test_graphs import BEFORE, cases, fused_cases
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.ops.op import fusions
 

@@ -10,6 +10,7 @@ from wgpu_backend import testing
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q6_K
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ml.testing.operands import LAYOUTS, cases, values
 from wgpu_backend.ops.check import pad_to_4d, require_dtype
 from wgpu_backend.ops.op import find, op
 from wgpu_backend.testing import (
@@ -22,7 +23,6 @@ from wgpu_backend.testing import (
     run_trial,
     trials_of,
 )
-from wgpu_backend.trial_operands import LAYOUTS, cases, values
 
 pytestmark = pytest.mark.any_width
 

@@ -98,10 +98,10 @@ if TYPE_CHECKING:
         new_backend,
         register_backend,
     )
+    from wgpu_backend.ml.calibration.self_test import LeftOutWarning
     from wgpu_backend.ml.context import Context
     from wgpu_backend.ml.executor import Recorded
     from wgpu_backend.ml.opening import context
-    from wgpu_backend.ml.self_test import LeftOutWarning
     from wgpu_backend.ml.tensor import Tensor
     from wgpu_backend.nn.batch import Batch, BatchShape, Work
     from wgpu_backend.nn.decoder import Decoder

@@ -29,15 +29,16 @@ from wgpu_backend.cpu.twin import twin_of
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import BackendError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.guarded import Guarded, run_guarded
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ops.op import Op, find
-from wgpu_backend.trial_operands import (
+from wgpu_backend.ml.testing.cases import Trial as Trial
+from wgpu_backend.ml.testing.cases import forget as forget
+from wgpu_backend.ml.testing.cases import trial as trial
+from wgpu_backend.ml.testing.cases import trials_of as trials_of
+from wgpu_backend.ml.testing.operands import (
     OFFSET,
     STRIDED,
     Shapes,
@@ -47,10 +48,9 @@ from wgpu_backend.trial_operands import (
     operand,
     values,
 )
-from wgpu_backend.trials import Trial as Trial
-from wgpu_backend.trials import forget as forget
-from wgpu_backend.trials import trial as trial
-from wgpu_backend.trials import trials_of as trials_of
+from wgpu_backend.ml.testing.red_zones import Guarded, run_guarded
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+from wgpu_backend.ops.op import Op, find
 
 __all__ = ["Case", "Trial", "check_graph", "check_op", "forget", "nmse", "trial", "values_of"]
 

@@ -24,11 +24,11 @@ from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.kernels import runs
 from wgpu_backend.ml.backend import Backend, BackendParams, new_backend
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.dry_run import DryRunExecutor, DryRunGraph
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ml.wgpu_launch import Kernel, kernels
-from wgpu_backend.ml.wgpu_storage import Part, intermediate
+from wgpu_backend.ml.wgpu.dispatch import Kernel, kernels
+from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor, DryRunGraph
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.storage import Part, intermediate
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT

@@ -14,8 +14,9 @@ import pytest
 import wgpu_backend
 from tests.cli.conftest import Cli
 from tests.cli.terminal import ESCAPES, environment
-from wgpu_backend.ml import backend, self_test
+from wgpu_backend.ml import backend
 from wgpu_backend.ml.backend import LoadCancelled
+from wgpu_backend.ml.calibration import self_test
 
 # Two cases of the test are enough to see what it says.
 COMMAND = """

@@ -8,8 +8,8 @@ from tests.cli.conftest import Cli
 from wgpu_backend.cli import loading
 from wgpu_backend.cli import tune as command
 from wgpu_backend.kernels.table import FAMILIES
-from wgpu_backend.ml import tuning_memory
-from wgpu_backend.ml.tuning import Effort
+from wgpu_backend.ml.calibration import tuning_cache
+from wgpu_backend.ml.calibration.tuning import Effort
 
 # On a software device it is the kernels of this family that leave a choice.
 needs_tiles = pytest.mark.skipif(
@@ -26,7 +26,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         command, "tune", lambda ex, formats, effort, progress: measure(ex, formats, TINY, progress)
     )
     path = tmp_path / "tuned.json"
-    monkeypatch.setattr(command, "remember", partial(tuning_memory.remember, cache=path))
+    monkeypatch.setattr(command, "remember", partial(tuning_cache.remember, cache=path))
     return path
 
 

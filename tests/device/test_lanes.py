@@ -9,7 +9,7 @@ from tests.patience import PATIENCE
 WIDTHS = {"128": 4, "256": 8}
 SCRIPT = """\
 from wgpu_backend.ml.backend import BackendParams, make_executor
-from wgpu_backend.ml.self_test import self_test
+from wgpu_backend.ml.calibration.self_test import self_test
 
 executor = make_executor("wgpu", BackendParams(device={device!r}, self_test=False))
 wrong = [str(finding) for finding in self_test(executor) if not finding.passed]

@@ -18,7 +18,7 @@ from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.errors import DeviceError, OutOfMemory
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 pytestmark = pytest.mark.gpu
 

@@ -13,8 +13,8 @@ from wgpu_backend.errors import ShaderError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.graph.wgsl_source import Inline
-from wgpu_backend.guarded import run_guarded
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.testing.red_zones import run_guarded
 from wgpu_backend.ops.op import op
 from wgpu_backend.testing import check_op, forget
 

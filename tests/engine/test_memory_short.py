@@ -10,7 +10,7 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.engine.runner import Head, Runner
 from wgpu_backend.errors import DeviceError, OutOfMemory
 from wgpu_backend.ml.backend import BackendParams, new_backend
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.model import model_class
 
 pytestmark = pytest.mark.gpu

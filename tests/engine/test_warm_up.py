@@ -11,7 +11,7 @@ from wgpu_backend.engine import warm_up
 from wgpu_backend.errors import ContextError, ModelError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend, LoadCancelled
-from wgpu_backend.ml.dry_run import DryRunExecutor
+from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("full")]

@@ -13,8 +13,8 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select_layout, table
 from wgpu_backend.kernels.kernel import Family
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.rows import Rows
 from wgpu_backend.ml.tensor import leaf
+from wgpu_backend.ml.wgpu.weight_rows import Rows
 from wgpu_backend.ops.layouts.layout import WeightLayout, layout_of
 
 PAIRS = 2  # rows of a tile of the layout below
@@ -77,7 +77,7 @@ def weight(executor, values):
 @pytest.mark.parametrize("rows", [1, 3, 33, 257])
 @pytest.mark.usefixtures("family")
 def test_a_family_packs_weights_into_buffers_for_its_kernels(full, rng, monkeypatch, rows):
-    monkeypatch.setattr("wgpu_backend.ml.wgpu_storage.CHUNK_NBYTES", 256)
+    monkeypatch.setattr("wgpu_backend.ml.wgpu.storage.CHUNK_NBYTES", 256)
     values = rng.random((rows, 5), "f4")
     matrix = weight(full, values)
     with Context(full) as ctx:

@@ -8,7 +8,7 @@ from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.tensor import leaf
-from wgpu_backend.ml.wgpu_launch import kernels
+from wgpu_backend.ml.wgpu.dispatch import kernels
 from wgpu_backend.ops.op import op
 from wgpu_backend.testing import forget
 

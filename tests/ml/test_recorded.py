@@ -10,9 +10,9 @@ from wgpu_backend.dtypes import F16, F32, I32, Q4_0
 from wgpu_backend.errors import ContextError, DeviceError, DTypeError, ShapeError
 from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.ml import wgpu_recorded
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.wgpu import recorded as wgpu_recorded
 from wgpu_backend.ops.op import op
 from wgpu_backend.testing import forget, nmse
 

@@ -7,11 +7,11 @@ import pytest
 
 from wgpu_backend.dtypes import F16, Q4_0
 from wgpu_backend.graph.capabilities import Capabilities, Tile
-from wgpu_backend.ml import tuning
+from wgpu_backend.ml.calibration import tuning
+from wgpu_backend.ml.calibration.self_test import device_key
+from wgpu_backend.ml.calibration.tuning import Compared, Effort, Measured, Tuning, tune
+from wgpu_backend.ml.calibration.tuning_cache import remember, tuned
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.self_test import device_key
-from wgpu_backend.ml.tuning import Compared, Effort, Measured, Tuning, tune
-from wgpu_backend.ml.tuning_memory import remember, tuned
 from wgpu_backend.ops.linear.tiles import TILES, Tiles, candidates, key, select_tile
 from wgpu_backend.ops.op import fusions
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from wgpu_backend.ml import user_cache
+from wgpu_backend.ml.calibration import device_cache
+from wgpu_backend.ml.calibration.device_cache import cache_file, read, write
+from wgpu_backend.ml.calibration.self_test import require_trust
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.self_test import require_trust
-from wgpu_backend.ml.user_cache import cache_file, read, write
 
 
 def test_a_user_without_a_home_remembers_nothing_and_works(monkeypatch):
-    monkeypatch.setattr(user_cache, "user_cache_path", lambda *_, **__: Path("~/.cache/wgpu"))
+    monkeypatch.setattr(device_cache, "user_cache_path", lambda *_, **__: Path("~/.cache/wgpu"))
     assert cache_file("trusted.json") is None
     assert require_trust(NumpyExecutor(), "full") == frozenset()
     with pytest.raises(FileNotFoundError, match="no home folder"):
@@ -32,7 +32,7 @@ def test_the_folder_is_where_the_user_wants_caches(tmp_path, monkeypatch):
 def test_a_home_that_nobody_may_look_into_is_none(tmp_path, monkeypatch):
     home = tmp_path / "home"
     home.write_text("a file, under which there is no folder, whoever asks")
-    monkeypatch.setattr(user_cache, "user_cache_path", lambda *_, **__: home / ".cache")
+    monkeypatch.setattr(device_cache, "user_cache_path", lambda *_, **__: home / ".cache")
     assert require_trust(NumpyExecutor(), "full") == frozenset()
     with pytest.raises(OSError, match=r"tuned\.json"):
         write(cache_file("tuned.json"), {"a": []})
@@ -73,4 +73,4 @@ def test_a_disk_that_fills_up_keeps_what_was_there(tmp_path, monkeypatch):
 def test_the_latest_devices_are_kept(tmp_path):
     write(tmp_path / "t.json", {str(n): [] for n in range(100)})
     kept = json.loads((tmp_path / "t.json").read_text())
-    assert [*kept] == [str(n) for n in range(100 - user_cache.DEVICES_KEPT, 100)]
+    assert [*kept] == [str(n) for n in range(100 - device_cache.DEVICES_KEPT, 100)]

@@ -12,7 +12,7 @@ from wgpu_backend.dtypes import ALL, BF16, BOOL, F16, F32, Q6_K, DType, named
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 FLOATS = (F32, F16, BF16)
 WEIGHTS = tuple(named(name) for name in WEIGHT_TYPES)

@@ -6,7 +6,7 @@ import pytest
 from tests.ops.fused import same_but_for_fused_sums
 from wgpu_backend.dtypes import F16
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.elementwise.fusion import MAX_OPERANDS, MAX_STEPS
 from wgpu_backend.ops.op import fusions
 

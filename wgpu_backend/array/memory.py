@@ -15,7 +15,7 @@ from wgpu_backend.array import devices
 from wgpu_backend.array.session import Session
 from wgpu_backend.array.trees import leaves
 from wgpu_backend.errors import OptionError
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array

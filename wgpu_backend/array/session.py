@@ -22,7 +22,7 @@ from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec, dense_strides
 from wgpu_backend.ml.executor import Array, Executor, Recorded
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.layouts.planes import stored_nbytes
 
 CONSTANT_NBYTES = 256  # arrays up to this size are written with the graphs that use them

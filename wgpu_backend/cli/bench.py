@@ -28,7 +28,7 @@ from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.files.quantize.mixes import main_type
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.batch import Batch
 from wgpu_backend.ops.sampling.host import SamplingOptions
 

@@ -22,9 +22,9 @@ from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor, Recorded
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ml.testing.cases import Trial, trials_of
 from wgpu_backend.ops.check import vec4s
 from wgpu_backend.ops.op import Op
-from wgpu_backend.trials import Trial, trials_of
 
 RUNS = 7
 COPY = """\

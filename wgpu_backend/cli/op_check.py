@@ -19,10 +19,10 @@ from wgpu_backend.cli.progress import bar
 from wgpu_backend.device.wgsl.module import Choice, Shader, imports, load
 from wgpu_backend.errors import BackendError, ShaderError
 from wgpu_backend.graph.wgsl_source import alternatives
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.testing.cases import Trial, trials_of
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.op import Op
 from wgpu_backend.testing import Case, count_cases, has_twin, hint, opened, run_trial
-from wgpu_backend.trials import Trial, trials_of
 
 POLL_SECONDS = 0.25
 SHOWN_PROBLEMS = 5

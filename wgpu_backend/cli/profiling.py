@@ -16,7 +16,7 @@ from wgpu_backend.cli.names import model_path, save, writable
 from wgpu_backend.cli.options import Settings
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import SHORTEST, Head, Work, bucket
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.batch import BatchShape
 
 SEQUENCE = 0

@@ -21,9 +21,9 @@ from wgpu_backend.cli.progress import bar
 from wgpu_backend.dtypes import BF16, F16, F32, DType, named
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ml.backend import BackendParams, make_executor
-from wgpu_backend.ml.tuning import Compared, Effort, Measured, Tuning, tune
-from wgpu_backend.ml.tuning_memory import remember
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.calibration.tuning import Compared, Effort, Measured, Tuning, tune
+from wgpu_backend.ml.calibration.tuning_cache import remember
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.linear.q8 import FORMATS
 
 WEIGHTS = (*FORMATS, F16, BF16, F32)

@@ -19,8 +19,8 @@ from wgpu_backend.dtypes import DType
 from wgpu_backend.engine.runner import CHUNK, HIDDEN, SHORTEST, Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.ml.backend import Backend
-from wgpu_backend.ml.dry_run import DryRunExecutor
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.nn.model import Model
 from wgpu_backend.ops.sampling.host import SamplingOptions

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import wgpu_backend.array as wx
 from wgpu_backend.array.session import Session
 from wgpu_backend.errors import OptionError
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 Floats = NDArray[np.float32]
 BUDGET = 1 << 30  # bytes of the largest array of a tile

@@ -349,8 +349,8 @@ def _share(weight: Tensor) -> int:
 
 def _wgpu(params: BackendParams) -> Executor:
     from wgpu_backend.device.device import Device
-    from wgpu_backend.ml.capabilities import found_out
-    from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+    from wgpu_backend.ml.calibration.probe import found_out
+    from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
     profile = params.profile
     executor = WgpuExecutor(Device.open(params.device, profile=profile, native=params.native))

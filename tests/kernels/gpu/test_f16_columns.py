@@ -13,10 +13,10 @@ from wgpu_backend.graph.capabilities import Tile
 from wgpu_backend.kernels.gpu.cases import F16_TRIALS
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations, f16_weighted
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, IN_BYTES
+from wgpu_backend.ml.calibration.self_test import _fused_finding
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.self_test import _fused_finding
+from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
 from wgpu_backend.ops.linear.f16_groups import NIBBLES
 from wgpu_backend.ops.linear.linear import linear

@@ -6,8 +6,8 @@ from tests.kernels.products import shader_of_a_product
 from wgpu_backend.dtypes import Q4_0
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
-from wgpu_backend.ml.tuning import Effort, Measured, Tuning, tune
-from wgpu_backend.ml.tuning_memory import remember, tuned
+from wgpu_backend.ml.calibration.tuning import Effort, Measured, Tuning, tune
+from wgpu_backend.ml.calibration.tuning_cache import remember, tuned
 from wgpu_backend.ops.linear.tiles import candidates, key
 
 NAME, MEASURED = key("matvec", Q4_0, 1), Tile(2, 1, 32)

@@ -30,9 +30,9 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu import matvec
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fitted
-from wgpu_backend.ml import wgpu_storage
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.wgpu import storage
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import q8_activations, q8_weighted
@@ -100,7 +100,7 @@ def test_rows_whose_scales_are_whole_words(hardware, check, rng, dtype, m):
 
 
 def test_parts_of_a_weight_begin_where_lanes_expect():
-    assert matvec.ROW_STEP == wgpu_storage.ROW_STEP
+    assert matvec.ROW_STEP == storage.ROW_STEP
 
 
 @pytest.mark.parametrize("rounded", [False, True])

@@ -19,10 +19,10 @@ from wgpu_backend.kernels.gpu.register_tiles import (
     pick_tile,
     q8_tile,
 )
-from wgpu_backend.ml import tuning
+from wgpu_backend.ml.calibration import tuning
+from wgpu_backend.ml.calibration.tuning import Effort
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.dry_run import DryRunExecutor
-from wgpu_backend.ml.tuning import Effort
+from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ops.linear.attributes import Q8, SUMS, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations

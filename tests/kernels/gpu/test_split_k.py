@@ -20,8 +20,8 @@ from wgpu_backend.kernels.gpu.split_k import (
     tile_in_parts,
 )
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.dry_run import DryRunExecutor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, VALUES, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import q8_activations

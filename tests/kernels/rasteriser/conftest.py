@@ -3,7 +3,7 @@
 import pytest
 
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 
 @pytest.fixture(scope="session")

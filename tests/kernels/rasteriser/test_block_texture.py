@@ -146,7 +146,7 @@ def test_rows_of_any_number_of_super_blocks(rounding, check, rng, k):
 
 
 def test_weights_of_several_steps_of_rows(rounding, check, rng, monkeypatch):
-    monkeypatch.setattr("wgpu_backend.ml.wgpu_storage.CHUNK_NBYTES", 1)
+    monkeypatch.setattr("wgpu_backend.ml.wgpu.storage.CHUNK_NBYTES", 1)
     product(rounding, check, rng, Q5_0, 9000, 1, 128)
 
 

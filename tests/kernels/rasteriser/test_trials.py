@@ -6,7 +6,7 @@ import pytest
 from tests.ops.fused import titled
 from wgpu_backend.kernels.rasteriser.cases import TRIALS
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.dry_run import DryRunExecutor
+from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ops.op import fusions
 
 

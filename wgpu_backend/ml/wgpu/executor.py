@@ -21,9 +21,8 @@ from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import complete, select_layout
 from wgpu_backend.ml.executor import Array, Pairs, Pieces, sums, weight_values
-from wgpu_backend.ml.rows import Rows
-from wgpu_backend.ml.wgpu_recorded import WgpuRecorded
-from wgpu_backend.ml.wgpu_storage import (
+from wgpu_backend.ml.wgpu.recorded import WgpuRecorded
+from wgpu_backend.ml.wgpu.storage import (
     CHUNK_NBYTES,
     Part,
     SharedSlots,
@@ -33,6 +32,7 @@ from wgpu_backend.ml.wgpu_storage import (
     whole,
     whole_binding,
 )
+from wgpu_backend.ml.wgpu.weight_rows import Rows
 from wgpu_backend.ops.layouts.layout import WeightLayout
 from wgpu_backend.ops.layouts.planes import aligned, stored_nbytes
 from wgpu_backend.ops.layouts.super_blocks import Bytes

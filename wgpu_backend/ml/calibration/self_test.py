@@ -33,12 +33,18 @@ from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.cases import LARGEST_ERROR
+from wgpu_backend.ml.calibration.device_cache import cache_file, read, write
+from wgpu_backend.ml.calibration.self_test_graphs import (
+    BEFORE,
+    INSTEAD_OF_BYTES,
+    Make,
+    cases,
+    fused_cases,
+)
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.self_test_cases import BEFORE, INSTEAD_OF_BYTES, Make, cases, fused_cases
-from wgpu_backend.ml.user_cache import cache_file, read, write
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.ops.op import fusions
 

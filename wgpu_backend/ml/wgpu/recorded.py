@@ -27,8 +27,8 @@ from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import runs
 from wgpu_backend.ml.executor import Array, Pairs, Result, require_turns, write_inputs
-from wgpu_backend.ml.wgpu_launch import Kernel, kernels
-from wgpu_backend.ml.wgpu_storage import (
+from wgpu_backend.ml.wgpu.dispatch import Kernel, kernels
+from wgpu_backend.ml.wgpu.storage import (
     Part,
     blocks_read,
     intermediate,

@@ -27,7 +27,7 @@ from wgpu_backend.kernels.cases import ROUNDING_ERROR
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
 from wgpu_backend.ml.tensor import Tensor, leaf
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Q16, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations

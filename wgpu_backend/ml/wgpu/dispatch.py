@@ -13,7 +13,7 @@ from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
 from wgpu_backend.graph.wgsl_source import Source
 from wgpu_backend.kernels import select
 from wgpu_backend.ml.interface import FIELD_OF_OPERAND, check_interface
-from wgpu_backend.ml.wgpu_storage import Part, looked_at
+from wgpu_backend.ml.wgpu.storage import Part, looked_at
 from wgpu_backend.ops.check import grid_for, pad_to_4d
 
 

@@ -31,9 +31,9 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ml.wgpu_launch import Kernel, kernels
-from wgpu_backend.ml.wgpu_storage import Part
+from wgpu_backend.ml.wgpu.dispatch import Kernel, kernels
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.storage import Part
 
 # Both are NaN in every float type, and they differ: what was copied from behind an operand shows.
 OPERAND_POISON = np.frombuffer(b"\xff\xff\xff\xff", np.uint8)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import cast
 
 from wgpu_backend.graph.capabilities import Capabilities, Tile
-from wgpu_backend.ml.self_test import device_key
-from wgpu_backend.ml.tuning import Tuning
-from wgpu_backend.ml.user_cache import cache_file, read, write
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.calibration.device_cache import cache_file, read, write
+from wgpu_backend.ml.calibration.self_test import device_key
+from wgpu_backend.ml.calibration.tuning import Tuning
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.ops.linear.tiles import candidates
 

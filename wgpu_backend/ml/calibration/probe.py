@@ -8,9 +8,9 @@ from dataclasses import replace
 from wgpu_backend.device.lanes import lanes_together
 from wgpu_backend.graph.capabilities import Capabilities, Profile
 from wgpu_backend.kernels import complete
-from wgpu_backend.ml.self_test import remembered_trust, require_trust, trusted
-from wgpu_backend.ml.tuning_memory import tuned
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
+from wgpu_backend.ml.calibration.self_test import remembered_trust, require_trust, trusted
+from wgpu_backend.ml.calibration.tuning_cache import tuned
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 
 def found_out(

@@ -22,9 +22,9 @@ from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import runs
 from wgpu_backend.ml.executor import Array, Pairs, Pieces, weight_values
-from wgpu_backend.ml.wgpu_executor import WgpuExecutor
-from wgpu_backend.ml.wgpu_launch import kernels
-from wgpu_backend.ml.wgpu_storage import Part, intermediate
+from wgpu_backend.ml.wgpu.dispatch import kernels
+from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+from wgpu_backend.ml.wgpu.storage import Part, intermediate
 
 _WHOLE = (Part(0, 1, {}),)
 

@@ -15,7 +15,7 @@ from wgpu_backend.graph.capabilities import TEXEL_ROW_NBYTES, Capabilities
 from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.rows import Rows
+from wgpu_backend.ml.wgpu.weight_rows import Rows
 from wgpu_backend.ops.layouts.layout import WeightLayout
 from wgpu_backend.ops.layouts.planes import (
     aligned,

@@ -9,8 +9,8 @@ from typing import Any
 
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError
+from wgpu_backend.ml.testing.operands import FLOATS
 from wgpu_backend.ops.op import REGISTRY, TWINS, Op
-from wgpu_backend.trial_operands import FLOATS
 
 
 @dataclass(frozen=True, slots=True)

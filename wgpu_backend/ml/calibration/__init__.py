@@ -1,0 +1,1 @@
+"""Measure and test a device once, and keep the results."""

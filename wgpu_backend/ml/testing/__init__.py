@@ -1,0 +1,1 @@
+"""Cases, operands and red zones for tests of ops."""

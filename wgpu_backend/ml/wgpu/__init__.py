@@ -1,0 +1,1 @@
+"""The executor that runs graphs on a WebGPU device."""
