@@ -54,6 +54,10 @@ if TYPE_CHECKING:
     from wgpu_backend.dtypes import U64 as u64
     from wgpu_backend.dtypes import DType
     from wgpu_backend.dtypes import named as dtype
+    from wgpu_backend.engine.batching.engine import Engine
+    from wgpu_backend.engine.batching.generation import Generation
+    from wgpu_backend.engine.batching.request import Request
+    from wgpu_backend.engine.batching.results import Event, Result
     from wgpu_backend.engine.language_model import LanguageModel
     from wgpu_backend.engine.loading import load
     from wgpu_backend.engine.runner import Head, Runner
@@ -123,10 +127,6 @@ if TYPE_CHECKING:
     from wgpu_backend.ops.op import Op, op
     from wgpu_backend.ops.plugins import PluginWarning, import_file
     from wgpu_backend.ops.sampling.host import SamplingOptions
-    from wgpu_backend.serving.engine import Engine
-    from wgpu_backend.serving.generation import Generation
-    from wgpu_backend.serving.request import Request
-    from wgpu_backend.serving.results import Event, Result
     from wgpu_backend.text.grammar import Grammar
 
 # In a checkout `shaders/` and `models/` stand beside the package; in a wheel they are inside it.

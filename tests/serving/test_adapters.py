@@ -7,8 +7,8 @@ import pytest
 import wgpu_backend
 from tests.models.adapters import a_lora
 from tests.patience import PATIENCE
+from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.errors import OptionError
-from wgpu_backend.serving.request import Request
 
 PROMPT = [*range(3, 43)]  # so long that a prefix of it is kept
 GREEDY = {"options": {"temperature": 0}, "max_tokens": 3, "logprobs": 0}

@@ -12,6 +12,7 @@ from tests.builders import tiny_model
 from tests.models.outlines import outlines, written
 from tests.patience import PATIENCE
 from wgpu_backend import Engine, Request
+from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.errors import (
     BackendError,
     ContextFull,
@@ -19,7 +20,6 @@ from wgpu_backend.errors import (
     OptionError,
     QueueFull,
 )
-from wgpu_backend.serving.completion import Completion
 
 PROMPTS = ("in the", "on and on", "the", "a", "and then the", "an inn")
 HOT = {"temperature": 1.5, "seed": 7}
@@ -598,7 +598,7 @@ def test_a_step_that_fails_takes_its_requests_along_and_no_more(model, engine, m
         raise BackendError("the device has a bad day")
 
     with monkeypatch.context() as patch:
-        patch.setattr("wgpu_backend.serving.core.submit", broken)
+        patch.setattr("wgpu_backend.engine.batching.core.submit", broken)
         with pytest.raises(BackendError, match="a bad day"):
             engine.complete("the", max_tokens=2, n=2).result(PATIENCE)
     assert engine.complete("the", max_tokens=2, n=2).result(PATIENCE)
@@ -607,7 +607,7 @@ def test_a_step_that_fails_takes_its_requests_along_and_no_more(model, engine, m
 
 def test_an_error_nobody_expected_ends_the_engine_and_is_told(model, monkeypatch):
     with Engine(model) as engine, monkeypatch.context() as patch:
-        patch.setattr("wgpu_backend.serving.core.submit", lambda *_: 1 / 0)
+        patch.setattr("wgpu_backend.engine.batching.core.submit", lambda *_: 1 / 0)
         with pytest.raises(BackendError, match="ZeroDivisionError: division by zero"):
             engine.complete("the").result(PATIENCE)
         with pytest.raises(BackendError):

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from wgpu_backend.engine.batching import prefix_cache
+from wgpu_backend.engine.batching.prefix_cache import PrefixCache
 from wgpu_backend.errors import CacheFull
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.nn.kvcache.layers import LayerShape, StateShape
 from wgpu_backend.nn.kvcache.making import cache_of
 from wgpu_backend.nn.kvcache.paged import BLOCK
-from wgpu_backend.serving import prefix_cache
-from wgpu_backend.serving.prefix_cache import PrefixCache
 
 SHAPE = LayerShape(4, 4)
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 
+from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.errors import OptionError
 from wgpu_backend.ops.sampling.host import SamplingOptions
-from wgpu_backend.serving.request import Request
 
 
 def test_options_may_have_ollamas_names_and_a_stop_text_may_stand_alone():

@@ -7,9 +7,8 @@ from dataclasses import asdict, fields
 import pytest
 
 from wgpu_backend import errors
-from wgpu_backend.ops.sampling.host import SamplingOptions
-from wgpu_backend.serving.request import Request
-from wgpu_backend.serving.results import (
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import (
     EngineStatus,
     Event,
     Finish,
@@ -18,6 +17,7 @@ from wgpu_backend.serving.results import (
     TokenLogprob,
     Usage,
 )
+from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.text.grammar import Grammar
 from wgpu_backend.worker.messages import (
     LoadSpec,

@@ -5,7 +5,7 @@ import threading
 from contextlib import closing, contextmanager
 
 from tests.patience import PATIENCE
-from wgpu_backend.serving.results import Event, Finish, TokenLogprob, Usage
+from wgpu_backend.engine.batching.results import Event, Finish, TokenLogprob, Usage
 from wgpu_backend.worker.frames import opened, read
 from wgpu_backend.worker.messages import event_of
 from wgpu_backend.worker.outbox import Outbox, Posted

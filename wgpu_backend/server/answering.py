@@ -14,6 +14,9 @@ from typing import Any, cast
 from starlette.concurrency import run_in_threadpool
 
 from wgpu_backend.engine.arguments import conversation
+from wgpu_backend.engine.batching.generation import Generation
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import Event, Finish, Reading, TokenLogprob, Usage
 from wgpu_backend.engine.fitting import PARTS, fitted
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.ops.sampling.host.options import whole_number
@@ -23,9 +26,6 @@ from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.record import current, ignore
 from wgpu_backend.server.served import ServedEngine
 from wgpu_backend.server.wanted import RequestError, Wanted, meaningful
-from wgpu_backend.serving.generation import Generation
-from wgpu_backend.serving.request import Request
-from wgpu_backend.serving.results import Event, Finish, Reading, TokenLogprob, Usage
 from wgpu_backend.text.chat_template import ChatTemplate
 from wgpu_backend.text.grammar import Grammar, tag_id
 from wgpu_backend.text.output_parsers import (

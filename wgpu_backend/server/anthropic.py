@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from wgpu_backend.engine.batching.results import Finish
 from wgpu_backend.server import forms, peers
 from wgpu_backend.server.answering import answer_of, prompt_of
 from wgpu_backend.server.anthropic_turns import turns
@@ -23,7 +24,6 @@ from wgpu_backend.server.openai_forms import USUAL
 from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.structured import chosen_tools, offered_tools, response_grammar
 from wgpu_backend.server.wanted import RequestError, Wanted
-from wgpu_backend.serving.results import Finish
 from wgpu_backend.text.output_parsers import Content, Part, Thinking
 
 _COUNTED = {

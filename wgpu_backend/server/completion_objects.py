@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from wgpu_backend.engine.batching.results import TokenLogprob
 from wgpu_backend.server.answering import Answer, Said
 from wgpu_backend.server.ollama import logprob_of
-from wgpu_backend.serving.results import TokenLogprob
 from wgpu_backend.text.tokenizer.pieces import Detokenizer
 
 _Columns = dict[str, list[Any]]

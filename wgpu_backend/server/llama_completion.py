@@ -12,6 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from wgpu_backend.engine.batching.results import Finish, TokenLogprob
 from wgpu_backend.server import forms, llama_sampling, peers
 from wgpu_backend.server.answering import Answer, Update, answers_of, require_short
 from wgpu_backend.server.endpoints import Endpoint
@@ -27,7 +28,6 @@ from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.timings import Pace, reads_along, timings
 from wgpu_backend.server.wanted import Wanted
-from wgpu_backend.serving.results import Finish, TokenLogprob
 from wgpu_backend.text.tokenizer import Tokenizer
 
 _SAMPLING = {

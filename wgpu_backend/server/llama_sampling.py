@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from wgpu_backend.engine.batching.request import MOST_LOGPROBS
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.ops.sampling.host.options import SAMPLERS
 from wgpu_backend.server import forms
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.forms import Field
 from wgpu_backend.server.wanted import RequestError, soft_limits
-from wgpu_backend.serving.request import MOST_LOGPROBS
 
 NUMBERS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty",
            "frequency_penalty", "dry_multiplier", "dry_base", "xtc_probability", "xtc_threshold",

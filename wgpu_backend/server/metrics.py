@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.errors import BackendError
 from wgpu_backend.server.pool import Loaded
-from wgpu_backend.serving.results import EngineStatus
 
 _MOST = ("n_tokens_max counter",)  # over all models the largest, not the sum
 

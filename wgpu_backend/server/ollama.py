@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from wgpu_backend.engine.batching.results import Finish, TokenLogprob
 from wgpu_backend.files.store.modelfile import KNOWN_PARAMETERS
 from wgpu_backend.server import forms, painting
 from wgpu_backend.server.answering import Answer, Said, Update, answer_of
@@ -24,7 +25,6 @@ from wgpu_backend.server.ollama_turns import chat_wanted, generate_wanted
 from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, num_ctx_of, seconds_of, streamed, until_gone
 from wgpu_backend.server.wanted import Wanted
-from wgpu_backend.serving.results import Finish, TokenLogprob
 from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall
 
 _OPTION = Field(forms.ANYTHING.kinds, "as in options, which come first")

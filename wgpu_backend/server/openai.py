@@ -16,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from wgpu_backend.engine.batching.results import Usage
 from wgpu_backend.server.answering import Answer, Said, Update, answers_of, prompt_of
 from wgpu_backend.server.completion_objects import Completions
 from wgpu_backend.server.embedding import embeddings
@@ -36,7 +37,6 @@ from wgpu_backend.server.pool import Loaded
 from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.timings import Pace, timings
 from wgpu_backend.server.wanted import RequestError, Wanted
-from wgpu_backend.serving.results import Usage
 from wgpu_backend.text.output_parsers import ToolCall
 
 _Wanted = Callable[[Loaded], Sequence[Wanted]]

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wgpu_backend.engine.batching.results import TokenLogprob
 from wgpu_backend.server.events import dumped
 from wgpu_backend.server.fields import Fields
 from wgpu_backend.server.ollama import logprobs_of
 from wgpu_backend.server.wanted import RequestError
-from wgpu_backend.serving.results import TokenLogprob
 from wgpu_backend.text.output_parsers import Content, Part, Thinking
 
 Item = dict[str, Any]

@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from wgpu_backend.engine.batching.results import Finish
 from wgpu_backend.server import forms, peers
 from wgpu_backend.server.answering import Answer, answer_of
 from wgpu_backend.server.endpoints import Endpoint
@@ -25,7 +26,6 @@ from wgpu_backend.server.serving_state import State, streamed, until_gone
 from wgpu_backend.server.structured import chosen_tools, offered_tools, response_grammar
 from wgpu_backend.server.timings import Pace, reads_along, timings
 from wgpu_backend.server.wanted import RequestError, Wanted
-from wgpu_backend.serving.results import Finish
 
 _FORM = {
     **peers.FORM,

@@ -9,14 +9,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.engine.batching.engine import Engine
+from wgpu_backend.engine.batching.generation import Generation
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.serving.engine import Engine
-from wgpu_backend.serving.generation import Generation
-from wgpu_backend.serving.request import Request
-from wgpu_backend.serving.results import EngineStatus
 from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.worker import keeping
 from wgpu_backend.worker.remote import WorkerEngine, WorkerModel

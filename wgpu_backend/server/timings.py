@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from wgpu_backend.engine.batching.results import Reading, Usage
 from wgpu_backend.server.answering import Update
 from wgpu_backend.server.fields import Fields
-from wgpu_backend.serving.results import Reading, Usage
 
 
 def timings(prompt: int, usage: Usage) -> dict[str, Any]:

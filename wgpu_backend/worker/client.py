@@ -10,10 +10,10 @@ from concurrent.futures import Future
 from itertools import count
 from typing import Any
 
+from wgpu_backend.engine.batching.generation import Generation, Mailbox, Waiter, wake
+from wgpu_backend.engine.batching.intake import Intake
+from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.errors import BackendError, DeviceLost, WorkerLost
-from wgpu_backend.serving.generation import Generation, Mailbox, Waiter, wake
-from wgpu_backend.serving.intake import Intake
-from wgpu_backend.serving.request import Request
 from wgpu_backend.worker.channel import Channel, Ending
 from wgpu_backend.worker.frames import Message
 from wgpu_backend.worker.messages import LoadSpec, error_of, event_of, request_plain

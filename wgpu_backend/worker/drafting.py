@@ -6,11 +6,11 @@ import logging
 from dataclasses import replace
 from typing import Any
 
+from wgpu_backend.engine.batching.engine import Engine
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.errors import BackendError, OptionError
 from wgpu_backend.ml.backend import Progress
-from wgpu_backend.serving.engine import Engine
 from wgpu_backend.worker.messages import NGRAM, LoadSpec
 
 _LOG = logging.getLogger("wgpu_backend.worker")

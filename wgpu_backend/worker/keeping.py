@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import cast
 
 from wgpu_backend.dtypes import F16
+from wgpu_backend.engine.batching.engine import Engine
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import StoreError
 from wgpu_backend.llama.states import Layout, SavedSequence, StateError, packed, unpacked
 from wgpu_backend.nn.kvcache.layered import LayeredCache
 from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
-from wgpu_backend.serving.engine import Engine
 
 
 def keep(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path) -> int:

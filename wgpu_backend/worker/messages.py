@@ -13,11 +13,8 @@ from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from wgpu_backend import errors
-from wgpu_backend.errors import BackendError
-from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.ops.plugins import mistake_of
-from wgpu_backend.serving.request import Request
-from wgpu_backend.serving.results import (
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import (
     EngineStatus,
     Event,
     Finish,
@@ -26,6 +23,9 @@ from wgpu_backend.serving.results import (
     TokenLogprob,
     Usage,
 )
+from wgpu_backend.errors import BackendError
+from wgpu_backend.graph.capabilities import DeviceInfo
+from wgpu_backend.ops.plugins import mistake_of
 
 Plain = dict[str, Any]
 Scaled = tuple[str, float]

@@ -12,8 +12,8 @@ from itertools import groupby
 from queue import Empty, Queue
 from typing import cast
 
-from wgpu_backend.serving.generation import Mailbox
-from wgpu_backend.serving.results import Event
+from wgpu_backend.engine.batching.generation import Mailbox
+from wgpu_backend.engine.batching.results import Event
 from wgpu_backend.worker.frames import Message, given, opened, packed
 from wgpu_backend.worker.messages import error_plain, event_plain
 

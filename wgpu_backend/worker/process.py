@@ -11,11 +11,11 @@ from io import BufferedReader
 from queue import SimpleQueue
 
 from wgpu_backend.device.c_types import parse_c_types
+from wgpu_backend.engine.batching.engine import Engine
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.ml.backend import Progress
 from wgpu_backend.ops.plugins import import_file
-from wgpu_backend.serving.engine import Engine
 from wgpu_backend.worker.drafting import engine_of
 from wgpu_backend.worker.frames import Message, read
 from wgpu_backend.worker.messages import LoadSpec, error_plain

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.engine.batching.generation import Generation
+from wgpu_backend.engine.batching.intake import Intake
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import BackendError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.huggingface.opening import open_model_file
-from wgpu_backend.serving.generation import Generation
-from wgpu_backend.serving.intake import Intake
-from wgpu_backend.serving.request import Request
-from wgpu_backend.serving.results import EngineStatus
 from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.worker.channel import Channel
 from wgpu_backend.worker.client import HANG_SECONDS, Answer, Client, Lost

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from wgpu_backend.engine.batching.engine import Engine
+from wgpu_backend.engine.batching.generation import Generation
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import BackendError, DeviceLost
-from wgpu_backend.serving.engine import Engine
-from wgpu_backend.serving.generation import Generation
 from wgpu_backend.worker.frames import Message
 from wgpu_backend.worker.keeping import bring, keep
 from wgpu_backend.worker.messages import request_of

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.engine.batching.results import TokenLogprob
 from wgpu_backend.ops.sampling.host import largest
 from wgpu_backend.ops.sampling.host.candidates import Candidates
-from wgpu_backend.serving.results import TokenLogprob
 from wgpu_backend.text.tokenizer import Tokenizer
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from wgpu_backend.dtypes import I32
+from wgpu_backend.engine.batching.completion import Completion
+from wgpu_backend.engine.batching.constrained import NOWHERE as NO_ROW
+from wgpu_backend.engine.batching.constrained import Constrained
 from wgpu_backend.engine.runner import Head, Runner, TimedResult, bucket
 from wgpu_backend.engine.sampling import DRAWS, HISTORY, NEUTRAL, NOWHERE, SAMPLING, build
 from wgpu_backend.errors import BackendError
@@ -16,9 +19,6 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import Batch, BatchShape, Work
 from wgpu_backend.nn.model import Model
 from wgpu_backend.ops.sampling.host import Plan
-from wgpu_backend.serving.completion import Completion
-from wgpu_backend.serving.constrained import NOWHERE as NO_ROW
-from wgpu_backend.serving.constrained import Constrained
 from wgpu_backend.text.grammar.masks import Mask
 
 PICKED, KEPT = "picked_rows", "kept_rows"

@@ -6,21 +6,21 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 
+from wgpu_backend.engine.batching.completion import Completion, Ticket
+from wgpu_backend.engine.batching.constrained import Constrained
+from wgpu_backend.engine.batching.drafts import Drafts, cut_back, dropped
+from wgpu_backend.engine.batching.intake import Intake
+from wgpu_backend.engine.batching.prefix_cache import PrefixCache
+from wgpu_backend.engine.batching.results import EngineStatus
+from wgpu_backend.engine.batching.scheduler import steady_shares, step_shares
+from wgpu_backend.engine.batching.steady import SteadyShapes
+from wgpu_backend.engine.batching.step import Planned, Step, submit
+from wgpu_backend.engine.batching.totals import Totals
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Runner
 from wgpu_backend.errors import BackendError, CacheFull, DeviceLost, OptionError
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.ops.plugins import mistake_of
-from wgpu_backend.serving.completion import Completion, Ticket
-from wgpu_backend.serving.constrained import Constrained
-from wgpu_backend.serving.drafts import Drafts, cut_back, dropped
-from wgpu_backend.serving.intake import Intake
-from wgpu_backend.serving.prefix_cache import PrefixCache
-from wgpu_backend.serving.results import EngineStatus
-from wgpu_backend.serving.scheduler import steady_shares, step_shares
-from wgpu_backend.serving.steady import SteadyShapes
-from wgpu_backend.serving.step import Planned, Step, submit
-from wgpu_backend.serving.totals import Totals
 
 JUDGED_NBYTES = 64 << 20  # of logits by which a pass judges prompts
 STEPS_AHEAD = 2  # under way at most; with two the device works while the host reads

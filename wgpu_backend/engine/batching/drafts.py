@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import BackendError, CacheFull, OptionError
 from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.nn.kvcache.layers import StateShape, kept_by
-from wgpu_backend.serving.completion import Completion
 
-_LOG = logging.getLogger("wgpu_backend.serving")
+_LOG = logging.getLogger("wgpu_backend.engine.batching")
 
 Wanted = Sequence[tuple[Completion, int]]
 """Choices, and how many tokens to guess behind each, 1 or more."""

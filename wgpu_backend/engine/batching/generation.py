@@ -12,8 +12,8 @@ from contextlib import suppress
 from types import TracebackType
 
 from wgpu_backend.device.interrupts import wait_until
-from wgpu_backend.serving.request import Request
-from wgpu_backend.serving.results import Event, Result
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import Event, Result
 
 Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 

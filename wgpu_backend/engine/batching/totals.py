@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 
-from wgpu_backend.serving.completion import Completion
-from wgpu_backend.serving.results import EngineStatus, SlotStatus
+from wgpu_backend.engine.batching.completion import Completion
+from wgpu_backend.engine.batching.results import EngineStatus, SlotStatus
 
 
 @dataclass(slots=True)

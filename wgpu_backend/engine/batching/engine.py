@@ -11,21 +11,21 @@ from typing import Literal, TypeVar, Unpack
 
 from wgpu_backend.engine.answers import Messages
 from wgpu_backend.engine.arguments import conversation, shown, within
+from wgpu_backend.engine.batching.completion import Ticket
+from wgpu_backend.engine.batching.core import Core
+from wgpu_backend.engine.batching.draft_model import DraftModel
+from wgpu_backend.engine.batching.drafts import Drafter, Drafts, require_cuttable
+from wgpu_backend.engine.batching.generation import Generation, Mailbox
+from wgpu_backend.engine.batching.intake import Intake
+from wgpu_backend.engine.batching.ngrams import NGrams
+from wgpu_backend.engine.batching.request import Request, RequestFields
+from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.errors import OptionError
 from wgpu_backend.nn.kvcache.saving import Saved
-from wgpu_backend.serving.completion import Ticket
-from wgpu_backend.serving.core import Core
-from wgpu_backend.serving.draft_model import DraftModel
-from wgpu_backend.serving.drafts import Drafter, Drafts, require_cuttable
-from wgpu_backend.serving.generation import Generation, Mailbox
-from wgpu_backend.serving.intake import Intake
-from wgpu_backend.serving.ngrams import NGrams
-from wgpu_backend.serving.request import Request, RequestFields
-from wgpu_backend.serving.results import EngineStatus
 from wgpu_backend.unclosed import Unclosed
 
 Item = TypeVar("Item")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wgpu_backend.serving.completion import Completion
-from wgpu_backend.serving.drafts import Wanted
+from wgpu_backend.engine.batching.completion import Completion
+from wgpu_backend.engine.batching.drafts import Wanted
 
 SIZES = (5, 4, 3)  # tokens that have to be alike, the most first; fewer are so by chance
 

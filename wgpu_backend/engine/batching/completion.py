@@ -11,17 +11,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.engine.language_model import LanguageModel
-from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
-from wgpu_backend.engine.stop_texts import StopTexts
-from wgpu_backend.errors import BackendError, GrammarError
-from wgpu_backend.nn.kvcache.saving import Saved
-from wgpu_backend.ops.sampling.host import Breakers
-from wgpu_backend.serving.constrained import Masking
-from wgpu_backend.serving.generation import Mailbox
-from wgpu_backend.serving.logprobs import token_logprob
-from wgpu_backend.serving.request import Request
-from wgpu_backend.serving.results import (
+from wgpu_backend.engine.batching.constrained import Masking
+from wgpu_backend.engine.batching.generation import Mailbox
+from wgpu_backend.engine.batching.logprobs import token_logprob
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import (
     Event,
     Finish,
     FinishReason,
@@ -30,6 +24,12 @@ from wgpu_backend.serving.results import (
     TokenLogprob,
     Usage,
 )
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
+from wgpu_backend.engine.stop_texts import StopTexts
+from wgpu_backend.errors import BackendError, GrammarError
+from wgpu_backend.nn.kvcache.saving import Saved
+from wgpu_backend.ops.sampling.host import Breakers
 from wgpu_backend.text.grammar import Matcher, masked
 
 Outcome = Literal["finished", "cancelled", "failed"]

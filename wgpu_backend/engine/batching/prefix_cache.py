@@ -16,11 +16,11 @@ from itertools import count
 
 import numpy as np
 
+from wgpu_backend.engine.batching.host_copies import Copy, HostCopies
 from wgpu_backend.errors import CacheFull
 from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.nn.kvcache.paged import BLOCK
 from wgpu_backend.nn.kvcache.saving import Saved
-from wgpu_backend.serving.host_copies import Copy, HostCopies
 
 NUMBERS = count(1 << 10)  # no two engines have a sequence of the same, sessions have those below
 MOST_KEPT = 256  # sequences, which cost the host something even where they share blocks

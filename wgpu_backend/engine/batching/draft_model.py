@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from wgpu_backend.engine.batching.completion import Completion
+from wgpu_backend.engine.batching.drafts import Wanted, require_cuttable
+from wgpu_backend.engine.batching.prefix_cache import NUMBERS
+from wgpu_backend.engine.batching.scheduler import fair_shares
+from wgpu_backend.engine.batching.step import GREEDY, NextTokens, choice_inputs, work_of
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Head, Runner, TimedResult
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.errors import CacheFull, OptionError
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ops.sampling.host import Plan
-from wgpu_backend.serving.completion import Completion
-from wgpu_backend.serving.drafts import Wanted, require_cuttable
-from wgpu_backend.serving.prefix_cache import NUMBERS
-from wgpu_backend.serving.scheduler import fair_shares
-from wgpu_backend.serving.step import GREEDY, NextTokens, choice_inputs, work_of
 
 
 @dataclass(slots=True)
