@@ -15,7 +15,7 @@ from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create
 from wgpu_backend.images.bundled import PICTURES, bundled_pictures
 from wgpu_backend.server.app import make_app
-from wgpu_backend.server.serving_state import Settings
+from wgpu_backend.server.core.state import Settings
 
 
 def by_hand(client: TestClient, path: str, body, send, gone=None) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.server.serving import client_of
-from wgpu_backend.server import front
+from wgpu_backend.server.api import web
 
 HTML = {"Accept": "text/html,application/xhtml+xml"}
 
@@ -30,7 +30,7 @@ def test_clients_and_browsers_get_what_they_look_for(tmp_path):
 
 
 def test_the_page_asks_nobody_else_and_has_nothing_inline():
-    page = front.files("wgpu_backend.server").joinpath("page")
+    page = web.files("wgpu_backend.server").joinpath("page")
     texts = {each.name: each.read_text("utf-8") for each in page.iterdir()}
     for name, text in texts.items():
         assert not re.search(r"(src|href)=.(https?:)?//|@import|url\(|eval\(|innerHTML", text), name

@@ -17,19 +17,20 @@ from tests.patience import PATIENCE, until
 from tests.server.serving import by_hand, client_of
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.store.store import Store
-from wgpu_backend.server import library, listening
-from wgpu_backend.server.answering import Answer, Update
+from wgpu_backend.server.api.ollama import models
 from wgpu_backend.server.app import make_app
-from wgpu_backend.server.guard import LOCAL, Guard
-from wgpu_backend.server.serving_state import Settings
+from wgpu_backend.server.core import connections
+from wgpu_backend.server.core.access import LOCAL, Guard
+from wgpu_backend.server.core.completion import Answer, Update
+from wgpu_backend.server.core.state import Settings
 from wgpu_backend.text.output_parsers import Content
 
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory):
-    before, listening.HEADER_SECONDS = listening.HEADER_SECONDS, 0.3
+    before, connections.HEADER_SECONDS = connections.HEADER_SECONDS, 0.3
     app = make_app(Settings(Store(tmp_path_factory.mktemp("store")), None, pause_seconds=0.3))
-    config = uvicorn.Config(app, port=0, http=listening.TimelyProtocol, log_level="error")
+    config = uvicorn.Config(app, port=0, http=connections.TimelyProtocol, log_level="error")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -38,7 +39,7 @@ def port(tmp_path_factory):
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
     thread.join()
-    listening.HEADER_SECONDS = before
+    connections.HEADER_SECONDS = before
 
 
 def told(port, *pieces: bytes) -> bytes:
@@ -132,7 +133,7 @@ def test_the_system_holds_little_for_a_client_that_does_not_read():
 
     async def accepted():
         config = uvicorn.Config(None, lifespan="off")
-        made = listening.TimelyProtocol(config, ServerState(), {})
+        made = connections.TimelyProtocol(config, ServerState(), {})
         with (
             socket.create_server(("127.0.0.1", 0)) as served,
             socket.create_connection(served.getsockname()),
@@ -145,7 +146,7 @@ def test_the_system_holds_little_for_a_client_that_does_not_read():
             await asyncio.sleep(0)
             return bound
 
-    assert asyncio.run(accepted()) == listening.UNSENT
+    assert asyncio.run(accepted()) == connections.UNSENT
 
 
 def test_who_does_not_read_is_left():
@@ -226,7 +227,7 @@ def test_no_error_names_a_folder_of_the_server(tmp_path, monkeypatch, caplog, pa
 
     monkeypatch.setattr(Answer, "__aiter__", fails)
     with client_of(root) as client, caplog.at_level(logging.INFO, "wgpu_backend.server"):
-        monkeypatch.setattr(library, "create", create)
+        monkeypatch.setattr(models, "create", create)
         found = client.post(path, json={"model": "tale", "stream": True, **STREAMS[path]})
     assert found.status_code == (200 if amid else 500)
     assert "sha256-12: damaged; store: is read-only" in found.text

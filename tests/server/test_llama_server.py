@@ -16,7 +16,7 @@ from wgpu_backend.files.store.modelfile import Modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create
-from wgpu_backend.server.infilling import Gap
+from wgpu_backend.server.api.llama_server.infill import Gap
 from wgpu_backend.text.tokenizer import Tokenizer
 
 ASKED = {"prompt": "Once", "n_predict": 6, "temperature": 0}

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.patience import PATIENCE
-from wgpu_backend.server.library import _progress_lines
+from wgpu_backend.server.api.ollama.models import _progress_lines
 
 PULLS = 40  # more than asyncio has threads
 

@@ -13,11 +13,11 @@ from tests.server.scripted import CONTEXT, WIDTH
 from tests.server.serving import client_of, lines, opened
 from wgpu_backend.cli.serve.models import story
 from wgpu_backend.files.store import pull
-from wgpu_backend.server import ollama
-from wgpu_backend.server.answering import Update, _cut
-from wgpu_backend.server.fields import Fields
-from wgpu_backend.server.manner import Manner
-from wgpu_backend.server.ollama_turns import chat_wanted, generate_wanted
+from wgpu_backend.server.api.ollama import routes as ollama
+from wgpu_backend.server.api.ollama.messages import chat_wanted, generate_wanted
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.completion import Update, _cut
+from wgpu_backend.server.core.defaults import Manner
 from wgpu_backend.text.output_parsers import ToolCall
 
 USER = {"role": "user", "content": "x"}

@@ -16,8 +16,8 @@ from wgpu_backend.files.store.modelfile import Modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create
-from wgpu_backend.server.answering import _tokens
-from wgpu_backend.server.wanted import Wanted
+from wgpu_backend.server.core.completion import _tokens
+from wgpu_backend.server.core.request import Wanted
 
 USER = {"role": "user", "content": "Hi"}
 ASKED = {"model": "actor", "temperature": 0}

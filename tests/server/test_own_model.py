@@ -15,8 +15,8 @@ from wgpu_backend.cli.serve.engine import EngineOptions
 from wgpu_backend.cli.serve.listening import Listening
 from wgpu_backend.cli.serve.own_model import OwnModel
 from wgpu_backend.cli.serve.shown import Shown
-from wgpu_backend.server.guard import _allowed
-from wgpu_backend.server.manner import Manner, closing
+from wgpu_backend.server.core.access import _allowed
+from wgpu_backend.server.core.defaults import Manner, closing
 from wgpu_backend.text.chat_template import ChatTemplate
 from wgpu_backend.text.chat_template.named import NAMED
 

@@ -17,9 +17,9 @@ from PIL import Image
 from tests.server.serving import client_of, lines
 from wgpu_backend.errors import BackendError, QueueFull, WorkerLost
 from wgpu_backend.images.bundled import bundled_pictures
-from wgpu_backend.server import studio
-from wgpu_backend.server.studio import Studio
-from wgpu_backend.server.wanted import RequestError, status_of
+from wgpu_backend.server.core import image_queue
+from wgpu_backend.server.core.image_queue import Studio
+from wgpu_backend.server.core.request import RequestError, status_of
 
 MAKE, EDIT, OLLAMA = "/v1/images/generations", "/v1/images/edits", "/api/generate"
 SHORT = {"prompt": "a red circle", "steps": 2, "guidance_scale": 1.0, "seed": 5}
@@ -148,7 +148,7 @@ def test_ollama_s_lines_say_how_far_the_picture_is(client):
 @pytest.mark.slow
 def test_who_leaves_ends_the_work_and_the_next_is_served(monkeypatch):
     made = Studio({"pictures": bundled_pictures()}, "cpu")
-    monkeypatch.setattr(studio, "_MAX_WAITING", 1)
+    monkeypatch.setattr(image_queue, "_MAX_WAITING", 1)
     options = {"num_inference_steps": 50, "guidance_scale": 1.0}
 
     async def leave():

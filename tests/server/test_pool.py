@@ -11,9 +11,9 @@ from tests.patience import PATIENCE
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 from wgpu_backend.errors import BackendError, OptionError, OutOfMemory
-from wgpu_backend.server.pool import Pool
-from wgpu_backend.worker.estimate import Room
-from wgpu_backend.worker.remote import WorkerModel
+from wgpu_backend.server.core.model_pool import Pool
+from wgpu_backend.server.worker.estimate import Room
+from wgpu_backend.server.worker.remote import WorkerModel
 
 
 class Model(WorkerModel):

@@ -11,8 +11,8 @@ from tests.server.serving import by_hand, client_of
 from wgpu_backend.engine.batching.generation import Generation, Mailbox
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event, Finish, Reading, TokenLogprob, Usage
-from wgpu_backend.server.answering import Update, _joined
-from wgpu_backend.server.sending import Sending
+from wgpu_backend.server.core.completion import Update, _joined
+from wgpu_backend.server.core.streaming import Sending
 from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall
 
 START = {"type": "http.response.start", "status": 200, "headers": []}

@@ -18,9 +18,9 @@ from wgpu_backend.cli.serve.models import story
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
-from wgpu_backend.server.library import OLLAMA_VERSION
-from wgpu_backend.server.serving_state import seconds_of
-from wgpu_backend.server.wanted import RequestError
+from wgpu_backend.server.api.ollama.models import OLLAMA_VERSION
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.core.state import seconds_of
 
 NO_BLOB = f"sha256:{'1' * 64}"
 FIXED = {"num_predict": 6, "seed": 1, "temperature": 0}
@@ -239,7 +239,7 @@ def test_a_blob_that_is_no_model_is_told_without_the_servers_folders(client):
 
 
 def test_a_blob_that_the_disk_has_no_room_for_is_not_awaited(client, monkeypatch):
-    monkeypatch.setattr("wgpu_backend.server.library.free_bytes", lambda _: 2)
+    monkeypatch.setattr("wgpu_backend.server.api.ollama.models.free_bytes", lambda _: 2)
     found = client.post(f"/api/blobs/{NO_BLOB}", content=b"xxx")
     told = {"error": "blob: 3 bytes, the disk has 2 free"}
     assert (found.status_code, found.json()) == (507, told)

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.server.serving import client_of
-from wgpu_backend.server.manner import supplied
+from wgpu_backend.server.core.defaults import supplied
 from wgpu_backend.text.chat_template import ChatTemplate
 
 HALF = rb'"\ud83d"'

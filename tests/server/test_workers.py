@@ -21,12 +21,12 @@ from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create
 from wgpu_backend.server import app as server_app
-from wgpu_backend.server.endpoints import Endpoint
-from wgpu_backend.server.forms import Field
-from wgpu_backend.server.serving_state import Settings, State
-from wgpu_backend.worker.health import Health
-from wgpu_backend.worker.messages import LoadSpec
-from wgpu_backend.worker.opening import Workers
+from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.schema import Field
+from wgpu_backend.server.core.state import Settings, State
+from wgpu_backend.server.worker.health import Health
+from wgpu_backend.server.worker.messages import LoadSpec
+from wgpu_backend.server.worker.opening import Workers
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 ASK = {"model": "tiny", "prompt": "the", "raw": True, "options": {"num_predict": 4, "seed": 1}}

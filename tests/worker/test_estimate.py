@@ -6,8 +6,8 @@ import pytest
 
 from tests.builders import Dims, tiny_model
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.worker import estimate
-from wgpu_backend.worker.messages import LoadSpec
+from wgpu_backend.server.worker import estimate
+from wgpu_backend.server.worker.messages import LoadSpec
 
 GPU = DeviceInfo("vulkan:0", "a GPU", kind="discrete")
 MIB = 1 << 20

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from wgpu_backend.errors import BackendError
-from wgpu_backend.worker.frames import MOST_NBYTES, opened, packed, read
+from wgpu_backend.server.worker.frames import MOST_NBYTES, opened, packed, read
 
 
 def sent(*parts: bytes):

@@ -3,10 +3,10 @@
 import pytest
 
 from wgpu_backend.errors import BackendError, DeviceLost, NoDeviceLeft
-from wgpu_backend.worker import opening
-from wgpu_backend.worker.health import Health
-from wgpu_backend.worker.messages import LoadSpec
-from wgpu_backend.worker.opening import Workers
+from wgpu_backend.server.worker import opening
+from wgpu_backend.server.worker.health import Health
+from wgpu_backend.server.worker.messages import LoadSpec
+from wgpu_backend.server.worker.opening import Workers
 
 LOST = DeviceLost("gone")
 

@@ -18,8 +18,7 @@ from wgpu_backend.engine.batching.results import (
     Usage,
 )
 from wgpu_backend.ops.sampling.host import SamplingOptions
-from wgpu_backend.text.grammar import Grammar
-from wgpu_backend.worker.messages import (
+from wgpu_backend.server.worker.messages import (
     LoadSpec,
     error_of,
     error_plain,
@@ -29,6 +28,7 @@ from wgpu_backend.worker.messages import (
     request_plain,
     status_of,
 )
+from wgpu_backend.text.grammar import Grammar
 
 REQUEST = Request(
     [1, 2, 3],

@@ -8,7 +8,7 @@ from PIL import Image
 
 from wgpu_backend.errors import OptionError
 from wgpu_backend.images.pictures import load_mask, load_picture
-from wgpu_backend.worker.orders import Order, order_of, order_plain
+from wgpu_backend.server.worker.orders import Order, order_of, order_plain
 
 
 def there(**options):

@@ -6,9 +6,9 @@ from contextlib import closing, contextmanager
 
 from tests.patience import PATIENCE
 from wgpu_backend.engine.batching.results import Event, Finish, TokenLogprob, Usage
-from wgpu_backend.worker.frames import opened, read
-from wgpu_backend.worker.messages import event_of
-from wgpu_backend.worker.outbox import Outbox, Posted
+from wgpu_backend.server.worker.frames import opened, read
+from wgpu_backend.server.worker.messages import event_of
+from wgpu_backend.server.worker.outbox import Outbox, Posted
 
 END = Finish("stop", "", context_full=False, usage=Usage(completion_tokens=3))
 

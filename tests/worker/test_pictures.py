@@ -20,10 +20,10 @@ from tests.worker.test_worker import gone, signals
 from wgpu_backend import images
 from wgpu_backend.errors import BackendError, DeviceLost, NoDeviceLeft, OptionError, WorkerLost
 from wgpu_backend.images.bundled import bundled_pictures
-from wgpu_backend.worker import pictures
-from wgpu_backend.worker.channel import Ending
-from wgpu_backend.worker.orders import Order
-from wgpu_backend.worker.pictures import PictureWorker
+from wgpu_backend.server.worker import pictures
+from wgpu_backend.server.worker.channel import Ending
+from wgpu_backend.server.worker.orders import Order
+from wgpu_backend.server.worker.pictures import PictureWorker
 
 ENDLESS = 10_000  # steps
 
@@ -273,7 +273,7 @@ def test_a_lost_device_is_told_and_the_next_order_has_a_new_one(full, monkeypatc
 
 def test_a_server_imports_no_pipelines():
     code = (
-        "import sys, wgpu_backend.server.app, wgpu_backend.worker.opening\n"
+        "import sys, wgpu_backend.server.app, wgpu_backend.server.worker.opening\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'PIL' "
         "or name.startswith(('wgpu_backend.images.pipelines', 'wgpu_backend.array'))])"
     )

@@ -15,10 +15,10 @@ from wgpu_backend.files.store.modelfile import Modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create, open_stored
-from wgpu_backend.worker.health import Health
-from wgpu_backend.worker.messages import LoadSpec
-from wgpu_backend.worker.opening import Workers
-from wgpu_backend.worker.spare import Spare, Spares
+from wgpu_backend.server.worker.health import Health
+from wgpu_backend.server.worker.messages import LoadSpec
+from wgpu_backend.server.worker.opening import Workers
+from wgpu_backend.server.worker.spare import Spare, Spares
 
 Q = asked([1, 2, 3], max_tokens=3)
 
@@ -94,7 +94,7 @@ def test_without_any_a_process_is_started():
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_it_opens_no_device_and_ends_with_a_server_that_is_killed():
     code = """
-from wgpu_backend.worker.spare import Spare
+from wgpu_backend.server.worker.spare import Spare
 import time
 spare = Spare()
 print(spare.pid, flush=True)

@@ -17,10 +17,10 @@ from tests.patience import PATIENCE, until
 from tests.server.running import alive
 from tests.worker import losing
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.worker import client
-from wgpu_backend.worker.estimate import needed
-from wgpu_backend.worker.messages import LoadSpec
-from wgpu_backend.worker.remote import open_worker
+from wgpu_backend.server.worker import client
+from wgpu_backend.server.worker.estimate import needed
+from wgpu_backend.server.worker.messages import LoadSpec
+from wgpu_backend.server.worker.remote import open_worker
 
 SEEDED = {"seed": 3, "temperature": 0.7}
 signals = pytest.mark.skipif(os.name == "nt", reason="needs signals")

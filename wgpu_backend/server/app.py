@@ -19,30 +19,31 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, ExceptionHandler
 
 from wgpu_backend.errors import BackendError
-from wgpu_backend.server import (
-    anthropic,
+from wgpu_backend.server.api import images, inspector, rerank, web
+from wgpu_backend.server.api.anthropic import routes as anthropic
+from wgpu_backend.server.api.llama_server import (
+    completion as llama_server_completion,
+)
+from wgpu_backend.server.api.llama_server import (
     extras,
-    front,
-    inspecting,
-    library,
-    llama_completion,
-    llama_server,
-    ollama,
-    openai,
-    painting,
-    reranking,
-    responses,
     slots,
 )
-from wgpu_backend.server.endpoints import Endpoint
-from wgpu_backend.server.failures import api_of, error_body, told
-from wgpu_backend.server.fields import Fields
-from wgpu_backend.server.guard import Guard
-from wgpu_backend.server.metrics import metrics_text
-from wgpu_backend.server.openapi import document
-from wgpu_backend.server.record import GONE, Recorder
-from wgpu_backend.server.serving_state import Settings, State
-from wgpu_backend.server.wanted import RETRY_SECONDS, RequestError
+from wgpu_backend.server.api.llama_server import (
+    routes as llama_server,
+)
+from wgpu_backend.server.api.ollama import models
+from wgpu_backend.server.api.ollama import routes as ollama
+from wgpu_backend.server.api.openai import responses
+from wgpu_backend.server.api.openai import routes as openai
+from wgpu_backend.server.core.access import Guard
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.errors import api_of, error_body, told
+from wgpu_backend.server.core.metrics import metrics_text
+from wgpu_backend.server.core.openapi import document
+from wgpu_backend.server.core.request import RETRY_SECONDS, RequestError
+from wgpu_backend.server.core.request_log import GONE, Recorder
+from wgpu_backend.server.core.state import Settings, State
 
 _LOG = logging.getLogger("wgpu_backend.server")
 # What routes raise on purpose; Starlette logs others as its own, and raises them once more.
@@ -118,19 +119,19 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         How often each status of an error was sent.
     """
     return [
-        *front.endpoints(state),
-        *library.endpoints(state),
+        *web.endpoints(state),
+        *models.endpoints(state),
         *ollama.endpoints(state),
         *openai.endpoints(state),
-        *painting.endpoints(state),
+        *images.endpoints(state),
         *responses.endpoints(state),
         *anthropic.endpoints(state),
-        *reranking.endpoints(state),
-        *llama_completion.endpoints(state),
+        *rerank.endpoints(state),
+        *llama_server_completion.endpoints(state),
         *llama_server.endpoints(state),
         *slots.endpoints(state),
         *extras.endpoints(state),
-        *inspecting.endpoints(state),
+        *inspector.endpoints(state),
         *_figures(state, statuses),
     ]
 

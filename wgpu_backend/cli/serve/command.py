@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from wgpu_backend.files.store.store import Store
     from wgpu_backend.graph.capabilities import DeviceInfo
-    from wgpu_backend.server.serving_state import Settings as ServerSettings
+    from wgpu_backend.server.core.state import Settings as ServerSettings
 
 _GRACE_SECONDS = 30
 
@@ -128,7 +128,7 @@ def _settings(
     wanted: Wanted, settings: Settings, devices: Sequence[DeviceInfo], told: Mapping[str, Any]
 ) -> ServerSettings:
     from wgpu_backend import __version__
-    from wgpu_backend.server.serving_state import Settings as Serving
+    from wgpu_backend.server.core.state import Settings as Serving
 
     engine = {**wanted.engine.engine(), **drafts(wanted.draft, wanted.draft_tokens)}
     return Serving(
@@ -162,8 +162,8 @@ def _prune(store: Store) -> None:
 
 
 def _keep_seconds(text: str) -> float:
-    from wgpu_backend.server.serving_state import seconds_of
-    from wgpu_backend.server.wanted import RequestError
+    from wgpu_backend.server.core.request import RequestError
+    from wgpu_backend.server.core.state import seconds_of
 
     try:
         return seconds_of(text)
@@ -176,7 +176,7 @@ def _keep_seconds(text: str) -> float:
 def _run(app: ASGIApp, sockets: list[socket]) -> None:
     import uvicorn
 
-    from wgpu_backend.server.listening import TimelyProtocol
+    from wgpu_backend.server.core.connections import TimelyProtocol
 
     config = uvicorn.Config(
         app,

@@ -17,10 +17,10 @@ from wgpu_backend.errors import BackendError
 if TYPE_CHECKING:
     from wgpu_backend.files.store.stored import Stored
     from wgpu_backend.graph.capabilities import DeviceInfo
-    from wgpu_backend.server.pool import Measure
-    from wgpu_backend.worker.estimate import Room
-    from wgpu_backend.worker.messages import LoadSpec
-    from wgpu_backend.worker.opening import Workers
+    from wgpu_backend.server.core.model_pool import Measure
+    from wgpu_backend.server.worker.estimate import Room
+    from wgpu_backend.server.worker.messages import LoadSpec
+    from wgpu_backend.server.worker.opening import Workers
 
 
 def devices_of(settings: Settings) -> list[DeviceInfo]:
@@ -62,8 +62,8 @@ def loads(
     """
     for check in (_context, _parallel):  # which each load asks again
         check()
-    from wgpu_backend.worker.health import Health
-    from wgpu_backend.worker.opening import Workers
+    from wgpu_backend.server.worker.health import Health
+    from wgpu_backend.server.worker.opening import Workers
 
     max_queue = whole("OLLAMA_MAX_QUEUE", 512)
     hang_seconds = whole("WGPU_BACKEND_HANG_SECONDS", 300)
@@ -87,7 +87,7 @@ def loads(
 
 def _own_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
     """Positions of a context that nobody chose; what is wrong in a file is told when it loads."""
-    from wgpu_backend.worker.estimate import context_for
+    from wgpu_backend.server.worker.estimate import context_for
 
     try:
         return context_for(spec, info)
@@ -97,7 +97,7 @@ def _own_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
 
 def _measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
     """What says how much memory a model would take, and how much there is."""
-    from wgpu_backend.worker.estimate import room_for
+    from wgpu_backend.server.worker.estimate import room_for
 
     def measure(stored: Stored, num_ctx: int | None) -> Room:
         spec = workers.spec(stored, num_ctx)
@@ -111,7 +111,7 @@ def spec(
 ) -> LoadSpec:
     """What a worker loads: the request's context, or the command's, or the environment's."""
     from wgpu_backend.ops.plugins import imported_files
-    from wgpu_backend.worker.messages import LoadSpec
+    from wgpu_backend.server.worker.messages import LoadSpec
 
     changes = settings.changes
     adapters = [*((path, 1.0) for path in stored.adapters), *changes.adapters]

@@ -12,7 +12,7 @@ from wgpu_backend.errors import StoreError
 
 if TYPE_CHECKING:
     from wgpu_backend.files.store.stored import Stored
-    from wgpu_backend.server.serving_state import Settings as ServerSettings
+    from wgpu_backend.server.core.state import Settings as ServerSettings
 
 
 def story() -> Stored:

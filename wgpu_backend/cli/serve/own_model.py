@@ -13,7 +13,7 @@ from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.serve.texts import text_of, words
 
 if TYPE_CHECKING:
-    from wgpu_backend.server.manner import Manner
+    from wgpu_backend.server.core.defaults import Manner
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class OwnModel:
 
     def manner(self, sampling: Mapping[str, object]) -> Manner:
         """How it answers where a request says nothing; errors as `settings`."""
-        from wgpu_backend.server.manner import Manner
+        from wgpu_backend.server.core.defaults import Manner
 
         template = _template(self.chat_template, self.chat_template_file)
         raw = self.reasoning_format == "none"

@@ -1,0 +1,1 @@
+"""The HTTP APIs: one package or file for each API."""

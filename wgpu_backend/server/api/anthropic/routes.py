@@ -1,0 +1,274 @@
+"""Anthropic's routes: messages, and how many tokens they have."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.engine.batching.results import Finish
+from wgpu_backend.server.api import peer_fields
+from wgpu_backend.server.api.anthropic.messages import turns
+from wgpu_backend.server.api.openai.schema import USUAL
+from wgpu_backend.server.core import schema
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.completion import answer_of, prompt_of
+from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.errors import error_body
+from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.schema import Field
+from wgpu_backend.server.core.sse import dumped, event_of
+from wgpu_backend.server.core.state import State, streamed, until_gone
+from wgpu_backend.server.core.structured_output import (
+    chosen_tools,
+    offered_tools,
+    response_grammar,
+)
+from wgpu_backend.text.output_parsers import Content, Part, Thinking
+
+_COUNTED = {
+    **{name: field for name, field in peer_fields.FORM.items() if name not in ("stop", "max_tokens")},
+    **schema.without_meaning(
+        "metadata", "service_tier", "cache_control", "inference_geo", "context_management",
+        "diagnostics", "user_profile_id", "workspace_id", "billing_policy", "speed",
+    ),
+    "thread": Field((dict,), "is refused: no conversation is kept"),
+    "model": schema.MODEL,
+    "messages": schema.MESSAGES,
+    "system": Field((str, list), "a text, or blocks of type text"),
+    "tools": schema.TOOLS,
+    "tool_choice": Field((dict,), "type: auto, any, none, or tool with its name"),
+    "thinking": Field((dict,), "type: enabled, adaptive or disabled"),
+    "output_config": Field((dict,), "effort of thinking"),
+}  # fmt: skip
+_MESSAGES = {
+    **_COUNTED,
+    "max_tokens": Field((int,), "tokens that the answer may have", required=True, least=1),
+    "stream": schema.STREAM,
+    "stop_sequences": Field((list,), "texts that end the answer, and are not given"),
+    "temperature": Field((float,), "1 where it is missing", least=0, most=2),
+    "top_p": Field((float,), least=0, most=1),
+    "top_k": Field((int,), least=0),
+}
+_CHOICE = {"type": schema.TEXT, "disable_parallel_tool_use": schema.SWITCH, "name": schema.TEXT}
+_THINKING = {
+    "type": Field((str,), required=True, among=("enabled", "adaptive", "disabled")),
+    **schema.without_meaning("budget_tokens", "display"),
+}
+_OUTPUT = {"effort": schema.TEXT, "format": schema.OBJECT}
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def messages(request: Request, fields: Fields) -> Response:
+        name, wanted = fields.required("model"), _wanted(fields)
+        if fields.switch("stream", default=False):
+            lines = _events(state, name, wanted)
+            return await streamed(request, lines, "text/event-stream", _failed)
+        return JSONResponse(await until_gone(request, _whole(state, name, wanted)))
+
+    async def count(_: Request, fields: Fields) -> Response:
+        wanted = _wanted(fields)
+        async with state.using(fields.required("model"), "any") as loaded:
+            found = await run_in_threadpool(prompt_of, loaded, wanted)
+        return JSONResponse({"input_tokens": len(found)})
+
+    path, sse = "/v1/messages", "text/event-stream"
+    return [
+        Endpoint("Anthropic", "POST", path, "Answer a conversation", messages, _MESSAGES, sse),
+        Endpoint("Anthropic", "POST", f"{path}/count_tokens", "Tokens of one", count, _COUNTED),
+    ]
+
+
+def _wanted(fields: Fields) -> Wanted:
+    _require_whole(fields)
+    options = peer_fields.sampling(fields)
+    if stops := fields.texts("stop_sequences"):
+        options["stop"] = stops
+    if (most := fields.get("max_tokens", int)) is not None:
+        options["num_predict"] = most
+    choice = Fields(fields.get("tool_choice", dict) or {}, _CHOICE, "tool_choice.")
+    given = [_tool(tool) for tool in offered_tools(fields.objects("tools"), "custom")]
+    tools, must_call = chosen_tools(fields.get("tool_choice", dict), given)
+    output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
+    think, may = _think(fields)
+    messages = turns(fields, thinks=bool(think) and not may)
+    if may and messages[-1]["role"] == "assistant":
+        think = False  # its answer has begun
+    wanted = Wanted(
+        messages,
+        options=options,
+        usual=USUAL,
+        tools=tools,
+        must_call=must_call,
+        grammar=response_grammar(output.get("format", dict), "output_config.format"),
+        think=think,
+        optional_think="thinking",
+        one_call=choice.switch("disable_parallel_tool_use", default=False),
+        truncate=False,
+    )
+    return peer_fields.applied(fields, wanted)
+
+
+def _require_whole(fields: Fields) -> None:
+    """Refuse the rest of a conversation that is kept elsewhere, as clients know to send it all."""
+    if fields.get("thread", dict) is not None:
+        details = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+        why = "no conversation is kept here, send the messages themselves"
+        raise RequestError(400, f"thread is refused: {why}", details)
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    fields = Fields(tool, where="tools: ")
+    function: dict[str, Any] = {
+        "name": fields.required("name"),
+        "description": fields.text("description"),
+        "parameters": fields.get("input_schema", dict) or {"type": "object", "properties": {}},
+    }
+    return {"type": "function", "function": function}
+
+
+def _think(fields: Fields) -> tuple[bool | str | None, bool]:
+    """Whether to reason, or how much, and whether the model is free not to."""
+    output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
+    given = fields.get("thinking", dict)
+    kind = "disabled" if given is None else Fields(given, _THINKING, "thinking.").text("type")
+    if kind == "disabled":
+        return None if given is None and peer_fields.says_thinking(fields) else False, False
+    return output.text("effort") or True, kind == "adaptive"
+
+
+@dataclass(slots=True)
+class _Blocks:
+    """Blocks of an answer: those that are whole, and the one that is being made."""
+
+    done: list[dict[str, Any]]
+    open: dict[str, Any] | None = None
+
+    def push(self, part: Part) -> list[dict[str, Any]]:
+        """Events of another part."""
+        if isinstance(part, Content | Thinking):
+            kind = "thinking" if isinstance(part, Thinking) else "text"
+            return self._text(kind, part.text)
+        block = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": part.name}
+        events = [*self.close(), self._began({**block, "input": {}})]
+        events.append(self._delta("input_json_delta", "partial_json", dumped(part.arguments)))
+        self.open = {**block, "input": dict(part.arguments)}
+        return [*events, *self.close()]
+
+    def _text(self, kind: str, text: str) -> list[dict[str, Any]]:
+        if not text:
+            return []
+        events: list[dict[str, Any]] = []
+        if self.open is None or self.open["type"] != kind:
+            more = {"signature": ""} if kind == "thinking" else {}
+            events += [*self.close(), self._began({"type": kind, kind: "", **more})]
+        assert self.open is not None
+        self.open[kind] += text
+        return [*events, self._delta(f"{kind}_delta", kind, text)]
+
+    def _began(self, block: dict[str, Any]) -> dict[str, Any]:
+        self.open = dict(block)
+        return {"type": "content_block_start", "index": len(self.done), "content_block": block}
+
+    def _delta(self, kind: str, name: str, text: str) -> dict[str, Any]:
+        delta = {"type": kind, name: text}
+        return {"type": "content_block_delta", "index": len(self.done), "delta": delta}
+
+    def close(self) -> list[dict[str, Any]]:
+        """Events of the end of the block that is being made."""
+        if self.open is None:
+            return []
+        thinks = self.open["type"] == "thinking"
+        signed = [self._delta("signature_delta", "signature", "")] if thinks else []
+        self.done.append(self.open)
+        self.open = None
+        return [*signed, {"type": "content_block_stop", "index": len(self.done) - 1}]
+
+
+def _head(name: str) -> dict[str, Any]:
+    return {
+        "id": f"msg_{uuid.uuid4().hex[:24]}",
+        "type": "message",
+        "role": "assistant",
+        "model": name,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+    }
+
+
+def _end(finish: Finish, blocks: list[dict[str, Any]], wanted: Wanted) -> dict[str, Any]:
+    """Why it ended; a stop text of the model's own is a turn's end like any other."""
+    reason = "end_turn"
+    stop = finish.stop if finish.stop in wanted.options.get("stop", ()) else None
+    if finish.reason == "length":
+        reason = "model_context_window_exceeded" if finish.context_full else "max_tokens"
+    elif any(block["type"] == "tool_use" for block in blocks):
+        reason = "tool_use"
+    elif stop is not None:
+        reason = "stop_sequence"
+    return {"stop_reason": reason, "stop_sequence": stop}
+
+
+def _usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
+    """Counts, where tokens that had been read before stand apart from others."""
+    return {
+        "input_tokens": prompt - cached,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": made,
+    }
+
+
+async def _whole(state: State, name: str, wanted: Wanted) -> dict[str, Any]:
+    async with state.using(name) as loaded:
+        answer, blocks, finish = await answer_of(loaded, wanted), _Blocks([]), None
+        async for update in answer:
+            for part in update.parts:
+                blocks.push(part)
+            finish = update.finish
+    blocks.close()
+    assert finish is not None
+    used, prompt = finish.usage, len(answer.request.tokens)
+    usage = _usage(prompt, used.cached_tokens, used.completion_tokens)
+    end = _end(finish, blocks.done, wanted)
+    return {**_head(name), "content": blocks.done, **end, "usage": usage}
+
+
+async def _events(state: State, name: str, wanted: Wanted) -> AsyncGenerator[bytes]:
+    """Events of a streamed answer."""
+    began = False
+    async with state.using(name) as loaded:
+        answer, blocks = await answer_of(loaded, wanted), _Blocks([])
+        prompt = len(answer.request.tokens)
+        async for update in answer:
+            if not began:
+                began = True
+                message = {**_head(name), "usage": _usage(prompt, 0, 0)}
+                yield event_of({"type": "message_start", "message": message})
+                yield event_of({"type": "ping"})
+            for part in update.parts:
+                for event in blocks.push(part):
+                    yield event_of(event)
+            if update.finish is not None:
+                for event in [*blocks.close(), *_last(update.finish, blocks, prompt, wanted)]:
+                    yield event_of(event)
+
+
+def _failed(status: int, message: str) -> bytes:
+    """The last event of a stream that fails."""
+    return event_of(error_body("Anthropic", status, message))
+
+
+def _last(finish: Finish, blocks: _Blocks, prompt: int, wanted: Wanted) -> list[dict[str, Any]]:
+    used = finish.usage
+    usage = _usage(prompt, used.cached_tokens, used.completion_tokens)
+    delta = _end(finish, blocks.done, wanted)
+    return [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]

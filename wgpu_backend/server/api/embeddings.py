@@ -1,0 +1,204 @@
+"""Embeddings of texts, for Ollama's routes and OpenAI's."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.concurrency import run_in_threadpool
+
+from wgpu_backend.errors import ContextFull
+from wgpu_backend.server.api.llama_server.prompts import token_of
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.completion import require_short
+from wgpu_backend.server.core.model_api import ServedModel
+from wgpu_backend.server.core.model_pool import Loaded
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.core.state import State, num_ctx_of
+from wgpu_backend.text.tokenizer import Tokenizer
+
+_LONG = 1 << 18  # characters that are tokenized in a fraction of a second
+_MOST_TEXTS = 1 << 14  # of a request: all are computed even if the client disconnects
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """Vectors of texts.
+
+    Parameters
+    ----------
+    vectors : list of list of float
+        A vector for each text; without pooling, for each text a list of its tokens' vectors.
+    tokens : int
+        Sum over all texts, after truncation.
+    load_seconds : float
+        Time that this request waited for its model.
+    """
+
+    vectors: list[Any]
+    tokens: int
+    load_seconds: float = 0.0
+
+
+async def embeddings(
+    state: State,
+    fields: Fields,
+    given: object,
+    *,
+    truncate: bool,
+    of_tokens: bool = False,
+    exact: bool = True,
+) -> Vectors:
+    """Vectors of texts, by the model that the fields name.
+
+    Parameters
+    ----------
+    state : State
+    fields : Fields
+    given : str or list
+        A text, tokens of one, or a list of such.
+    truncate : bool
+        Cut texts that are too long.
+    of_tokens : bool
+        Whether the caller can return a vector of each token, as ``--pooling none`` gives them.
+    exact : bool
+        Refuse `dimensions` that vectors do not have; else they stay whole.
+
+    Raises
+    ------
+    ContextFull
+        A text is longer than the context, and is not to be cut.
+    RequestError
+        The server does not pool and the caller needs one vector a text; there are too many texts;
+        or `dimensions` is out of range.
+    """
+    name, pooling = state.named(fields), state.settings.pooling
+    if pooling == "none" and not of_tokens:
+        raise RequestError(400, "--pooling none: gives vectors of tokens, needs /embedding")
+    keep = fields.get("keep_alive", int, float, str)
+    begin = time.monotonic()
+    async with state.using(name, num_ctx_of(fields), keep) as loaded:
+        waited = time.monotonic() - begin
+        found, seconds = await run_in_threadpool(
+            _embedded, loaded, fields, given, pooling, truncate=truncate, exact=exact
+        )
+        # Here and not in the pool's thread: two of those could lose a count.
+        loaded.embedded.add(len(found.vectors), found.tokens, seconds)
+        return replace(found, load_seconds=waited)
+
+
+def _embedded(
+    loaded: Loaded,
+    fields: Fields,
+    given: object,
+    pooling: str | None,
+    *,
+    truncate: bool,
+    exact: bool,
+) -> tuple[Vectors, float]:
+    """Vectors of texts, and the seconds that they took."""
+    model, begin = loaded.model, time.monotonic()
+    given_texts = _texts(given, model.tokenizer)
+    if not truncate:
+        for text in given_texts:
+            require_short(text, loaded)
+    read = [_fitting(text, model, truncate=truncate) for text in given_texts]
+    texts, count = [text for text, _ in read], sum(number for _, number in read)
+    if pooling == "none":
+        vectors = [model.states(model.tokenizer.encode(text)).tolist() for text in texts]
+    else:
+        found = model.embed(texts, pooling=pooling) if texts else np.zeros((0, 0), np.float32)
+        vectors = _shortened(found, fields.get("dimensions", int), exact=exact).tolist()
+    return Vectors(vectors, count), time.monotonic() - begin
+
+
+def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int]:
+    """A text and its number of tokens; truncated to the context where that is allowed."""
+    room = model.num_ctx
+    ids = model.tokenizer.encode(_beginning(text, model) if truncate else text)
+    if len(ids) <= room:
+        return text, len(ids)
+    if not truncate:
+        raise ContextFull(
+            f"the input is too large: it has {len(ids)} tokens, the context holds {room}; "
+            "shorten it, or have it truncated where the route can",
+            len(ids),
+            room,
+        )
+    return model.tokenizer.decode(ids[: room - 4]), room
+
+
+def _beginning(text: str, model: ServedModel) -> str:
+    """The beginning of a text, where all of it would take seconds to tokenize; else all of it."""
+    begin = text[: max(_LONG, 16 * model.num_ctx)]
+    enough = len(begin) < len(text) and len(model.tokenizer.encode(begin)) > model.num_ctx
+    return begin if enough else text
+
+
+def _shortened(
+    found: NDArray[np.float32], dimensions: int | None, *, exact: bool
+) -> NDArray[np.float32]:
+    """The first `dimensions` values of each vector, normalised again; (texts, width) f32."""
+    if dimensions is None or not len(found):
+        return found
+    if not 0 < dimensions <= found.shape[1]:
+        if not exact:
+            return found
+        raise RequestError(400, f"dimensions: {dimensions}, needs 1 to {found.shape[1]}")
+    found = found[:, :dimensions]
+    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+
+
+def _texts(given: object, tokenizer: Tokenizer) -> list[str]:
+    items = cast("list[object]", given) if isinstance(given, list) else [given]
+    alone = any(isinstance(item, int) for item in items)
+    if len(items) > _MOST_TEXTS and not alone:
+        raise RequestError(
+            400,
+            f"input: {len(items)} texts, needs at most {_MOST_TEXTS}; send several requests",
+        )
+    return [_text(item, tokenizer) for item in ([items] if alone else items)]
+
+
+def _text(given: object, tokenizer: Tokenizer) -> str:
+    """Text of a text, of tokens, of both mixed, or of an object of llama-server's.
+
+    A model's own tokens around a text are added again.
+    """
+    if isinstance(given, str):
+        return given
+    if isinstance(given, dict):
+        return _text_of_parts(cast("dict[str, object]", given))
+    if not isinstance(given, list) or not given:
+        raise RequestError(
+            400, f"input: {str(cast('object', given))[:40]!r}, needs texts, or lists of tokens"
+        )
+    found, ids = "", list[int]()
+    for item in cast("list[object]", given):
+        if isinstance(item, str):
+            found += tokenizer.decode(ids) + item
+            ids = []
+        else:
+            ids.append(token_of(item, tokenizer))
+    return found + tokenizer.decode(ids)
+
+
+def _text_of_parts(given: dict[str, object]) -> str:
+    """Text of ``prompt_string``, or of the parts of ``content``."""
+    if given.get("multimodal_data"):
+        raise RequestError(400, "input: multimodal_data is not supported")
+    alone, parts = given.get("prompt_string"), given.get("content")
+    if isinstance(alone, str):
+        return alone
+    texts: list[str] = []
+    for part in cast("list[object]", parts) if isinstance(parts, list) else [None]:
+        kind = cast("dict[str, object]", part) if isinstance(part, dict) else {}
+        text = kind.get("text")
+        if kind.get("type") != "text" or not isinstance(text, str):
+            needed = "needs prompt_string, or content with parts of type text"
+            raise RequestError(400, f"input: {str(given)[:60]}, {needed}")
+        texts.append(text)
+    return "".join(texts)

@@ -1,0 +1,183 @@
+"""Routes that make pictures: OpenAI's, and Ollama's ``/api/generate`` of models of pictures."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import re
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.errors import OptionError
+from wgpu_backend.images.bundled import PICTURES
+from wgpu_backend.server.core import schema
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.image_queue import MAX_SIDE
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.core.schema import Field
+from wgpu_backend.server.core.sse import failed_line, head, line_of
+from wgpu_backend.server.core.state import State, options_of, streamed, until_gone
+from wgpu_backend.server.worker.orders import Painted
+
+SIDE = Field((int,), "pixels of the picture, of models of pictures", least=1, most=MAX_SIDE)
+STEPS = Field((int,), "steps of the picture, likewise", least=0, most=10_000)
+_SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})")
+_COMMON = {
+    "model": Field((str,), f"name of a model of pictures; `{PICTURES}` where it is missing"),
+    "prompt": Field((str,), "what to show", required=True),
+    "n": Field((int,), "pictures, each of the next seed", least=1, most=10),
+    "size": Field((str,), "WIDTHxHEIGHT in pixels, or auto"),
+    "seed": Field((int,), "the same gives the same picture", least=0, most=(1 << 63) - 1),
+    "steps": STEPS,
+    "guidance_scale": Field((float,), "how closely to keep to the prompt", least=0, most=1000),
+    "negative_prompt": Field((str,), "what to stay away from"),
+    "response_format": Field((str,), among=("b64_json",)),
+    "output_format": Field((str,), among=("png",)),
+    **schema.without_meaning("user", "quality", "style", "moderation", "background"),
+}
+_EDIT = {
+    **_COMMON,
+    "image": Field(
+        (str,), "picture to begin with, base64 or a data: URL", required=True, is_file=True
+    ),
+    "mask": Field((str,), "likewise; white, or clear, where to paint anew", is_file=True),
+    "strength": Field((float,), "how much of the picture is made anew", least=0, most=1),
+}
+_RENAMED = {
+    "n": "num_images_per_prompt",
+    "seed": "seed",
+    "guidance_scale": "guidance_scale",
+    "negative_prompt": "negative_prompt",
+    "strength": "strength",
+}
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """OpenAI's endpoints over the pipelines of a state."""
+
+    async def make(request: Request, fields: Fields) -> Response:
+        name, prompt = fields.text("model", PICTURES), fields.required("prompt")
+        painted = await until_gone(request, _whole(state, name, prompt, _options(fields)))
+        data = [{"b64_json": base64.b64encode(png).decode()} for png in painted.pngs]
+        return JSONResponse({"created": int(time.time()), "data": data})
+
+    path = "/v1/images"
+    return [
+        Endpoint("OpenAI", "POST", f"{path}/generations", "Pictures of a text", make, _COMMON),
+        Endpoint(
+            "OpenAI", "POST", f"{path}/edits", "Pictures of a picture and a text", make, _EDIT
+        ),
+    ]
+
+
+def _options(fields: Fields) -> dict[str, Any]:
+    """Arguments of a pipeline for OpenAI's fields."""
+    found = {own: fields.get(name, int, float, str) for name, own in _RENAMED.items()}
+    size = fields.text("size", "auto")
+    if size != "auto":
+        found["width"], found["height"] = _size(size)
+    found["num_inference_steps"] = fields.get("steps", int) or None
+    found["image"] = _picture("image", fields.text("image"))
+    found["mask_image"] = _mask(_picture("mask", fields.text("mask")))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _size(text: str) -> tuple[int, int]:
+    parts = _SIZE.fullmatch(text)
+    sides = (int(parts[1]), int(parts[2])) if parts else (0, 0)
+    if not all(0 < side <= MAX_SIDE for side in sides):
+        raise RequestError(400, f"size: {text[:40]!r}, needs WIDTHxHEIGHT of 1 to {MAX_SIDE}")
+    return sides
+
+
+def _picture(name: str, text: str) -> bytes | None:
+    """Bytes of a picture in base64; pipelines say what is wrong with them."""
+    if not text:
+        return None
+    _, _, behind = text.partition("base64,") if text.startswith("data:") else ("", "", text)
+    try:
+        return base64.b64decode(behind, validate=True)
+    except (binascii.Error, ValueError):
+        raise RequestError(400, f"{name}: is no base64") from None
+
+
+def _mask(given: bytes | None) -> object:
+    """White where to paint: OpenAI's masks are clear there, others are white."""
+    from wgpu_backend.images.pictures import load_clear_mask
+
+    if given is None:
+        return None
+    try:
+        clear = load_clear_mask(given)
+    except OptionError as error:
+        raise RequestError(400, f"mask: {error}") from None
+    return given if clear is None else clear
+
+
+async def _whole(state: State, name: str, prompt: str, options: dict[str, Any]) -> Painted:
+    async with state.studio.painting(name, prompt, options) as (_, made):
+        return await asyncio.wrap_future(made)
+
+
+# Ollama's.
+
+
+async def generated(state: State, request: Request, fields: Fields, name: str) -> Response:
+    """Answer ``/api/generate`` of a model of pictures."""
+    prompt = fields.text("prompt")
+    if not prompt:
+        made = {"response": "", "done": True, "done_reason": "load"}
+        return JSONResponse({**head(name), **made})
+    options = _ollama_options(fields)
+    if fields.switch("stream", default=True):
+        lines = _lines(state, name, prompt, options)
+        return await streamed(request, lines, "application/x-ndjson", failed_line)
+    begin = time.monotonic()
+    painted = await until_gone(request, _whole(state, name, prompt, options))
+    return JSONResponse(_last(name, painted, begin))
+
+
+def _ollama_options(fields: Fields) -> dict[str, Any]:
+    own = Fields(options_of(fields), where="options.")
+    images = fields.texts("images")
+    if len(images) > 1:
+        raise RequestError(400, f"images: {len(images)} pictures, at most 1 to begin with")
+    found: dict[str, Any] = {
+        "width": fields.get("width", int),
+        "height": fields.get("height", int),
+        "num_inference_steps": fields.get("steps", int) or None,
+        "seed": own.get("seed", int),
+        "image": _picture("images[0]", images[0]) if images else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+async def _lines(
+    state: State, name: str, prompt: str, options: dict[str, Any]
+) -> AsyncGenerator[bytes]:
+    """Lines of how far the picture is, and the picture."""
+    begin = time.monotonic()
+    async with state.studio.painting(name, prompt, options) as (queue, made):
+        while (progress := await queue.get()) is not None:
+            completed, total = progress
+            yield line_of({**head(name), "completed": completed, "total": total, "done": False})
+        yield line_of(_last(name, await asyncio.wrap_future(made), begin))
+
+
+def _last(name: str, painted: Painted, begin: float) -> dict[str, Any]:
+    return {
+        **head(name),
+        "response": "",
+        "image": base64.b64encode(painted.pngs[0]).decode(),
+        "completed": painted.steps,
+        "total": painted.steps,
+        "done": True,
+        "done_reason": "stop",
+        "total_duration": int((time.monotonic() - begin) * 1e9),
+    }

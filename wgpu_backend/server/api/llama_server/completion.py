@@ -1,0 +1,372 @@
+"""llama-server's own routes that make text: completion and infill."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.engine.batching.results import Finish, TokenLogprob
+from wgpu_backend.server.api import peer_fields
+from wgpu_backend.server.api.llama_server import sampling
+from wgpu_backend.server.api.llama_server.infill import Gap
+from wgpu_backend.server.api.llama_server.prompts import biases, prompts
+from wgpu_backend.server.api.llama_server.sampling import DEFAULTS
+from wgpu_backend.server.api.ollama.routes import logprob_of
+from wgpu_backend.server.core import schema
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.completion import Answer, Update, answers_of, require_short
+from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.errors import error_body
+from wgpu_backend.server.core.model_pool import Loaded
+from wgpu_backend.server.core.request import Wanted
+from wgpu_backend.server.core.schema import Field
+from wgpu_backend.server.core.sse import data_of
+from wgpu_backend.server.core.state import State, streamed, until_gone
+from wgpu_backend.server.core.timings import Pace, reads_along, timings
+from wgpu_backend.text.tokenizer import Tokenizer
+
+_SAMPLING = {
+    **peer_fields.FORM,
+    **schema.without_meaning(
+        "cache_prompt", "n_cache_reuse", "n_keep", "n_discard", "sse_ping_interval",
+        "stream_options", "reasoning_format", "t_max_prompt_ms",
+    ),
+    **sampling.FORM,
+    "model": schema.MODEL_OR_OWN,
+    "stream": schema.STREAM,
+    "n_cmpl": schema.CHOICES,
+    "n": schema.CHOICES,
+    "logit_bias": Field((list, dict), "pairs of a token or a text and a number, or false"),
+    "post_sampling_probs": Field(
+        (bool,), "give probabilities behind all options, among what could be chosen"
+    ),
+    "id_slot": schema.SLOT,
+    "timings_per_token": schema.TIMINGS,
+    "return_tokens": Field((bool,), "give the tokens, too"),
+    "return_progress": schema.PROGRESS,
+    "response_fields": Field((list,), "paths of fields that are given; all where it is missing"),
+}  # fmt: skip
+_PROMPT = Field(
+    (str, list, dict), "a text, tokens, both mixed, or several prompts", required=True, empty=True
+)
+_COMPLETION = {**_SAMPLING, "prompt": _PROMPT}
+_INFILL = {
+    **_SAMPLING,
+    "input_prefix": Field((str,), "text before the gap"),
+    "input_suffix": Field((str,), "text behind the gap"),
+    "input_extra": Field((list,), "other files: objects of filename and text"),
+    "prompt": Field((str,), "how what is missing begins"),
+}
+_EXTRA = {"filename": schema.TEXT, "text": Field((str,), required=True)}
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def complete(request: Request, fields: Fields) -> Response:
+        return await _answer(state, request, fields, _given_prompts)
+
+    async def fill(request: Request, fields: Fields) -> Response:
+        return await _answer(state, request, fields, _infill_prompts)
+
+    api, sse = "llama-server", "text/event-stream"
+    return [
+        *(
+            Endpoint(api, "POST", path, "Continue a prompt", complete, _COMPLETION, sse)
+            for path in ("/completion", "/completions")
+        ),
+        Endpoint(api, "POST", "/infill", "Write what is missing", fill, _INFILL, sse),
+    ]
+
+
+def _given_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
+    given = fields.get("prompt", str, list, dict)
+    if isinstance(given, str):
+        require_short(given, loaded)
+    return prompts(given, loaded.model.tokenizer)
+
+
+def _infill_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
+    files: list[tuple[str, str]] = []
+    for number, item in enumerate(fields.objects("input_extra")):
+        extra = Fields(item, _EXTRA, f"input_extra[{number}].")
+        files.append((extra.text("filename", "tmp"), extra.text("text")))
+    prefix, suffix = fields.text("input_prefix"), fields.text("input_suffix")
+    gap = Gap(prefix, suffix, fields.text("prompt"), files)
+    limit: int = peer_fields.sampling(fields).get("num_predict", -1)
+    model = loaded.model
+    return [gap.tokens(model.tokenizer, model.num_ctx, limit)], False
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked for beside the text."""
+
+    name: str
+    options: Mapping[str, Any]
+    probabilities: int | None
+    sampled: bool
+    tokens: bool
+    paths: Sequence[str]
+    slot: int
+
+
+async def _answer(state: State, request: Request, fields: Fields, given: Any) -> Response:  # noqa: ANN401
+    options = peer_fields.sampling(fields)
+    asked = _Asked(
+        state.named(fields),
+        options,
+        sampling.probabilities(fields),
+        fields.switch("post_sampling_probs", default=False),
+        fields.switch("return_tokens", default=False),
+        fields.texts("response_fields"),
+        -1 if (slot := fields.get("id_slot", int)) is None else slot,
+    )
+    if fields.switch("stream", default=False):
+        lines = _events(state, fields, asked, given)
+        return await streamed(request, lines, "text/event-stream", _failed)
+
+    async def whole() -> list[dict[str, Any]] | dict[str, Any]:
+        async with state.using(asked.name) as loaded:
+            found, several = await run_in_threadpool(given, fields, loaded)
+            made = await _all(
+                [_wanted(fields, loaded, asked, each) for each in found], loaded, asked
+            )
+        ended = [each for choices in made for each in choices]
+        for index, each in enumerate(ended):
+            each["index"] = index
+        picked = [_picked(each, asked.paths) for each in ended]
+        return picked if several or len(picked) > 1 else picked[0]
+
+    return JSONResponse(await until_gone(request, whole()))
+
+
+async def _all(
+    wanted: Sequence[Wanted], loaded: Loaded, asked: _Asked
+) -> list[list[dict[str, Any]]]:
+    """Texts of several prompts, made together; where one fails, all end."""
+    tokenizer = loaded.model.tokenizer
+    async with answers_of(loaded, wanted) as answers:
+        return await asyncio.gather(*(_whole(answer, asked, tokenizer) for answer in answers))
+
+
+async def _merged(answers: Sequence[Answer]) -> AsyncGenerator[tuple[int, Update]]:
+    """News of several answers as they come, with each one's number."""
+    sources = [aiter(answer) for answer in answers]
+    waiting = {_next(source): number for number, source in enumerate(sources)}
+    try:
+        while waiting:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                number, update = waiting.pop(each), each.result()
+                if update is not None:
+                    waiting[_next(sources[number])] = number
+                    yield number, update
+    finally:
+        for each in waiting:
+            each.cancel()
+
+
+def _next(source: AsyncIterator[Update]) -> asyncio.Future[Update | None]:
+    return asyncio.ensure_future(anext(source, None))
+
+
+def _wanted(fields: Fields, loaded: Loaded, asked: _Asked, tokens: Sequence[int]) -> Wanted:
+    own = loaded.stored.parameters
+    wanted = Wanted(
+        None,
+        tokens,
+        asked.options,
+        {name: value for name, value in DEFAULTS.items() if name not in own},
+        logprobs=asked.probabilities,
+        logit_bias=biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
+        choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,
+        sampled=fields.switch("post_sampling_probs", default=False),
+        progress=reads_along(fields),
+        slot=schema.slot_of(fields.get("id_slot", int)),
+    )
+    return peer_fields.applied(fields, wanted)
+
+
+@dataclass(slots=True)
+class _Made:
+    """One text as far as it is there."""
+
+    tokenizer: Tokenizer
+    pace: Pace = field(default_factory=lambda: Pace(progress=False, times=False))
+    content: str = ""
+    tokens: list[int] = field(default_factory=list[int])
+    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+
+    def add(self, update: Update) -> _News:
+        """Take news, and give what they bring: tokens of a stop text are none of it."""
+        text = "".join(getattr(part, "text", "") for part in update.parts)
+        tokens, before = [*self.tokens, *update.tokens], len(self.tokens)
+        self.content += text
+        if update.finish is not None and update.finish.stop is not None:
+            tokens = tokens[: max(before, self._spelling(tokens))]
+        logprobs = update.logprobs[: len(tokens) - before]
+        self.tokens, self.logprobs = tokens, [*self.logprobs, *logprobs]
+        return _News(text, tokens[before:], logprobs)
+
+    def _spelling(self, tokens: Sequence[int]) -> int:
+        """How many tokens spell the text."""
+        stream, size = self.tokenizer.stream(), 0
+        for count, token in enumerate(tokens):
+            if size >= len(self.content):
+                return count
+            size += len(stream.push(token))
+        return len(tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _News:
+    """What an update brings to a text."""
+
+    text: str
+    tokens: Sequence[int]
+    logprobs: Sequence[TokenLogprob]
+
+
+async def _whole(answer: Answer, asked: _Asked, tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    made = [_Made(tokenizer) for _ in range(answer.request.n)]
+    ends: dict[int, Finish] = {}
+    async for update in answer:
+        made[update.choice].add(update)
+        if update.finish is not None:
+            ends[update.choice] = update.finish
+    found: list[dict[str, Any]] = []
+    for choice, each in enumerate(made):
+        ended = _end(answer, asked, each, ends[choice])
+        tokens = each.tokens if asked.tokens else list[int]()
+        if asked.probabilities:
+            ended["completion_probabilities"] = _probabilities(each.logprobs, asked)
+        found.append({**ended, "content": each.content, "tokens": tokens})
+    return found
+
+
+async def _events(
+    state: State,
+    fields: Fields,
+    asked: _Asked,
+    given: Any,  # noqa: ANN401
+) -> AsyncGenerator[bytes]:
+    """Events of a streamed text."""
+    async with state.using(asked.name) as loaded:
+        found, _ = await run_in_threadpool(given, fields, loaded)
+        wanted = [_wanted(fields, loaded, asked, each) for each in found]
+        async with answers_of(loaded, wanted) as answers:
+            made = [
+                [_Made(loaded.model.tokenizer, Pace.of(fields)) for _ in range(answer.request.n)]
+                for answer in answers
+            ]
+            async for number, update in _merged(answers):
+                answer, texts = answers[number], made[number]
+                index = number * len(texts) + update.choice
+                for data in _news(answer, asked, texts[update.choice], update):
+                    yield data_of({**data, "index": index})
+
+
+def _failed(status: int, message: str) -> bytes:
+    """The last event of a stream that fails."""
+    return data_of(error_body("llama-server", status, message))
+
+
+def _news(answer: Answer, asked: _Asked, made: _Made, update: Update) -> list[dict[str, Any]]:
+    news, found = made.add(update), list[dict[str, Any]]()
+    beside = made.pace.beside(len(answer.request.tokens), update)
+    if update.reading is not None:
+        return [{"content": "", "tokens": [], "stop": False, **beside}] if beside else []
+    if news.text or news.tokens:
+        piece: dict[str, Any] = {"content": news.text, "tokens": [*news.tokens], "stop": False}
+        piece |= {"id_slot": asked.slot}
+        piece |= beside
+        piece |= {"tokens_predicted": len(made.tokens)}
+        piece |= {"tokens_evaluated": len(answer.request.tokens)}
+        if asked.probabilities:
+            piece["completion_probabilities"] = _probabilities(news.logprobs, asked)
+        found.append(piece)
+    if update.finish is not None:
+        ended: dict[str, Any] = {
+            **_end(answer, asked, made, update.finish),
+            "content": "",
+            "tokens": [],
+        }
+        found.append(_picked(ended, asked.paths))
+    return found
+
+
+def _end(answer: Answer, asked: _Asked, made: _Made, finish: Finish) -> dict[str, Any]:
+    """What stands at the end of a text beside it."""
+    usage, prompt = finish.usage, len(answer.request.tokens)
+    kind = "limit" if finish.reason == "length" else "eos" if finish.stop is None else "word"
+    found: dict[str, Any] = {
+        "index": 0,
+        "id_slot": asked.slot,
+        "stop": True,
+        "model": asked.name,
+        "tokens_predicted": usage.completion_tokens,
+        "tokens_evaluated": prompt,
+        "tokens_cached": usage.cached_tokens,
+        "generation_settings": _settings(answer),
+        "prompt": answer.prompt,
+        "has_new_line": "\n" in made.content,
+        "truncated": finish.context_full,
+        "stop_type": kind,
+        "stopping_word": finish.stop or "",
+        "timings": timings(prompt, finish.usage),
+    }
+    return found
+
+
+def _settings(answer: Answer) -> dict[str, Any]:
+    request, options = answer.request, answer.request.options
+    found = {name: getattr(options, name) for name in DEFAULTS}
+    limit = -1 if request.max_tokens is None else request.max_tokens
+    return {
+        **found,
+        "n_predict": limit,
+        "max_tokens": limit,
+        "n_keep": request.keep,
+        "stop": [*request.stop],
+        "ignore_eos": request.ignore_eos,
+        "n_probs": request.logprobs or 0,
+        "logit_bias": [
+            {"token": token, "bias": None if bias == float("-inf") else bias}
+            for token, bias in answer.biases.items()
+        ],
+    }
+
+
+def _probabilities(found: Sequence[TokenLogprob], asked: _Asked) -> list[dict[str, Any]]:
+    many, one = ("top_probs", _prob) if asked.sampled else ("top_logprobs", _logprob)
+    return [{**one(each), many: [one(other) for other in each.top]} for each in found]
+
+
+def _logprob(found: TokenLogprob) -> dict[str, Any]:
+    return {"id": found.token, **logprob_of(found)}
+
+
+def _prob(found: TokenLogprob) -> dict[str, Any]:
+    named = {name: value for name, value in _logprob(found).items() if name != "logprob"}
+    return {**named, "prob": math.exp(found.logprob)}
+
+
+def _picked(whole: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+    """Fields that were asked for, by their paths."""
+    found: dict[str, Any] = {}
+    for path in paths:
+        value: Any = whole
+        for name in path.split("/"):
+            inner = cast("dict[str, Any]", value if isinstance(value, dict) else {})
+            value = inner.get(name)
+        if value is not None:
+            found[path] = value
+    return found if paths else whole

@@ -1,0 +1,113 @@
+"""Prompts for what is missing between two texts, with a vocabulary's own tokens for that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.text.tokenizer import Tokenizer
+
+_ROLES = ("fim_pre", "fim_suf", "fim_mid")
+_BATCH = 2048  # llama-server's: tokens around a gap at most
+_LONGEST = 256  # characters of a token: of a text no more is looked at than may be kept
+# What llama-server writes, too: models were trained on repositories, and see no other names.
+_PROJECT, _FILE, _CHUNK = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"
+
+
+def infill(tokenizer: Tokenizer, prefix: str, suffix: str) -> list[int]:
+    """Tokens behind which a model writes what stands between two texts.
+
+    Parameters
+    ----------
+    tokenizer : Tokenizer
+    prefix, suffix : str
+
+    Raises
+    ------
+    RequestError
+        The vocabulary has no tokens for that.
+    """
+    _require_roles(tokenizer)
+    before, behind = _plain(tokenizer, prefix), _plain(tokenizer, suffix)
+    return [*_bos(tokenizer), *_around(tokenizer, before, behind)]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A gap in a file of a repository.
+
+    Parameters
+    ----------
+    prefix, suffix : str
+        Text around it, of which the parts next to the gap are kept where there is much.
+    begun : str
+        How what is missing begins.
+    files : sequence of (str, str)
+        Names and texts of other files, the most important last.
+    """
+
+    prefix: str
+    suffix: str
+    begun: str = ""
+    files: Sequence[tuple[str, str]] = ()
+
+    def tokens(self, tokenizer: Tokenizer, room: int, limit: int) -> list[int]:
+        """Tokens behind which a model writes what is missing.
+
+        Parameters
+        ----------
+        tokenizer : Tokenizer
+        room : int
+            Tokens that the context holds.
+        limit : int
+            Tokens that are to be made; a quarter of the context where it is not above 0.
+
+        Raises
+        ------
+        RequestError
+            The vocabulary has no tokens for that.
+        """
+        _require_roles(tokenizer)
+        kept, most = limit if limit > 0 else room // 4, _LONGEST * room
+        batch = min(_BATCH, max(room - kept, room // 2))
+        begun, bos = _plain(tokenizer, self.begun), _bos(tokenizer)
+        before = _plain(tokenizer, self.prefix[-most:])[-max(3 * (batch // 4) - len(bos), 1) :]
+        behind = _plain(tokenizer, self.suffix[:most])[: max(batch // 4 - 3 - len(begun), 0)]
+        around = _around(tokenizer, [*before, *begun], behind)
+        left = room - kept - len(bos) - len(around)
+        return [*bos, *(self._others(tokenizer, most)[-left:] if left > 0 else ()), *around]
+
+    def _others(self, tokenizer: Tokenizer, most: int) -> list[int]:
+        """Tokens of the other files' last characters, and of what begins this one."""
+        special = tokenizer.special_ids
+        found = [special["fim_rep"], *_plain(tokenizer, _PROJECT)] if "fim_rep" in special else []
+        for name, text in self.files:
+            if "fim_sep" in special:
+                found += [special["fim_sep"], *_plain(tokenizer, f"{name}\n")]
+            else:
+                found += _plain(tokenizer, _CHUNK)
+            found += _plain(tokenizer, text[-most:])
+        if "fim_sep" in special:
+            found += [special["fim_sep"], *_plain(tokenizer, _FILE)]
+        return found
+
+
+def _require_roles(tokenizer: Tokenizer) -> None:
+    if missing := [role for role in _ROLES if role not in tokenizer.special_ids]:
+        needed = ", ".join(missing)
+        raise RequestError(400, f"the model does not infill: its vocabulary has no {needed} token")
+
+
+def _around(tokenizer: Tokenizer, before: Sequence[int], behind: Sequence[int]) -> list[int]:
+    prefix, suffix, middle = (tokenizer.special_ids[role] for role in _ROLES)
+    return [prefix, *before, suffix, *behind, middle]
+
+
+def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
+    return tokenizer.encode(text, add_special=False) if text else []
+
+
+def _bos(tokenizer: Tokenizer) -> list[int]:
+    bos = tokenizer.bos_id
+    return [bos] if tokenizer.add_bos and bos is not None else []

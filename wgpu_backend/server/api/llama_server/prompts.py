@@ -1,0 +1,117 @@
+"""Prompts as llama-server takes them: texts, tokens, both mixed, and several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.text.tokenizer import Tokenizer
+
+_NEEDED = "needs a text, tokens, or a list of such"
+
+
+def prompts(given: Any, tokenizer: Tokenizer) -> tuple[list[list[int]], bool]:  # noqa: ANN401
+    """Tokens of each prompt, and whether they came in a list.
+
+    Raises
+    ------
+    RequestError
+        It is nothing of the kind.
+    """
+    if isinstance(given, list):
+        items = cast("list[Any]", given)
+        lists = any(isinstance(item, list | dict) for item in items)
+        if items and (lists or all(isinstance(item, str) for item in items)):
+            return [_tokens(item, tokenizer) for item in items], True
+    return [_tokens(given, tokenizer)], False
+
+
+def _tokens(given: Any, tokenizer: Tokenizer) -> list[int]:  # noqa: ANN401
+    if isinstance(given, dict):
+        parts = cast("dict[str, Any]", given)
+        if parts.get("multimodal_data"):
+            raise RequestError(400, "prompt: multimodal_data is not supported")
+        given = parts.get("prompt_string")
+    if given == "":
+        return begun_text(tokenizer)
+    if not isinstance(given, str | list) or not given:
+        raise RequestError(400, f"prompt: {str(cast('object', given))[:40]!r}, {_NEEDED}")
+    return mixed(cast("str | list[object]", given), tokenizer)
+
+
+def begun_text(tokenizer: Tokenizer) -> list[int]:
+    """Tokens of an empty text: what begins one, or ends the one before it.
+
+    Raises
+    ------
+    RequestError
+        The vocabulary has nothing of the kind.
+    """
+    known = (tokenizer.bos_id, tokenizer.eos_id)
+    found = tokenizer.encode("") or [each for each in known if each is not None][:1]
+    if not found:
+        raise RequestError(400, "prompt: is empty, and the model has no token to begin with")
+    return found
+
+
+def mixed(
+    given: str | Sequence[object],
+    tokenizer: Tokenizer,
+    *,
+    add_special: bool = True,
+    parse_special: bool = True,
+) -> list[int]:
+    """Tokens of a text, or of texts and tokens one behind another.
+
+    Raises
+    ------
+    RequestError
+        There is something else among them.
+    """
+    found: list[int] = []
+    for number, item in enumerate([given] if isinstance(given, str) else given):
+        if isinstance(item, str):
+            begins = add_special and number == 0
+            found += tokenizer.encode(item, add_special=begins, parse_special=parse_special)
+        else:
+            found.append(token_of(item, tokenizer))
+    return found
+
+
+def token_of(given: object, tokenizer: Tokenizer) -> int:
+    """A token of a vocabulary.
+
+    Raises
+    ------
+    RequestError
+        It is none.
+    """
+    size = tokenizer.vocab_size
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < size:
+        raise RequestError(400, f"tokens: {str(given)[:40]!r}, needs a number below {size}")
+    return given
+
+
+def biases(given: Any, tokenizer: Tokenizer) -> dict[int, float]:  # noqa: ANN401
+    """Biases of tokens: pairs of a token or a text and a number, or false to rule it out.
+
+    Raises
+    ------
+    RequestError
+        They are nothing of the kind.
+    """
+    pairs = cast("Any", [*given.items()] if isinstance(given, dict) else given or [])
+    found: dict[int, float] = {}
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(cast("list[Any]", pair)) != 2:
+            raise RequestError(400, "logit_bias: needs pairs of a token and a number")
+        token, bias = cast("list[Any]", pair)
+        if bias is not False and (isinstance(bias, bool) or not isinstance(bias, int | float)):
+            raise RequestError(400, f"logit_bias: {str(bias)[:40]!r}, needs a number, or false")
+        if isinstance(token, str) and token.isdecimal() and isinstance(given, dict):
+            token = int(token[:20])
+        ids = [token] if not isinstance(token, str) else tokenizer.encode(token, add_special=False)
+        for id_ in ids:
+            found[token_of(id_, tokenizer)] = float("-inf") if bias is False else float(bias)
+    return found

@@ -1,0 +1,231 @@
+"""llama-server's own routes about a model: tokens, templates, vectors, slots, properties."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.engine.arguments import conversation
+from wgpu_backend.errors import TemplateError
+from wgpu_backend.server.api.embeddings import embeddings
+from wgpu_backend.server.api.llama_server.prompts import mixed, token_of
+from wgpu_backend.server.api.llama_server.sampling import DEFAULTS
+from wgpu_backend.server.api.openai.messages import begun_answer
+from wgpu_backend.server.api.openai.schema import CHAT, chat_wanted
+from wgpu_backend.server.core import schema
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.defaults import closing, supplied
+from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.model_pool import Loaded
+from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.schema import Field
+from wgpu_backend.server.core.state import State
+from wgpu_backend.text.tokenizer import Tokenizer
+
+_MOST = 1 << 20  # characters of a text, and tokens, that one request may turn into each other
+_TOKENIZE = {
+    "model": schema.MODEL_OR_OWN,
+    "content": Field((str, list), "a text, or texts and tokens one behind another"),
+    "prompt": Field((str,), "vLLM's word for content; begins as a text does by itself"),
+    "add_special": Field((bool,), "add tokens that begin and end a text"),
+    "add_special_tokens": Field((bool,), "vLLM's word for add_special"),
+    "parse_special": Field((bool,), "read control tokens that the text spells; true by itself"),
+    "with_pieces": Field((bool,), "give what each token stands for, too"),
+}
+_DETOKENIZE = {"model": schema.MODEL_OR_OWN, "tokens": Field((list,), required=True)}
+_EMBEDDING = {
+    **schema.without_meaning("encoding_format", "embd_normalize"),
+    "model": schema.MODEL_OR_OWN,
+    "content": Field((str, list, dict), "a text, its tokens, or a list of such"),
+    "input": Field((str, list, dict), "another word for content"),
+}
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def tokenize(_: Request, fields: Fields) -> Response:
+        async with state.using(state.named(fields), "any") as loaded:
+            found = await run_in_threadpool(tokenized, fields, loaded)
+            room = loaded.model.num_ctx
+        of_vllm = {} if fields.get("prompt", str) is None else {"max_model_len": room}
+        return JSONResponse({"tokens": found, "count": len(found), **of_vllm})
+
+    async def detokenize(_: Request, fields: Fields) -> Response:
+        async with state.using(state.named(fields), "any") as loaded:
+            text = await run_in_threadpool(detokenized, fields, loaded, skip_special=False)
+        return JSONResponse({"content": text, "prompt": text})  # the latter is vLLM's word
+
+    async def template(_: Request, fields: Fields) -> Response:
+        async with state.using(state.named(fields), "any") as loaded:
+            found = await run_in_threadpool(_rendered, fields, loaded)
+        return JSONResponse({"prompt": found})
+
+    async def embed(_: Request, fields: Fields) -> Response:
+        kinds = (str, list, dict)
+        found = (fields.get(name, *kinds) for name in ("content", "input"))
+        given = next((each for each in found if each is not None), None)
+        if given is None or given == []:
+            raise RequestError(400, "content is required")
+        found = await embeddings(state, fields, given, truncate=False, of_tokens=True)
+        alone = state.settings.pooling != "none"
+        data = [
+            {"index": i, "embedding": [each] if alone else each}
+            for i, each in enumerate(found.vectors)
+        ]
+        return JSONResponse(data)
+
+    async def props(request: Request, _: Fields) -> Response:
+        fields = Fields(dict(request.query_params))
+        async with state.using(state.named(fields), "any") as loaded:
+            alias = state.alias_of(loaded.stored) or str(loaded.stored.entry.name)
+            return JSONResponse(_properties(loaded, alias, state.settings.version))
+
+    async def tokenizer_info(request: Request, _: Fields) -> Response:
+        fields = Fields(dict(request.query_params))
+        async with state.using(state.named(fields), "any") as loaded:
+            return JSONResponse(_tokenizer_info(loaded))
+
+    async def adapters(request: Request, _: Fields) -> Response:
+        fields = Fields(dict(request.query_params))
+        if not (fields.has("model") or state.own_name):
+            return JSONResponse([])
+        async with state.using(state.named(fields), "any") as loaded:
+            found = enumerate(loaded.model.loras)
+            return JSONResponse([{"id": i, "path": p, "scale": scale} for i, (p, scale) in found])
+
+    api = "llama-server"
+    return [
+        Endpoint(api, "POST", "/tokenize", "Tokens of a text", tokenize, _TOKENIZE),
+        Endpoint(api, "POST", "/detokenize", "Text of tokens", detokenize, _DETOKENIZE),
+        Endpoint(api, "POST", "/apply-template", "A conversation as text", template, CHAT),
+        *(
+            Endpoint(api, "POST", path, "Vectors of texts", embed, _EMBEDDING)
+            for path in ("/embedding", "/embeddings")
+        ),
+        Endpoint(api, "GET", "/lora-adapters", "LoRA adapters (`?model=NAME`)", adapters),
+        Endpoint(api, "GET", "/props", "What a model is (`?model=NAME`)", props),
+        Endpoint("vLLM", "GET", "/tokenizer_info", "Tokens by their roles", tokenizer_info),
+    ]
+
+
+def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
+    """Tokens of a text, with what each stands for where that is asked for.
+
+    Raises
+    ------
+    RequestError
+        The text is too long.
+    """
+    tokenizer, prompt = loaded.model.tokenizer, fields.get("prompt", str)
+    content = fields.get("content", str, list) if prompt is None else prompt
+    content = content or ""
+    items = [content] if isinstance(content, str) else cast("list[object]", content)
+    size = sum(len(each) if isinstance(each, str) else 1 for each in items)
+    if size > _MOST:
+        raise RequestError(400, f"content: {size} characters, needs at most {_MOST}")
+    ids = mixed(
+        items,
+        tokenizer,
+        add_special=fields.switch(
+            "add_special", default=fields.switch("add_special_tokens", default=prompt is not None)
+        ),
+        parse_special=fields.switch("parse_special", default=True),
+    )
+    if not fields.switch("with_pieces", default=False):
+        return cast("list[Any]", ids)
+    return [{"id": token, "piece": _piece(tokenizer.token_bytes(token))} for token in ids]
+
+
+def detokenized(fields: Fields, loaded: Loaded, *, skip_special: bool) -> str:
+    """Text of tokens, without or with the control tokens among them.
+
+    Raises
+    ------
+    RequestError
+        They are too many, or the vocabulary lacks one.
+    """
+    tokenizer, tokens = loaded.model.tokenizer, fields.get("tokens", list)
+    if len(tokens) > _MOST:
+        raise RequestError(400, f"tokens: {len(tokens)}, needs at most {_MOST}")
+    ids = [token_of(each, tokenizer) for each in tokens]
+    return tokenizer.decode(ids, skip_special=skip_special)
+
+
+def _piece(piece: bytes) -> str | list[int]:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return [*piece]
+
+
+def _rendered(fields: Fields, loaded: Loaded) -> str:
+    prompter = loaded.model.prompter
+    if prompter.template is None:
+        raise TemplateError("the model's file has no chat template")
+    kwargs: dict[str, Any] = fields.get("chat_template_kwargs", dict) or {}
+    own = ("messages", "tools", "add_generation_prompt")
+    if taken := [name for name in own if name in kwargs]:
+        raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
+    wanted = loaded.manner.applied(chat_wanted(fields))
+    messages = prompter.checked(conversation([*(wanted.messages or ())]))
+    asks = fields.switch("add_generation_prompt", default=True)
+    begun = begun_answer(messages) if asks else ""
+    source, tools = prompter.template.source, [*wanted.tools] or None
+    variables: dict[str, Any] = {**supplied(source, wanted.tools), **_thinking(wanted)}
+    variables |= wanted.template
+    if begun:
+        messages = messages[:-1]
+        variables.setdefault("enable_thinking", False)
+    found = prompter.template.render(messages, add_generation_prompt=asks, tools=tools, **variables)
+    silent = asks and not begun and variables.get("enable_thinking") is False
+    return found + begun + (closing(found, source) if silent else "")
+
+
+def _thinking(wanted: Wanted) -> dict[str, Any]:
+    """Variables by which templates know whether to reason, and how much."""
+    if wanted.think is None:
+        return {}
+    switches = dict.fromkeys(("enable_thinking", "thinking"), bool(wanted.think))
+    return switches | ({"reasoning_effort": wanted.think} if isinstance(wanted.think, str) else {})
+
+
+def _spelled(tokenizer: Tokenizer, token: int | None) -> str:
+    return "" if token is None else tokenizer.token_text(token)
+
+
+def _tokenizer_info(loaded: Loaded) -> dict[str, Any]:
+    """What vLLM tells of a tokenizer, as far as a GGUF file has it."""
+    tokenizer, template = loaded.model.tokenizer, loaded.model.prompter.template
+    roles = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
+    ids = {**tokenizer.special_ids, "bos": tokenizer.bos_id, "eos": tokenizer.eos_id}
+    named = {role: ids.get(role) for role in roles}
+    return {
+        "tokenizer_class": type(tokenizer).__name__,
+        "add_bos_token": tokenizer.add_bos,
+        **{
+            f"{role}_token": None if i is None else _spelled(tokenizer, i)
+            for role, i in named.items()
+        },
+        "chat_template": None if template is None else template.source,
+    }
+
+
+def _properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]:
+    model, template = loaded.model, loaded.model.prompter.template
+    params = {**DEFAULTS, **loaded.stored.parameters, **loaded.manner.sampling}
+    return {
+        "default_generation_settings": {"n_ctx": model.num_ctx, "params": params},
+        "total_slots": model.num_parallel,
+        "model_alias": alias,
+        "model_path": loaded.stored.path.name,
+        "bos_token": _spelled(model.tokenizer, model.tokenizer.bos_id),
+        "eos_token": _spelled(model.tokenizer, model.tokenizer.eos_id),
+        "chat_template": "" if template is None else template.source,
+        "modalities": {"vision": False, "audio": False},
+        "build_info": f"wgpu-backend {version}",
+        "is_sleeping": False,
+    }

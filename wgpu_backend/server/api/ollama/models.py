@@ -1,0 +1,432 @@
+"""Ollama's routes about models: tags, show, pull, create, copy, delete, blobs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import math
+import threading
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.engine.lora import checked
+from wgpu_backend.errors import BackendError, StoreError
+from wgpu_backend.files.gguf.reader import PART_NAME, open_gguf
+from wgpu_backend.files.store.files import draft, settle, sha256
+from wgpu_backend.files.store.manifest import digest_hex
+from wgpu_backend.files.store.modelfile import Modelfile, checked_parameters, write_modelfile
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.pull import Progress, Puller
+from wgpu_backend.files.store.push import Pusher
+from wgpu_backend.files.store.store import Entry, Store, free_bytes
+from wgpu_backend.files.store.stored import Stored, create, details
+from wgpu_backend.images.folder import INDEX
+from wgpu_backend.server.core import schema
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.model_capabilities import abilities, abilities_of
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.core.request_log import current
+from wgpu_backend.server.core.schema import Field
+from wgpu_backend.server.core.sse import line_of
+from wgpu_backend.server.core.state import State, streamed, until_gone
+
+OLLAMA_VERSION = "0.30.0"  # whose API these routes follow; clients refuse what is too old
+_LINES = "application/x-ndjson"
+# Pulls may take hours: in the threads of asyncio they would keep models from being loaded.
+_WORKERS = ThreadPoolExecutor(64, "library")
+_NAME = 100  # letters of a client's file that errors show
+_SHORT = 64  # values of a list that are shown
+_LONG = 65_536  # characters of a text that is not shown
+_NAMES = {"model": schema.TEXT, "name": Field((str,), "an older word for model")}
+_SHOW = {
+    **_NAMES,
+    **schema.without_meaning("system", "template", "options"),
+    "verbose": Field((bool,), "give long lists, too"),
+}
+_COPY = {"source": Field((str,), required=True), "destination": Field((str,), required=True)}
+_PULL = {
+    **_NAMES,
+    "insecure": Field((bool,), "allow a registry without encryption"),
+    "stream": schema.STREAM,
+}
+_CREATE = {
+    **_NAMES,
+    **schema.without_meaning("renderer", "parser", "requires", "info"),
+    "from": Field((str,), "a model to begin with"),
+    "files": Field((dict,), "digests of blobs by names of files, a GGUF file's or its parts'"),
+    "adapters": Field((dict,), "digests of LoRA adapters by names of files"),
+    "template": schema.TEXT,
+    "license": Field((str, list)),
+    "system": schema.TEXT,
+    "parameters": schema.OBJECT,
+    "messages": schema.LIST,
+    "quantize": Field((str,), "is refused"),
+    "stream": schema.STREAM,
+}
+Tell = Callable[[dict[str, Any]], None]
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the store of a state."""
+    return [*_facts(state), *_changes(state), *_long(state)]
+
+
+def _facts(state: State) -> list[Endpoint]:
+    async def version(_: Request, __: Fields) -> Response:
+        return JSONResponse({"version": OLLAMA_VERSION, "wgpu_backend": state.settings.version})
+
+    async def tags(_: Request, __: Fields) -> Response:
+        return JSONResponse({"models": await run_in_threadpool(_tags, state)})
+
+    async def show(_: Request, fields: Fields) -> Response:
+        name = _model(fields)
+        verbose = fields.switch("verbose", default=False)
+        if name in state.studio:
+            folder = state.settings.pictures[name.removesuffix(":latest")]
+            return JSONResponse(await run_in_threadpool(_shown_pipeline, name, folder))
+        return JSONResponse(await run_in_threadpool(_shown, state.find(name), verbose=verbose))
+
+    return [
+        Endpoint("Ollama", "GET", "/api/version", "Version of the server", version),
+        Endpoint("Ollama", "GET", "/api/tags", "Models that there are", tags),
+        Endpoint("Ollama", "POST", "/api/show", "Facts about a model", show, _SHOW),
+    ]
+
+
+def _changes(state: State) -> list[Endpoint]:
+    async def copy(_: Request, fields: Fields) -> Response:
+        names = fields.required("source"), fields.required("destination")
+        await run_in_threadpool(_copied, state, *names)
+        return Response()
+
+    async def delete(_: Request, fields: Fields) -> Response:
+        name = await run_in_threadpool(_existing, state, _model(fields))
+        await state.pool.unload(str(name))
+        await run_in_threadpool(state.store.remove, name)
+        return Response()
+
+    async def blob(request: Request, _: Fields) -> Response:
+        path = state.store.blob(request.path_params["digest"])
+        if request.method == "HEAD":
+            return Response(status_code=200 if path.is_file() else 404)
+        if path.is_file():
+            return Response(status_code=200)
+        await _received(state, request, path)
+        return Response(status_code=201)
+
+    return [
+        Endpoint("Ollama", "POST", "/api/copy", "Give a model another name", copy, _COPY),
+        Endpoint("Ollama", "DELETE", "/api/delete", "Remove a model", delete, _NAMES),
+        Endpoint("Ollama", "HEAD", "/api/blobs/{digest}", "Whether there is a blob", blob),
+        Endpoint("Ollama", "POST", "/api/blobs/{digest}", "Take in a blob", blob),
+    ]
+
+
+def _long(state: State) -> list[Endpoint]:
+    async def pull(request: Request, fields: Fields) -> Response:
+        name = await run_in_threadpool(_existing, state, _model(fields))
+        insecure = fields.switch("insecure", default=False)
+
+        def work(tell: Tell, stop: threading.Event) -> None:
+            def told(progress: Progress) -> None:
+                tell(_progress(progress))
+
+            puller = Puller(state.store, insecure=insecure, told=told, cancelled=stop.is_set)
+            puller.pull(name)
+
+        return await _worked(request, work, fields)
+
+    async def push(request: Request, fields: Fields) -> Response:
+        name = await run_in_threadpool(_existing, state, _model(fields))
+        insecure = fields.switch("insecure", default=False)
+        await run_in_threadpool(state.store.entry, name)  # what is not there has a status
+
+        def work(tell: Tell, stop: threading.Event) -> None:
+            def told(progress: Progress) -> None:
+                tell(_progress(progress))
+
+            key = state.settings.signing_key
+            pusher = Pusher(
+                state.store, insecure=insecure, told=told, cancelled=stop.is_set, key=key
+            )
+            pusher.push(name)
+
+        return await _worked(request, work, fields)
+
+    async def make(request: Request, fields: Fields) -> Response:
+        name = await run_in_threadpool(_own, state, _model(fields))
+        wanted = await run_in_threadpool(_modelfile, state, fields)
+
+        def work(tell: Tell, _: threading.Event) -> None:
+            def said(status: str) -> None:
+                tell({"status": status})
+
+            create(state.store, name, wanted, Path("/"), said, fits=checked)
+
+        return await _worked(request, work, fields)
+
+    return [
+        Endpoint("Ollama", "POST", "/api/pull", "Bring a model here", pull, _PULL, _LINES),
+        Endpoint("Ollama", "POST", "/api/push", "Bring a model to a registry", push, _PULL, _LINES),
+        Endpoint("Ollama", "POST", "/api/create", "Make a model", make, _CREATE, _LINES),
+    ]
+
+
+def _model(fields: Fields) -> str:
+    return fields.text("model") or fields.text("name") or fields.required("model")
+
+
+def _existing(state: State, name: str) -> ModelName:
+    """A model of the store, whichever letters' case it is asked for in."""
+    return state.store.existing(ModelName.parse(name))
+
+
+def _own(state: State, name: str) -> ModelName:
+    """A name for a model of the store, where none of the server's own would hide it."""
+    if state.fixed(name) is not None or name in state.studio:
+        raise RequestError(400, f"model {name!r} is the server's own; choose another name")
+    return _existing(state, name)
+
+
+def _copied(state: State, source: str, destination: str) -> None:
+    fixed, name = state.fixed(source), _own(state, destination)
+    if fixed is None:
+        state.store.copy(_existing(state, source), name)
+    else:
+        create(state.store, name, fixed.modelfile, fixed.path.parent)
+
+
+def _tags(state: State) -> list[dict[str, Any]]:
+    fixed = [_tag(each.entry, each.details, each.path) for each in state.settings.fixed.values()]
+    stored = [_listed(state.store, entry) for entry in state.store.entries()]
+    pictures = [_pipeline(name, state.settings.pictures[name]) for name in state.studio.models()]
+    return [*fixed, *stored, *pictures]
+
+
+def _pipeline(name: str, folder: Path) -> dict[str, Any]:
+    """A folder that makes pictures, as Ollama lists models; its index stands for its digest."""
+    index, files = folder / INDEX, [each for each in folder.rglob("*") if each.is_file()]
+    facts = {"parent_model": "", "format": "safetensors", "family": "pictures"}
+    sizes = {"families": ["pictures"], "parameter_size": "", "quantization_level": ""}
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _time(index.stat().st_mtime),
+        "size": sum(each.stat().st_size for each in files),
+        "digest": hashlib.sha256(index.read_bytes()).hexdigest(),
+        "details": {**facts, **sizes},
+        "capabilities": ["image"],
+    }
+
+
+def _shown_pipeline(name: str, folder: Path) -> dict[str, Any]:
+    """Facts about a folder that makes pictures, in the fields that clients read of models."""
+    listed = _pipeline(name, folder)
+    shared = {key: listed[key] for key in ("details", "capabilities", "modified_at")}
+    texts = dict.fromkeys(("modelfile", "parameters", "template", "system"), "")
+    return {**texts, **shared, "model_info": {"general.architecture": "pictures"}}
+
+
+def _listed(store: Store, entry: Entry) -> dict[str, Any]:
+    models = entry.manifest.of_kind("model")
+    path = store.blob(models[0].digest) if models else None
+    return _tag(entry, details(store, entry), path)
+
+
+def _abilities(path: Path | None) -> list[str]:
+    """What a model can do; nothing where its file is missing or damaged."""
+    try:
+        return [] if path is None else [*abilities_of(path)]
+    except (BackendError, OSError):
+        return []
+
+
+def _tag(entry: Entry, facts: Any, path: Path | None) -> dict[str, Any]:  # noqa: ANN401
+    name = str(entry.name)
+    return {
+        "name": name,
+        "model": name,
+        "modified_at": _time(entry.modified),
+        "size": entry.manifest.size,
+        "digest": entry.digest,
+        "details": facts,
+        "capabilities": _abilities(path),
+    }
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _shown(stored: Stored, *, verbose: bool) -> dict[str, Any]:
+    with open_gguf(stored.path, check_types=False) as file:
+        info = {key: _value(value, verbose=verbose) for key, value in file.metadata.items()}
+        info["general.parameter_count"] = sum(math.prod(i.shape) for i in file.tensors.values())
+        info.pop("tokenizer.chat_template", None)
+        tensors = [
+            {"name": i.name, "type": i.dtype.name.upper(), "shape": list(reversed(i.shape))}
+            for i in file.tensors.values()
+        ]
+        own = file.config.string("tokenizer.chat_template", "")
+        can = abilities(file)
+    made: dict[str, Any] = {
+        "modelfile": write_modelfile(stored.modelfile),
+        "parameters": _parameters(stored),
+        "template": stored.template or own,
+        "system": stored.system,
+        "details": stored.details,
+        "messages": list(stored.messages),
+        "model_info": info,
+        "capabilities": can,
+        "modified_at": _time(stored.entry.modified),
+        "tensors": tensors,
+    }
+    if stored.license:
+        made["license"] = stored.license
+    return made
+
+
+def _parameters(stored: Stored) -> str:
+    lines: list[str] = []
+    for name, value in stored.parameters.items():
+        values = cast("list[object]", value) if isinstance(value, list) else [value]
+        lines += [f"{name:<30} {json.dumps(each)}" for each in values]
+    return "\n".join(lines)
+
+
+def _value(value: object, *, verbose: bool) -> object:
+    plain = cast("object", value.tolist() if isinstance(value, np.ndarray) else value)
+    if isinstance(plain, list):
+        values = cast("list[object]", plain)
+        return None if len(values) > _SHORT and not verbose else [_finite(v) for v in values]
+    if isinstance(plain, str) and len(plain) > _LONG and not verbose:  # a tokenizer.json
+        return None
+    return _finite(plain)
+
+
+def _finite(value: object) -> object:
+    """The value, in words where JSON has none for it."""
+    wrong = isinstance(value, float) and not np.isfinite(value)
+    return str(value) if wrong else value
+
+
+def _progress(progress: Progress) -> dict[str, Any]:
+    if not progress.digest:
+        return {"status": progress.status}
+    return {
+        "status": progress.status,
+        "digest": progress.digest,
+        "total": progress.total,
+        "completed": progress.completed,
+    }
+
+
+def _modelfile(state: State, fields: Fields) -> Modelfile:
+    fields.refuse("quantize", "is not supported, `wgpu-backend quantize` writes files")
+    adapters: dict[str, Any] = fields.get("adapters", dict) or {}
+    files: dict[str, Any] = fields.get("files", dict) or {}
+    for file, digest in (*files.items(), *adapters.items()):
+        current().names[state.store.blob(f"sha256:{digest_hex(digest)}").name] = file[:_NAME]
+    return Modelfile(
+        _base(state, fields),
+        checked_parameters(fields.get("parameters", dict) or {}),
+        [str(_blob(state, digest)) for digest in adapters.values()],
+        fields.texts("license"),
+        fields.get("template", str),
+        fields.get("system", str),
+        [(str(m.get("role")), str(m.get("content", ""))) for m in fields.objects("messages")],
+    )
+
+
+def _base(state: State, fields: Fields) -> ModelName | Path | tuple[Path, ...]:
+    """What a model is made from; a path only where the server itself knows the file."""
+    files: dict[str, object] = fields.get("files", dict) or {}
+    if len(files) > 1 and not all(map(PART_NAME.fullmatch, files)):
+        raise RequestError(
+            400, f"files: {len(files)} files, needs one of GGUF or all parts of a split one"
+        )
+    if files:
+        return tuple(_blob(state, digest) for digest in files.values())
+    name = fields.text("from")
+    if not name:
+        raise RequestError(400, "neither 'from' or 'files' was specified")
+    fixed = state.fixed(name)
+    return _existing(state, name) if fixed is None else fixed.path
+
+
+def _blob(state: State, digest: object) -> Path:
+    """A blob that a client has brought."""
+    found = state.store.blob(f"sha256:{digest_hex(digest)}")
+    if not found.is_file():
+        raise RequestError(400, f"blob {digest} not found")
+    return found
+
+
+async def _received(state: State, request: Request, path: Path) -> None:
+    """Take a blob in, and keep it if its digest is right."""
+    state.store.require_writable()
+    length, free = int(request.headers.get("content-length", "0")), free_bytes(path.parent)
+    if length > free:
+        raise RequestError(507, f"blob: {length} bytes, the disk has {free} free")
+    with draft(path.parent) as (file, written):
+        async for chunk in request.stream():
+            await run_in_threadpool(file.write, chunk)
+        file.close()
+        found = await run_in_threadpool(sha256, written)
+        wanted = digest_hex(request.path_params["digest"])
+        if found != wanted:
+            raise StoreError(f"blob: its SHA-256 is {found}, its name says {wanted}")
+        await run_in_threadpool(settle, written, path)
+
+
+async def _worked(
+    request: Request, work: Callable[[Tell, threading.Event], None], fields: Fields
+) -> Response:
+    """Do long work in a thread, and stream what it tells."""
+    lines = _told(work)
+    if fields.switch("stream", default=True):
+        encoded = (line_of(line) async for line in lines)
+        return await streamed(request, encoded, _LINES, lambda _, why: line_of({"error": why}))
+
+    async def last() -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        async for line in lines:
+            found = line
+        return found
+
+    return JSONResponse(await until_gone(request, last()))
+
+
+async def _told(
+    work: Callable[[Tell, threading.Event], None],
+) -> AsyncGenerator[dict[str, Any]]:
+    loop, stop = asyncio.get_running_loop(), threading.Event()
+    queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+
+    def tell(line: dict[str, Any] | None) -> None:
+        loop.call_soon_threadsafe(queue.put_nowait, line)
+
+    def run() -> None:
+        try:
+            work(tell, stop)
+        finally:
+            tell(None)
+
+    task = loop.run_in_executor(_WORKERS, run)
+    try:
+        while (line := await queue.get()) is not None:
+            yield line
+        await task
+    finally:
+        stop.set()
+        await asyncio.gather(asyncio.shield(task), return_exceptions=True)

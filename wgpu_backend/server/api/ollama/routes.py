@@ -1,0 +1,314 @@
+"""Ollama's routes that make text and embeddings: generate, chat, embed, embeddings, ps."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.engine.batching.results import Finish, TokenLogprob
+from wgpu_backend.files.store.modelfile import KNOWN_PARAMETERS
+from wgpu_backend.server.api import images
+from wgpu_backend.server.api.embeddings import embeddings
+from wgpu_backend.server.api.ollama.messages import chat_wanted, generate_wanted
+from wgpu_backend.server.core import schema
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.completion import Answer, Said, Update, answer_of
+from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.model_pool import Loaded
+from wgpu_backend.server.core.request import Wanted
+from wgpu_backend.server.core.schema import Field
+from wgpu_backend.server.core.sse import failed_line, head, line_of
+from wgpu_backend.server.core.state import State, num_ctx_of, seconds_of, streamed, until_gone
+from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall
+
+_OPTION = Field(schema.ANYTHING.kinds, "as in options, which come first")
+_COMMON = {
+    **dict.fromkeys(sorted(KNOWN_PARAMETERS), _OPTION),
+    "model": schema.MODEL,
+    "stream": schema.STREAM,
+    "format": Field((str, dict), "json, or a JSON Schema that the answer has to follow"),
+    "keep_alive": schema.DURATION,
+    "options": Field((dict,), "sampling options by Ollama's names, and num_ctx"),
+    "think": Field((bool, str), "whether to reason first, or how much"),
+    "truncate": Field(
+        (bool,), "leave out the oldest messages, or the middle of the newest, for room"
+    ),
+    "shift": Field((bool,), "go on where the context is full"),
+    "logprobs": Field((bool,), "give log probabilities of tokens"),
+    "top_logprobs": schema.LOGPROBS,
+}
+_GENERATE = {
+    **_COMMON,
+    "prompt": Field((str,), "text to continue"),
+    "suffix": Field((str,), "what comes behind the answer"),
+    "system": Field((str,), "in place of the model's own system message"),
+    "template": Field((str,), "is refused: the model's own is used"),
+    "context": Field((list,), "tokens of what was said before"),
+    "raw": Field((bool,), "continue the prompt as it is, without a template"),
+    "images": Field((list,), "what a model of pictures begins with; no other reads images"),
+    "width": images.SIDE,
+    "height": images.SIDE,
+    "steps": images.STEPS,
+}
+_CHAT = {
+    **_COMMON,
+    "messages": Field((list,), "what was said; where there is nothing, the model is loaded"),
+    "tools": schema.TOOLS,
+}
+_EMBED = {
+    "model": schema.MODEL,
+    "input": Field((str, list), "a text, or a list of them"),
+    "truncate": Field((bool,), "cut texts that are too long"),
+    "dimensions": Field((int,), "numbers of each vector; all where there are not so many"),
+    "keep_alive": schema.DURATION,
+    "options": schema.OBJECT,
+}
+_EMBEDDINGS = {
+    "model": schema.MODEL,
+    "prompt": schema.TEXT,
+    "keep_alive": schema.DURATION,
+    "options": schema.OBJECT,
+}
+FOR_EVER = datetime(2318, 1, 1, tzinfo=UTC)  # as far as clients' calendars go
+Shape = Callable[[Said, int], dict[str, Any]]
+"""Words what was said; the number is that of the calls before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a route reads what it is asked, and words the answer.
+
+    Parameters
+    ----------
+    wanted : callable
+    shape : callable
+    context : bool
+        Whether the end of an answer has the tokens that a next request may go on from.
+    """
+
+    wanted: Callable[[Fields, Loaded], Wanted]
+    shape: Shape
+    context: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """When a request came, and how long it waited for its model, in seconds."""
+
+    began: float
+    load: float
+
+    @classmethod
+    def loaded(cls, began: float) -> _Start:
+        """Of a request whose model is there now."""
+        return cls(began, time.monotonic() - began)
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def generate(request: Request, fields: Fields) -> Response:
+        name = fields.required("model")
+        if name in state.studio:
+            return await images.generated(state, request, fields, name)
+        return await _answer(state, request, fields, _GENERATED)
+
+    async def chat(request: Request, fields: Fields) -> Response:
+        return await _answer(state, request, fields, _CHATTED)
+
+    async def embed(_: Request, fields: Fields) -> Response:
+        texts = fields.texts("input") if fields.get("input", str, list) else []
+        begin = time.monotonic()
+        found = await embeddings(
+            state, fields, texts, truncate=fields.switch("truncate", default=True), exact=False
+        )
+        return JSONResponse(
+            {
+                "model": fields.required("model"),
+                "embeddings": found.vectors,
+                "total_duration": _ns(time.monotonic() - begin),
+                "load_duration": _ns(found.load_seconds),
+                "prompt_eval_count": found.tokens,
+            }
+        )
+
+    async def embeddings_(_: Request, fields: Fields) -> Response:
+        text = fields.text("prompt")
+        found = await embeddings(state, fields, [text] if text else [], truncate=True)
+        return JSONResponse({"embedding": found.vectors[0] if found.vectors else []})
+
+    async def ps(_: Request, __: Fields) -> Response:
+        return JSONResponse({"models": [_running(each) for each in state.pool.loaded()]})
+
+    lines = "application/x-ndjson"
+    return [
+        Endpoint(
+            "Ollama", "POST", "/api/generate", "Continue a prompt", generate, _GENERATE, lines
+        ),
+        Endpoint("Ollama", "POST", "/api/chat", "Answer a conversation", chat, _CHAT, lines),
+        Endpoint("Ollama", "POST", "/api/embed", "Vectors of texts", embed, _EMBED),
+        Endpoint("Ollama", "POST", "/api/embeddings", "Vector of a text", embeddings_, _EMBEDDINGS),
+        Endpoint("Ollama", "GET", "/api/ps", "Models that are loaded", ps),
+    ]
+
+
+async def _answer(state: State, request: Request, fields: Fields, way: _Way) -> Response:
+    name = fields.required("model")
+    keep = fields.get("keep_alive", int, float, str)
+    if not (fields.text("prompt") or fields.get("messages", list)):
+        return await _loaded_alone(state, name, fields, way)
+    lines = _lines(state, name, fields, way)
+    if fields.switch("stream", default=True):
+        return await streamed(request, lines, "application/x-ndjson", failed_line)
+
+    async def whole() -> dict[str, Any]:
+        begin = time.monotonic()
+        async with state.using(name, num_ctx_of(fields), keep) as loaded:
+            start = _Start.loaded(begin)
+            answer = await answer_of(loaded, way.wanted(fields, loaded))
+            [said] = await answer.whole()
+            end = _end(fields, way, said.finish, answer, start)
+            return {**head(name), **_shaped(way, said, 0), **end}
+
+    return JSONResponse(await until_gone(request, whole()))
+
+
+async def _lines(state: State, name: str, fields: Fields, way: _Way) -> AsyncGenerator[bytes]:
+    """Lines of a streamed answer."""
+    begin = time.monotonic()
+    keep = fields.get("keep_alive", int, float, str)
+    async with state.using(name, num_ctx_of(fields), keep) as loaded:
+        start = _Start.loaded(begin)
+        answer = await answer_of(loaded, way.wanted(fields, loaded))
+        async for line in _objects(fields, way, answer, start):
+            yield line_of({**head(name), **line})
+
+
+async def _objects(
+    fields: Fields, way: _Way, answer: Answer, start: _Start
+) -> AsyncGenerator[dict[str, Any]]:
+    """What each line says; the last has no text, which clients would pass over there."""
+    calls = 0
+    async for update in answer:
+        said = Said.nothing()
+        said.add(update)
+        if update.parts or update.logprobs:
+            yield {**_shaped(way, said, calls), "done": False}
+            calls += len(said.tool_calls)
+        if update.finish is not None:
+            end = _end(fields, way, update.finish, answer, start)
+            yield {**way.shape(Said.nothing(), calls), **end}
+
+
+def _shaped(way: _Way, said: Said, calls: int) -> dict[str, Any]:
+    made = way.shape(said, calls)
+    return {**made, "logprobs": logprobs_of(said.logprobs)} if said.logprobs else made
+
+
+async def _loaded_alone(state: State, name: str, fields: Fields, way: _Way) -> Response:
+    """Load a model, or with a ``keep_alive`` of 0 unload it."""
+    keep = fields.get("keep_alive", int, float, str)
+    if keep is not None and seconds_of(keep) == 0:
+        found = state.find(name)
+        await state.pool.unload(str(found.entry.name))
+        reason = "unload"
+    else:
+        async with state.using(name, num_ctx_of(fields), keep):
+            reason = "load"
+    made = {**head(name), **way.shape(Said.nothing(), 0), "done": True, "done_reason": reason}
+    return JSONResponse(made)
+
+
+def _response(said: Said, _: int) -> dict[str, Any]:
+    made: dict[str, Any] = {"response": said.content}
+    if said.thinking:
+        made["thinking"] = said.thinking
+    return made
+
+
+def _message(said: Said, calls: int) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": "assistant", "content": said.content}
+    if said.thinking:
+        made["thinking"] = said.thinking
+    if said.tool_calls:
+        made["tool_calls"] = [_call(call, i) for i, call in enumerate(said.tool_calls, calls)]
+    return {"message": made}
+
+
+def _call(call: ToolCall, index: int) -> dict[str, Any]:
+    function = {"index": index, "name": call.name, "arguments": dict(call.arguments)}
+    return {"id": f"call_{secrets.token_hex(4)}", "function": function}
+
+
+_GENERATED = _Way(generate_wanted, _response, context=True)
+_CHATTED = _Way(chat_wanted, _message)
+
+
+def _end(
+    fields: Fields, way: _Way, finish: Finish | None, answer: Answer, start: _Start
+) -> dict[str, Any]:
+    """What the last line has: why it ended, and what it took, in nanoseconds."""
+    assert finish is not None
+    usage = finish.usage
+    goes_on = way.context and not fields.switch("raw", default=False)
+    return {
+        "done": True,
+        "done_reason": "length" if finish.reason == "length" else "stop",
+        "total_duration": _ns(time.monotonic() - start.began),
+        "load_duration": _ns(start.load),
+        "prompt_eval_count": usage.prompt_tokens or len(answer.request.tokens),
+        "prompt_eval_duration": _ns(usage.prompt_seconds),
+        "eval_count": usage.completion_tokens,
+        "eval_duration": _ns(usage.seconds),
+        **({"context": answer.tokens} if goes_on else {}),
+    }
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)
+
+
+def logprobs_of(found: list[TokenLogprob] | tuple[TokenLogprob, ...]) -> list[dict[str, Any]]:
+    """Log probabilities as Ollama and OpenAI have them."""
+    return [
+        {**logprob_of(each), "top_logprobs": [logprob_of(other) for other in each.top]}
+        for each in found
+    ]
+
+
+def logprob_of(found: TokenLogprob) -> dict[str, Any]:
+    """Log probability of one token."""
+    text = found.piece.decode("utf-8", "replace")
+    return {"token": text, "logprob": max(found.logprob, -1e4), "bytes": list(found.piece)}
+
+
+def _running(each: Loaded) -> dict[str, Any]:
+    left = each.seconds_left
+    until = FOR_EVER if left is None else datetime.now(UTC) + timedelta(seconds=min(left, 1e9))
+    name = str(each.stored.entry.name)
+    return {
+        "name": name,
+        "model": name,
+        "size": each.nbytes,
+        "digest": each.stored.entry.digest,
+        "details": each.stored.details,
+        "expires_at": until.isoformat(),
+        "size_vram": each.nbytes,
+        "context_length": each.model.num_ctx,
+    }
+
+
+def parts_of(update: Update) -> tuple[str, str, list[ToolCall]]:
+    """Text, reasoning and calls of some news."""
+    return (
+        "".join(part.text for part in update.parts if isinstance(part, Content)),
+        "".join(part.text for part in update.parts if isinstance(part, Thinking)),
+        [part for part in update.parts if isinstance(part, ToolCall)],
+    )

@@ -1,0 +1,104 @@
+"""Objects of OpenAI's completions: the text, and how likely each of its tokens is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import Any
+
+from wgpu_backend.engine.batching.results import TokenLogprob
+from wgpu_backend.server.api.ollama.routes import logprob_of
+from wgpu_backend.server.core.completion import Answer, Said
+from wgpu_backend.text.tokenizer.pieces import Detokenizer
+
+_Columns = dict[str, list[Any]]
+
+
+class Completions:
+    """Pieces of completions, and whole ones; counts the characters that each choice has given."""
+
+    prefix, kind, chunk = "cmpl-", "text_completion", "text_completion"
+
+    def __init__(self) -> None:
+        self._given: dict[int, tuple[Detokenizer, int]] = {}
+
+    def first(self, choice: int, answer: Answer) -> dict[str, Any] | None:
+        """The prompt, where it is to be given."""
+        self._given[choice] = answer.tokenizer.stream(), 0
+        if not answer.echo:
+            return None
+        text = _spelled(answer)
+        self._given[choice] = answer.tokenizer.stream(), len(text)
+        judged = _of_prompt(answer, text) if answer.request.prompt_logprobs else None
+        return {"index": choice, "text": text, "logprobs": judged, "finish_reason": None}
+
+    def piece(self, choice: int, said: Said, calls_before: int) -> dict[str, Any]:
+        """Text and its tokens; a completion calls no tools."""
+        logprobs = self._of(choice, said.logprobs) if said.logprobs else None
+        return {"index": choice, "text": said.content, "logprobs": logprobs}
+
+    def whole(self, choice: int, said: Said, answer: Answer) -> dict[str, Any]:
+        """All of a choice."""
+        begun = self.first(choice, answer)
+        made = self.piece(choice, said, 0)
+        if begun is None:
+            return made
+        both = [each["logprobs"] for each in (begun, made) if each["logprobs"]]
+        names = both[0] if both else ()
+        joined = {name: [value for each in both for value in each[name]] for name in names}
+        return {**made, "text": begun["text"] + made["text"], "logprobs": joined or None}
+
+    def _of(self, choice: int, found: Sequence[TokenLogprob]) -> _Columns:
+        """Columns of tokens of an answer."""
+        detokenizer, begin = self._given[choice]
+        sizes = [len(detokenizer.push(each.token)) for each in found]
+        *offsets, end = accumulate(sizes, initial=begin)
+        self._given[choice] = detokenizer, end
+        return _columns(found, offsets)
+
+
+def _of_prompt(answer: Answer, text: str) -> _Columns:
+    """Columns of a prompt, whose first token follows nothing."""
+    tokenizer, tokens = answer.tokenizer, answer.request.tokens
+    first = TokenLogprob(tokens[0], 0.0, tokenizer.token_bytes(tokens[0]))
+    detokenizer = tokenizer.stream(skip_special=False)
+    sizes = [len(detokenizer.push(token)) for token in tokens]
+    sizes[0] *= tokens[0] != tokenizer.bos_id  # which the text leaves out
+    ends = [*accumulate(sizes, initial=0)]
+    dropped = max(ends[-1] + len(detokenizer.flush()) - len(text), 0)  # a space of the first word
+    offsets = [max(end - dropped, 0) for end in ends[:-1]]
+    found = _columns([first, *answer.prompt_logprobs], offsets)
+    found["token_logprobs"][0] = found["top_logprobs"][0] = None
+    return found
+
+
+def _spelled(answer: Answer) -> str:
+    """What the tokens of a prompt spell, without the one that begins every text."""
+    tokens = [*answer.request.tokens]
+    begins = tokens[0] == answer.tokenizer.bos_id
+    return answer.tokenizer.decode(tokens[begins:], skip_special=False)
+
+
+def _columns(found: Iterable[TokenLogprob], offsets: Iterable[int]) -> _Columns:
+    """Columns of tokens; those that are likely include the one that stands there."""
+    made: _Columns = {
+        "tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": [*offsets],
+    }  # fmt: skip
+    for each in found:
+        text, logprob = _named(each)
+        top: dict[str, float] = {}
+        for name, value in map(_named, (*each.top, each)):
+            top.setdefault(name, value)
+        made["tokens"].append(text)
+        made["token_logprobs"].append(logprob)
+        made["top_logprobs"].append(top)
+    return made
+
+
+def _named(each: TokenLogprob) -> tuple[str, float]:
+    """Text of a token and its log probability; of parts of characters, as OpenAI, their bytes."""
+    told = logprob_of(each)
+    try:
+        return each.piece.decode(), told["logprob"]
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in each.piece), told["logprob"]

@@ -1,0 +1,113 @@
+"""Messages of OpenAI's chats as templates read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.text.output_parsers.calls import decoded
+
+# By the names that templates have for them.
+_ROLES = {
+    "system": "system", "developer": "system", "user": "user", "assistant": "assistant",
+    "tool": "tool", "function": "tool",
+}  # fmt: skip
+
+
+def turn_of(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as templates read it: contents as texts, arguments of calls as objects.
+
+    Parts are joined by line breaks, as llama-server joins them.
+
+    Raises
+    ------
+    RequestError
+        Its role is none that templates know, or it has what they do not read.
+    """
+    made = {key: value for key, value in message.items() if value is not None}
+    if "role" in made:
+        made["role"] = _role(made["role"])
+    if isinstance(made.get("content"), list):
+        made["content"] = "\n".join(map(_part, cast("list[object]", made["content"])))
+    made.setdefault("content", "")
+    if "tool_calls" in made:
+        made["tool_calls"] = _given_calls(made["tool_calls"])
+    return made
+
+
+def _role(given: object) -> str:
+    """Role by the name that templates have for it; others they would leave out silently."""
+    if not isinstance(given, str) or given not in _ROLES:
+        raise RequestError(400, f"messages: role {str(given)[:40]!r}, needs {', '.join(_ROLES)}")
+    return _ROLES[given]
+
+
+def _part(part: object) -> str:
+    given = cast("dict[str, object]", part if isinstance(part, dict) else {})
+    kind = given.get("type")
+    if kind not in ("text", "refusal"):
+        raise RequestError(400, "messages: only parts of type text are supported")
+    return str(given.get(kind) or "")
+
+
+def _given_calls(calls: object) -> list[dict[str, Any]]:
+    if not isinstance(calls, list):
+        raise RequestError(400, f"messages: tool_calls: {str(calls)[:40]!r}, needs a list")
+    return [_given_call(call) for call in cast("list[object]", calls)]
+
+
+def _given_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
+    try:
+        function = dict(call["function"])
+        if isinstance(function.get("arguments"), str):
+            function["arguments"] = given_arguments(function["arguments"])
+        return {**call, "function": function}
+    except (TypeError, KeyError, ValueError):
+        raise RequestError(400, "messages: a tool call has no function with arguments") from None
+
+
+def given_arguments(text: str) -> Mapping[str, Any] | str:
+    """Arguments of a call that was made: an object, or the text where a model wrote none."""
+    try:
+        value = decoded(text or "{}")
+    except (ValueError, RecursionError):
+        return text
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else text
+
+
+def placed(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Messages with what the system says at the beginning of the user's next turn.
+
+    For templates that have no place for it, and would drop it silently; as llama-server does.
+    Where no such turn follows, it is one of the user's itself.
+    """
+    found: list[Mapping[str, Any]] = []
+    waiting: list[str] = []
+    for message in messages:
+        content = message.get("content")
+        if message.get("role") == "system" and isinstance(content, str):
+            waiting.append(content)
+            continue
+        if waiting:
+            said = "\n".join(waiting)
+            waiting.clear()
+            if message.get("role") == "user" and isinstance(content, str):
+                joined = f"{said}\n{content}" if content else said
+                found.append({**message, "content": joined})
+                continue
+            found.append({"role": "user", "content": said})
+        found.append(message)
+    if waiting:
+        found.append({"role": "user", "content": "\n".join(waiting)})
+    return found
+
+
+def begun_answer(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Text that the answer continues: of a last message that is the assistant's; else empty."""
+    none: Mapping[str, Any] = {}
+    last = messages[-1] if len(messages) > 1 else none
+    content = last.get("content")
+    if last.get("role") != "assistant" or not isinstance(content, str) or last.get("tool_calls"):
+        return ""
+    return content

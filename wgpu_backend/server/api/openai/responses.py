@@ -1,0 +1,282 @@
+"""OpenAI's responses. None is kept: each request brings the whole conversation."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.engine.batching.results import Finish
+from wgpu_backend.server.api import peer_fields
+from wgpu_backend.server.api.openai.response_items import Items, Namespaces
+from wgpu_backend.server.api.openai.response_messages import turns
+from wgpu_backend.server.api.openai.schema import USUAL
+from wgpu_backend.server.core import schema
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.completion import Answer, answer_of
+from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.schema import Field
+from wgpu_backend.server.core.sse import event_of
+from wgpu_backend.server.core.state import State, streamed, until_gone
+from wgpu_backend.server.core.structured_output import (
+    chosen_tools,
+    offered_tools,
+    response_grammar,
+)
+from wgpu_backend.server.core.timings import Pace, reads_along, timings
+
+_FORM = {
+    **peer_fields.FORM,
+    **schema.without_meaning(
+        "user", "store", "service_tier", "safety_identifier", "prompt_cache_key",
+        "prompt_cache_retention", "stream_options", "max_tool_calls", "prompt_cache_options",
+        "moderation", "context_management", "access_programs", "background_options",
+        "client_metadata",
+    ),
+    **schema.refused("no templates of prompts are kept here", "prompt"),
+    **schema.refused("no pictures are made here", "image"),
+    "model": schema.MODEL_OR_OWN,
+    "input": Field((str, list), "a text, or items of a conversation", required=True),
+    "instructions": Field((str,), "a system message in front of it"),
+    "max_output_tokens": Field((int,), "tokens that the answer may have", least=1),
+    "temperature": Field((float,), "1 where it is missing", least=0),
+    "top_p": Field((float,), least=0, most=1),
+    "tools": schema.TOOLS,
+    "tool_choice": Field((str, dict), "auto, none, required, or a function"),
+    "reasoning": Field((dict,), "effort: none, or how much"),
+    "text": Field((dict,), "format: what the answer has to look like"),
+    "truncation": Field(
+        (str,), "auto: leave out the oldest of what is too long", among=("auto", "disabled")
+    ),
+    "include": Field((list,), "message.output_text.logprobs: log probabilities of tokens"),
+    "top_logprobs": schema.LOGPROBS,
+    "metadata": Field((dict,), "taken, and given back"),
+    "parallel_tool_calls": Field((bool,), "false: at most one call"),
+    "stream": schema.STREAM,
+    "return_progress": schema.PROGRESS,
+    "timings_per_token": schema.TIMINGS,
+    "background": Field((bool,), "is refused"),
+    "previous_response_id": Field((str,), "is refused: no response is kept"),
+    "conversation": Field((str, dict), "is refused: none is kept"),
+}  # fmt: skip
+_REASONING = {"effort": schema.TEXT, **schema.without_meaning("summary", "generate_summary")}
+_TEXT = {"format": schema.OBJECT, "verbosity": Field((str,), "taken, and given back")}
+_LIKELY = "message.output_text.logprobs"
+_KEPT = "no response is kept here, send the conversation itself"
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def respond(request: Request, fields: Fields) -> Response:
+        spaces = Namespaces(fields.objects("tools"))
+        wanted = _wanted(fields, spaces)
+        asked = _Asked(state.named(fields), wanted, _echoed(fields), Pace.of(fields), spaces)
+        if fields.switch("stream", default=False):
+            return await _streamed(state, request, asked)
+        return JSONResponse(await until_gone(request, _whole(state, asked)))
+
+    sse = "text/event-stream"
+    paths = {"/v1/responses": "OpenAI", "/responses": "llama-server"}
+    return [
+        Endpoint(api, "POST", path, "Answer a conversation", respond, _FORM, sse)
+        for path, api in paths.items()
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request: its model, the answer that it wants, and what the response repeats of it."""
+
+    name: str
+    wanted: Wanted
+    echoed: dict[str, Any]
+    pace: Pace
+    spaces: Namespaces
+
+    def head(self) -> dict[str, Any]:
+        """A response of which nothing is there."""
+        return {
+            "id": f"resp_{uuid.uuid4().hex}",
+            "object": "response",
+            "created_at": int(time.time()),
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "model": self.name,
+            "output": [],
+            "usage": None,
+            **self.echoed,
+        }
+
+
+def _echoed(fields: Fields) -> dict[str, Any]:
+    reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
+    temperature, top_p = fields.get("temperature", float), fields.get("top_p", float)
+    return {
+        "instructions": fields.get("instructions", str),
+        "max_output_tokens": fields.get("max_output_tokens", int),
+        "temperature": 1.0 if temperature is None else temperature,
+        "top_p": 1.0 if top_p is None else top_p,
+        "tools": fields.objects("tools"),
+        "tool_choice": fields.get("tool_choice", str, dict) or "auto",
+        "parallel_tool_calls": fields.switch("parallel_tool_calls", default=True),
+        "reasoning": {"effort": reasoning.get("effort", str), "summary": None},
+        "text": _text(fields),
+        "truncation": fields.text("truncation", "disabled"),
+        "top_logprobs": fields.get("top_logprobs", int) or 0,
+        "previous_response_id": None,
+        "store": False,
+        "background": False,
+        "metadata": fields.get("metadata", dict) or {},
+    }
+
+
+def _text(fields: Fields) -> dict[str, Any]:
+    text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
+    verbosity = text.get("verbosity", str)
+    beside = {} if verbosity is None else {"verbosity": verbosity}
+    return {"format": text.get("format", dict) or {"type": "text"}, **beside}
+
+
+def _logprobs(fields: Fields) -> int | None:
+    """How many of the most likely tokens are told of at each place; None for none at all."""
+    most = fields.get("top_logprobs", int)
+    return 0 if most is None and _LIKELY in fields.texts("include") else most
+
+
+def _wanted(fields: Fields, spaces: Namespaces) -> Wanted:
+    fields.refuse("background", "answers are given at once")
+    fields.refuse("previous_response_id", _KEPT)
+    fields.refuse("conversation", _KEPT)
+    text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
+    given = [_tool(tool) for tool in offered_tools(spaces.tools)]
+    tools, must_call = chosen_tools(fields.get("tool_choice", str, dict), given)
+    reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
+    effort = reasoning.text("effort") or None
+    messages = turns(fields)
+    if not fields.get("input", str, list):
+        raise RequestError(400, "input: needs at least one item")
+    wanted = Wanted(
+        messages,
+        options=_options(fields),
+        usual=USUAL,
+        tools=tools,
+        must_call=must_call,
+        one_call=not fields.switch("parallel_tool_calls", default=True),
+        grammar=response_grammar(text.get("format", dict), "text.format"),
+        think=False if effort == "none" else effort,
+        optional_think="reasoning.effort",
+        truncate=fields.text("truncation") == "auto",
+        logprobs=_logprobs(fields),
+        progress=reads_along(fields),
+    )
+    return peer_fields.applied(fields, wanted)
+
+
+def _options(fields: Fields) -> dict[str, Any]:
+    found = peer_fields.sampling(fields)
+    if (most := fields.get("max_output_tokens", int)) is not None:
+        found["num_predict"] = most
+    return found
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    fields = Fields(tool, where="tools: ")
+    function: dict[str, Any] = {
+        "name": fields.required("name"),
+        "description": fields.text("description"),
+        "parameters": fields.get("parameters", dict) or {"type": "object", "properties": {}},
+    }
+    return {"type": "function", "function": function}
+
+
+def _ended(head: dict[str, Any], items: Items, finish: Finish, answer: Answer) -> dict[str, Any]:
+    """The response at its end."""
+    used, prompt = finish.usage, len(answer.request.tokens)
+    whole = finish.reason != "length"
+    return {
+        **head,
+        "status": "completed" if whole else "incomplete",
+        "incomplete_details": None if whole else {"reason": "max_output_tokens"},
+        "output": items.done,
+        "usage": {
+            "input_tokens": prompt,
+            "input_tokens_details": {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0},
+            "output_tokens": used.completion_tokens,
+            "output_tokens_details": {"reasoning_tokens": answer.count(items.thought)},
+            "total_tokens": prompt + used.completion_tokens,
+        },
+    }
+
+
+async def _whole(state: State, asked: _Asked) -> dict[str, Any]:
+    async with state.using(asked.name) as loaded:
+        answer, items, finish = await answer_of(loaded, asked.wanted), Items(asked.spaces), None
+        async for update in answer:
+            items.likely(update.logprobs)
+            for part in update.parts:
+                items.push(part)
+            finish = update.finish
+        assert finish is not None
+        items.close("incomplete" if finish.reason == "length" else "completed")
+        return _ended(asked.head(), items, finish, answer)
+
+
+async def _streamed(state: State, request: Request, asked: _Asked) -> Response:
+    """Events of a response, numbered."""
+    head, numbers = asked.head(), count()
+
+    def numbered(data: Mapping[str, Any]) -> bytes:
+        return event_of({**data, "sequence_number": next(numbers)})
+
+    async def events() -> AsyncGenerator[bytes]:
+        async for data in _news(state, asked, head):
+            yield numbered(data)
+
+    def failed(_: int, message: str) -> bytes:
+        error = {"code": "server_error", "message": message}
+        response = {**head, "status": "failed", "error": error}
+        return numbered({"type": "response.failed", "response": response})
+
+    return await streamed(request, events(), "text/event-stream", failed)
+
+
+async def _news(
+    state: State, asked: _Asked, head: dict[str, Any]
+) -> AsyncGenerator[dict[str, Any]]:
+    began = False
+    async with state.using(asked.name) as loaded:
+        answer, items = await answer_of(loaded, asked.wanted), Items(asked.spaces)
+        async for update in answer:
+            for kind in () if began else ("response.created", "response.in_progress"):
+                yield {"type": kind, "response": head}
+            began = True
+            beside = asked.pace.beside(len(answer.request.tokens), update)
+            if update.reading is not None and beside:
+                yield {"type": "response.in_progress", "response": head, **beside}
+            items.likely(update.logprobs)
+            for event in [event for part in update.parts for event in items.push(part)]:
+                yield {**event, **beside}
+            if update.finish is not None:
+                *closing, last = _last(head, items, update.finish, answer)
+                for event in closing:
+                    yield event
+                whole = timings(len(answer.request.tokens), update.finish.usage)
+                yield {**last, "timings": whole} if asked.pace.times else last
+
+
+def _last(
+    head: dict[str, Any], items: Items, finish: Finish, answer: Answer
+) -> list[dict[str, Any]]:
+    status = "incomplete" if finish.reason == "length" else "completed"
+    closing = items.close(status)
+    response = _ended(head, items, finish, answer)
+    return [*closing, {"type": f"response.{status}", "response": response}]

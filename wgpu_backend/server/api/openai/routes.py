@@ -1,0 +1,316 @@
+"""OpenAI's routes: chat, completions, embeddings, models."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from wgpu_backend.engine.batching.results import Usage
+from wgpu_backend.server.api.embeddings import embeddings
+from wgpu_backend.server.api.ollama.routes import logprobs_of, parts_of
+from wgpu_backend.server.api.openai.completion_objects import Completions
+from wgpu_backend.server.api.openai.schema import (
+    CHAT,
+    COMPLETIONS,
+    COUNTED,
+    EMBEDDINGS,
+    chat_wanted,
+    completion_wanted,
+    for_each_prompt,
+)
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.completion import Answer, Said, Update, answers_of, prompt_of
+from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.model_pool import Loaded
+from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.sse import data_of
+from wgpu_backend.server.core.state import State, streamed, until_gone
+from wgpu_backend.server.core.timings import Pace, timings
+from wgpu_backend.text.output_parsers import ToolCall
+
+_Wanted = Callable[[Loaded], Sequence[Wanted]]
+"""Says what is asked of a model: an answer for each prompt."""
+
+
+def endpoints(state: State) -> list[Endpoint]:
+    """Endpoints over the models of a state."""
+
+    async def chat(request: Request, fields: Fields) -> Response:
+        own = request.url.path == "/chat/completions"  # llama-server's first piece has no text
+        form = _Chat(None if own else "")
+        wanted = chat_wanted(fields)
+        return await _answer(state, request, fields, lambda _: [wanted], form)
+
+    async def count(_: Request, fields: Fields) -> Response:
+        wanted = chat_wanted(fields)
+        async with state.using(state.named(fields), "any") as loaded:
+            tokens = await run_in_threadpool(prompt_of, loaded, wanted)
+        return JSONResponse({"input_tokens": len(tokens)})
+
+    async def completions(request: Request, fields: Fields) -> Response:
+        each = partial(for_each_prompt, fields, completion_wanted(fields))
+        return await _answer(state, request, fields, each, Completions())
+
+    async def embed(_: Request, fields: Fields) -> Response:
+        encoding = fields.text("encoding_format", "float")
+        given = fields.get("input", str, list, dict)
+        if given is None or given == []:
+            raise RequestError(400, "input is required")
+        found = await embeddings(state, fields, given, truncate=False)
+        data = [
+            {"object": "embedding", "index": i, "embedding": _encoded(vector, encoding)}
+            for i, vector in enumerate(found.vectors)
+        ]
+        usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
+        name = state.named(fields)
+        return JSONResponse({"object": "list", "model": name, "data": data, "usage": usage})
+
+    async def models(_: Request, __: Fields) -> Response:
+        data = await run_in_threadpool(_own_model if state.settings.any_name else _models, state)
+        return JSONResponse({"object": "list", "data": data})
+
+    async def model(request: Request, _: Fields) -> Response:
+        name = request.path_params["name"]
+        if name in state.studio:
+            return JSONResponse(_model(name, state.studio.models().get(name, 0)))
+        found = await run_in_threadpool(state.find, name)
+        return JSONResponse(_model(name, found.entry.modified))
+
+    sse = "text/event-stream"
+    return [
+        Endpoint(
+            "OpenAI", "POST", "/v1/chat/completions", "Answer a conversation", chat, CHAT, sse
+        ),
+        Endpoint(
+            "llama-server", "POST", "/chat/completions", "Answer a conversation", chat, CHAT, sse
+        ),
+        *(
+            Endpoint("llama-server", "POST", path, "Tokens of a conversation", count, COUNTED)
+            for path in ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens")
+        ),
+        Endpoint(
+            "OpenAI", "POST", "/v1/completions", "Continue a prompt", completions, COMPLETIONS, sse
+        ),
+        Endpoint("OpenAI", "POST", "/v1/embeddings", "Vectors of texts", embed, EMBEDDINGS),
+        Endpoint("OpenAI", "GET", "/v1/models", "Models that there are", models),
+        Endpoint("llama-server", "GET", "/models", "Models that there are", models),
+        Endpoint("OpenAI", "GET", "/v1/models/{name:path}", "One of them", model),
+    ]
+
+
+def _models(state: State) -> list[dict[str, Any]]:
+    """All models; the server's own with its aliases and tags."""
+    fixed = [each.entry for each in state.settings.fixed.values()]
+    entries = [*fixed, *state.store.entries()]
+    found = [_model(str(entry.name), entry.modified) for entry in entries]
+    if (state.settings.aliases or state.settings.tags) and (own := state.own()):
+        name, beside = str(own.entry.name), _beside(state)
+        found = [{**each, **beside} if each["id"] == name else each for each in found]
+    return [*found, *(_model(*each) for each in state.studio.models().items())]
+
+
+def _own_model(state: State) -> list[dict[str, Any]]:
+    """The model that answers under any name, alone; none where it was removed."""
+    own = state.own()
+    return [{**_model(state.own_name, own.entry.modified), **_beside(state)}] if own else []
+
+
+def _beside(state: State) -> dict[str, Any]:
+    settings = state.settings
+    return {"aliases": sorted(settings.aliases), "tags": sorted(settings.tags)}
+
+
+def _model(name: str, modified: float) -> dict[str, Any]:
+    owner = name.partition("/")[0] if "/" in name else "library"
+    return {"id": name, "object": "model", "created": int(modified), "owned_by": owner}
+
+
+def _encoded(vector: list[float], encoding: str) -> object:
+    if encoding == "float":
+        return vector
+    return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()
+
+
+class _Chat:
+    """Objects of chats."""
+
+    prefix, kind, chunk = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, nothing: str | None) -> None:
+        self._nothing = nothing
+
+    def first(self, choice: int, answer: Answer) -> dict[str, Any] | None:
+        delta = {"role": "assistant", "content": self._nothing}
+        return {"index": choice, "delta": delta, "finish_reason": None}
+
+    def piece(self, choice: int, said: Said, calls_before: int) -> dict[str, Any]:
+        delta: dict[str, Any] = {}
+        if said.content:
+            delta["content"] = said.content
+        if said.thinking:
+            delta["reasoning"] = said.thinking
+            delta["reasoning_content"] = said.thinking
+        if said.tool_calls:
+            delta["tool_calls"] = [
+                {"index": calls_before + i, **_call(call)} for i, call in enumerate(said.tool_calls)
+            ]
+        return {"index": choice, "delta": delta, **_logprobs(said)}
+
+    def whole(self, choice: int, said: Said, answer: Answer) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": said.content or None}
+        if not said.tool_calls:
+            message["content"] = said.content
+        if said.thinking:
+            message["reasoning"] = said.thinking
+            message["reasoning_content"] = said.thinking
+        if said.tool_calls:
+            message["tool_calls"] = [_call(call) for call in said.tool_calls]
+        return {"index": choice, "message": message, **_logprobs(said)}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    arguments = json.dumps(dict(call.arguments))
+    function = {"name": call.name, "arguments": arguments}
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
+
+
+def _logprobs(said: Said) -> dict[str, Any]:
+    return {"logprobs": {"content": logprobs_of(said.logprobs)} if said.logprobs else None}
+
+
+def _reason(said: Said, *, called: bool) -> str:
+    assert said.finish is not None
+    if said.finish.reason == "length":
+        return "length"
+    return "tool_calls" if called else "stop"
+
+
+def _usage(answers: Sequence[Answer], found: Sequence[Usage]) -> dict[str, Any]:
+    """Counts of answers, whose choices share their prompts."""
+    prompt = sum(len(answer.request.tokens) for answer in answers)
+    made = sum(usage.completion_tokens for usage in found)
+    size = len(found) // len(answers)
+    each = (found[at : at + size] for at in range(0, len(found), size))
+    # Choices behind the first have the prompt from that one.
+    cached = sum(min(usage.cached_tokens for usage in usages) for usages in each)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": made,
+        "total_tokens": prompt + made,
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }
+
+
+async def _answer(
+    state: State, request: Request, fields: Fields, wanted: _Wanted, form: _Chat | Completions
+) -> Response:
+    name = state.named(fields)
+    head = {
+        "id": f"{form.prefix}{uuid.uuid4().hex}",
+        "created": int(time.time()),
+        "model": name,
+        "system_fingerprint": "fp_wgpu_backend",
+    }
+    if fields.switch("stream", default=False):
+        options = Fields(fields.get("stream_options", dict) or {}, where="stream_options.")
+        counts = options.switch("include_usage", default=False)
+        head |= {"object": form.chunk, **({"usage": None} if counts else {})}
+        lines = _events(state, fields, wanted, form, head, counts=counts)
+        return await streamed(request, lines, "text/event-stream", _failed)
+
+    async def whole() -> dict[str, Any]:
+        async with (
+            state.using(name) as loaded,
+            answers_of(loaded, await run_in_threadpool(wanted, loaded)) as answers,
+        ):
+            said = [(answer, each) for answer in answers for each in await answer.whole()]
+        choices = [
+            {
+                **form.whole(i, each, answer),
+                "finish_reason": _reason(each, called=bool(each.tool_calls)),
+            }
+            for i, (answer, each) in enumerate(said)
+        ]
+        usages = [each.finish.usage for _, each in said if each.finish is not None]
+        made = {**head, "object": form.kind, "choices": choices, "usage": _usage(answers, usages)}
+        return {**made, **_llama_fields(answers[-1], usages, fields, state)}
+
+    return JSONResponse(await until_gone(request, whole()))
+
+
+def _llama_fields(
+    answer: Answer, usages: list[Usage], fields: Fields, state: State
+) -> dict[str, Any]:
+    """Fields that llama-server adds to OpenAI's answers."""
+    found: dict[str, Any] = {"timings": timings(len(answer.request.tokens), usages[-1])}
+    if fields.switch("verbose", default="verbose" in state.settings.shows):
+        found["__verbose"] = {"prompt": answer.prompt}
+    return found
+
+
+async def _events(
+    state: State,
+    fields: Fields,
+    wanted: _Wanted,
+    form: _Chat | Completions,
+    head: dict[str, Any],
+    *,
+    counts: bool,
+) -> AsyncGenerator[bytes]:
+    """Events of a streamed answer."""
+    calls, usages = Counter[int](), list[Usage]()
+    paces = defaultdict[int, Pace](lambda: Pace.of(fields))
+    began: set[int] = set()
+
+    def event(choices: list[dict[str, Any]], **more: Any) -> bytes:  # noqa: ANN401
+        return data_of({**head, "choices": choices, **more})
+
+    async with (
+        state.using(state.named(fields)) as loaded,
+        answers_of(loaded, await run_in_threadpool(wanted, loaded)) as answers,
+    ):
+        async for answer, choice, update in _in_turn(answers):
+            first = None if choice in began else form.first(choice, answer)
+            began.add(choice)
+            if first is not None:
+                yield event([first])
+            said = Said.nothing()
+            said.add(update)
+            beside = paces[choice].beside(len(answer.request.tokens), update)
+            if any(parts_of(update)) or update.logprobs or (update.reading and beside):
+                piece = form.piece(choice, said, calls[choice])
+                yield event([{**piece, "finish_reason": None}], **beside)
+            calls[choice] += len(said.tool_calls)
+            if update.finish is not None:
+                usages.append(update.finish.usage)
+                last = form.piece(choice, Said.nothing(), 0)
+                reason = _reason(said, called=bool(calls[choice]))
+                beside = _llama_fields(answer, usages, fields, state)
+                yield event([{**last, "finish_reason": reason}], **beside)
+    if counts:
+        beside = _llama_fields(answers[-1], usages, fields, state)
+        yield event([], usage=_usage(answers, usages), **beside)
+    yield b"data: [DONE]\n\n"
+
+
+def _failed(status: int, message: str) -> bytes:
+    """The last event of a stream that fails."""
+    return data_of({"error": {"message": message, "code": status}})
+
+
+async def _in_turn(answers: Sequence[Answer]) -> AsyncIterator[tuple[Answer, int, Update]]:
+    """News of answers, one after another, with the numbers of their choices among all."""
+    for number, answer in enumerate(answers):
+        async for update in answer:
+            yield answer, number * answer.request.n + update.choice, update

@@ -1,0 +1,191 @@
+"""Fields of OpenAI's requests, and what they ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from wgpu_backend.server.api import peer_fields
+from wgpu_backend.server.api.llama_server.prompts import prompts
+from wgpu_backend.server.api.openai.messages import turn_of
+from wgpu_backend.server.core import schema
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.completion import engine_of, require_short
+from wgpu_backend.server.core.model_pool import Loaded
+from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.schema import Field
+from wgpu_backend.server.core.structured_output import (
+    checked_tools,
+    chosen_tools,
+    response_grammar,
+)
+from wgpu_backend.server.core.timings import reads_along
+
+_WITHOUT_MEANING = schema.without_meaning(
+    "user", "metadata", "store", "service_tier", "safety_identifier",
+    "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "moderation",
+    "keep_alive",
+)  # fmt: skip
+_COMMON = {
+    **peer_fields.FORM,
+    **_WITHOUT_MEANING,
+    "model": schema.MODEL_OR_OWN,
+    "stream": schema.STREAM,
+    "stream_options": Field((dict,), "include_usage: whether a stream ends with counts"),
+    "max_tokens": schema.MOST,
+    "temperature": Field((float,), "1 where it is missing", least=0),
+    "top_p": Field((float,), least=0, most=1),
+    "top_k": schema.WHOLE,
+    "min_p": Field((float,), least=0, most=1),
+    "seed": schema.WHOLE,
+    "logit_bias": Field((dict,), "added to the logits of tokens, by their ids"),
+    "n": schema.CHOICES,
+    "best_of": Field((int,), "answers that are made: the likeliest n are given", least=1, most=128),
+    "verbose": Field((bool,), "give the prompt, too, as __verbose"),
+    "id_slot": schema.SLOT,
+    "timings_per_token": schema.TIMINGS,
+    "return_progress": schema.PROGRESS,
+}
+CHAT = {
+    **_COMMON,
+    **schema.without_meaning("verbosity"),
+    **schema.refused("no sound is made here", "audio"),
+    **schema.refused("the model's own template is used", "chat_template"),
+    **schema.refused("needs tools and tool_choice in its place", "functions", "function_call"),
+    "messages": schema.MESSAGES,
+    "tools": schema.TOOLS,
+    "tool_choice": Field((str, dict), "auto, none, required, or a function"),
+    "parallel_tool_calls": Field((bool,), "false: at most one call"),
+    "response_format": Field((dict,), "what the answer has to look like"),
+    "max_completion_tokens": schema.MOST,
+    "logprobs": Field((bool,), "give log probabilities of tokens"),
+    "top_logprobs": schema.LOGPROBS,
+    "reasoning_effort": schema.TEXT,
+    "reasoning_format": Field(
+        (str,), "none: leave reasoning in the text", among=("none", "auto", "deepseek")
+    ),
+    "reasoning": Field((dict,), "effort: as reasoning_effort"),
+    "modalities": Field((list,), "taken, and without meaning here"),
+    "continue_final_message": Field((bool,), "as is done wherever the last message is an answer"),
+    "add_generation_prompt": Field((bool,), "is always done, but where an answer is continued"),
+}
+COUNTED = {name: field for name, field in CHAT.items() if name != "stream"}
+COMPLETIONS = {
+    **_COMMON,
+    "prompt": Field((str, list), "a text, tokens, or a list of such; nothing begins a new text"),
+    "logprobs": schema.LOGPROBS,
+    "suffix": Field((str,), "is refused"),
+    "echo": Field((bool,), "give the prompt, too, with logprobs those of its tokens"),
+}
+EMBEDDINGS = {
+    **_WITHOUT_MEANING,
+    "model": schema.MODEL_OR_OWN,
+    "input": Field((str, list, dict), "a text, its tokens, or a list of such"),
+    "dimensions": Field((int,), "numbers of each vector", least=1),
+    "encoding_format": Field((str,), among=("float", "base64")),
+}
+USUAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
+
+
+def _options(fields: Fields, *limits: str) -> dict[str, Any]:
+    found = peer_fields.sampling(fields)
+    for name in limits:
+        if (limit := fields.get(name, int)) is not None:
+            found["num_predict"] = limit
+    return found
+
+
+def _bias(fields: Fields) -> dict[int, float]:
+    given: Mapping[str, Any] = fields.get("logit_bias", dict) or {}
+    try:
+        return {int(token): float(bias) for token, bias in given.items()}
+    except (TypeError, ValueError, OverflowError):
+        raise RequestError(400, "logit_bias: needs numbers by token ids") from None
+
+
+def chat_wanted(fields: Fields) -> Wanted:
+    """What a request for an answer to a conversation asks for."""
+    continues = fields.switch("continue_final_message", default=False)
+    if continues and fields.switch("add_generation_prompt", default=False):
+        raise RequestError(
+            400, "continue_final_message and add_generation_prompt: needs one of the two"
+        )
+    said = [turn_of(message) for message in fields.objects("messages")]
+    if not said:
+        raise RequestError(400, "messages: needs at least one")
+    if [turn.get("role") for turn in said[-2:]] == ["assistant"] * 2:
+        raise RequestError(400, "messages: the last two are answers, needs one to go on with")
+    choice = fields.get("tool_choice", str, dict)
+    tools, must_call = chosen_tools(choice, checked_tools(fields.objects("tools")))
+    logprobs = fields.switch("logprobs", default=False)
+    reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
+    effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
+    wanted = Wanted(
+        said,
+        options=_options(fields, "n_predict", "max_tokens", "max_completion_tokens"),
+        usual=USUAL,
+        tools=tools,
+        must_call=must_call,
+        one_call=not fields.switch("parallel_tool_calls", default=True),
+        grammar=response_grammar(fields.get("response_format", dict), "response_format"),
+        think=False if effort == "none" else effort,
+        optional_think="reasoning_effort",
+        raw_thoughts=None
+        if (form := fields.get("reasoning_format", str)) is None
+        else form == "none",
+        truncate=False,
+        logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
+        logit_bias=_bias(fields),
+        progress=reads_along(fields),
+        slot=schema.slot_of(fields.get("id_slot", int)),
+        **_choices(fields),
+    )
+    return peer_fields.applied(fields, wanted)
+
+
+def completion_wanted(fields: Fields) -> Wanted:
+    """What a request for the continuation of a text asks for."""
+    fields.refuse("suffix", "inserting is not supported")
+    wanted = Wanted(
+        None,
+        "",
+        _options(fields, "n_predict", "max_tokens"),
+        USUAL,
+        logprobs=fields.get("logprobs", int),
+        echo=fields.switch("echo", default=False),
+        logit_bias=_bias(fields),
+        progress=reads_along(fields) and not fields.switch("echo", default=False),
+        slot=schema.slot_of(fields.get("id_slot", int)),
+        **_choices(fields),
+    )
+    return peer_fields.applied(fields, wanted)
+
+
+def _choices(fields: Fields) -> dict[str, Any]:
+    """How many answers are made, and how many of them are given."""
+    given = fields.get("n", int) or 1
+    made = fields.get("best_of", int) or given
+    if made < given:
+        raise RequestError(400, f"best_of: {made}, needs at least n, which is {given}")
+    if made > given and fields.switch("stream", default=False):
+        raise RequestError(400, f"best_of: {made} above n, {given}, needs stream false")
+    return {"choices": made, "best": given if made > given else 0}
+
+
+def for_each_prompt(fields: Fields, wanted: Wanted, loaded: Loaded) -> list[Wanted]:
+    """What a request asks for of each of its prompts, in which control tokens may be spelled.
+
+    Raises
+    ------
+    RequestError
+        A prompt is neither text nor tokens, or the model makes no text.
+    ContextFull
+        One is far too long.
+    """
+    tokenizer = engine_of(loaded).model.tokenizer
+    given = fields.get("prompt", str, list) or ""
+    for text in [given] if isinstance(given, str) else given:
+        if isinstance(text, str):
+            require_short(text, loaded)
+    return [replace(wanted, prompt=tokens) for tokens in prompts(given, tokenizer)[0]]

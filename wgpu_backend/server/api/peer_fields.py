@@ -1,0 +1,164 @@
+"""Fields of vLLM, SGLang and llama-server, which every route that makes text takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from wgpu_backend.server.api.llama_server import sampling as llama_sampling
+from wgpu_backend.server.core import schema
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.schema import Field
+from wgpu_backend.server.core.structured_output import schema_grammar
+from wgpu_backend.text.grammar import Grammar
+
+_JSON = "a JSON Schema that the text follows, an object or a text"
+_STRUCTURED = {
+    "json": Field((dict, str), _JSON),
+    "json_object": Field((bool,), "whether the text is any JSON object"),
+    "regex": Field((str,), "a regular expression that the text matches"),
+    "choice": Field((list,), "texts, of which the answer is one"),
+    "grammar": Field((str,), "a grammar in GBNF, or in Lark's form, that the text keeps to"),
+    **schema.refused("needs a JSON Schema, regex or grammar in its place", "structural_tag"),
+    **schema.without_meaning(
+        "disable_any_whitespace", "disable_fallback", "disable_additional_properties",
+        "whitespace_pattern",
+    ),
+}  # fmt: skip
+_PROBABILITIES = ("n_probs", "logprobs")  # each API has its own way of asking for them
+FORM: Mapping[str, Field] = {
+    **{name: each for name, each in llama_sampling.FORM.items() if name not in _PROBABILITIES},
+    **schema.without_meaning(
+        "guided_decoding_backend", "guided_whitespace_pattern", "spaces_between_special_tokens",
+        "priority", "request_id", "cache_salt", "cache_prompt",
+    ),
+    "grammar": _STRUCTURED["grammar"],
+    "json_schema": _STRUCTURED["json"],
+    "guided_json": _STRUCTURED["json"],
+    "guided_regex": _STRUCTURED["regex"],
+    "guided_choice": _STRUCTURED["choice"],
+    "guided_grammar": _STRUCTURED["grammar"],
+    "structured_outputs": Field((dict,), "json, regex, choice, grammar or json_object"),
+    "regex": _STRUCTURED["regex"],
+    "ebnf": _STRUCTURED["grammar"],
+    "min_tokens": Field((int,), "tokens before which no token may end the answer", least=0),
+    "stop_token_ids": Field((list,), "tokens that end the answer, and are not given"),
+    "repetition_penalty": Field(
+        (float,), "repeat_penalty, over all of the prompt and the answer", least=0.01, most=100
+    ),
+    "skip_special_tokens": Field((bool,), "false spells control tokens out in the text"),
+    "enable_thinking": Field((bool,), "whether to reason first"),
+    "chat_template_kwargs": Field((dict,), "variables of the model's own template"),
+    "ignore_eos": Field((bool,), "go on behind tokens that end a text"),
+    "stop": schema.STOP,
+}  # fmt: skip
+# Both are a schema, or a grammar, of a field of that name.
+_SCHEMAS = ("json_schema", "guided_json", "json")
+_REGEXES = ("guided_regex", "regex")
+_CHOICES = ("guided_choice", "choice")
+_GRAMMARS = ("grammar", "guided_grammar", "ebnf")
+
+
+def sampling(fields: Fields) -> dict[str, Any]:
+    """Sampling options of a request, by Ollama's names.
+
+    Raises
+    ------
+    RequestError
+        A value cannot be right.
+    """
+    found = llama_sampling.sampling(fields)
+    if (penalty := fields.get("repetition_penalty", float)) is not None:
+        found = {"repeat_last_n": -1, **found, "repeat_penalty": penalty}
+    if stop := fields.texts("stop"):
+        found["stop"] = stop
+    return found
+
+
+def says_thinking(fields: Fields) -> bool:
+    """Whether a request says, in vLLM's words, if the model is to reason."""
+    given: dict[str, Any] = fields.get("chat_template_kwargs", dict) or {}
+    return fields.has("enable_thinking") or "enable_thinking" in given
+
+
+def applied(fields: Fields, wanted: Wanted) -> Wanted:
+    """What is wanted, with what the peers' fields ask for beside the sampling options.
+
+    Raises
+    ------
+    RequestError
+        A value cannot be right, or two fields say different things of what the text has to be.
+    """
+    said = (wanted.grammar, *_shapes(fields))
+    # Once each: guidance sends one grammar under the names of both an old and a new vLLM.
+    shapes = list(dict.fromkeys(each for each in said if each is not None))
+    if len(shapes) > 1:
+        named = ", ".join(_named(fields)) or "response_format"
+        raise RequestError(400, f"{named}: {len(shapes)} of what the text has to be, needs one")
+    switch = fields.get("enable_thinking", bool)
+    asks = switch is not None and wanted.think is None
+    given: dict[str, Any] = fields.get("chat_template_kwargs", dict) or {}
+    return replace(
+        wanted,
+        grammar=shapes[0] if shapes else None,
+        max_seconds=llama_sampling.seconds(fields),
+        lora=llama_sampling.lora(fields),
+        min_tokens=fields.get("min_tokens", int) or 0,
+        stop_tokens=_tokens(fields, "stop_token_ids"),
+        spelled=not fields.switch("skip_special_tokens", default=True),
+        think=switch if asks else wanted.think,
+        optional_think="enable_thinking" if asks else wanted.optional_think,
+        template={**wanted.template, **given},
+        ignore_eos=fields.switch("ignore_eos", default=False),
+    )
+
+
+def _tokens(fields: Fields, name: str) -> Sequence[int]:
+    found = cast("list[object]", fields.get(name, list) or [])
+    for each in found:
+        if isinstance(each, bool) or not isinstance(each, int):
+            raise RequestError(400, f"{name}: {str(each)[:40]!r}, needs whole numbers")
+    return cast("list[int]", found)
+
+
+def _named(fields: Fields) -> list[str]:
+    """Fields that say what the text has to be, as far as they are given."""
+    names = dict.fromkeys((*_SCHEMAS, *_REGEXES, *_CHOICES, *_GRAMMARS, "structured_outputs"))
+    return [name for name in names if name in FORM and fields.has(name)]
+
+
+def _shapes(fields: Fields) -> list[Grammar]:
+    """What each field, or part of ``structured_outputs``, says that the text has to be."""
+    found = _shapes_of(fields, "")
+    given = fields.get("structured_outputs", dict)
+    if given is None:
+        return found
+    inner = Fields(given, _STRUCTURED, "structured_outputs.")
+    found += _shapes_of(inner, "structured_outputs.")
+    return [*found, Grammar.json()] if inner.switch("json_object", default=False) else found
+
+
+def _shapes_of(fields: Fields, where: str) -> list[Grammar]:
+    schemas = [(name, fields.get(name, dict, str)) for name in _SCHEMAS]
+    choices = [(name, fields.get(name, list)) for name in _CHOICES]
+    grammars = [(name, fields.text(name)) for name in _GRAMMARS]
+    own = "" if where else "grammar"  # llama-server's, which is GBNF in any case
+    return [
+        *(schema_grammar(each, where + name) for name, each in schemas if each not in (None, "")),
+        *(Grammar.regex(text) for name in _REGEXES if (text := fields.text(name))),
+        *(_choice(each, where + name) for name, each in choices if each is not None),
+        *(
+            Grammar.gbnf(text) if name == own or "::=" in text else Grammar.lark(text)
+            for name, text in grammars
+            if text
+        ),
+    ]
+
+
+def _choice(given: list[object], where: str) -> Grammar:
+    if not given or not all(isinstance(each, str) and each for each in given):
+        raise RequestError(400, f"{where}: needs a list of texts that are not empty")
+    return Grammar.regex("|".join(map(re.escape, cast("list[str]", given))))

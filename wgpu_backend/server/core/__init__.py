@@ -1,0 +1,1 @@
+"""Shared by all APIs: requests, completions, model pool, schemas and streams."""

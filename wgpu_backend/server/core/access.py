@@ -1,0 +1,272 @@
+"""Who may call, how much they may send, and how long they may take."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import re
+import sys
+import uuid
+from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from wgpu_backend.server.core.errors import api_of, error_body
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.core.request_log import current
+from wgpu_backend.server.core.state import Settings
+from wgpu_backend.server.core.streaming import Sending
+
+_METHODS = "GET, POST, DELETE, OPTIONS"  # HEAD needs no permission
+_HEADERS = "Authorization, Content-Type, X-Api-Key, User-Agent"
+_MAX_HEADERS = 64 << 10  # bytes, as h11 has it
+_OPEN = ("/", "/health", "/v1/health")  # without a key
+_PAGE = "/page/"  # which asks for the key by itself
+_VARIES = (("vary", "Origin"),)  # all that a preflight of an unknown origin gets: no permission
+_NUMBERS = {"OpenAI": "x-request-id", "Anthropic": "request-id"}  # where SDKs look for an id
+_NUMERIC = re.compile(r"[a-z][a-z0-9+.-]*://(\d{1,3}\.)+\d{0,3}")  # an address begun
+_REST = re.compile(r"[\d.]*(:\d*)?")
+LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
+
+
+class Guard:
+    """Refuses requests of strangers, and those that are too large, before anything reads them.
+
+    A page elsewhere can make a browser call this machine by a name of its own (DNS rebinding), or
+    across origins; so the host's name is checked, and the origin. Blobs may be of any size.
+
+    Parameters
+    ----------
+    app : callable
+        Gets what passes.
+    settings : Settings
+    apis : mapping of str to str
+        Whose errors the answers to a path are, see `Endpoint.api`.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings, apis: Mapping[str, str]) -> None:
+        self._app = app
+        self._apis = apis
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        scope = _of_target(scope)
+        headers = Headers(scope=scope)
+        origin = headers.get("origin", "")
+        try:
+            _require_short(scope)
+            host, name = self._require_host(headers)
+            known = not origin or self._is_known(origin, host, name)
+            if scope["method"] == "OPTIONS" and origin:
+                wanted = headers.get("access-control-request-headers", "")
+                await _answer(send, 200, b"", _preflight(origin, wanted) if known else _VARIES)
+                return
+            if not known:
+                raise RequestError(403, f"origin {origin[:60]!r} may not call this server")
+            scope = self._without_prefix(scope)
+            self._require_key(headers, scope["path"])
+            limited = self._limited(headers, scope, receive)
+        except RequestError as error:
+            api = self._api(scope)
+            current().reason = str(error)
+            body = json.dumps(error_body(api, error.status, str(error))).encode()
+            beside = (*_refusal(error.status, origin), *_numbered(api))
+            await _answer(send, error.status, body, beside)
+            return
+        extra = (*_cors(origin), *_numbered(self._api(scope)))
+        if "transfer-encoding" in headers and "content-length" in headers:
+            extra = (*extra, ("connection", "close"))  # one of them may be forged: RFC 9112, 6.1
+        await self._passed(scope, limited, Sending(send, extra, self._settings.pause_seconds))
+
+    async def _passed(self, scope: Scope, receive: Receive, sending: Sending) -> None:
+        try:
+            await self._app(scope, receive, sending)
+        except asyncio.CancelledError:  # a shutdown has waited for as long as it may
+            if sending.begun:
+                raise
+            body = json.dumps(error_body(self._api(scope), 503, "the server ends")).encode()
+            await _answer(sending, 503, body)
+        except Exception:
+            if not sending.late:  # else nobody reads what an error says
+                raise
+        finally:
+            sending.close()
+
+    def _api(self, scope: Scope) -> str:
+        """The API that a request is of."""
+        path = scope["path"]
+        return self._apis.get(path) or api_of(path)
+
+    def _without_prefix(self, scope: Scope) -> Scope:
+        """The request without the prefix, where other servers share the address."""
+        prefix, path = self._settings.prefix, scope["path"]
+        if not prefix:
+            return scope
+        if path != prefix and not path.startswith(f"{prefix}/"):
+            raise RequestError(404, f"path: {path[:60]!r}, needs {prefix} in front")
+        return {**scope, "path": path.removeprefix(prefix) or "/"}
+
+    def _require_host(self, headers: Headers) -> tuple[str, str]:
+        """What a request calls this server, with its port and without."""
+        hosts, host = self._settings.hosts, headers.get("host", "")
+        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        if hosts and name.lower() not in hosts:
+            raise RequestError(403, f"host {host[:60]!r} is none of this server's names")
+        return host, name
+
+    def _is_known(self, origin: str, host: str, name: str) -> bool:
+        return _allowed(origin, self._settings.origins) or self._is_own(origin, host, name)
+
+    def _is_own(self, origin: str, host: str, name: str) -> bool:
+        """Whether a request is of this server's own page.
+
+        A page elsewhere may have called this machine by a name of its own; not by an address, and
+        it has no key.
+        """
+        own = origin in (f"http://{host}", f"https://{host}")
+        return own and (bool(self._settings.api_keys) or _is_address(name))
+
+    def _require_key(self, headers: Headers, path: str) -> None:
+        keys = self._settings.api_keys
+        if not keys or path in _OPEN or path.startswith(_PAGE):
+            return
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = headers.get("x-api-key") or (token if scheme.lower() == "bearer" else "")
+        # All are compared, so that time tells nothing of them.
+        bytes_given = given.encode("latin-1")  # as they came
+        if not sum(hmac.compare_digest(bytes_given, each) for key in keys for each in _spelt(key)):
+            raise RequestError(401, "the API key is missing or wrong")
+
+    def _limited(self, headers: Headers, scope: Scope, receive: Receive) -> Receive:
+        limit = self._settings.max_body
+        if scope["path"].startswith("/api/blobs/"):
+            limit = sys.maxsize
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > limit:
+            raise RequestError(413, f"body: {length[:20]} bytes, needs at most {limit}")
+        seen, whole = 0, False
+
+        async def counted() -> Message:
+            nonlocal seen, whole
+            message = await receive() if whole else await self._in_time(receive)
+            whole = not message.get("more_body", False)
+            seen += len(message.get("body", b""))
+            if seen > limit:
+                raise RequestError(413, f"body: more than {limit} bytes")
+            return message
+
+        return counted
+
+    async def _in_time(self, receive: Receive) -> Message:
+        """The next piece of a body."""
+        most = self._settings.pause_seconds
+        try:
+            return await asyncio.wait_for(receive(), most)
+        except TimeoutError:
+            raise RequestError(408, f"body: nothing came for {most:g} seconds") from None
+
+
+def _require_short(scope: Scope) -> None:
+    """Refuse headers that came at once and so went past the limit of those that come in pieces."""
+    count = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
+    count += sum(len(name) + len(value) for name, value in scope["headers"])
+    if count > _MAX_HEADERS:
+        raise RequestError(431, f"headers: {count} bytes, needs at most {_MAX_HEADERS}")
+
+
+def _of_target(scope: Scope) -> Scope:
+    """The request with the host and the path of a URL in the path's place, as for proxies.
+
+    That host counts, and not the header's, so it is the one that is checked.
+    """
+    target: bytes = scope.get("raw_path") or b""
+    scheme, found, rest = target.partition(b"://")
+    if not found or scheme.lower() not in (b"http", b"https"):
+        return scope
+    host, _, path = rest.partition(b"/")
+    headers = [(b"host", host), *(each for each in scope["headers"] if each[0] != b"host")]
+    path = b"/" + path
+    return {**scope, "headers": headers, "raw_path": path, "path": unquote(path)}
+
+
+def _spelt(key: str) -> set[bytes]:
+    """Bytes that clients send for a key: most are of UTF-8, some of ISO 8859-1."""
+    latin = {key.encode("latin-1")} if all(ord(letter) < 256 for letter in key) else set[bytes]()
+    return latin | {key.encode()}
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _allowed(origin: str, origins: Iterable[str]) -> bool:
+    if "*" in origins:
+        return True
+    bare = origin.rpartition(":")[0] if origin.rpartition(":")[2].isdecimal() else origin
+    return any(_matches(found, each) for each in origins for found in (origin, bare))
+
+
+def _matches(origin: str, allowed: str) -> bool:
+    """Whether an origin is the one that is allowed, whose one ``*`` stands for any text.
+
+    Behind digits and dots it is the rest of an address, which no name of somebody else's is.
+    """
+    before, star, behind = allowed.partition("*")
+    if not star:
+        return origin == allowed
+    rest = origin.removeprefix(before)
+    if not (origin.startswith(before) and rest.endswith(behind)):
+        return False
+    numeric = _NUMERIC.fullmatch(before) is not None
+    return not numeric or _REST.fullmatch(rest.removesuffix(behind)) is not None
+
+
+def _numbered(api: str) -> tuple[tuple[str, str], ...]:
+    """A header with an id of the answer, for APIs whose clients tell it in reports."""
+    return ((_NUMBERS[api], f"req_{uuid.uuid4().hex}"),) if api in _NUMBERS else ()
+
+
+def _cors(origin: str) -> tuple[tuple[str, str], ...]:
+    if not origin:
+        return ()
+    credentials = ("access-control-allow-credentials", "true")
+    return (("access-control-allow-origin", origin), credentials, *_VARIES)
+
+
+def _preflight(origin: str, headers: str) -> tuple[tuple[str, str], ...]:
+    """What a page may send: clients have headers of their own, so those that it names."""
+    return (
+        *_cors(origin),
+        ("access-control-allow-methods", _METHODS),
+        ("access-control-allow-headers", headers or _HEADERS),
+        ("access-control-max-age", "86400"),
+    )
+
+
+def _refusal(status: int, origin: str) -> tuple[tuple[str, str], ...]:
+    if status == 403:
+        return ()
+    return (*_cors(origin), ("www-authenticate", "Bearer")) if status == 401 else _cors(origin)
+
+
+async def _answer(
+    send: Send, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()
+) -> None:
+    found: list[Any] = [(b"content-type", b"application/json")] if body else []
+    found += [(name.title().encode(), value.encode()) for name, value in headers]
+    found.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": found})
+    await send({"type": "http.response.body", "body": body})

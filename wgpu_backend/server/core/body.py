@@ -1,0 +1,184 @@
+"""Bodies of requests: read once, each field checked by name and type."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from starlette.requests import Request
+
+from wgpu_backend.server.core.multipart import is_multipart, multipart_values
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.core.request_log import ignore, note_body
+from wgpu_backend.server.core.schema import Form, require_kind
+from wgpu_backend.text.output_parsers.calls import sound
+
+_MAX_DEPTH = 100
+_HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+
+
+class Fields:
+    """Fields of a JSON object, asked for by name; those that are not known are ignored.
+
+    Parameters
+    ----------
+    values : mapping
+    form : mapping of str to Field or None
+        All fields that there may be; None for any.
+    where : str
+        What stands before names in messages.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Any], form: Form | None = None, where: str = ""
+    ) -> None:
+        self._values = values
+        self._where = where
+        if form is not None:
+            self._check(form)
+
+    def _check(self, form: Form) -> None:
+        for name in [name for name in self._values if name not in form]:
+            ignore(self._where + name, "no such field")
+        self._values = {name: value for name, value in self._values.items() if name in form}
+        for name, value in self._values.items():
+            if value is not None:
+                form[name].check(self._where + name, value)
+        for name, field in form.items():
+            value = self._values.get(name)
+            if field.required and (value is None or (value == "" and not field.empty)):
+                raise RequestError(400, f"{self._where}{name} is required")
+
+    def get(self, name: str, *kinds: type) -> Any:  # noqa: ANN401
+        """Value of a field, None where it is not there.
+
+        Raises
+        ------
+        RequestError
+            It is of another kind.
+        """
+        value = self._values.get(name)
+        if value is None:
+            return None
+        require_kind(self._where + name, value, kinds)
+        return value
+
+    def has(self, name: str) -> bool:
+        """Whether a field is there, and not null."""
+        return self._values.get(name) is not None
+
+    def text(self, name: str, default: str = "") -> str:
+        """Text of a field."""
+        return self.get(name, str) or default
+
+    def required(self, name: str) -> str:
+        """Text of a field that has to be there."""
+        found = self.text(name)
+        if not found:
+            raise RequestError(400, f"{self._where}{name} is required")
+        return found
+
+    def switch(self, name: str, *, default: bool) -> bool:
+        """Whether a field is true."""
+        found = self.get(name, bool)
+        return default if found is None else found
+
+    def objects(self, name: str) -> list[dict[str, Any]]:
+        """List of objects."""
+        found = cast("list[object]", self.get(name, list) or [])
+        for number, item in enumerate(found):
+            if not isinstance(item, dict):
+                raise RequestError(400, f"{self._where}{name}[{number}]: needs an object")
+        return cast("list[dict[str, Any]]", found)
+
+    def texts(self, name: str) -> list[str]:
+        """Text, or list of texts."""
+        found = self.get(name, str, list)
+        items = [found] if isinstance(found, str) else cast("list[object]", found or [])
+        for number, item in enumerate(items):
+            if not isinstance(item, str):
+                raise RequestError(400, f"{self._where}{name}[{number}]: needs a text")
+        return cast("list[str]", items)
+
+    def refuse(self, name: str, why: str) -> None:
+        """Refuse a field that has a value.
+
+        Raises
+        ------
+        RequestError
+        """
+        if self._values.get(name):
+            raise RequestError(400, f"{self._where}{name}: {why}")
+
+
+async def fields_of(request: Request, form: Form | None = None) -> Fields:
+    """Fields of a request's body.
+
+    Raises
+    ------
+    RequestError
+        It is no JSON object, nor a form with files where the fields have some, or a field has a
+        value that it may not have.
+    """
+    if form is not None and is_multipart(request, form):
+        return _noted(await multipart_values(request, form), form)
+    body = await request.body()
+    if not body.strip():
+        raise RequestError(400, "missing request body")
+    try:
+        value = _decoded(body)
+    except ValueError as error:
+        raise RequestError(400, f"body: no JSON: {error}") from None
+    except RecursionError:
+        raise RequestError(400, f"body: JSON is nested more than {_MAX_DEPTH} deep") from None
+    if not isinstance(value, dict):
+        raise RequestError(400, "body: needs a JSON object")
+    _require_flat(cast("object", value))
+    return _noted(cast("dict[str, Any]", value), form)
+
+
+def _decoded(body: bytes) -> object:
+    """Value of a body; half of a surrogate pair in it becomes U+FFFD, as in Go.
+
+    Raises
+    ------
+    ValueError
+        It is no JSON, which has no NaN, nor numbers that no double holds.
+    """
+    text = body.decode(json.detect_encoding(body), "surrogatepass")
+    value: object = json.loads(text, parse_constant=_no_number, parse_float=_double)
+    return sound(value) if _HALF.search(text) else value
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text[:40]} is no number in JSON")
+
+
+def _double(text: str) -> float:
+    value = float(text)
+    if abs(value) == float("inf"):
+        raise ValueError(f"{text[:40]} is larger than any double")
+    return value
+
+
+def _noted(values: Mapping[str, Any], form: Form | None) -> Fields:
+    note_body(values)
+    return Fields(values, form)
+
+
+def _require_flat(value: object) -> None:
+    """Refuse what templates and schemas would follow too deep."""
+    level = [value]
+    for _ in range(_MAX_DEPTH):
+        level = [item for each in level for item in _inside(each)]
+        if not level:
+            return
+    raise RequestError(400, f"body: JSON is nested more than {_MAX_DEPTH} deep")
+
+
+def _inside(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()

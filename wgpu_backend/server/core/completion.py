@@ -1,0 +1,569 @@
+"""From what is asked for to parts of an answer, whichever API asks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from typing import Any, cast
+
+from starlette.concurrency import run_in_threadpool
+
+from wgpu_backend.engine.arguments import conversation
+from wgpu_backend.engine.batching.generation import Generation
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import Event, Finish, Reading, TokenLogprob, Usage
+from wgpu_backend.engine.fitting import PARTS, fitted
+from wgpu_backend.errors import ContextFull
+from wgpu_backend.ops.sampling.host.options import whole_number
+from wgpu_backend.server.api.openai.messages import begun_answer, placed
+from wgpu_backend.server.core.defaults import closing, supplied, without_reasoning
+from wgpu_backend.server.core.model_api import ServedEngine
+from wgpu_backend.server.core.model_pool import Loaded
+from wgpu_backend.server.core.request import RequestError, Wanted, meaningful
+from wgpu_backend.server.core.request_log import current, ignore
+from wgpu_backend.text.chat_template import ChatTemplate
+from wgpu_backend.text.grammar import Grammar, tag_id
+from wgpu_backend.text.output_parsers import (
+    Content,
+    OutputParser,
+    Part,
+    Thinking,
+    ToolCall,
+    calls_tools,
+    parser_for,
+    thinks,
+)
+from wgpu_backend.text.output_parsers.constraints import Setting, answer_grammar, call_grammar
+from wgpu_backend.text.output_parsers.held import first_of, shown
+from wgpu_backend.text.tokenizer import Tokenizer
+
+_SHORT, _SLACK = 1 << 18, 4  # characters that are not counted; for what is normalised
+_TAIL = 16  # tokens of a prompt that may begin an answer's reasoning
+_MOST_JOINED = 1024  # events
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """What an answer gained since the update before.
+
+    Parameters
+    ----------
+    choice : int
+    parts : tuple of Part
+    logprobs : tuple of TokenLogprob
+    finish : Finish or None
+        Set in the last update of a choice.
+    tokens : tuple of int
+    reading : Reading or None
+        How far the prompt was read; such an update has nothing else.
+    """
+
+    choice: int
+    parts: tuple[Part, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+    finish: Finish | None = None
+    tokens: tuple[int, ...] = ()
+    reading: Reading | None = None
+
+
+def _joined(updates: Sequence[Update]) -> list[Update]:
+    """Return one of each choice's, all of it in its order; of readings the last."""
+    readings = [each for each in updates if each.reading is not None]
+    choices: dict[int, list[Update]] = {}
+    for each in updates:
+        if each.reading is None:
+            choices.setdefault(each.choice, []).append(each)
+    joined = [
+        Update(
+            choice,
+            _merged(part for each in some for part in each.parts),
+            tuple(logprob for each in some for logprob in each.logprobs),
+            some[-1].finish,
+            tuple(token for each in some for token in each.tokens),
+        )
+        for choice, some in choices.items()
+    ]
+    return [*readings[-1:], *joined]
+
+
+def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """Return parts of which neighbours that are texts of one kind are one."""
+    made: list[Part] = []
+    for kind, run in groupby(parts, type):
+        if kind is ToolCall:
+            made += run
+        else:
+            made.append(kind("".join(getattr(part, "text", "") for part in run)))
+    return tuple(made)
+
+
+@dataclass(slots=True)
+class Said:
+    """An answer as far as it is there.
+
+    Parameters
+    ----------
+    content, thinking : str
+    tool_calls : list of ToolCall
+    logprobs : list of TokenLogprob
+    finish : Finish or None
+    """
+
+    content: str
+    thinking: str
+    tool_calls: list[ToolCall]
+    logprobs: list[TokenLogprob]
+    finish: Finish | None = None
+
+    @classmethod
+    def nothing(cls) -> Said:
+        """Of what nothing is there yet."""
+        return cls("", "", [], [])
+
+    def add(self, update: Update) -> None:
+        """Take news."""
+        for part in update.parts:
+            match part:
+                case Content(text):
+                    self.content += text
+                case Thinking(text):
+                    self.thinking += text
+                case ToolCall():
+                    self.tool_calls.append(part)
+        self.logprobs += update.logprobs
+        self.finish = update.finish or self.finish
+
+
+class Answer:
+    """An answer that is being made: iterate over it for news; leave it and it is cancelled.
+
+    News are of one token each. What comes while the client's socket takes nothing is joined.
+
+    Parameters
+    ----------
+    loaded : Loaded
+    wanted : Wanted
+
+    Attributes
+    ----------
+    request : Request
+    tokens : list of int
+        Of the prompt, and of its first choice as far as that is there.
+    echo : bool
+        Whether the prompt is given, too.
+    prompt_logprobs : list of TokenLogprob
+        Of its tokens but the first, where they are asked for; whole before the first news.
+
+    Raises
+    ------
+    RequestError
+        The model cannot do what is asked for.
+    BackendError
+        The queue is full, the prompt too long, an option wrong.
+    """
+
+    def __init__(self, loaded: Loaded, wanted: Wanted) -> None:
+        engine, wanted = engine_of(loaded), loaded.manner.applied(wanted)
+        template = engine.model.prompter.template
+        self._template = "" if template is None else template.source
+        wanted = _able(loaded, wanted, self._template)
+        self._tokenizer = engine.model.tokenizer
+        self.request = _request(loaded, wanted)
+        ids = self.request.tokens[-_TAIL:]
+        prompt = "" if wanted.messages is None else self._tokenizer.decode(ids, skip_special=False)
+        if wanted.grammar is not None or wanted.must_call:
+            self.request = replace(self.request, grammar=self._grammar(wanted, prompt))
+        self._texts = [self._text(wanted, prompt) for _ in range(wanted.choices)]
+        # How far the prompt was read is what an end that is found here has to tell.
+        if self._texts[0].spells:
+            self.request = replace(self.request, stop=(), progress=True)
+        if wanted.one_call:
+            self.request = replace(self.request, progress=True)
+        self._loaded, self._slot, self._progress = loaded, wanted.slot, wanted.progress
+        self._best, self._tells = wanted.best, wanted.logprobs is not None
+        self.tokens = [*self.request.tokens]
+        self._record = current()
+        self._record.prompt += len(self.tokens)
+        self.echo = wanted.echo
+        self.prompt_logprobs: list[TokenLogprob] = []
+        self.generation: Generation = engine.submit(self.request)
+
+    def _grammar(self, wanted: Wanted, prompt: str) -> Grammar | None:
+        """Grammar of the whole answer, with what the model writes around what is asked for."""
+        template = "" if wanted.messages is None else self._template
+        tag = partial(tag_id, self._tokenizer)
+        setting = Setting(template, prompt, tag, thinks=wanted.think is not False)
+        if wanted.must_call:
+            return call_grammar(wanted.must_call, setting)
+        return wanted.grammar and answer_grammar(wanted.grammar, setting, wanted.tools)
+
+    def _text(self, wanted: Wanted, prompt: str) -> _Text:
+        template = "" if wanted.messages is None else self._template
+        template = without_reasoning(template) if wanted.raw_thoughts else template
+        parser = parser_for(template, tools=wanted.tools, prompt=prompt)
+        prompt_tokens = len(self.request.tokens)
+        text = _Text(
+            parser,
+            self._tokenizer,
+            tuple(self.request.stop),
+            prompt_tokens,
+            spelled=wanted.spelled,
+        )
+        text.one_call = wanted.one_call
+        return text
+
+    async def __aiter__(self) -> AsyncIterator[Update]:
+        """News of the answer."""
+        if self._slot is not None:
+            self._loaded.slots[self._slot] = self.tokens
+        updates: list[Update] = []
+        with self.generation:
+            async for event, more in self.generation.taken():
+                updates += self._updates(event)
+                ended = all(each.ended for each in self._texts)
+                joins = self._record.behind and len(updates) < _MOST_JOINED
+                if joins and more and not ended:
+                    continue
+                self._record.behind = False
+                for each in _joined(updates) if len(updates) > 1 else updates:
+                    yield each
+                if ended:
+                    return
+                updates = []
+
+    def _updates(self, event: Event) -> list[Update]:
+        """Return what an event brings: one, or none."""
+        text = self._texts[event.choice]
+        if event.prompt_logprobs or text.ended:
+            self.prompt_logprobs += event.prompt_logprobs
+            return []
+        if event.reading is not None and not self._progress:
+            text.read(event.reading)
+            return []
+        self._record.made += len(event.tokens)
+        if not event.choice:
+            self.tokens += event.tokens
+        return [text.update(event)]
+
+    @property
+    def prompt(self) -> str:
+        """What it continues, with control tokens spelled out."""
+        return self._tokenizer.decode([*self.request.tokens], skip_special=False)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What its tokens stand for."""
+        return self._tokenizer
+
+    @property
+    def biases(self) -> dict[int, float]:
+        """Biases of tokens; what ends a text is ruled out where that is to be ignored."""
+        ends = self._tokenizer.eog_ids if self.request.ignore_eos else ()
+        return {**self.request.logit_bias, **dict.fromkeys(ends, float("-inf"))}
+
+    def count(self, text: str) -> int:
+        """Tokens of a text of the answer."""
+        return len(self._tokenizer.encode(text, add_special=False))
+
+    async def whole(self) -> list[Said]:
+        """All choices, at their end; or the best of them, the likeliest first."""
+        said = [Said.nothing() for _ in self._texts]
+        async for update in self:
+            said[update.choice].add(update)
+        if not self._best:
+            return said
+        best = sorted(said, key=_likelihood, reverse=True)[: self._best]
+        return best if self._tells else [replace(each, logprobs=[]) for each in best]
+
+
+def _likelihood(said: Said) -> float:
+    """Mean log probability of an answer's tokens."""
+    return sum(each.logprob for each in said.logprobs) / max(1, len(said.logprobs))
+
+
+async def answer_of(loaded: Loaded, wanted: Wanted) -> Answer:
+    """Begin an answer; a thread reads the prompt, since a long one takes seconds."""
+    task = asyncio.ensure_future(run_in_threadpool(Answer, loaded, wanted))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(_abandoned)
+        raise
+
+
+@asynccontextmanager
+async def answers_of(loaded: Loaded, wanted: Sequence[Wanted]) -> AsyncGenerator[list[Answer]]:
+    """Begin answers that are made together, and end with the block; where one fails, all end."""
+    answers: list[Answer] = []
+    try:
+        for each in wanted:
+            answers.append(await answer_of(loaded, each))  # noqa: PERF401 what is begun is ended
+        yield answers
+    finally:
+        for answer in answers:
+            answer.generation.cancel()
+
+
+def _abandoned(task: asyncio.Future[Answer]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().generation.cancel()
+
+
+class _Text:
+    """Text of one choice, taken apart.
+
+    A parser's tags may be control tokens, whose text the engine leaves out. Then the text is made
+    of the tokens here, and stop texts are looked for here.
+    """
+
+    def __init__(
+        self,
+        parser: OutputParser,
+        tokenizer: Tokenizer,
+        stops: tuple[str, ...],
+        prompt: int,
+        *,
+        spelled: bool = False,
+    ) -> None:
+        self.parser = parser
+        self.ended = False
+        self.one_call = False  # whether the first call is the end
+        self._stops = stops
+        self._held = ""
+        self._usage = Usage(prompt)
+        self._first = 0.0
+        tags = tokenizer.control_ids(parser.tags)
+        self._detokenizer = None
+        if tags or spelled:
+            self._detokenizer = tokenizer.stream(skip_special=not spelled, spelled=tags)
+
+    @property
+    def spells(self) -> bool:
+        """Whether the text is made here."""
+        return self._detokenizer is not None
+
+    def read(self, reading: Reading) -> None:
+        """Take note of how far the prompt was read."""
+        read = {"cached_tokens": reading.cached, "prompt_seconds": reading.seconds}
+        self._usage = replace(self._usage, **read)
+
+    def _count(self, event: Event) -> None:
+        if event.reading is not None:
+            self.read(event.reading)
+        if event.tokens:
+            now = time.perf_counter()
+            self._first = self._first or now
+            made = self._usage.completion_tokens + len(event.tokens)
+            self._usage = replace(self._usage, completion_tokens=made, seconds=now - self._first)
+
+    def update(self, event: Event) -> Update:
+        finish, text = event.finish, event.text
+        self._count(event)
+        if self._detokenizer is not None:
+            text = "".join(self._detokenizer.push(token) for token in event.tokens)
+            text += self._detokenizer.flush() if finish is not None else ""
+            text, finish = self._stopped(text, finish)
+        parts = self.parser.push(text)
+        if finish is not None:
+            self.ended = True
+            parts += self.parser.finish(cut=finish.reason != "stop" or finish.stop is not None)
+        if self.one_call and (calls := [i for i, each in enumerate(parts) if _is_call(each)]):
+            parts, self.ended = parts[: calls[0] + 1], True
+            finish = finish or Finish("stop", None, context_full=False, usage=self._usage)
+        return Update(
+            event.choice, tuple(parts), event.logprobs, finish, event.tokens, event.reading
+        )
+
+    def _stopped(self, text: str, finish: Finish | None) -> tuple[str, Finish | None]:
+        """Text up to a stop text, and without what may be the beginning of one."""
+        self._held += text
+        found = first_of(self._held, self._stops)
+        if found is not None:
+            usage = self._usage if finish is None else finish.usage
+            ended = Finish("stop", found[1], context_full=False, usage=usage)
+            return self._held[: found[0]], ended
+        ready = len(self._held) if finish is not None else shown(self._held, self._stops)
+        text, self._held = self._held[:ready], self._held[ready:]
+        return text, finish
+
+
+def _is_call(part: Part) -> bool:
+    return isinstance(part, ToolCall)
+
+
+def engine_of(loaded: Loaded) -> ServedEngine:
+    """The engine of a model.
+
+    Raises
+    ------
+    RequestError
+        It makes no text.
+    """
+    if loaded.engine is None:
+        raise RequestError(400, f'"{loaded.stored.entry.name}" does not support generate')
+    return loaded.engine
+
+
+def prompt_of(loaded: Loaded, wanted: Wanted) -> list[int]:
+    """Tokens that an answer would continue.
+
+    Raises
+    ------
+    RequestError
+        The model cannot do what is asked for.
+    """
+    template = engine_of(loaded).model.prompter.template
+    wanted = loaded.manner.applied(wanted)
+    wanted = _able(loaded, wanted, "" if template is None else template.source)
+    return [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, None)]
+
+
+def known_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
+    """Tokens of a request, each one of the vocabulary.
+
+    Raises
+    ------
+    RequestError
+        One is not.
+    """
+    size = loaded.model.tokenizer.vocab_size
+    for token in given:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
+            shown = str(token)[:40]
+            raise RequestError(400, f"tokens: {shown!r}, needs whole numbers below {size}")
+    return cast("list[int]", [*given])
+
+
+def _able(loaded: Loaded, wanted: Wanted, template: str) -> Wanted:
+    """What is wanted of a model that can do it; without reasoning where that may be left out."""
+    name = loaded.stored.entry.name
+    if wanted.tools and not calls_tools(template):
+        raise RequestError(400, f'"{name}" does not support tools')
+    if not wanted.think or thinks(template):
+        return wanted
+    why = f'"{name}" does not support thinking'
+    if not wanted.optional_think:
+        raise RequestError(400, why)
+    ignore(wanted.optional_think, why)
+    return replace(wanted, think=None)
+
+
+def _request(loaded: Loaded, wanted: Wanted) -> Request:
+    sources = (loaded.stored.parameters, wanted.usual, loaded.manner.sampling, wanted.options)
+    options = {name: value for each in sources for name, value in meaningful(each).items()}
+    options.pop("num_ctx", None)
+    keep = whole_number("num_keep", options.pop("num_keep", 4))
+    stop = options.pop("stop", None) or ()
+    limit = options.pop("num_predict", None)
+    limit = None if limit is None else whole_number("num_predict", limit)
+    tokens = [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, limit)]
+    return Request(
+        _cut(tokens, keep, loaded.model.num_ctx) if wanted.cut else tokens,
+        options=options,  # pyright: ignore[reportArgumentType] checked by itself
+        max_tokens=limit,
+        stop=stop,
+        logprobs=0 if wanted.best and wanted.logprobs is None else wanted.logprobs,
+        sampled=wanted.sampled,
+        prompt_logprobs=wanted.echo and wanted.logprobs is not None,
+        logit_bias=wanted.logit_bias,
+        when_full="shift" if wanted.shift else "stop",
+        keep=keep if wanted.shift else 0,
+        n=wanted.choices,
+        ignore_eos=wanted.ignore_eos,
+        progress=wanted.progress,
+        max_seconds=wanted.max_seconds,
+        min_tokens=wanted.min_tokens,
+        stop_tokens=wanted.stop_tokens,
+        lora=wanted.lora,
+    )
+
+
+def _cut(tokens: list[int], keep: int, room: int) -> list[int]:
+    """Tokens without their middle, where the context has no room for them and an answer."""
+    if len(tokens) < room:
+        return tokens
+    size = room - max(room // PARTS, 1)
+    first = min(keep if keep >= 0 else size, size // 2)
+    return [*tokens[:first], *tokens[first - size :]]
+
+
+def require_short(text: str, loaded: Loaded) -> None:
+    """Refuse a text that the context surely has no room for, before seconds are spent on it.
+
+    Spaces do not count, which some tokenizers drop, nor what normalising may make shorter.
+
+    Raises
+    ------
+    ContextFull
+    """
+    tokenizer, room = loaded.model.tokenizer, loaded.model.num_ctx
+    if len(text) <= _SHORT:
+        return
+    longest = max(len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size))
+    size = sum(map(len, text.split()))
+    if size > _SLACK * longest * room:
+        raise ContextFull(f"the prompt has {size} characters, the context holds {room} tokens")
+
+
+def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
+    prompter = loaded.model.prompter
+    if wanted.messages is None:
+        given = wanted.prompt
+        if not isinstance(given, str):
+            return known_tokens(given, loaded)
+        require_short(given, loaded)
+        return prompter.raw(given)
+    source = prompter.template.source if prompter.template else ""
+    kwargs: dict[str, Any] = {**supplied(source, wanted.tools)}
+    if wanted.think is not None:
+        kwargs["enable_thinking"] = bool(wanted.think)
+        kwargs["thinking"] = bool(wanted.think)
+    if isinstance(wanted.think, str):
+        kwargs["reasoning_effort"] = wanted.think
+    kwargs |= wanted.template
+    messages = prompter.checked(conversation([*wanted.messages]))
+    # Earlier messages may be left out; the last one must fit.
+    texts = [each.get("content") for each in (messages[-1:] if wanted.truncate else messages)]
+    require_short("".join(text for text in texts if isinstance(text, str)), loaded)
+    begun = begun_answer(messages)
+    if begun:
+        messages = messages[:-1]
+        kwargs.setdefault("enable_thinking", False)
+    behind = prompter.tokenizer.encode(begun, add_special=False) if begun else []
+
+    def render(turns: Sequence[Mapping[str, Any]]) -> list[int]:
+        tools = [*wanted.tools] or None
+        turns = _shown(turns, prompter.template)
+        found = prompter.chat(turns, tools=tools, chat_template_kwargs=kwargs)
+        return [*found, *(behind or _silence(found, loaded, wanted))]
+
+    if not wanted.truncate:
+        return render(messages)
+    try:
+        return fitted(messages, render, loaded.model.num_ctx, -1 if limit is None else limit).tokens
+    except ContextFull:
+        if not wanted.cut:
+            raise
+    return render(messages)
+
+
+def _shown(
+    turns: Sequence[Mapping[str, Any]], template: ChatTemplate | None
+) -> Sequence[Mapping[str, Any]]:
+    """Turns as the template shows all of them."""
+    return turns if template is None or template.places_system else placed(turns)
+
+
+def _silence(found: Sequence[int], loaded: Loaded, wanted: Wanted) -> list[int]:
+    """Tokens that close the reasoning that the template opened, where the request wants none."""
+    prompter = loaded.model.prompter
+    if wanted.think is not False or prompter.template is None:
+        return []
+    prompt = prompter.tokenizer.decode(found[-_TAIL:], skip_special=False)
+    tag = closing(prompt, prompter.template.source)
+    return prompter.tokenizer.encode(tag, add_special=False, parse_special=True) if tag else []

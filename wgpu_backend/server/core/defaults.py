@@ -1,0 +1,114 @@
+"""The operator's options for how the server's own model answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Literal
+
+from wgpu_backend.server.core.request import Wanted
+from wgpu_backend.text.output_parsers.formats import reasoning
+
+Reasons = Literal["", "on", "off", "auto"]
+_DATES = {"date_string": "%d %b %Y", "datetime": "%b %d %Y"}
+_FUNCTIONS = "functools["  # a mark of Firefunction's templates
+_TOOLS = ("xml_tools", "available_tools")  # names that some templates have for ``tools``
+_ASKED: Mapping[str, Mapping[str, bool]] = {
+    "auto": {"enable_thinking": True},
+    "on": {"enable_thinking": True, "thinking": True},
+    "off": {"enable_thinking": False, "thinking": False},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """Defaults for fields that a request leaves open.
+
+    Parameters
+    ----------
+    template : str
+        Jinja that replaces the model's template; empty to keep that.
+    reasons : str
+        Whether the model reasons: ``on``, ``off``, ``auto`` where its template supports it, or
+        empty for the template's own default.
+    sampling : mapping
+        Sampling options, by Ollama's names.
+    raw_thoughts : bool
+        Leave reasoning, with its tags, in the text of OpenAI's chats.
+    """
+
+    template: str = ""
+    reasons: Reasons = ""
+    sampling: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    raw_thoughts: bool = False
+
+    @property
+    def variables(self) -> Mapping[str, bool]:
+        """Variables for the chat template that ask for reasoning, or forbid it."""
+        return _ASKED.get(self.reasons, {})
+
+    def applied(self, wanted: Wanted) -> Wanted:
+        """A request with the fields that it leaves open filled in."""
+        if wanted.raw_thoughts is None:
+            wanted = replace(wanted, raw_thoughts=self.raw_thoughts)
+        if wanted.think is not None:
+            return wanted
+        think = False if self.reasons == "off" else None
+        return replace(wanted, think=think, template={**self.variables, **wanted.template})
+
+
+def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """Variables that only some templates read: today's date, and functions by other names.
+
+    Without a date, templates use a fixed one from their training or none. Firefunction's templates
+    read functions as JSON, SmolLM 3's as ``xml_tools``, Granite's as ``available_tools``.
+
+    Parameters
+    ----------
+    template : str
+        Jinja; a variable is supplied where its name occurs.
+    tools : sequence of mapping
+
+    Returns
+    -------
+    dict
+        Values by the variables' names.
+    """
+    now = datetime.now()
+    found: dict[str, Any] = {
+        name: now.strftime(form) for name, form in _DATES.items() if name in template
+    }
+    if _FUNCTIONS in template:
+        found["functions"] = json.dumps([*tools])
+    named = [name for name in _TOOLS if name in template and tools]
+    return found | {name: [*tools] for name in named}
+
+
+def without_reasoning(template: str) -> str:
+    """A template without its reasoning tags; a parser chosen by it leaves reasoning in the text."""
+    for span in reasoning(template):
+        for tag in (span.opening, *span.closings):
+            template = template.replace(tag, "")
+    return template.replace("<think{}>", "")
+
+
+def closing(prompt: str, template: str) -> str:
+    """Tag that closes the reasoning that a prompt ends with, as some templates always open it.
+
+    Parameters
+    ----------
+    prompt : str
+        At least its end.
+    template : str
+        Jinja that rendered it.
+
+    Returns
+    -------
+    str
+        Empty where the prompt opens no reasoning.
+    """
+    ending = prompt.rstrip()
+    found = (span.closings[0] for span in reasoning(template) if ending.endswith(span.opening))
+    return next(found, "")

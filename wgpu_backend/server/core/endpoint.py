@@ -1,0 +1,62 @@
+"""Endpoints: what a route is called by, what it takes, and who answers it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from wgpu_backend.errors import DeviceLost, WorkerLost
+from wgpu_backend.server.core.body import Fields, fields_of
+from wgpu_backend.server.core.schema import Form
+
+_LOG = logging.getLogger("wgpu_backend.server")
+Answers = Callable[[Request, Fields], Awaitable[Response]]
+"""Makes the answer to a request of its fields."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A method and a path, of which the route and its part of the OpenAPI document are made.
+
+    Parameters
+    ----------
+    api : str
+        Whose it is, which says what errors look like: ``Ollama``, ``OpenAI``, ``Anthropic``,
+        ``Jina``, ``llama-server``, ``llama-cpp-python``, ``page`` or ``others``.
+    method, path : str
+    about : str
+        One line.
+    answer : callable
+    form : mapping of str to Field or None
+        Fields of its body; None where it has none, or reads it by itself.
+    streams : str
+        Media type of an answer in pieces; empty where there is none.
+    """
+
+    api: str
+    method: str
+    path: str
+    about: str
+    answer: Answers
+    form: Form | None = None
+    streams: str = ""
+
+    def route(self) -> Route:
+        """The route of Starlette's; a request whose worker dies is run again, once."""
+
+        async def serve(request: Request) -> Response:
+            fields = Fields({}) if self.form is None else await fields_of(request, self.form)
+            try:
+                return await self.answer(request, fields)
+            except (WorkerLost, DeviceLost) as error:  # before the first byte of an answer
+                if self.form is None or (isinstance(error, WorkerLost) and error.hung):
+                    raise
+                _LOG.warning("%s %s: run again, as %s", self.method, self.path, error)
+            return await self.answer(request, fields)
+
+        return Route(self.path, serve, methods=[self.method])

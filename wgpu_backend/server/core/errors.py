@@ -1,0 +1,69 @@
+"""Errors as each API's clients read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wgpu_backend.errors import ContextFull, ModelNotFound
+from wgpu_backend.server.core.request import RequestError, message_of, status_of
+from wgpu_backend.server.core.request_log import current
+
+_KINDS = {
+    400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
+    404: "not_found_error", 405: "invalid_request_error", 413: "request_too_large",
+    501: "not_supported_error", 503: "overloaded_error",
+}  # fmt: skip
+_LLAMA_KINDS = {**_KINDS, 413: "invalid_request_error", 503: "unavailable_error"}
+
+
+def api_of(path: str) -> str:
+    """The API that a path which no endpoint has would be of."""
+    if path.startswith("/slots/"):
+        return "llama-server"
+    if path == "/v1/messages" or path.startswith("/v1/messages/"):
+        return "Anthropic"
+    return "OpenAI" if path.startswith("/v1/") else "Ollama"
+
+
+def told(error: Exception) -> tuple[int, str]:
+    """Return the status of an error and its message for the client; the log has it whole."""
+    message, record = message_of(error), current()
+    record.reason = message
+    return status_of(error), record.cleaned(message)
+
+
+def error_body(
+    api: str, status: int, message: str, error: Exception | None = None
+) -> dict[str, Any]:
+    """Object that tells of an error.
+
+    Parameters
+    ----------
+    api : str
+        As `Endpoint.api`.
+    status : int
+        Of HTTP.
+    message : str
+    error : Exception or None
+        What it was, where an API has more to say of some.
+    """
+    full = isinstance(error, ContextFull) and error.tokens is not None
+    kind = _KINDS.get(status, "api_error")
+    match api:
+        case "Anthropic":
+            details = error.details if isinstance(error, RequestError) else None
+            beside = {"details": {**details}} if details else {}
+            return {"type": "error", "error": {"type": kind, "message": message, **beside}}
+        case "OpenAI" | "Jina" | "llama-cpp-python":
+            code = "model_not_found" if isinstance(error, ModelNotFound) else None
+            code = "context_length_exceeded" if full else code
+            return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+        case "llama-server":
+            kind = _LLAMA_KINDS.get(status, "server_error")
+            found: dict[str, Any] = {"code": status, "message": message, "type": kind}
+            if isinstance(error, ContextFull) and full:
+                found |= {"type": "exceed_context_size_error", "n_ctx": error.room}
+                found |= {"n_prompt_tokens": error.tokens}
+            return {"error": found}
+        case _:
+            return {"error": message}

@@ -1,0 +1,135 @@
+"""Pictures for a server: one request at a time, in a process that makes them.
+
+A thread hands them to it. The process is a worker (`wgpu_backend.server.worker`), since a lost device may
+end the process that uses it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from wgpu_backend.errors import BackendError, QueueFull
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.worker.orders import Order, Painted
+from wgpu_backend.server.worker.pictures import HANG_SECONDS, PictureWorker
+
+MAX_SIDE = 4096  # pixels, as Ollama has it
+_MAX_WAITING = 32  # requests
+
+
+Progress = tuple[int, int]  # steps that are done, and all
+
+
+class Studio:
+    """What makes pictures.
+
+    Parameters
+    ----------
+    folders : mapping of str to Path
+        Of pipelines, by the names that requests use.
+    device : str or None
+        None for the best.
+    hang_seconds : float
+        See `PictureWorker`.
+    """
+
+    def __init__(
+        self,
+        folders: Mapping[str, Path],
+        device: str | None = None,
+        hang_seconds: float = HANG_SECONDS,
+    ) -> None:
+        self.folders = folders
+        self._worker = PictureWorker(device, hang_seconds)
+        self._waiting = 0
+        self._ended = False
+        self._thread = ThreadPoolExecutor(1, "pictures")
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that makes pictures; None where there is none."""
+        return self._worker.pid
+
+    def __contains__(self, name: str) -> bool:
+        return name.removesuffix(":latest") in self.folders
+
+    def models(self) -> dict[str, float]:
+        """When each model was last changed, in seconds since 1970, by its name."""
+        return {n: path.stat().st_mtime for n, path in self.folders.items() if path.exists()}
+
+    @asynccontextmanager
+    async def painting(
+        self, name: str, prompt: str, options: Mapping[str, Any]
+    ) -> AsyncGenerator[tuple[asyncio.Queue[Progress | None], Future[Painted]]]:
+        """Pictures that are being made; who leaves early ends that behind the next step.
+
+        Parameters
+        ----------
+        name : str
+            One of `folders`.
+        prompt : str
+        options : mapping
+            Arguments of `Pipeline.generate`.
+
+        Yields
+        ------
+        queue, future
+            Of how far they are, None at the end; of what came of them.
+
+        Raises
+        ------
+        RequestError
+            There is no such model.
+        QueueFull
+            Too many wait.
+        """
+        if name not in self:
+            raise RequestError(404, f"model '{name}' not found, or makes no pictures")
+        if self._waiting >= _MAX_WAITING:
+            raise QueueFull(f"{self._waiting} requests for pictures wait already")
+        queue: asyncio.Queue[Progress | None] = asyncio.Queue()
+        loop, left = asyncio.get_running_loop(), threading.Event()
+
+        def tell(progress: Progress | None) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody listens
+                loop.call_soon_threadsafe(queue.put_nowait, progress)
+
+        folder = str(self.folders[name.removesuffix(":latest")])
+        order = Order(name, folder, prompt, options)
+        self._waiting += 1
+        made = self._thread.submit(self._painted, order, tell, left)
+        try:
+            yield queue, made
+        finally:
+            self._waiting -= 1
+            left.set()
+            made.cancel()
+            self._worker.leave(order)
+
+    def _painted(
+        self, order: Order, tell: Callable[[Progress | None], None], left: threading.Event
+    ) -> Painted:
+        """Have pictures made; in the thread, which waits for them."""
+        try:
+            if left.is_set():
+                raise RequestError(499, "the client has gone")
+            return self._worker.paint(order, lambda done, every: tell((done, every)), left)
+        except BackendError:
+            if left.is_set():
+                raise RequestError(499, "the client has gone") from None
+            raise
+        finally:
+            tell(None)
+
+    async def close(self) -> None:
+        """End the process and the thread; again is harmless."""
+        if not self._ended:
+            self._ended = True
+            await asyncio.to_thread(self._worker.close)
+            self._thread.shutdown(wait=False)

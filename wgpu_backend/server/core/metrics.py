@@ -1,0 +1,95 @@
+"""Figures of a server, as Prometheus reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from wgpu_backend.engine.batching.results import EngineStatus
+from wgpu_backend.errors import BackendError
+from wgpu_backend.server.core.model_pool import Loaded
+
+_MOST = ("n_tokens_max counter",)  # over all models the largest, not the sum
+
+
+def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
+    """Text of all figures; names are llama.cpp's as far as it has them.
+
+    Those of each model have it as a label; their sums have llama-server's names.
+
+    Parameters
+    ----------
+    loaded : list of Loaded
+    failures : mapping of int to int
+        How often each status of an error was sent.
+    """
+    lines = ["# TYPE http_errors_total counter"]
+    lines += [f'http_errors_total{{status="{code}"}} {count}' for code, count in failures.items()]
+    rows: dict[str, list[str]] = {}
+    sums: dict[str, float] = {}
+    for each in loaded:
+        figures = _figures(each)
+        label = f'{{model="{each.stored.entry.name}"}}'
+        for name, value in figures.items():
+            rows.setdefault(name, []).append(f"{name.split()[0]}{label} {value}")
+            before = sums.get(name, 0)
+            sums[name] = max(before, value) if name in _MOST else before + value
+    for name, values in rows.items():
+        lines += [f"# TYPE {name}", *values]
+    for name, value in (sums | _paces(sums)).items():
+        bare = name.split()[0]
+        about = f"# HELP llamacpp:{bare} {bare.replace('_', ' ')}, of all models"
+        lines += [about, f"# TYPE llamacpp:{name}", f"llamacpp:{bare} {value}"]
+    return "\n".join(lines) + "\n"
+
+
+def _figures(loaded: Loaded) -> dict[str, float]:
+    """Figures of a model: of its answers, and of the texts that it embedded."""
+    status, vectors = status_of(loaded), loaded.embedded
+    if status is None:
+        if not vectors.texts:
+            return {}
+        status = EngineStatus((None,) * loaded.model.num_parallel)
+    busy = sum(slot is not None for slot in status.slots)
+    return {
+        "prompt_tokens_total counter": status.prompt_tokens - status.cached_tokens + vectors.tokens,
+        "prompt_tokens_cached_total counter": status.cached_tokens,
+        "prompt_seconds_total counter": status.prompt_seconds + vectors.seconds,
+        "tokens_predicted_total counter": status.completion_tokens,
+        "tokens_predicted_seconds_total counter": status.seconds,
+        "n_decode_total counter": status.steps + vectors.texts,
+        "n_tokens_max counter": status.longest,
+        "n_busy_slots_total counter": status.busy,
+        "spec_decode_num_drafts_total counter": status.drafts,
+        "spec_decode_num_draft_tokens_total counter": status.guessed_tokens,
+        "spec_decode_num_accepted_tokens_total counter": status.right_guesses,
+        "requests_total counter": status.requests,
+        "requests_failed_total counter": status.failed,
+        "requests_cancelled_total counter": status.cancelled,
+        "requests_processing gauge": busy,
+        "requests_deferred gauge": status.queued,
+    }
+
+
+def _paces(sums: Mapping[str, float]) -> dict[str, float]:
+    """Tokens a second while reading and writing, and busy slots a pass."""
+    pairs = {
+        "prompt_tokens_seconds gauge": ("prompt_tokens_total", "prompt_seconds_total"),
+        "predicted_tokens_seconds gauge": (
+            "tokens_predicted_total",
+            "tokens_predicted_seconds_total",
+        ),
+        "n_busy_slots_per_decode gauge": ("n_busy_slots_total", "n_decode_total"),
+    }
+    found: dict[str, float] = {}
+    for name, (count, over) in pairs.items():
+        spent = sums.get(f"{over} counter", 0.0)
+        found[name] = sums.get(f"{count} counter", 0) / spent if spent else 0.0
+    return found
+
+
+def status_of(loaded: Loaded) -> EngineStatus | None:
+    """What a model does; None where it makes no text, or is just going."""
+    try:
+        return None if loaded.engine is None else loaded.engine.status()
+    except BackendError:
+        return None

@@ -1,0 +1,346 @@
+"""Models that are loaded, and how long they stay."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Literal
+
+from wgpu_backend.errors import OptionError, OutOfMemory
+from wgpu_backend.files.store.stored import Stored
+from wgpu_backend.graph.html_tables import binary_size
+from wgpu_backend.server.core.defaults import Manner
+from wgpu_backend.server.core.model_api import (
+    Opened,
+    ServedEngine,
+    close_engine,
+    engine_for,
+    is_lost,
+    nbytes_of,
+)
+from wgpu_backend.server.worker.estimate import Room
+from wgpu_backend.server.worker.opening import Workers
+
+_LOG = logging.getLogger("wgpu_backend.server")
+_TICK_SECONDS = 0.1
+Open = Callable[[Stored, int | None], Opened]
+"""Loads a model with a context of so many positions; None for its own."""
+Measure = Callable[[Stored, int | None], Room]
+"""Says what a model would take, and what there is."""
+Wish = int | Literal["any"] | None
+"""Positions of a context; None for the model's own."""
+
+
+@dataclass(slots=True)
+class Embedded:
+    """Totals over the texts that a model embedded.
+
+    Parameters
+    ----------
+    texts, tokens : int
+    seconds : float
+        Time from a request's first text to its last vector.
+    """
+
+    texts: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+    def add(self, texts: int, tokens: int, seconds: float) -> None:
+        """Count the texts of a request."""
+        self.texts += texts
+        self.tokens += tokens
+        self.seconds += seconds
+
+
+@dataclass(slots=True, eq=False)
+class Loaded:
+    """A model that is loaded.
+
+    Parameters
+    ----------
+    stored : Stored
+    model : LanguageModel or WorkerModel
+    engine : Engine, WorkerEngine or None
+        None for encoders, which make no text.
+    load_seconds : float
+    keep_seconds : float
+        How long it stays behind its last request; negative for ever.
+    users : int
+        Requests that are under way.
+    idle_since : float
+        Of the clock that only goes forward.
+    asked : int or None
+        Positions that were asked for when it was loaded; None where it chose itself.
+    leaving : bool
+        It goes when its requests are done, and takes no others.
+    manner : Manner
+        The operator's defaults for its answers.
+    embedded : Embedded
+        Totals over the texts that it embedded so far.
+    slots : dict of int to list of int
+        Tokens of the newest requests that named a slot, by its number.
+    """
+
+    stored: Stored
+    model: Opened
+    engine: ServedEngine | None
+    load_seconds: float
+    keep_seconds: float
+    users: int = 0
+    idle_since: float = field(default_factory=time.monotonic)
+    asked: int | None = None
+    leaving: bool = False
+    manner: Manner = field(default_factory=Manner)
+    embedded: Embedded = field(default_factory=Embedded)
+    slots: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Until it goes; None where it stays."""
+        if self.keep_seconds < 0:
+            return None
+        if self.users:
+            return self.keep_seconds
+        return max(0.0, self.idle_since + self.keep_seconds - time.monotonic())
+
+    @property
+    def lost(self) -> bool:
+        """Whether its worker has ended."""
+        return is_lost(self.model)
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes on its device."""
+        return nbytes_of(self.model)
+
+    def has(self, num_ctx: Wish) -> bool:
+        """Whether its context is what a request asks for; None for what it has by itself.
+
+        One client's context is not everybody's: who asks for none gets none that another did.
+        """
+        return num_ctx in ("any", self.asked, self.model.num_ctx)
+
+    def close(self) -> None:
+        """Give its memory back."""
+        close_engine(self.engine)
+        self.model.close()
+
+
+class Pool:
+    """Loads models when they are asked for, one at a time, and unloads those nobody asks for.
+
+    A request for a model that is there waits for none that is loaded. Where there are too many, or
+    no memory is left, the one that was used longest ago goes, an idle one first; it finishes its
+    requests, and takes no others meanwhile. A model whose worker has ended is loaded again.
+
+    Parameters
+    ----------
+    open_model : callable
+    keep_seconds : float
+        How long a model stays behind its last request, where that says nothing; negative for ever.
+    most : int
+        Models that are loaded at once.
+    max_queue : int
+        Requests that may wait for each model.
+    measure : callable or None
+        None where nothing is known of memory before loading.
+    """
+
+    def __init__(
+        self,
+        open_model: Open,
+        keep_seconds: float,
+        most: int,
+        max_queue: int,
+        measure: Measure | None = None,
+    ) -> None:
+        self._open = open_model
+        self._keep_seconds = keep_seconds
+        self._most = most
+        self._max_queue = max_queue
+        self._measure = measure
+        self._loaded: dict[str, Loaded] = {}
+        self._changing = asyncio.Lock()
+        self._idle = asyncio.Event()
+
+    def loaded(self) -> list[Loaded]:
+        """Models that are loaded, the one used last at the end."""
+        return list(self._loaded.values())
+
+    @asynccontextmanager
+    async def using(
+        self, stored: Stored, num_ctx: Wish = None, keep_seconds: float | None = None
+    ) -> AsyncGenerator[Loaded]:
+        """Hold a model; it is loaded where it is not.
+
+        Parameters
+        ----------
+        stored : Stored
+        num_ctx : int, "any" or None
+            None for the model's own. A model that has another context is loaded again when nobody
+            uses it.
+        keep_seconds : float or None
+        """
+        # A client that goes away while a model loads must not leave half of one.
+        task = asyncio.create_task(self._taken(stored, num_ctx, keep_seconds))
+        try:
+            found = await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._abandoned)
+            raise
+        try:
+            yield found
+        finally:
+            self._release(found)
+
+    async def _taken(self, stored: Stored, wish: Wish, keep_seconds: float | None) -> Loaded:
+        found = self._there(stored, wish)
+        if found is None:
+            num_ctx = None if wish == "any" else wish
+            async with self._changing:
+                found = self._there(stored, wish) or await self._brought(stored, num_ctx)
+        if keep_seconds is not None:
+            found.keep_seconds = keep_seconds
+        found.users += 1
+        return found
+
+    def _abandoned(self, task: asyncio.Task[Loaded]) -> None:
+        if not task.cancelled() and task.exception() is None:
+            self._release(task.result())
+
+    def _release(self, found: Loaded) -> None:
+        found.users -= 1
+        found.idle_since = time.monotonic()
+        self._idle.set()
+
+    def _there(self, stored: Stored, num_ctx: Wish) -> Loaded | None:
+        """A model that is loaded as it is asked for."""
+        key = str(stored.entry.name)
+        found = self._loaded.get(key)
+        if found is None or found.leaving or found.lost:
+            return None
+        same = found.stored.entry.digest == stored.entry.digest
+        if not same or not found.has(num_ctx):
+            return None
+        self._loaded[key] = self._loaded.pop(key)  # at the end: used last
+        return found
+
+    async def _brought(self, stored: Stored, num_ctx: int | None) -> Loaded:
+        key = str(stored.entry.name)
+        if key in self._loaded:
+            # A context that cannot be loaded must not unload the model that is there.
+            if num_ctx is not None and num_ctx < 1:
+                raise OptionError(f"num_ctx: {num_ctx}, needs at least 1")
+            if self._measure is not None:
+                _require_possible(stored, await asyncio.to_thread(self._measure, stored, num_ctx))
+            await self._unload(key)
+        self._loaded[key] = await self._load(stored, num_ctx)
+        return self._loaded[key]
+
+    async def _evict(self) -> None:
+        """Unload what was used longest ago, of those that nobody uses, if there are any."""
+        idle = [key for key, each in self._loaded.items() if not each.users or each.lost]
+        await self._unload(idle[0] if idle else next(iter(self._loaded)))
+
+    async def _unload(self, key: str) -> None:
+        """Close a model when its last request is done."""
+        leaving = self._loaded[key]
+        leaving.leaving = True
+        while leaving.users and not leaving.lost:
+            self._idle.clear()
+            await self._idle.wait()
+        await asyncio.to_thread(leaving.close)
+        del self._loaded[key]
+
+    async def _load(self, stored: Stored, num_ctx: int | None) -> Loaded:
+        begin = time.monotonic()
+        await self._make_room(stored, num_ctx)
+        while True:
+            try:
+                model = await asyncio.to_thread(self._open, stored, num_ctx)
+                break
+            except OutOfMemory:
+                if not self._loaded:
+                    raise
+                await self._evict()
+        engine = engine_for(model, self._max_queue)
+        seconds = time.monotonic() - begin
+        return Loaded(stored, model, engine, seconds, self._keep_seconds, asked=num_ctx)
+
+    async def _make_room(self, stored: Stored, num_ctx: int | None) -> None:
+        while len(self._loaded) >= self._most:
+            await self._evict()
+        while self._measure is not None:
+            room = await asyncio.to_thread(self._measure, stored, num_ctx)
+            _require_possible(stored, room)
+            if room.free is None or room.needed <= room.free or not self._loaded:
+                return
+            await self._evict()
+
+    async def unload(self, name: str) -> None:
+        """Let a model go when its last request is done, for which nobody waits.
+
+        Harmless where it is not loaded.
+        """
+        found = self._loaded.get(name)
+        if found is None:
+            return
+        found.keep_seconds = 0.0
+        if not found.users and not self._changing.locked():
+            await asyncio.shield(self._expired())
+
+    async def expire(self) -> None:
+        """Unload what nobody asked for in time, for as long as the server runs.
+
+        What was lost is loaded again, so that the next request need not wait for it.
+        """
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            if any(each.lost or each.seconds_left == 0 for each in self._loaded.values()):
+                await asyncio.shield(self._expired())
+
+    async def _expired(self) -> None:
+        async with self._changing:
+            for key, each in list(self._loaded.items()):
+                if self._loaded.get(key) is not each:
+                    continue  # it had to make room for one before it
+                if each.lost:
+                    await self._renew(key)
+                elif not each.users and each.seconds_left == 0:
+                    await self._unload(key)
+
+    async def _renew(self, key: str) -> None:
+        before = self._loaded[key]
+        await self._unload(key)
+        if before.seconds_left == 0:
+            return
+        try:
+            self._loaded[key] = await self._load(before.stored, before.asked)
+        except Exception as error:  # the next request fails with it again
+            _LOG.warning("%s: not loaded again: %s", key, error)
+        else:
+            self._loaded[key].keep_seconds = before.keep_seconds
+
+    async def close(self) -> None:
+        """Close all models; requests that are under way fail."""
+        if isinstance(self._open, Workers):
+            self._open.close()
+        async with self._changing:
+            await asyncio.gather(
+                *(asyncio.to_thread(each.close) for each in self._loaded.values()),
+                return_exceptions=True,
+            )
+            self._loaded.clear()
+
+
+def _require_possible(stored: Stored, room: Room) -> None:
+    if room.total is not None and room.needed > room.total:
+        raise OutOfMemory(
+            f"{stored.entry.name}: needs about {binary_size(room.needed)}, the device has "
+            f"{binary_size(room.total)}; choose a smaller num_ctx or a smaller model"
+        )

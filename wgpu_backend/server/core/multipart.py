@@ -1,0 +1,56 @@
+"""Bodies of forms with files (``multipart/form-data``), as the fields that JSON would have."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.core.schema import Form
+from wgpu_backend.text.output_parsers.calls import decoded
+
+MEDIA_TYPE = "multipart/form-data"
+_MAX_PARTS = 64
+
+
+def is_multipart(request: Request, form: Form) -> bool:
+    """Whether a request brings files that a form takes."""
+    kind, _, _ = request.headers.get("content-type", "").partition(";")
+    takes_files = any(field.is_file for field in form.values())
+    return takes_files and kind.strip().lower() == MEDIA_TYPE
+
+
+async def multipart_values(request: Request, form: Form) -> dict[str, Any]:
+    """Values by name: files in base64, texts as the kind of their field.
+
+    Raises
+    ------
+    RequestError
+        The body is damaged, or has a name twice.
+    """
+    values: dict[str, Any] = {}
+    try:
+        async with request.form(max_files=_MAX_PARTS, max_fields=_MAX_PARTS) as parts:
+            for part, value in parts.multi_items():
+                name = part.removesuffix("[]")  # what some clients put behind names of lists
+                if name in values:
+                    raise RequestError(400, f"{name[:60]}: is there twice, once is known")
+                values[name] = await _value(form, name, value)
+    except HTTPException as error:
+        raise RequestError(400, f"body: {error.detail}") from None
+    return values
+
+
+async def _value(form: Form, name: str, value: UploadFile | str) -> object:
+    if isinstance(value, UploadFile):
+        return base64.b64encode(await value.read()).decode()
+    if name not in form or str in form[name].kinds:
+        return value
+    try:
+        return decoded(value)
+    except ValueError:
+        return value

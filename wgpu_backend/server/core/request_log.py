@@ -1,0 +1,229 @@
+"""What is noted of a request: names that it ignores, and a line in the log."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from wgpu_backend.server.core.request import RequestError
+
+_LOG = logging.getLogger("wgpu_backend.server")
+_MOST_NAMES = 1000  # that the log tells of; clients can make up any number of them
+_MOST_SHOWN = 20
+_LONGEST = 60
+_INDEX = re.compile(r"\[\d+\]")
+_POLLED = ("/health", "/v1/health", "/metrics", "/api/ps", "/slots", "/inspect/machine")
+_PAGE = "/page/"
+GONE = "the client has gone"
+_BLOB = "sha256-"
+_GONE_STATUS = 499  # as nginx has it
+
+
+@dataclass(slots=True)
+class Record:
+    """What is noted of one request.
+
+    Parameters
+    ----------
+    strict : bool
+        Refuse what is not known in place of ignoring it.
+    ignored : dict of str to str
+        Names of fields and options that were ignored, and why.
+    model : str
+    prompt, made : int
+        Tokens that were read, and made.
+    reason : str
+        Of an error.
+    fields : tuple of str
+        Names of the body's fields.
+    behind : bool
+        Whether the client had not read what was sent, so that pieces of the stream that are there
+        by now are joined.
+    names : dict of str to str
+        What clients are told in place of names of blobs.
+    private : Pattern or None
+        Folders of this machine, which no client is told.
+    """
+
+    strict: bool = False
+    ignored: dict[str, str] = field(default_factory=dict[str, str])
+    model: str = ""
+    prompt: int = 0
+    made: int = 0
+    reason: str = ""
+    fields: tuple[str, ...] = ()
+    behind: bool = False
+    names: dict[str, str] = field(default_factory=dict[str, str])
+    private: re.Pattern[str] | None = None
+
+    def cleaned(self, text: str) -> str:
+        """Return a text for a client, in which files have their names alone."""
+        text = text if self.private is None else self.private.sub(_last_name, text)
+        for blob, name in self.names.items():
+            text = text.replace(blob, name)
+        return text
+
+    def note_files(self, name: str, model: Path, adapters: Iterable[Path]) -> None:
+        """Note what blobs are called, of a model and its adapters."""
+        given = {**dict.fromkeys(adapters, f"adapter of {name}"), model: name}
+        self.names |= {path.name: said for path, said in given.items() if _BLOB in path.name}
+
+
+_CURRENT: ContextVar[Record] = ContextVar("wgpu_backend_record")
+
+
+def current() -> Record:
+    """The record of the request that is being served; one that nobody reads where there is none."""
+    return _CURRENT.get(None) or Record()
+
+
+def _paths(folders: Iterable[Path]) -> re.Pattern[str] | None:
+    """Return what finds folders in a text, the inner ones first; None where there are none."""
+    both = {path for folder in folders for path in (folder.absolute(), folder.resolve())}
+    texts = sorted((str(path) for path in both if path.name), key=len, reverse=True)
+    if not texts:
+        return None
+    return re.compile(f"({'|'.join(map(re.escape, texts))})([/\\\\]|(?![\\w.-]))")
+
+
+def _last_name(found: re.Match[str]) -> str:
+    """Return what stands in a folder's place: nothing where a name follows, else its own name."""
+    return "" if found[2] else Path(found[1]).name
+
+
+def ignore(name: str, why: str) -> None:
+    """Note that a field or an option is not used.
+
+    Parameters
+    ----------
+    name : str
+    why : str
+        Such as ``no such field``.
+
+    Raises
+    ------
+    RequestError
+        The server is strict.
+    """
+    record = current()
+    name = name[:_LONGEST]
+    if record.strict:
+        raise RequestError(400, f"{name}: {why}")
+    record.ignored[_INDEX.sub("[]", name)] = why
+
+
+class Recorder:
+    """Logs each request, and names the fields that it ignored in a ``Warning`` header.
+
+    Parameters
+    ----------
+    app : callable
+        Of ASGI.
+    strict, debug : bool
+        Refuse unknown fields; log requests that come all the time and names of fields, too.
+    private : iterable of Path
+        Folders that no error names to a client.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        strict: bool = False,
+        debug: bool = False,
+        private: Iterable[Path] = (),
+    ) -> None:
+        self._app = app
+        self._private = _paths(private)
+        self._strict = strict
+        self._debug = debug
+        self._told = set[str]()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        record, begin, status, whole = Record(self._strict), time.monotonic(), 0, False
+        record.private = self._private
+
+        async def recorded(message: Message) -> None:
+            nonlocal status, whole
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self._warn(scope, message, record.ignored)
+            elif message["type"] == "http.response.body":
+                whole = not message.get("more_body", False)
+            await send(message)
+
+        async def watched() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and not whole:
+                record.reason = record.reason or GONE
+            return message
+
+        token = _CURRENT.set(record)
+        try:
+            await self._app(scope, watched, recorded)
+        finally:
+            _CURRENT.reset(token)
+            if record.reason == GONE:  # of what is not begun nobody sees a status
+                status = status or _GONE_STATUS
+            self._log(scope, status, record, time.monotonic() - begin)
+
+    def _warn(self, scope: Scope, message: Message, ignored: Mapping[str, str]) -> None:
+        if not ignored:
+            return
+        for name, why in ignored.items():
+            if name not in self._told and len(self._told) < _MOST_NAMES:
+                self._told.add(name)
+                where = f"{scope['method']} {_shown(scope['path'])}"
+                _LOG.warning("%s: ignores %s: %s", where, _shown(name), why)
+        names = ", ".join(_quoted(name) for name in [*ignored][:_MOST_SHOWN])
+        if len(ignored) > _MOST_SHOWN:
+            names += f" and {len(ignored) - _MOST_SHOWN} more"
+        MutableHeaders(scope=message)["Warning"] = f'299 wgpu-backend "ignored: {names}"'
+
+    def _log(self, scope: Scope, status: int, record: Record, seconds: float) -> None:
+        path = scope["path"]
+        polled = path in _POLLED or path.startswith(_PAGE)
+        if polled and status < 400 and not self._debug:
+            return
+        parts = [time.strftime("%Y-%m-%d %H:%M:%S"), scope["method"], _shown(path)]
+        parts.append(str(status or "no answer"))
+        if record.model:
+            parts.append(_shown(record.model))
+        if record.prompt or record.made:
+            parts.append(f"{record.prompt} + {record.made} tokens")
+        parts.append(f"{seconds:.3f} s")
+        if record.reason:
+            parts.append(_shown(record.reason, 300))
+        if self._debug and record.fields:
+            parts.append("fields: " + ", ".join(map(_shown, record.fields[:100])))
+        _LOG.info("%s", "  ".join(parts))
+
+
+def note_body(values: Mapping[str, Any]) -> None:
+    """Note the names of a body's fields."""
+    current().fields = tuple(values)
+
+
+def _shown(text: str, most: int = _LONGEST) -> str:
+    """Text of a client for one line of the log."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
+
+
+def _quoted(name: str) -> str:
+    """Name for a quoted text of a header."""
+    return "".join(
+        letter if " " <= letter <= "~" and letter not in '"\\' else "?" for letter in name
+    )

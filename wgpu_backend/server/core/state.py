@@ -1,0 +1,418 @@
+"""What all routes share: the store, the models that are loaded, settings, and counts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+
+from wgpu_backend.errors import ModelNotFound, StoreError
+from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.files.store.modelfile import KNOWN_PARAMETERS, checked_parameters
+from wgpu_backend.files.store.names import ModelName
+from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.stored import Stored, open_stored
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.defaults import Manner
+from wgpu_backend.server.core.errors import told
+from wgpu_backend.server.core.image_queue import Studio
+from wgpu_backend.server.core.model_pool import Loaded, Measure, Open, Pool, Wish
+from wgpu_backend.server.core.request import RequestError, soft_limits
+from wgpu_backend.server.core.request_log import GONE, current, ignore
+from wgpu_backend.server.core.schema import ANYTHING
+from wgpu_backend.server.worker.pictures import HANG_SECONDS
+
+_LOG = logging.getLogger("wgpu_backend.server")
+Result = TypeVar("Result")
+_DURATION = re.compile(r"([+-]?\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a server runs.
+
+    Parameters
+    ----------
+    store : Store
+    open_model : callable
+        Loads a model with a context of so many positions.
+    fixed : mapping of str to Stored
+        Models beside the store's, such as ``story``.
+    version : str
+    hosts : tuple of str
+        Names by which the server may be called; empty for any.
+    origins : tuple of str
+        Of pages that may call it; ``*`` for all, and ``app://*`` for all of a scheme.
+    api_keys : tuple of str
+        Empty where anybody may call.
+    prefix : str
+        In front of all paths, such as ``/models``; empty for none.
+    keep_seconds : float
+        How long models stay; negative for ever.
+    default_model : str
+        What is meant where a request names no model; empty where it has to.
+    any_name : bool
+        Whether it is meant, too, where a request names one that is not there; it is then listed
+        alone.
+    preload : bool
+        Whether that model is loaded at once, and stays.
+    aliases, tags : tuple of str
+        Further names of that model, and words that lists have beside it.
+    manner : Manner
+        Defaults for that model's answers.
+    pooling : str or None
+        How the vectors of a text's tokens become one; None for the model's own way.
+    shows : frozenset of str
+        Which of ``slots``, ``metrics`` and ``page`` are served; with ``verbose`` all answers of
+        chats include their prompt.
+    slot_folder : Path or None
+        Where slots are saved; None refuses to.
+    max_loaded, max_queue, max_body : int
+        Models at once, requests that wait for each, bytes of a request.
+    pause_seconds : float
+        How long a client may take between two pieces that it sends or reads.
+    measure : callable or None
+        Says what memory a model would take, and what there is.
+    pictures : mapping of str to Path
+        Folders of pipelines that make pictures.
+    picture_device : str or None
+        Where they are; None for the best.
+    picture_hang_seconds : float
+        See `PictureWorker`.
+    signing_key : Path or None
+        Signs in at registries that models are pushed to.
+    strict : bool
+        Refuse fields and options that are not known, in place of ignoring them.
+    debug : bool
+        Log the names of each request's fields.
+    """
+
+    store: Store
+    open_model: Open
+    fixed: dict[str, Stored] = field(default_factory=dict[str, Stored])
+    version: str = ""
+    hosts: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    api_keys: tuple[str, ...] = ()
+    prefix: str = ""
+    keep_seconds: float = 300.0
+    default_model: str = ""
+    any_name: bool = False
+    preload: bool = False
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    manner: Manner = field(default_factory=Manner)
+    pooling: str | None = None
+    shows: frozenset[str] = frozenset(("slots", "metrics", "page"))
+    slot_folder: Path | None = None
+    max_loaded: int = 3
+    max_queue: int = 512
+    max_body: int = 64 << 20
+    pause_seconds: float = 60.0
+    measure: Measure | None = None
+    pictures: dict[str, Path] = field(default_factory=dict[str, Path])
+    picture_device: str | None = None
+    picture_hang_seconds: float = HANG_SECONDS
+    signing_key: Path | None = None
+    strict: bool = False
+    debug: bool = False
+
+
+class State:
+    """What the routes work with.
+
+    Parameters
+    ----------
+    settings : Settings
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.store = settings.store
+        self._told = set[str]()  # digests of models whose parameters a warning was about
+        self.studio = Studio(
+            settings.pictures, settings.picture_device, settings.picture_hang_seconds
+        )
+        self.pool = Pool(
+            settings.open_model,
+            settings.keep_seconds,
+            settings.max_loaded,
+            settings.max_queue,
+            settings.measure,
+        )
+
+    def named(self, fields: Fields) -> str:
+        """Name of the model that a request means.
+
+        Raises
+        ------
+        RequestError
+            It names none, and the server has none of its own.
+        """
+        return fields.text("model") or self.own_name or fields.required("model")
+
+    @property
+    def own_name(self) -> str:
+        """Name that answers give the server's own model; empty where there is none."""
+        aliases = self.settings.aliases
+        return min(aliases) if aliases else self.settings.default_model
+
+    def alias_of(self, stored: Stored) -> str:
+        """First alias of a model; empty where it has none."""
+        return self.own_name if self.settings.aliases and self._is_own(stored) else ""
+
+    def own(self) -> Stored | None:
+        """The server's own model, which requests that name none mean; None if it was removed."""
+        if not self.settings.default_model:
+            return None
+        with suppress(ModelNotFound):
+            return self.find(self.settings.default_model)
+        return None
+
+    def _is_own(self, stored: Stored) -> bool:
+        own = self.own()
+        return own is not None and own.entry.name == stored.entry.name
+
+    def require_shown(self, what: str) -> None:
+        """Refuse what the operator switched off.
+
+        Raises
+        ------
+        RequestError
+        """
+        if what not in self.settings.shows:
+            raise RequestError(501, f"{what}: the server was started with --no-{what}")
+
+    def find(self, name: str) -> Stored:
+        """A model by its name.
+
+        Raises
+        ------
+        ModelNotFound
+        """
+        fixed = self.fixed(name)
+        if fixed is not None:
+            return fixed
+        try:
+            found = open_stored(self.store, self.store.existing(_parsed(name)))
+        except ModelNotFound:
+            raise ModelNotFound(f"model '{name}' not found") from None
+        current().note_files(name, found.path, found.adapters)
+        return found
+
+    def fixed(self, name: str) -> Stored | None:
+        """A model that is none of the store, by its name.
+
+        Raises
+        ------
+        RequestError
+            It is no name.
+        """
+        short = str(_parsed(name)).casefold().removesuffix(":latest")
+        return self.settings.fixed.get(short)
+
+    def _meant(self, name: str) -> Stored:
+        """The model that serves requests for a name."""
+        if name in self.settings.aliases:
+            return self.find(self.settings.default_model)
+        try:
+            return self.find(name)
+        except ModelNotFound:
+            if not self.settings.any_name:
+                raise
+        return self.find(self.settings.default_model)
+
+    def _usable(self, name: str) -> Stored:
+        """The same, without parameters that only other engines know."""
+        stored = self._meant(name)
+        given = soft_limits(checked_parameters(stored.parameters))
+        unknown = given.keys() - KNOWN_PARAMETERS
+        if unknown and stored.entry.digest not in self._told:
+            self._told.add(stored.entry.digest)
+            _LOG.warning("%s: ignores parameters %s", stored.entry.name, ", ".join(sorted(unknown)))
+        return replace(stored, parameters={n: v for n, v in given.items() if n not in unknown})
+
+    @asynccontextmanager
+    async def using(
+        self, name: str, num_ctx: Wish = None, keep_alive: object = None
+    ) -> AsyncGenerator[Loaded]:
+        """Hold a model by its name; "any" context is for what computes nothing with it."""
+        current().model = name
+        stored = await run_in_threadpool(self._usable, name)
+        keep = None if keep_alive is None else seconds_of(keep_alive)
+        wanted = stored.parameters.get("num_ctx") if num_ctx is None else num_ctx
+        if isinstance(wanted, int):
+            wanted = await run_in_threadpool(_trained_for, stored, wanted)
+        async with self.pool.using(stored, wanted, keep) as found:
+            manner = self.settings.manner
+            if manner != Manner() and found.manner is not manner:
+                await run_in_threadpool(self._instruct, found)
+            yield found
+
+    def _instruct(self, loaded: Loaded) -> None:
+        """Give the server's own model its operator's template and defaults."""
+        if not self._is_own(loaded.stored):
+            return
+        if source := self.settings.manner.template:
+            loaded.model.prompter.use_template(source)
+        loaded.manner = self.settings.manner
+
+
+def _trained_for(stored: Stored, num_ctx: int) -> int:
+    """A context of a request, no longer than what the model was trained with."""
+    most = _trained(stored.path)
+    if num_ctx <= most:
+        return num_ctx
+    _LOG.warning("%s: num_ctx: %s, it was trained with %s", stored.entry.name, num_ctx, most)
+    return most
+
+
+@lru_cache(maxsize=64)
+def _trained(path: Path) -> int:
+    """Positions that a model was trained with; as many as are asked for where its file is silent.
+
+    A blob's content never changes, so each is read once.
+    """
+    with open_gguf(path, check_types=False) as file:
+        return file.config.uint("context_length", sys.maxsize)
+
+
+def _parsed(name: str) -> ModelName:
+    try:
+        return ModelName.parse(name)
+    except StoreError as error:
+        raise RequestError(400, str(error)) from None
+
+
+def seconds_of(keep_alive: object) -> float:
+    """Seconds of a ``keep_alive``: a number, or a text such as ``5m``; negative for ever.
+
+    Raises
+    ------
+    RequestError
+        It is neither.
+    """
+    text = str(keep_alive).strip()
+    seconds = _seconds(text)
+    if seconds is None or not math.isfinite(seconds):
+        raise RequestError(400, f"keep_alive: {text[:40]!r}, needs a duration such as 5m, 1h30m")
+    return seconds
+
+
+def _seconds(text: str) -> float | None:
+    """Seconds of a text; None where it is no duration."""
+    with suppress(ValueError):
+        return float(text)
+    sign = -1.0 if text.startswith("-") else 1.0
+    rest = text.lstrip("+-")
+    parts = _DURATION.findall(rest)
+    if not parts or "".join(number + unit for number, unit in parts) != rest:
+        return None
+    return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def options_of(fields: Fields) -> dict[str, Any]:
+    """Ollama's options of a request: those of its ``options``, and those at its top level.
+
+    Raises
+    ------
+    RequestError
+        The server is strict, and one is not known.
+    """
+    given: dict[str, Any] = fields.get("options", dict) or {}
+    if not current().strict:  # a strict server refuses them where they are read
+        for name in given.keys() - KNOWN_PARAMETERS:
+            ignore(f"options.{name}", "no such option")
+        given = {name: value for name, value in given.items() if name in KNOWN_PARAMETERS}
+    beside = {
+        name: fields.get(name, *ANYTHING.kinds) for name in KNOWN_PARAMETERS if fields.has(name)
+    }
+    return {**beside, **given}
+
+
+def num_ctx_of(fields: Fields) -> int | None:
+    """Positions that a request's ``options`` ask for; None where they say nothing."""
+    found = Fields(options_of(fields), where="options.").get("num_ctx", float)
+    if isinstance(found, float) and not found.is_integer():
+        raise RequestError(400, f"options.num_ctx: {found}, needs a whole number")
+    return None if found is None else int(found)
+
+
+async def until_gone(request: Request, work: Awaitable[Result]) -> Result:
+    """What `work` gives; it is cancelled where the client goes away.
+
+    Raises
+    ------
+    RequestError
+        The client has gone.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise RequestError(499, GONE)
+    finally:
+        for each in (task, gone):
+            if not each.done():
+                each.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            return
+
+
+async def streamed(
+    request: Request,
+    lines: AsyncGenerator[bytes],
+    kind: str,
+    failed: Callable[[int, str], bytes],
+) -> StreamingResponse:
+    """A stream whose first line is there, so that what fails before it has a status of its own.
+
+    Parameters
+    ----------
+    request : Request
+    lines : async generator of bytes
+    kind : str
+        Type of the content.
+    failed : callable
+        The last line where an error follows others, of its status and message.
+
+    Raises
+    ------
+    RequestError
+        The client has gone.
+    """
+    first = await until_gone(request, anext(lines, None))
+
+    async def all_of_them() -> AsyncGenerator[bytes]:
+        if first is None:
+            return
+        yield first
+        try:
+            async with aclosing(lines):
+                async for line in lines:
+                    yield line
+        except Exception as error:  # the status is out
+            yield failed(*told(error))
+
+    return StreamingResponse(all_of_them(), media_type=kind)

@@ -1,0 +1,95 @@
+"""How an answer's pieces go out."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message, Send
+
+from wgpu_backend.server.core.request_log import current
+
+_MOST_HELD = 1 << 16  # bytes
+
+
+class Sending:
+    """Sends an answer with some headers more, and gives up where nobody reads for some time.
+
+    A write to a socket takes longer than all else that a token costs a server. So pieces of a
+    stream that are there at once go out in one write.
+
+    Parameters
+    ----------
+    send : callable
+        Of ASGI.
+    extra : tuple of (str, str)
+        Headers.
+    most : float
+        Seconds that a client may take to read.
+
+    Attributes
+    ----------
+    late : bool
+        Whether it took longer.
+    begun : bool
+        Whether an answer was begun.
+    """
+
+    def __init__(self, send: Send, extra: tuple[tuple[str, str], ...], most: float) -> None:
+        self._send = send
+        self._extra = extra
+        self._most = most
+        self._held = bytearray()  # what a write takes that has not begun
+        self._writing: asyncio.Task[None] | None = None
+        self.late = self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        """Send a message of ASGI; a piece of a stream when the event loop comes by.
+
+        Raises
+        ------
+        TimeoutError
+            The client has not read what was sent before.
+        """
+        is_piece = message["type"] == "http.response.body" and message.get("more_body", False)
+        if self._writing is not None and not (is_piece and 0 < len(self._held) < _MOST_HELD):
+            writing, self._writing = self._writing, None
+            waits = not (self._held or writing.done())  # it has begun: the client does not read
+            await writing
+            current().behind |= waits
+        if is_piece:
+            self._hold(message.get("body", b""))
+            return
+        if message["type"] == "http.response.start":
+            self.begun = True
+            headers = MutableHeaders(scope=message)
+            for name, value in self._extra:
+                headers[name] = value
+            # As most servers spell them: there are clients that know no other spelling.
+            message["headers"] = [(name.title(), value) for name, value in message["headers"]]
+        await self._within(message)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        if self._writing is not None:
+            self._writing.cancel()
+
+    def _hold(self, body: bytes) -> None:
+        self._held += body
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
+            # The next message tells of its error; where none comes, nobody is there to be told.
+            self._writing.add_done_callback(lambda task: task.cancelled() or task.exception())
+
+    async def _write(self) -> None:
+        body = bytes(self._held)
+        self._held.clear()
+        await self._within({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _within(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._most):
+                await self._send(message)
+        except TimeoutError:
+            self.late = True
+            raise

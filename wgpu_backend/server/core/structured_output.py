@@ -1,0 +1,188 @@
+"""Structured answers: what the fields of each API ask for, as grammars and tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from wgpu_backend.errors import GrammarError
+from wgpu_backend.server.core.request import RequestError
+from wgpu_backend.server.core.request_log import ignore
+from wgpu_backend.text.grammar import Grammar
+
+Tools = Sequence[Mapping[str, Any]]
+
+
+def format_grammar(form: object) -> Grammar | None:
+    """Grammar of Ollama's ``format``: ``json`` or a schema.
+
+    Raises
+    ------
+    GrammarError
+        It is neither.
+    """
+    return Grammar.of_format(form)
+
+
+def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | None:
+    """Grammar of OpenAI's ``response_format``, or of ``text.format`` of a response.
+
+    Parameters
+    ----------
+    form : mapping or None
+        With ``type``: ``text``, ``json_object``, or ``json_schema`` with ``schema`` in it or in its
+        ``json_schema``, and any object where it has none.
+    where : str
+        Its name, for messages.
+
+    Raises
+    ------
+    RequestError
+        It is of another type.
+    GrammarError
+        The schema is none.
+    """
+    kind = (form or {}).get("type", "text")
+    if form is None or kind == "text":
+        return None
+    if kind == "json_object":
+        return _json_object(form, where)
+    if kind != "json_schema":
+        needed = "text, json_object or json_schema"
+        raise RequestError(400, f"{where}.type: {str(kind)[:40]!r}, needs {needed}")
+    inner: object = form.get("json_schema", form)
+    if not isinstance(inner, Mapping):
+        raise RequestError(400, f"{where}: json_schema needs an object with a schema")
+    return _json_object(cast("Mapping[str, Any]", inner), where)
+
+
+def _json_object(form: Mapping[str, Any], where: str) -> Grammar:
+    """What a schema describes; any object without one. llama-server takes it in either type."""
+    schema = form.get("schema")
+    return Grammar.json() if schema is None else schema_grammar(schema, where)
+
+
+def schema_grammar(schema: object, where: str) -> Grammar:
+    """Grammar of a JSON Schema.
+
+    Raises
+    ------
+    GrammarError
+        It is none; the message begins with `where`.
+    """
+    try:
+        return Grammar.json_schema(cast("Mapping[str, Any] | str", schema))
+    except GrammarError as error:
+        raise GrammarError(f"{where}: {error}") from None
+
+
+def offered_tools(tools: Tools, usual: str = "function") -> Tools:
+    """Tools that a client calls by itself; those that a provider would run are ignored.
+
+    Parameters
+    ----------
+    tools : sequence of mapping
+    usual : str
+        Type of tools that clients call, and of those that name none.
+
+    Raises
+    ------
+    RequestError
+        A type is no text, or the server is strict and there is another one.
+    """
+    found: list[Mapping[str, Any]] = []
+    for number, tool in enumerate(tools):
+        kind: object = tool.get("type") or usual
+        if not isinstance(kind, str):
+            raise RequestError(400, f"tools[{number}].type: {str(kind)[:40]!r}, needs a text")
+        if kind == usual:
+            found.append(tool)
+        else:
+            ignore(f"tools: {kind}", f"type {kind[:40]!r}, needs {usual}; none runs here")
+    return found
+
+
+def checked_tools(tools: Tools) -> Tools:
+    """Tools as OpenAI describes them, each a function with a name; see `offered_tools`.
+
+    Raises
+    ------
+    RequestError
+        One is another thing.
+    """
+    tools = offered_tools(tools)
+    for number, tool in enumerate(tools):
+        where, function = f"tools[{number}]", tool.get("function", tool)
+        if _name(function) is None:
+            raise RequestError(400, f"{where}: needs a function, an object with a name")
+        if not isinstance(function.get("parameters") or {}, Mapping):
+            raise RequestError(400, f"{where}: parameters need a JSON schema, an object")
+    return tools
+
+
+def _name(function: object) -> str | None:
+    """Name of a function, None where it has none."""
+    name: object = _mapping(function).get("name")
+    return name if name and isinstance(name, str) else None
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
+
+
+def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
+    """What a ``tool_choice`` leaves of tools, and those of which one has to be called.
+
+    Parameters
+    ----------
+    choice : str, mapping or None
+        ``auto``, ``none``, ``required`` or ``any``; or a function by its name: OpenAI's
+        ``{"type": "function", "function": {"name": …}}``, the responses' and Anthropic's with
+        ``name`` beside ``type``; Anthropic's ``{"type": "any"}``; OpenAI's ``allowed_tools``, with
+        ``mode`` and ``tools``.
+    tools : sequence of mapping
+        As OpenAI describes them.
+
+    Raises
+    ------
+    RequestError
+        It is another thing, or there is no such tool.
+    """
+    given = _mapping(choice)
+    kind: object = given.get("type") if given else choice
+    if kind == "allowed_tools":
+        return _allowed_tools(given.get("allowed_tools", given), tools)
+    if kind in (None, "auto"):
+        return tools, ()
+    if kind == "none":
+        return (), ()
+    if kind in ("required", "any"):
+        if not tools:
+            raise RequestError(400, f"tool_choice: {kind}, and there are no tools")
+        return tools, tools
+    name = _name(given.get("function", given))
+    if kind not in ("function", "tool") or name is None:
+        needed = "auto, none, required or a function by its name"
+        raise RequestError(400, f"tool_choice: {str(choice)[:60]!r}, needs {needed}")
+    return tools, [_named(name, tools)]
+
+
+def _allowed_tools(given: object, tools: Tools) -> tuple[Tools, Tools]:
+    """As `chosen_tools`, where only some of the tools may be called."""
+    fields = _mapping(given)
+    mode, listed = fields.get("mode", "auto"), fields.get("tools")
+    if mode not in ("auto", "required") or not isinstance(listed, list) or not listed:
+        raise RequestError(
+            400, "tool_choice: allowed_tools needs mode, auto or required, and tools"
+        )
+    given_tools = offered_tools([*map(_mapping, cast("list[object]", listed))])
+    names = dict.fromkeys(_name(tool.get("function", tool)) or "" for tool in given_tools)
+    allowed = [_named(name, tools) for name in names]
+    return chosen_tools(mode, allowed)
+
+
+def _named(name: str, tools: Tools) -> Mapping[str, Any]:
+    found = [tool for tool in tools if _name(tool.get("function", tool)) == name]
+    if not found:
+        raise RequestError(400, f"tool_choice: {name[:60]!r} is none of the tools")
+    return found[0]

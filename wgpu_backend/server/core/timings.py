@@ -1,0 +1,94 @@
+"""How long an answer took, as llama-server has it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from wgpu_backend.engine.batching.results import Reading, Usage
+from wgpu_backend.server.core.body import Fields
+from wgpu_backend.server.core.completion import Update
+
+
+def timings(prompt: int, usage: Usage) -> dict[str, Any]:
+    """Counts and times of a prompt and of what was made behind it.
+
+    The first token comes of the pass that read the prompt, so it does not count for the pace.
+
+    Parameters
+    ----------
+    prompt : int
+        Its tokens.
+    usage : Usage
+    """
+    read, made = prompt - usage.cached_tokens, usage.completion_tokens
+    return {
+        "cache_n": usage.cached_tokens,
+        "prompt_n": read,
+        "predicted_n": made,
+        **_pace("prompt", read, usage.prompt_seconds),
+        **_pace("predicted", max(0, made - 1), usage.seconds),
+    }
+
+
+def progress(reading: Reading) -> dict[str, Any]:
+    """How far a prompt was read, and how long that took."""
+    usage = Usage(cached_tokens=reading.cached, prompt_seconds=reading.seconds)
+    done: dict[str, Any] = {"total": reading.total, "cache": reading.cached}
+    done |= {"processed": reading.read, "time_ms": round(reading.seconds * 1e3)}
+    return {"prompt_progress": done, "timings": timings(reading.read, usage)}
+
+
+def reads_along(fields: Fields) -> bool:
+    """Whether a stream reports how far the prompt was read, or timings, and so needs progress."""
+    asked = (
+        fields.switch(name, default=False) for name in ("return_progress", "timings_per_token")
+    )
+    return any([*asked]) and fields.switch("stream", default=False)
+
+
+@dataclass(slots=True)
+class Pace:
+    """Progress and timings that a stream reports beside its pieces.
+
+    Parameters
+    ----------
+    progress, times : bool
+        Whether it reports how far the prompt was read, and timings beside each piece.
+    """
+
+    progress: bool
+    times: bool
+    _usage: Usage = field(default_factory=Usage)
+    _first: float = 0.0
+
+    @classmethod
+    def of(cls, fields: Fields) -> Pace:
+        """What a request's `return_progress` and `timings_per_token` ask for."""
+        return cls(
+            progress=fields.switch("return_progress", default=False),
+            times=fields.switch("timings_per_token", default=False),
+        )
+
+    def beside(self, prompt: int, update: Update) -> dict[str, Any]:
+        """Fields for the piece of these news; `prompt` is the number of the prompt's tokens."""
+        if (reading := update.reading) is not None:
+            read = {"cached_tokens": reading.cached, "prompt_seconds": reading.seconds}
+            self._usage = replace(self._usage, **read)
+            return progress(reading) if self.progress else {}
+        if not update.tokens or not self.times:
+            return {}
+        now = time.perf_counter()
+        self._first = self._first or now
+        made = self._usage.completion_tokens + len(update.tokens)
+        self._usage = replace(self._usage, completion_tokens=made, seconds=now - self._first)
+        return {"timings": timings(prompt, self._usage)}
+
+
+def _pace(name: str, count: int, seconds: float) -> dict[str, Any]:
+    return {
+        f"{name}_ms": seconds * 1e3,
+        f"{name}_per_token_ms": seconds * 1e3 / count if count else 0.0,
+        f"{name}_per_second": count / seconds if seconds else 0.0,
+    }

@@ -1,0 +1,173 @@
+"""A worker's process as the server holds it: started, spoken to, and ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from wgpu_backend.errors import BackendError
+from wgpu_backend.server.worker.frames import Message, opened, packed, read
+
+_LOG = logging.getLogger("wgpu_backend.server.worker")
+_EXIT_SECONDS = 2.0  # from the end of the socket to the end of the process
+# The same places to import from as here, and nothing of the folder that it happens to start in.
+_PROGRAM = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
+    "from wgpu_backend.server.worker.{} import main; main(sys.argv[1])"
+)
+_CRASHES = {"SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS"}
+_WINDOWS_CRASH = 0xC0000000  # exit codes from here on are exceptions that nobody caught
+_WINDOWS_ABORT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a process ended.
+
+    Parameters
+    ----------
+    code : int
+        As `subprocess` has it: negative for a signal.
+    """
+
+    code: int
+
+    @property
+    def crashed(self) -> bool:
+        """Whether it failed by itself, as drivers make it; nobody ended it."""
+        if sys.platform == "win32":
+            return self.code == _WINDOWS_ABORT or self.code & 0xFFFFFFFF >= _WINDOWS_CRASH
+        return self._signal in _CRASHES
+
+    @property
+    def _signal(self) -> str:
+        with suppress(ValueError):
+            return signal.Signals(-self.code).name if self.code < 0 else ""
+        return f"signal {-self.code}"
+
+    def __str__(self) -> str:
+        return f"ended by {self._signal}" if self.code < 0 else f"ended with code {self.code}"
+
+
+class Channel:
+    """Starts a worker, and speaks with it from two threads, so that nobody waits for the socket.
+
+    Parameters
+    ----------
+    told : callable
+        Given each message, and its bytes, in the reading thread.
+    ended : callable
+        Given how the process ended, once, behind the last message.
+    program : str
+        Module of this folder whose `main` the process runs.
+
+    Attributes
+    ----------
+    pid : int
+    """
+
+    def __init__(
+        self,
+        told: Callable[[Message, bytes], None],
+        ended: Callable[[Ending], None],
+        program: str = "process",
+    ) -> None:
+        self._told = told
+        self._ended = ended
+        self._socket, theirs = socket.socketpair()
+        try:
+            self._process = _started(theirs, program)
+        except BaseException:
+            self._socket.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
+        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
+        name = f"worker {self.pid}"
+        self._reader = threading.Thread(target=self._read, name=f"{name} reader", daemon=True)
+        writer = threading.Thread(target=self._write, name=f"{name} writer", daemon=True)
+        self._reader.start()
+        writer.start()
+
+    def post(self, message: Message, raw: bytes = b"") -> None:
+        """Send a message when its turn comes; a finaliser may do so at any moment."""
+        self._outbox.put(packed(message, raw))
+
+    def _write(self) -> None:
+        try:
+            while (data := self._outbox.get()) is not None:
+                self._socket.sendall(data)
+        except OSError:  # it has gone, which the reader sees, too
+            return
+
+    def _read(self) -> None:
+        try:
+            with opened(self._socket) as source:
+                while (found := read(source)) is not None:
+                    self._told(*found)
+        except OSError:
+            pass
+        except BackendError as error:
+            _LOG.error("%s; the worker is ended", error)
+            self.kill()
+        ending = self._reaped()
+        self._outbox.put(None)
+        self._socket.close()
+        self._ended(ending)
+
+    def _reaped(self) -> Ending:
+        """Wait for the process, so that nothing is left of it."""
+        try:
+            return Ending(self._process.wait(_EXIT_SECONDS))
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return Ending(self._process.wait())
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._process.kill()
+
+    def close(self, seconds: float) -> None:
+        """Ask the worker to end, and end it where it has not within that time."""
+        self.post({"do": "close"})
+        self._reader.join(seconds)
+        if self._reader.is_alive():
+            self.kill()
+            self._reader.join()
+
+
+def _started(theirs: socket.socket, program: str) -> subprocess.Popen[bytes]:
+    """Start a new interpreter: a fork would have the threads' locks and the device's handles."""
+    arguments = ["-P", "-c", _PROGRAM.format(program)]
+    paths = json.dumps(sys.path)
+    if sys.platform == "win32":  # a socket is shared with a process that is there already
+        # A virtual environment's program starts this one as its child, which the socket would not
+        # reach; the paths are all that it has of the environment.
+        python = str(getattr(sys, "_base_executable", sys.executable))
+        process = subprocess.Popen(
+            [python, *arguments, "-", paths],
+            stdin=subprocess.PIPE,
+            creationflags=subprocess.CREATE_NEW_PROCESS_GROUP,
+        )
+        assert process.stdin is not None
+        process.stdin.write(theirs.share(process.pid).hex().encode() + b"\n")
+        process.stdin.close()
+        return process
+    handle = theirs.fileno()
+    return subprocess.Popen(
+        [sys.executable, *arguments, str(handle), paths],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        pass_fds=(handle,),
+        start_new_session=True,  # Ctrl-C of a terminal is the server's alone
+    )

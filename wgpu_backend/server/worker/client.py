@@ -1,0 +1,276 @@
+"""What is asked of one worker, and has not been answered."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import count
+from typing import Any
+
+from wgpu_backend.engine.batching.generation import Generation, Mailbox, Waiter, wake
+from wgpu_backend.engine.batching.intake import Intake
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.errors import BackendError, DeviceLost, WorkerLost
+from wgpu_backend.server.worker.channel import Channel, Ending
+from wgpu_backend.server.worker.frames import Message
+from wgpu_backend.server.worker.messages import LoadSpec, error_of, event_of, request_plain
+from wgpu_backend.server.worker.spare import Start
+
+_CLOSE_SECONDS = 10.0
+HANG_SECONDS = 300.0  # a long prompt's pass may take minutes on a slow device
+LOADING_SECONDS = 60.0  # at least: imports, a driver's start and compilers tell nothing
+_BEATS = 4  # times in that
+Answer = tuple[Message, bytes]
+Lost = Callable[[BackendError], None]
+
+
+class Client:
+    """Starts a worker for a model, and hands its messages to who waits for them.
+
+    Parameters
+    ----------
+    name : str
+        Of the model, for messages.
+    spec : LoadSpec
+    lost : callable
+        Given the error where the device was lost, or the process failed by itself. It is called
+        once, in a thread of the client's.
+    hang_seconds : float
+        How long a worker may answer nothing before it is ended as lost; a device that hangs leaves
+        it alive. While it loads it may tell nothing of that for so long, or a minute. 0 for ever.
+    start : callable
+        Gives the process.
+
+    Attributes
+    ----------
+    loaded : Future
+        Facts of the model, once it is loaded.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        spec: LoadSpec,
+        lost: Lost,
+        hang_seconds: float = HANG_SECONDS,
+        start: Start = Channel,
+    ) -> None:
+        self._name = name
+        self._lost = lost
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+        self._boxes: dict[int, tuple[Mailbox, Callable[[int], None]]] = {}
+        self.loaded: Future[Answer] = Future()
+        self._calls: dict[int, Future[Answer]] = {0: self.loaded}
+        self._closing = False
+        self._error: BackendError | None = None
+        self._heard = time.monotonic()
+        self._over = threading.Event()
+        self._channel = start(self._told, self._ended)
+        self._channel.post({"do": "load", "spec": spec.plain()})
+        if hang_seconds:
+            watch = threading.Thread(target=self._watch, args=(hang_seconds,), daemon=True)
+            watch.name = f"worker {self.pid} watch"
+            watch.start()
+
+    @property
+    def error(self) -> BackendError | None:
+        """Why nothing can be asked any more; None where it can."""
+        return self._error
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._channel.pid
+
+    # What is asked.
+
+    def submit(self, request: Request, intake: Intake) -> Generation:
+        """Have a request answered; returns at once.
+
+        Parameters
+        ----------
+        request : Request
+            Whose prompt fits.
+        intake : Intake
+            Counts its choices while they are under way.
+
+        Raises
+        ------
+        QueueFull
+            As many wait as may.
+        BackendError
+            The worker has ended.
+        """
+        number, mailbox = next(self._numbers), Mailbox(request.n)
+        message = {"do": "submit", "id": number, "request": request_plain(request)}
+
+        def put() -> None:
+            with self._lock:
+                self._require_alive()
+                self._boxes[number] = mailbox, intake.give_back
+                self._channel.post(message)
+
+        self._require_alive()
+        intake.take(request.n, put)
+        return Generation(number, request, mailbox, self._cancel)
+
+    def _cancel(self, number: int) -> None:
+        """End a request; a finaliser may do so at any moment, so there is no lock."""
+        if number in self._boxes:
+            self._channel.post({"do": "cancel", "id": number})
+
+    def ask(self, do: str, seconds: float | None = None, **more: Any) -> Answer:  # noqa: ANN401
+        """Ask for something, and wait for the answer.
+
+        Raises
+        ------
+        BackendError
+            The worker has ended, cannot do it, or has not answered in time.
+        """
+        number, found = next(self._numbers), Future[Answer]()
+        with self._lock:
+            self._require_alive()
+            self._calls[number] = found
+            self._channel.post({"do": do, "id": number, **more})
+        try:
+            return found.result(seconds)
+        except TimeoutError:
+            raise BackendError(
+                f"{self._name}: its worker has not answered within {seconds:g} s"
+            ) from None
+        finally:
+            self._calls.pop(number, None)
+
+    def _require_alive(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _watch(self, seconds: float) -> None:
+        """End a worker of which nothing is heard, though it is asked."""
+        pause = seconds / _BEATS
+        while not self._over.wait(pause):
+            if not self.loaded.done():
+                most = max(seconds, LOADING_SECONDS)
+                if time.monotonic() - self._heard >= most:
+                    self._hung(f"has told nothing for {most:g} s while it loaded the model")
+                continue
+            asked = time.monotonic()
+            try:
+                self.ask("beat", seconds)
+            except BackendError:
+                if self._over.is_set() or self._closing:
+                    return
+                if self._heard < asked:
+                    self._hung(f"has not answered for {seconds:g} s")
+
+    def _hung(self, how: str) -> None:
+        error = WorkerLost(
+            f"{self._name}: its worker {how} and was ended; the model is loaded again, send the "
+            "request again",
+            hung=True,
+        )
+        self._end(error)
+        self._channel.kill()
+
+    # What is told.
+
+    def _told(self, message: Message, raw: bytes) -> None:
+        self._heard = time.monotonic()
+        number: int = message.get("id", 0)
+        match message["tell"]:
+            case "events":
+                wake([each for one in message["events"] for each in self._event(*one)])
+            case "answer":
+                found = self._calls.pop(number, None)
+                if found is not None:
+                    found.set_result((message, raw))
+            case "failed":
+                self._failed(number, error_of(message["error"]))
+            case "lost":
+                error = error_of(message["error"])
+                self._end(self._of_device(error), told=isinstance(error, DeviceLost))
+            case "loading":  # that it was heard is all there is to it
+                pass
+            case _:
+                logger = logging.getLogger(message["name"])
+                logger.log(message["level"], "%s: %s", self._name, message["text"])
+
+    def _event(self, number: int, plain: list[Any]) -> list[Waiter]:
+        """Give an event to who asked; those who wait for it are woken by the caller."""
+        found = self._boxes.get(number)
+        if found is None or found[0].ended:
+            return []
+        mailbox, give_back = found
+        event = event_of(plain)
+        if event.finish is not None:
+            give_back(1)
+        waiters = mailbox.add(event)
+        if mailbox.ended:
+            self._boxes.pop(number, None)
+        return waiters
+
+    def _failed(self, number: int, error: BackendError) -> None:
+        told = self._of_device(error) if isinstance(error, DeviceLost) else error
+        call = self._calls.pop(number, None)
+        if call is not None:
+            call.set_exception(told)
+        box = self._boxes.pop(number, None)
+        if box is not None:
+            _fail(*box, told)
+        if isinstance(error, DeviceLost) and number:
+            self._end(told)
+
+    def _of_device(self, error: BackendError) -> BackendError:
+        if not isinstance(error, DeviceLost):
+            return WorkerLost(f"{self._name}: its worker failed: {error}; send the request again")
+        return DeviceLost(
+            f"{self._name}: the device was lost ({error}); the model is loaded again, "
+            "send the request again"
+        )
+
+    def _ended(self, ending: Ending) -> None:
+        """Fail what was under way; the last that the channel calls."""
+        if self._closing:
+            self._end(BackendError(f"{self._name}: the model was unloaded"), told=False)
+            return
+        error = WorkerLost(
+            f"{self._name}: its worker process {ending}; the model is loaded again, "
+            "send the request again"
+        )
+        self._end(error, told=ending.crashed)
+
+    def _end(self, error: BackendError, *, told: bool = True) -> None:
+        """Fail everything with an error, once."""
+        with self._lock:
+            if self._error is not None:
+                return
+            self._error = error
+            self._over.set()
+            boxes, calls = list(self._boxes.values()), list(self._calls.values())
+            self._boxes.clear()
+            self._calls.clear()
+        if told:
+            self._lost(error)
+        for box in boxes:
+            _fail(*box, error)
+        for call in calls:
+            call.set_exception(error)
+
+    def kill(self) -> None:
+        """End the process at once, as nobody waits for it."""
+        self._closing = True
+        self._channel.kill()
+
+    def close(self) -> None:
+        """End the process, behind the step that is under way; again is harmless."""
+        self._closing = True
+        self._channel.close(_CLOSE_SECONDS)
+
+
+def _fail(mailbox: Mailbox, give_back: Callable[[int], None], error: BackendError) -> None:
+    give_back(mailbox.left)
+    mailbox.fail(error)

@@ -1,0 +1,64 @@
+"""The engine of a worker, and what guesses tokens for it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+from wgpu_backend.engine.batching.engine import Engine
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.loading import load
+from wgpu_backend.errors import BackendError, OptionError
+from wgpu_backend.ml.backend import Progress
+from wgpu_backend.server.worker.messages import NGRAM, LoadSpec
+
+_LOG = logging.getLogger("wgpu_backend.server.worker")
+
+
+def engine_of(
+    model: LanguageModel,
+    spec: LoadSpec,
+    progress: Progress | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Engine:
+    """An engine with what a spec says of it; ``draft`` there is ``"ngram"`` or the path of a model.
+
+    A server serves many models, of which a draft suits some: the others go without, and the log
+    says why.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    spec : LoadSpec
+    progress : callable or None
+        Of loading the draft.
+    **options
+        Of the engine, where the spec has no others.
+    """
+    own = {**options, **spec.engine}
+    draft = own.pop("draft", None)
+    most = own.pop("draft_tokens", None)
+    if draft is None:
+        return Engine(model, **own)
+    guessing = own if most is None else {**own, "draft_tokens": most}
+    found: LanguageModel | None = None
+    try:
+        found = None if draft == NGRAM else _loaded(draft, model, spec, progress)
+        return Engine(model, draft=found or "ngram", **guessing)
+    except BackendError as error:
+        _LOG.warning("%s is served without a draft: %s", spec.path, error)
+        if found is not None:
+            found.close()
+        return Engine(model, **own)
+
+
+def _loaded(
+    path: str, model: LanguageModel, spec: LoadSpec, progress: Progress | None
+) -> LanguageModel:
+    """The draft, with as much room as the model has."""
+    if path == spec.path:
+        raise OptionError("draft: the model would guess for itself, which saves nothing")
+    own = replace(spec, adapters=(), control_vectors=(), control_layers=None)
+    sized = replace(own, num_ctx=model.num_ctx, num_parallel=model.num_parallel)
+    return load(path, progress=progress, **sized.arguments)

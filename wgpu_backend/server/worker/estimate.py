@@ -1,0 +1,128 @@
+"""How much memory a model will take, before it is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from wgpu_backend.device.memory import host_memory
+from wgpu_backend.dtypes import named
+from wgpu_backend.engine.language_model import DEFAULT_CONTEXT
+from wgpu_backend.errors import ModelError
+from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.files.huggingface.opening import open_model_file
+from wgpu_backend.graph.capabilities import DeviceInfo
+from wgpu_backend.server.worker.messages import NGRAM, LoadSpec
+
+MOST_CONTEXT = 1 << 18  # positions that are taken without being asked for
+# Bytes of a layer's keys and values: what one binding surely shows on such a device.
+_MOST_LAYER = {"discrete": 1 << 30, "integrated": 256 << 20, "cpu": 1 << 40}
+_SURE_LAYER = 128 << 20
+_WORKING_NBYTES = 192 << 20  # an interpreter, kernels, intermediates
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a model will take, and what there is, in bytes.
+
+    Parameters
+    ----------
+    needed : int
+    free : int or None
+        On its device now; None where the platform does not tell.
+    total : int or None
+        Of the device.
+    """
+
+    needed: int
+    free: int | None = None
+    total: int | None = None
+
+
+def room_for(spec: LoadSpec, info: DeviceInfo) -> Room:
+    """What a model will take on a device, and what there is.
+
+    Raises
+    ------
+    GGUFError
+        The file is damaged.
+    """
+    # These compute in the host's memory; what GPUs have left, no API tells.
+    host = host_memory() if info.kind in ("software", "cpu") else None
+    total, free = host or (info.total_memory, None)
+    return Room(needed(spec), free, total)
+
+
+def context_for(spec: LoadSpec, info: DeviceInfo) -> int | None:
+    """Positions of a context that nobody chose: the model's own, as far as memory allows.
+
+    The cache takes half of what the weights leave, at most. Coding agents send thousands of tokens
+    in front of their first request.
+
+    Parameters
+    ----------
+    spec : LoadSpec
+    info : DeviceInfo
+        Where it is loaded.
+
+    Returns
+    -------
+    int or None
+        None for what loading chooses by itself.
+    """
+    room = room_for(spec, info)
+    memory = room.total if room.free is None else room.free
+    with open_model_file(spec.path) as file:
+        own = min(file.config.uint("context_length", 0), MOST_CONTEXT)
+        each = _cache(file.config, replace(spec, num_ctx=1))
+        layers = max(1, file.config.uint("block_count", 1))
+        weights = room.needed - _cache(file.config, spec)
+    if memory is None or own <= DEFAULT_CONTEXT or not each:
+        return None
+    most = _SURE_LAYER
+    if spec.profile == "full":
+        most = _MOST_LAYER.get(info.kind, most)
+    fitting = min((memory - weights) // 2 // each, most * layers // each)
+    if fitting >= own:
+        return own
+    size = 1 << max(0, fitting).bit_length() >> 1
+    return size if size > DEFAULT_CONTEXT else None
+
+
+def needed(spec: LoadSpec) -> int:
+    """Bytes of weights, cache and what else a worker takes, about."""
+    draft = spec.engine.get("draft")
+    paths = [spec.path] if draft in (None, NGRAM) else [spec.path, draft]
+    return sum(_loaded(path, spec) for path in paths) + _WORKING_NBYTES
+
+
+def _loaded(path: str, spec: LoadSpec) -> int:
+    """Bytes of weights and cache of a file."""
+    with open_model_file(path) as file:
+        weights = sum(info.nbytes for info in file.tensors.values())
+        return weights + _cache(file.config, spec)
+
+
+def _cache(config: Config, spec: LoadSpec) -> int:
+    """Bytes of keys and values, as if no layer forgot any: at most what they take, or about."""
+    own = min(config.uint("context_length", DEFAULT_CONTEXT), DEFAULT_CONTEXT)
+    positions = (spec.num_ctx or own) * spec.num_parallel
+    try:
+        values = _values_per_position(config)
+    except ModelError:  # loading tells what is wrong with the keys
+        return 0
+    dtype = named(spec.kv_dtype)
+    return positions * values * dtype.block_nbytes // dtype.block
+
+
+def _values_per_position(config: Config) -> int:
+    layers = config.uint("block_count")
+    if "attention.kv_lora_rank" in config:  # latents, which all heads share
+        rotated = config.uint("rope.dimension_count", 0)
+        return layers * (config.uint("attention.kv_lora_rank") + rotated)
+    heads = config.uint_per_layer("attention.head_count", layers, 0)
+    own = config.uint("embedding_length") // max(heads, default=1) if any(heads) else 0
+    key = config.uint("attention.key_length", own)
+    value = config.uint("attention.value_length", own)
+    if "attention.head_count_kv" in config:
+        heads = config.uint_per_layer("attention.head_count_kv", layers)
+    return sum(heads) * (key + value)

@@ -1,0 +1,64 @@
+"""Which devices may be used: those that are lost again and again are left alone."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from wgpu_backend.errors import BackendError, NoDeviceLeft
+
+_LOG = logging.getLogger("wgpu_backend.server.worker")
+MOST_LOSSES = 3
+WITHIN_SECONDS = 60.0
+
+
+class Health:
+    """Counts losses of devices; three within a minute make one bad, for as long as this lives.
+
+    Parameters
+    ----------
+    devices : sequence of str
+        Ids, the one to use first in front.
+    clock : callable
+        Seconds that only go forward.
+    """
+
+    def __init__(self, devices: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._left = list(devices)
+        self._clock = clock
+        self._losses: dict[str, list[float]] = {}
+        self._cause = "there is none"
+        self._lock = threading.Lock()
+
+    @property
+    def most_tries(self) -> int:
+        """Losses after which surely none is left, if they come fast enough."""
+        return MOST_LOSSES * len(self._left)
+
+    def choose(self) -> str:
+        """Id of the device to use.
+
+        Raises
+        ------
+        NoDeviceLeft
+            All are bad.
+        """
+        with self._lock:
+            if not self._left:
+                raise NoDeviceLeft(f"no device is left: {self._cause}; start the server again")
+            return self._left[0]
+
+    def lost(self, device: str, error: BackendError) -> None:
+        """Count a loss; where it is one too many, the next device is used from now on."""
+        with self._lock:
+            now = self._clock()
+            recent = [t for t in self._losses.get(device, []) if now - t < WITHIN_SECONDS]
+            self._losses[device] = [*recent, now]
+            if len(recent) + 1 < MOST_LOSSES or device not in self._left:
+                return
+            self._left.remove(device)
+            self._cause = f"{device} was lost {MOST_LOSSES} times within {WITHIN_SECONDS:g} s"
+            rest = f"using {self._left[0]}" if self._left else "no other is left"
+        _LOG.warning("%s, last: %s; %s", self._cause, error, rest)

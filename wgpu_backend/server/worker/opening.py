@@ -1,0 +1,110 @@
+"""Models in workers, on the first device that is not bad."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from wgpu_backend.errors import BackendError, DeviceLost
+from wgpu_backend.files.store.stored import Stored
+from wgpu_backend.server.worker.client import HANG_SECONDS, Client
+from wgpu_backend.server.worker.health import Health
+from wgpu_backend.server.worker.messages import LoadSpec
+from wgpu_backend.server.worker.remote import WorkerModel, open_worker
+from wgpu_backend.server.worker.spare import AFTER_SECONDS, Spares
+
+SpecOf = Callable[[Stored, int | None, str], LoadSpec]
+"""What is loaded for a model, with so many positions, on a device."""
+
+
+class Workers:
+    """Opens models in workers.
+
+    Parameters
+    ----------
+    health : Health
+        Of the devices.
+    spec_of : callable
+    max_queue : int
+        Choices that may wait for a slot, of each model.
+    hang_seconds : float
+        See `Client`.
+    spare_seconds : float or None
+        How long behind a load a process is made ready for the next one; None for none.
+    """
+
+    def __init__(
+        self,
+        health: Health,
+        spec_of: SpecOf,
+        max_queue: int,
+        hang_seconds: float = HANG_SECONDS,
+        spare_seconds: float | None = AFTER_SECONDS,
+    ) -> None:
+        self.health = health
+        self.spares = Spares(spare_seconds)
+        self._spec_of = spec_of
+        self._max_queue = max_queue
+        self._hang_seconds = hang_seconds
+        self._starting: set[Client] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def spec(self, stored: Stored, num_ctx: int | None) -> LoadSpec:
+        """What would be loaded for a model now.
+
+        Raises
+        ------
+        NoDeviceLeft
+        """
+        return self._spec_of(stored, num_ctx, self.health.choose())
+
+    def __call__(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
+        """Load a model; waits until it is there.
+
+        Raises
+        ------
+        BackendError
+            As `wgpu_backend.load`; NoDeviceLeft where all devices were lost too often.
+        """
+        for _ in range(max(0, self.health.most_tries - 1)):
+            try:
+                return self._opened(stored, num_ctx)
+            except DeviceLost:
+                continue
+        return self._opened(stored, num_ctx)
+
+    def _opened(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
+        name, device = str(stored.entry.name), self.health.choose()
+        spec = self._spec_of(stored, num_ctx, device)
+        clients: list[Client] = []
+
+        def started(client: Client) -> None:
+            clients.append(client)
+            with self._lock:
+                if self._closed:
+                    raise BackendError(f"{name}: the server ends")
+                self._starting.add(client)
+
+        lost = partial(self.health.lost, device)
+        try:
+            hang = self._hang_seconds
+            start = self.spares.start
+            return open_worker(name, spec, self._max_queue, lost, started, hang, start)
+        except DeviceLost as error:
+            lost(error)
+            raise
+        finally:
+            with self._lock:
+                self._starting.difference_update(clients)
+            self.spares.prepare()
+
+    def close(self) -> None:
+        """Open no more, and end those that are loading, and the spare."""
+        with self._lock:
+            self._closed = True
+            starting = list(self._starting)
+        self.spares.close()
+        for client in starting:
+            client.kill()

@@ -1,0 +1,158 @@
+"""What a worker has to tell, on its way to the server."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from io import BufferedReader
+from itertools import groupby
+from queue import Empty, Queue
+from typing import cast
+
+from wgpu_backend.engine.batching.generation import Mailbox
+from wgpu_backend.engine.batching.results import Event
+from wgpu_backend.server.worker.frames import Message, given, opened, packed
+from wgpu_backend.server.worker.messages import error_plain, event_plain
+
+_MOST_WAITING = (
+    4096  # messages; whoever has more to tell waits, so a server that stopped fills none
+)
+_FLUSH_SECONDS = 2.0
+News = tuple[int, Event] | tuple[Message, bytes]
+
+
+def joined(handle: str) -> tuple[BufferedReader, Outbox]:
+    """What a worker's process begins with: what the server sends it, and its way to the server.
+
+    Its logs are the server's to write, and Ctrl-C is the server's to act on.
+
+    Parameters
+    ----------
+    handle : str
+        See `wgpu_backend.server.worker.frames.given`.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, to the server's whole group
+    sock = given(handle)
+    outbox = Outbox(sock)
+    outbox.tell_logs()
+    return opened(sock), outbox
+
+
+class Outbox:
+    """Sends from a thread of its own, so that a step does not wait for JSON and the socket.
+
+    All goes out at once, each token an event of its own: clients count pieces, and measure the time
+    between them. What came while the socket was not taking anything goes out with one call.
+
+    Parameters
+    ----------
+    sock : socket
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._waiting: Queue[News | None] = Queue(_MOST_WAITING)
+        self._thread = threading.Thread(target=self._send, name="outbox", daemon=True)
+        self._thread.start()
+
+    def event(self, number: int, event: Event) -> None:
+        """Tell news of a request."""
+        self._waiting.put((number, event))
+
+    def tell(self, message: Message, raw: bytes = b"") -> None:
+        """Tell something else."""
+        self._waiting.put((message, raw))
+
+    def failed(self, number: int, error: BaseException) -> None:
+        """Tell that a request cannot be answered."""
+        self.tell({"tell": "failed", "id": number, "error": error_plain(error)})
+
+    def tell_logs(self) -> None:
+        """Have the server write what this process logs from now on."""
+        logger = logging.getLogger("wgpu_backend")
+        logger.addHandler(_Told(self))
+        logger.setLevel(logging.INFO)
+
+    def close(self) -> None:
+        """Send what waits, as far as somebody reads it."""
+        self._waiting.put(None)
+        self._thread.join(_FLUSH_SECONDS)
+
+    def _send(self) -> None:
+        try:
+            while (first := self._waiting.get()) is not None:
+                waiting = [first]
+                while (told := self._next()) is not None:
+                    waiting.append(told)
+                self._socket.sendall(_packed(waiting))
+        except OSError:  # the server has gone, which the reader sees, too
+            return
+
+    def _next(self) -> News | None:
+        """Another one that waits; the end stays where it is."""
+        if self._waiting.queue and self._waiting.queue[0] is not None:
+            try:
+                return self._waiting.get_nowait()
+            except Empty:
+                return None
+        return None
+
+
+class _Told(logging.Handler):
+    """Tells what is logged."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        super().__init__(logging.INFO)
+        self._outbox = outbox
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        self._outbox.tell(
+            {"tell": "log", "name": record.name, "level": record.levelno, "text": text}
+        )
+
+
+def _packed(waiting: list[News]) -> bytes:
+    """Messages in their order; events that follow one another are one message."""
+    parts: list[bytes] = []
+    for is_event, run in groupby(waiting, lambda told: isinstance(told[1], Event)):
+        if is_event:
+            events = cast("Iterator[tuple[int, Event]]", run)
+            plain = [[number, event_plain(event)] for number, event in events]
+            parts.append(packed({"tell": "events", "events": plain}))
+        else:
+            parts += [packed(*told) for told in cast("Iterator[tuple[Message, bytes]]", run)]
+    return b"".join(parts)
+
+
+class Posted(Mailbox):
+    """Sends events on, and keeps none.
+
+    Parameters
+    ----------
+    number : int
+        Of the request, as the server counts.
+    choices : int
+    outbox : Outbox
+    """
+
+    def __init__(self, number: int, choices: int, outbox: Outbox) -> None:
+        super().__init__(choices)
+        self._number = number
+        self._outbox = outbox
+
+    def put(self, event: Event) -> None:
+        """Send an event; nothing behind the end."""
+        if self.ended:
+            return
+        self._left -= event.finish is not None
+        self._outbox.event(self._number, event)
+
+    def fail(self, error: Exception) -> None:
+        """End with an error, unless it has ended."""
+        if not self.ended:
+            self.error = error
+            self._outbox.failed(self._number, error)

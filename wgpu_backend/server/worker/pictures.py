@@ -1,0 +1,251 @@
+"""What makes pictures, as a server holds it: a process that may die without taking it along."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import count
+
+from wgpu_backend.errors import BackendError, DeviceLost, WorkerLost
+from wgpu_backend.ops.plugins import imported_files
+from wgpu_backend.server.worker.channel import Channel, Ending
+from wgpu_backend.server.worker.frames import Message
+from wgpu_backend.server.worker.health import Health
+from wgpu_backend.server.worker.messages import error_of
+from wgpu_backend.server.worker.orders import Order, Painted, order_plain
+
+_CLOSE_SECONDS = 10.0
+HANG_SECONDS = 1200.0  # nothing is told of a step, nor of a load, until it is over
+_LOOKS = 4  # times in that
+Told = Callable[[int, int], None]
+"""Given behind each step how many steps are done, and how many there are."""
+
+
+class PictureWorker:
+    """Makes pictures in a process that starts with the first order, or the first after it died.
+
+    Three losses of the device within a minute, as `Health` counts them, are the last.
+
+    Parameters
+    ----------
+    device : str or None
+        None for the best.
+    hang_seconds : float
+        How long the process may tell nothing of an order before it is ended as lost; a device that
+        hangs leaves it alive. 0 for ever.
+    """
+
+    def __init__(self, device: str | None = None, hang_seconds: float = HANG_SECONDS) -> None:
+        self._device = device
+        self._hang_seconds = hang_seconds
+        self._health = Health([device or "the device"])
+        self._lock = threading.Lock()
+        self._child: _Child | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None where there is none."""
+        child = self._child
+        return None if child is None or child.error is not None else child.pid
+
+    def paint(self, order: Order, told: Told, left: threading.Event) -> Painted:
+        """Make pictures, and wait for them; one order at a time.
+
+        Parameters
+        ----------
+        order : Order
+        told : callable
+        left : Event
+            Set, in front of a call of `leave`, where nobody waits for the pictures any more.
+
+        Raises
+        ------
+        BackendError
+            As `Pipeline.generate`; the process ended, or the order was left.
+        """
+        while True:
+            child, fresh = self._ready()
+            found = child.paint(order, self._device, told, left)
+            if found is not None:
+                return found
+            # It had ended, unseen, before it was asked.
+            if fresh and child.error is not None:
+                raise child.error
+
+    def _ready(self) -> tuple[_Child, bool]:
+        """The process, and whether it was started just now."""
+        with self._lock:
+            if self._closed:
+                raise BackendError("pictures: the server ends")
+            self._health.choose()
+            if self._child is not None and self._child.error is None:
+                return self._child, False
+            self._child = _Child(self._lost, self._hang_seconds)
+            return self._child, True
+
+    def _lost(self, error: BackendError) -> None:
+        self._health.lost(self._device or "the device", error)
+
+    def leave(self, order: Order) -> None:
+        """End an order behind the step that is under way, if it has begun; returns at once."""
+        child = self._child
+        if child is not None:
+            child.leave(order)
+
+    def close(self) -> None:
+        """End the process, behind the step that is under way; again is harmless."""
+        with self._lock:
+            self._closed = True
+            child = self._child
+        if child is not None:
+            child.close()
+
+
+class _Asked:
+    """An order that is under way."""
+
+    def __init__(self, number: int, order: Order, told: Told) -> None:
+        self.number = number
+        self.order = order
+        self.told = told
+        self.begun = False
+        self.pngs: list[bytes] = []
+        self.found: Future[Painted] = Future()
+
+
+class _Child:
+    """A process, and what it was asked for.
+
+    Parameters
+    ----------
+    lost : callable
+        Given the error where the device was lost, or the process failed by itself.
+    hang_seconds : float
+        See `PictureWorker`.
+
+    Attributes
+    ----------
+    error : BackendError or None
+        Why nothing can be asked any more.
+    pid : int
+    """
+
+    def __init__(self, lost: Callable[[BackendError], None], hang_seconds: float) -> None:
+        self._lost = lost
+        self._hang_seconds = hang_seconds
+        self._heard = time.monotonic()
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+        self._asked: _Asked | None = None
+        self._closing = False
+        self.error: BackendError | None = None
+        self._channel = Channel(self._told, self._ended, "pictures_process")
+        self.pid = self._channel.pid
+
+    def paint(
+        self, order: Order, device: str | None, told: Told, left: threading.Event
+    ) -> Painted | None:
+        """What came of an order; None where the process ended before it began with it."""
+        plain, raw = order_plain(order)
+        asked = _Asked(next(self._numbers), order, told)
+        message = {"do": "paint", "id": asked.number, "device": device, **plain}
+        message["imports"] = list(map(str, imported_files()))
+        with self._lock:
+            if self.error is not None:
+                return None
+            self._heard = time.monotonic()
+            self._channel.post(message, raw)
+            self._asked = asked
+        if left.is_set():  # while there was nothing to leave
+            self.leave(order)
+        try:
+            return self._result(asked)
+        except BackendError:
+            if asked.begun:
+                raise
+            return None
+        finally:
+            self._asked = None
+
+    def _result(self, asked: _Asked) -> Painted:
+        """What came of an order; a process that tells nothing for too long is ended."""
+        while True:
+            try:
+                return asked.found.result(self._hang_seconds / _LOOKS or None)
+            except TimeoutError:
+                if time.monotonic() - self._heard >= self._hang_seconds:
+                    self._hung()
+
+    def _hung(self) -> None:
+        told = (
+            f"{self._name}: its worker has told nothing for {self._hang_seconds:g} s and was "
+            "ended; send the request again, or have it wait longer (WGPU_BACKEND_HANG_SECONDS)"
+        )
+        self._end(WorkerLost(told, hung=True), lost=True)
+        self._channel.kill()
+
+    def leave(self, order: Order) -> None:
+        asked = self._asked
+        if asked is not None and asked.order is order:
+            self._channel.post({"do": "leave", "id": asked.number})
+
+    def _told(self, message: Message, raw: bytes) -> None:
+        self._heard = time.monotonic()
+        with self._lock:
+            asked = self._asked
+        match message["tell"]:
+            case "log":
+                logging.getLogger(message["name"]).log(message["level"], "%s", message["text"])
+            case "lost":
+                error = f"the device was lost ({error_of(message['error'])})"
+                self._end(DeviceLost(f"{self._name}: {error}; send the request again"), lost=True)
+            case what if asked is not None and asked.number == message["id"]:
+                _take(asked, what, message, raw)
+            case _:  # of an order that has ended
+                pass
+
+    @property
+    def _name(self) -> str:
+        return "pictures" if self._asked is None else self._asked.order.name
+
+    def _ended(self, ending: Ending) -> None:
+        if self._closing:
+            self._end(BackendError("pictures: the server ends"), lost=False)
+            return
+        told = f"{self._name}: its worker process {ending}; send the request again"
+        self._end(WorkerLost(told), lost=ending.crashed)
+
+    def _end(self, error: BackendError, *, lost: bool) -> None:
+        """Fail what is under way, once."""
+        with self._lock:
+            if self.error is not None:
+                return
+            self.error = error
+            asked = self._asked
+        if lost:
+            self._lost(error)
+        if asked is not None and not asked.found.done():
+            asked.found.set_exception(error)
+
+    def close(self) -> None:
+        self._closing = True
+        self._channel.close(_CLOSE_SECONDS)
+
+
+def _take(asked: _Asked, what: str, message: Message, raw: bytes) -> None:
+    """Take what is told of an order."""
+    match what:
+        case "begun":
+            asked.begun = True
+        case "step":
+            asked.told(message["done"], message["all"])
+        case "picture":
+            asked.pngs.append(raw)
+        case "painted":
+            asked.found.set_result(Painted(asked.pngs, message["steps"]))
+        case _:
+            asked.found.set_exception(error_of(message["error"]))

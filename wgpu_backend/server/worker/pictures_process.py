@@ -1,0 +1,172 @@
+"""The process that makes pictures, one order after the other, until its socket closes.
+
+Orders have one ``do``: paint, leave, close. What comes back has one ``tell``: begun, step, picture,
+painted, failed, lost, log.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from io import BufferedReader
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, cast
+
+from wgpu_backend.errors import BackendError, DeviceLost
+from wgpu_backend.images.loading import load
+from wgpu_backend.images.pictures import png_bytes
+from wgpu_backend.images.pipelines.pipeline import Pipeline
+from wgpu_backend.images.requests import Step
+from wgpu_backend.ops.plugins import import_file, mistake_of
+from wgpu_backend.server.worker.frames import Message, read
+from wgpu_backend.server.worker.messages import error_plain
+from wgpu_backend.server.worker.orders import Order, order_of
+from wgpu_backend.server.worker.outbox import Outbox, joined
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_LOG = logging.getLogger("wgpu_backend.server.worker")
+
+
+class _Left(BackendError):
+    """Nobody waits for the pictures any more."""
+
+
+def main(handle: str) -> None:
+    """Make pictures for the other end of a socket.
+
+    Parameters
+    ----------
+    handle : str
+        See `wgpu_backend.server.worker.frames.given`.
+    """
+    source, outbox = joined(handle)
+    painter = Painter(outbox)
+    threading.Thread(target=_read, args=(source, painter), name="reader", daemon=True).start()
+    code = painter.work()
+    outbox.close()
+    os._exit(code)  # a device that was lost is the driver's to release
+
+
+def _read(source: BufferedReader, painter: Painter) -> None:
+    """Take messages in; where the server is gone, nobody needs this process, whatever it does."""
+    try:
+        while (found := read(source)) is not None:
+            painter.take(*found)
+    finally:
+        os._exit(0)
+
+
+class Painter:
+    """Makes pictures, with the pipeline of the last order kept open.
+
+    Parameters
+    ----------
+    outbox : Outbox
+    """
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._inbox: SimpleQueue[tuple[Message, bytes] | None] = SimpleQueue()
+        self._left = -1  # orders up to this number are not waited for
+        self._open: tuple[str, Pipeline] | None = None
+
+    def take(self, message: Message, raw: bytes) -> None:
+        """Do what a message asks for; in the reading thread."""
+        match message["do"]:
+            case "paint":
+                self._outbox.tell({"tell": "begun", "id": message["id"]})
+                self._inbox.put((message, raw))
+            case "leave":
+                self._left = message["id"]
+            case _:
+                self._left = sys.maxsize
+                self._inbox.put(None)
+
+    def work(self) -> int:
+        """Make pictures until there is no use in it; the code to end with."""
+        while (found := self._inbox.get()) is not None:
+            message, raw = found
+            number: int = message["id"]
+            try:
+                self._painted(message, raw)
+            except DeviceLost as error:
+                self._outbox.tell({"tell": "lost", "error": error_plain(error)})
+                return 1
+            except Exception as error:  # told to the server, which tells it to who asked
+                plain = _plain(error)
+                self._outbox.tell({"tell": "failed", "id": number, "error": plain})
+        self._close()
+        return 0
+
+    def _painted(self, message: Message, raw: bytes) -> None:
+        number, order = message["id"], order_of(message, raw)
+        self._require_waited_for(number)
+        for path in message["imports"]:
+            import_file(path)
+        pipeline = self._pipeline(order.folder, message["device"])
+        steps = 0
+
+        def tell(done: int, behind: Step) -> None:
+            nonlocal steps
+            self._require_waited_for(number)
+            steps = behind.count
+            every = steps * cast("int", order.options.get("num_images_per_prompt", 1))
+            self._outbox.tell({"tell": "step", "id": number, "done": done, "all": every})
+
+        made = pipeline.generate(order.prompt, **order.options, callback=_counted(tell))
+        images = cast("list[Image]", made.images)
+        for image, seed in zip(images, made.seeds, strict=True):
+            png = png_bytes(image, _facts(order, steps, seed))
+            self._outbox.tell({"tell": "picture", "id": number}, png)
+        self._outbox.tell({"tell": "painted", "id": number, "steps": steps})
+
+    def _require_waited_for(self, number: int) -> None:
+        if number <= self._left:
+            raise _Left("nobody waits for the pictures any more")
+
+    def _pipeline(self, folder: str, device: str | None) -> Pipeline:
+        """The pipeline of a folder; another one is closed first, so that there is room."""
+        if self._open is not None and self._open[0] != folder:
+            self._close()
+        if self._open is None:
+            self._open = folder, load(folder, device=device)
+        return self._open[1]
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+
+def _counted(tell: Callable[[int, Step], None]) -> Callable[[Step], None]:
+    """Called behind each step, it says how many there were, of all pictures together."""
+    done = 0
+
+    def step(behind: Step) -> None:
+        nonlocal done
+        done += 1
+        tell(done, behind)
+
+    return step
+
+
+def _facts(order: Order, steps: int, seed: int) -> dict[str, object]:
+    """What a picture's file says of it."""
+    return {"prompt": order.prompt, "model": order.name, "steps": steps, "seed": seed}
+
+
+def _plain(error: Exception) -> dict[str, str]:
+    """An error as plain data; where nobody foresaw it clients hear its kind, the log the rest."""
+    if isinstance(error, BackendError) or mistake_of(error):
+        return error_plain(error)
+    _LOG.error("%s", "".join(traceback.format_exception(error)).rstrip())
+    told = f"internal error: {type(error).__name__}"
+    if isinstance(error, OSError) and error.strerror:
+        told = error.strerror
+    return {"kind": "BackendError", "message": told}

@@ -1,0 +1,130 @@
+"""The worker's process: it loads a model, and serves it until its socket closes."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from io import BufferedReader
+from queue import SimpleQueue
+
+from wgpu_backend.device.c_types import parse_c_types
+from wgpu_backend.engine.batching.engine import Engine
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.engine.loading import load
+from wgpu_backend.ml.backend import Progress
+from wgpu_backend.ops.plugins import import_file
+from wgpu_backend.server.worker.drafting import engine_of
+from wgpu_backend.server.worker.frames import Message, read
+from wgpu_backend.server.worker.messages import LoadSpec, error_plain
+from wgpu_backend.server.worker.outbox import Outbox, joined
+from wgpu_backend.server.worker.service import Service
+
+_UNBOUND = 1 << 20  # the server counts who waits
+_BEAT_SECONDS = 0.1  # between two messages of how far loading is
+
+
+def main(handle: str) -> None:
+    """Serve on a socket that the process was given.
+
+    Parameters
+    ----------
+    handle : str
+        See `wgpu_backend.server.worker.frames.given`.
+    """
+    source, outbox = joined(handle)
+    with suppress(Exception):  # told where a device is opened
+        parse_c_types()  # a spare has time for it
+    first = read(source)
+    if first is None:
+        os._exit(0)
+    _served(first[0], source, outbox)
+
+
+def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
+    """Load what is wanted, serve it, and end the process as soon as it is of no use."""
+    endings: SimpleQueue[Exception | None] = SimpleQueue()
+    inbox: SimpleQueue[Message] = SimpleQueue()
+    threading.Thread(target=_read, args=(source, inbox), name="reader", daemon=True).start()
+    try:
+        spec = LoadSpec(**wanted["spec"])
+        model, engine = _loaded(spec, _beats(outbox))
+    except Exception as error:  # told to the server, which has a message of its own for it
+        outbox.tell({"tell": "failed", "id": 0, "error": error_plain(error)})
+        outbox.close()
+        os._exit(1)
+    service = Service(model, engine, outbox, endings)
+    outbox.tell({"tell": "answer", "id": 0, **_facts(model, engine)})
+    taking = (inbox, service, endings)
+    threading.Thread(target=_take, args=taking, name="taker", daemon=True).start()
+    if engine is not None:
+        threading.Thread(
+            target=lambda: endings.put(engine.ended()), name="watcher", daemon=True
+        ).start()
+    error = endings.get()
+    if error is not None:
+        # What is left of the device is the driver's to release: calls into it may end the process.
+        outbox.tell({"tell": "lost", "error": error_plain(error)})
+        outbox.close()
+        os._exit(1)
+    service.close()
+    outbox.close()
+    os._exit(0)
+
+
+def _beats(outbox: Outbox) -> Progress:
+    """Has the server know that loading goes on."""
+    told = 0.0
+
+    def progress(share: float) -> None:
+        nonlocal told
+        if time.monotonic() - told >= _BEAT_SECONDS:
+            told = time.monotonic()
+            outbox.tell({"tell": "loading", "share": share})
+
+    return progress
+
+
+def _loaded(spec: LoadSpec, progress: Progress) -> tuple[LanguageModel, Engine | None]:
+    for path in spec.imports:
+        import_file(path)
+    model = load(spec.path, progress=progress, **spec.arguments)
+    if not model.model.has_logits:
+        return model, None
+    return model, engine_of(model, spec, progress, max_queue=_UNBOUND)
+
+
+def _facts(model: LanguageModel, engine: Engine | None) -> Message:
+    memory = model.backend.backend_memory()
+    return {
+        "num_ctx": model.num_ctx,
+        "vocabulary": model.vocabulary,
+        "loras": [*model.loras],
+        "num_parallel": model.num_parallel if engine is None else engine.num_parallel,
+        "makes_text": engine is not None,
+        "nbytes": memory.size,
+        "device": asdict(model.device),
+        "pid": os.getpid(),
+    }
+
+
+def _read(source: BufferedReader, inbox: SimpleQueue[Message]) -> None:
+    """Take messages in; where the server is gone, nobody needs this process, whatever it does."""
+    try:
+        while (found := read(source)) is not None:
+            inbox.put(found[0])
+    finally:
+        os._exit(0)
+
+
+def _take(
+    inbox: SimpleQueue[Message], service: Service, endings: SimpleQueue[Exception | None]
+) -> None:
+    """Do what messages ask for, in their order; one that makes no sense ends the worker."""
+    try:
+        while True:
+            service.take(inbox.get())
+    except Exception as error:  # told to the server
+        endings.put(error)

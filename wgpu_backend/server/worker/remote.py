@@ -1,0 +1,221 @@
+"""A model and its engine in a worker, as a server uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wgpu_backend.engine.batching.generation import Generation
+from wgpu_backend.engine.batching.intake import Intake
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import EngineStatus
+from wgpu_backend.engine.prompt import Prompter
+from wgpu_backend.errors import BackendError
+from wgpu_backend.files.gguf.config import Config
+from wgpu_backend.files.huggingface.opening import open_model_file
+from wgpu_backend.server.worker.channel import Channel
+from wgpu_backend.server.worker.client import HANG_SECONDS, Answer, Client, Lost
+from wgpu_backend.server.worker.frames import Message
+from wgpu_backend.server.worker.messages import LoadSpec, device_of, status_of
+from wgpu_backend.server.worker.spare import Start
+from wgpu_backend.text.tokenizer import Tokenizer
+
+_STATUS_SECONDS = 60.0  # it waits for the end of a step
+
+
+class WorkerEngine:
+    """The engine of a worker: `wgpu_backend.Engine` as far as a server needs it.
+
+    Parameters
+    ----------
+    model : WorkerModel
+    client : Client
+    max_queue : int
+        Choices that may wait for a slot.
+    """
+
+    def __init__(self, model: WorkerModel, client: Client, max_queue: int) -> None:
+        self.model = model
+        self.num_parallel = model.num_parallel
+        self.max_queue = max_queue
+        self._client = client
+        self._intake = Intake(model.name, self.num_parallel, max_queue)
+
+    @property
+    def num_ctx(self) -> int:
+        """Positions of a request's context."""
+        return self.model.num_ctx
+
+    def submit(self, request: Request) -> Generation:
+        """Take a request in; returns at once. As `Engine.submit`.
+
+        Raises
+        ------
+        BackendError
+            The prompt does not fit, too many wait, or the worker has ended.
+        """
+        request.fitting(self.num_ctx, self.model.vocabulary)
+        return self._client.submit(request, self._intake)
+
+    def status(self) -> EngineStatus:
+        """What the engine does now, and has done; waits for the end of a step."""
+        return status_of(self._client.ask("status", _STATUS_SECONDS)[0]["status"])
+
+    def clear_cache(self) -> None:
+        """Forget what is kept of requests that have ended."""
+        self._client.ask("forget")
+
+    def keep(self, tokens: Sequence[int], path: str) -> int:
+        """Write what there is of tokens into a file; waits. As `keeping.keep`."""
+        return self._client.ask("keep", tokens=[*tokens], path=path)[0]["count"]
+
+    def bring(self, path: str) -> list[int]:
+        """Have what a file holds; waits. As `keeping.bring`."""
+        return self._client.ask("bring", path=path)[0]["tokens"]
+
+    def drop_prefix(self, tokens: Sequence[int]) -> int:
+        """Forget what is kept of a text; waits. As `Engine.drop_prefix`."""
+        return self._client.ask("drop", tokens=[*tokens])[0]["count"]
+
+
+class WorkerModel:
+    """A model in a worker: `LanguageModel` as far as a server needs it.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    client : Client
+        Whose model is loaded, or will be.
+    texts : Texts
+    max_queue : int
+
+    Attributes
+    ----------
+    config : Config
+    tokenizer : Tokenizer
+    prompter : Prompter
+    num_ctx, num_parallel, vocabulary : int
+    loras : list of (str, float)
+        Names of files of LoRA adapters, with their scales.
+    device : DeviceInfo
+    nbytes : int
+        What it takes on the device.
+    engine : WorkerEngine or None
+        None for a model that makes no text.
+    """
+
+    def __init__(self, name: str, client: Client, texts: Texts, max_queue: int) -> None:
+        facts: Message = client.loaded.result()[0]
+        self.name = name
+        self.config, self.tokenizer, self.prompter = texts
+        self.num_ctx: int = facts["num_ctx"]
+        self.num_parallel: int = facts["num_parallel"]
+        self.vocabulary: int = facts["vocabulary"]
+        self.loras = [(str(name), float(scale)) for name, scale in facts["loras"]]
+        self.nbytes: int = facts["nbytes"]
+        self.device = device_of(facts["device"])
+        self._client = client
+        makes_text: bool = facts["makes_text"]
+        self.engine = WorkerEngine(self, client, max_queue) if makes_text else None
+
+    @property
+    def lost(self) -> BackendError | None:
+        """Why it is of no use any more; None where it is."""
+        return self._client.error
+
+    @property
+    def pid(self) -> int:
+        """Of the worker's process."""
+        return self._client.pid
+
+    def embed(
+        self, texts: str | Sequence[str], *, pooling: str | None = None
+    ) -> NDArray[np.float32]:
+        """Vectors of texts; waits for them. As `LanguageModel.embed`."""
+        given = texts if isinstance(texts, str) else [*texts]
+        return _array(self._client.ask("embed", texts=given, pooling=pooling))
+
+    def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """States of each token; waits. As `LanguageModel.states`."""
+        return _array(self._client.ask("states", tokens=[int(token) for token in tokens]))
+
+    def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
+        """Score how well each text answers a query; waits. As `LanguageModel.rerank`."""
+        given = texts if isinstance(texts, str) else [*texts]
+        return _array(self._client.ask("rerank", query=query, texts=given))
+
+    def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What is to be seen of the model; waits. As `LanguageModel.inspect`."""
+        return self._client.ask("inspect", what=what, given=dict(given))[0]["found"]
+
+    def close(self) -> None:
+        """End the worker; again is harmless."""
+        self._client.close()
+
+
+def _array(answer: Answer) -> NDArray[np.float32]:
+    message, raw = answer
+    return np.frombuffer(raw, "<f4").reshape(message["shape"]).astype(np.float32)
+
+
+Texts = tuple[Config, Tokenizer, Prompter]
+"""What of a model's file needs no device."""
+
+
+def texts_of(path: str) -> Texts:
+    """Read what needs no device.
+
+    Raises
+    ------
+    GGUFError, TokenizerError
+        The file is damaged, or its tokenizer unknown.
+    """
+    with open_model_file(path) as file:
+        tokenizer = Tokenizer.of_file(file)
+        return file.config, tokenizer, Prompter(file.config, tokenizer)
+
+
+def open_worker(
+    name: str,
+    spec: LoadSpec,
+    max_queue: int,
+    lost: Lost,
+    started: Callable[[Client], None] = lambda _: None,
+    hang_seconds: float = HANG_SECONDS,
+    start: Start = Channel,
+) -> WorkerModel:
+    """Load a model in a worker of its own; waits until it is there.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    spec : LoadSpec
+    max_queue : int
+        Choices that may wait for a slot.
+    lost : callable
+        See `Client`.
+    started : callable
+        Given the client while the model loads.
+    hang_seconds : float
+    start : callable
+        See `Client`.
+
+    Raises
+    ------
+    BackendError
+        As `wgpu_backend.load`; WorkerLost where the process ended.
+    """
+    client = Client(name, spec, lost, hang_seconds, start)
+    try:
+        started(client)
+        texts = texts_of(spec.path)
+        return WorkerModel(name, client, texts, max_queue)
+    except BaseException:
+        client.kill()
+        client.close()
+        raise

@@ -1,0 +1,160 @@
+"""What a worker does when it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from wgpu_backend.engine.batching.engine import Engine
+from wgpu_backend.engine.batching.generation import Generation
+from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.errors import BackendError, DeviceLost
+from wgpu_backend.server.worker.frames import Message
+from wgpu_backend.server.worker.keeping import bring, keep
+from wgpu_backend.server.worker.messages import request_of
+from wgpu_backend.server.worker.outbox import Outbox, Posted
+
+Answer = tuple[Message, bytes]
+
+
+class Service:
+    """Answers messages with a model; none but `close` waits for it.
+
+    Parameters
+    ----------
+    model : LanguageModel
+    engine : Engine or None
+        None for a model that makes no text.
+    outbox : Outbox
+    endings : SimpleQueue
+        Gets the error that the worker cannot go on after, or None where it is to close.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        engine: Engine | None,
+        outbox: Outbox,
+        endings: SimpleQueue[Exception | None],
+    ) -> None:
+        self._model = model
+        self._engine = engine
+        self._outbox = outbox
+        self._endings = endings
+        self._under_way: dict[int, tuple[Generation, Posted]] = {}
+        # A status is not to wait behind vectors of many texts.
+        self._reading = ThreadPoolExecutor(1, "readings")
+        self._asking = ThreadPoolExecutor(1, "status")
+
+    def take(self, message: Message) -> None:
+        """Begin to do what a message asks for."""
+        number: int = message.get("id", 0)
+        match message["do"]:
+            case "submit":
+                self._submit(number, message["request"])
+            case "cancel":
+                self._cancel(number)
+            case "embed":
+                texts, pooling = message["texts"], message["pooling"]
+                self._later(self._reading, number, lambda: self._embed(texts, pooling))
+            case "states":
+                tokens = message["tokens"]
+                self._later(self._reading, number, lambda: self._states(tokens))
+            case "rerank":
+                query, texts = message["query"], message["texts"]
+                self._later(self._reading, number, lambda: self._rerank(query, texts))
+            case "inspect":
+                what, given = message["what"], message["given"]
+                self._later(self._reading, number, lambda: self._inspect(what, given))
+            case "keep" | "bring" | "drop" as what:
+                self._later(self._reading, number, lambda: self._slot(what, message))
+            case "status" | "beat" | "forget" as what:
+                asked = {"status": self._status, "beat": self._beat, "forget": self._forget}
+                self._later(self._asking, number, asked[what])
+            case "close":
+                self._endings.put(None)
+            case other:
+                self._outbox.failed(number, BackendError(f"worker: cannot do {other!r}"))
+
+    def _submit(self, number: int, request: Any) -> None:  # noqa: ANN401
+        for each in [key for key, (_, box) in self._under_way.items() if box.ended]:
+            del self._under_way[each]
+        try:
+            wanted = request_of(request)
+            box = Posted(number, wanted.n, self._outbox)
+            self._under_way[number] = self._of_engine().submit(wanted, box), box
+        except Exception as error:  # told to whoever asked
+            self._outbox.failed(number, error)
+
+    def _cancel(self, number: int) -> None:
+        found = self._under_way.pop(number, None)
+        if found is not None:
+            found[0].cancel()
+
+    def _of_engine(self) -> Engine:
+        if self._engine is None:
+            raise BackendError(f"{self._model.backend.file.path}: the model makes no text")
+        return self._engine
+
+    def _embed(self, texts: Sequence[str], pooling: str | None) -> Answer:
+        found = self._model.embed(texts, pooling=pooling)
+        return {"shape": found.shape}, found.astype("<f4").tobytes()
+
+    def _states(self, tokens: Sequence[int]) -> Answer:
+        found = self._model.states(tokens)
+        return {"shape": found.shape}, found.astype("<f4").tobytes()
+
+    def _rerank(self, query: str, texts: Sequence[str]) -> Answer:
+        found = np.asarray(self._model.rerank(query, texts))
+        return {"shape": found.shape}, found.astype("<f4").tobytes()
+
+    def _inspect(self, what: str, given: Message) -> Answer:
+        return {"found": self._model.inspect(what, given)}, b""
+
+    def _slot(self, what: str, message: Message) -> Answer:
+        """Write what the cache has of tokens into a file, read it, or forget it."""
+        engine, path = self._of_engine(), Path(message.get("path", ""))
+        if what == "bring":
+            return {"tokens": bring(self._model, engine, path)}, b""
+        tokens: list[int] = message["tokens"]
+        if what == "drop":
+            return {"count": engine.drop_prefix(tokens)}, b""
+        return {"count": keep(self._model, engine, tokens, path)}, b""
+
+    def _status(self) -> Answer:
+        return {"status": asdict(self._of_engine().status())}, b""
+
+    def _beat(self) -> Answer:
+        """An answer behind the step that is under way, so that a device which hangs gives none."""
+        if self._engine is not None:
+            self._engine.status()
+        return {}, b""
+
+    def _forget(self) -> Answer:
+        self._of_engine().clear_cache()
+        return {}, b""
+
+    def _later(self, pool: ThreadPoolExecutor, number: int, act: Callable[[], Answer]) -> None:
+        pool.submit(self._answer, number, act)
+
+    def _answer(self, number: int, act: Callable[[], Answer]) -> None:
+        try:
+            answer, raw = act()
+        except Exception as error:  # told to whoever asked
+            self._outbox.failed(number, error)
+            if isinstance(error, DeviceLost):
+                self._endings.put(error)
+            return
+        self._outbox.tell({"tell": "answer", "id": number, **answer}, raw)
+
+    def close(self) -> None:
+        """Release the model; requests that are under way fail."""
+        if self._engine is not None:
+            self._engine.close()
+        self._model.close()

@@ -1,0 +1,126 @@
+"""A worker's process that has imported what it needs, and waits for a model.
+
+Imports are half of what a small model takes to load, and all of that is left to do when a worker
+has died. The spare opens no device, and ends with its socket, as every worker does.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from wgpu_backend.server.worker.channel import Channel, Ending
+from wgpu_backend.server.worker.frames import Message
+
+_LOG = logging.getLogger("wgpu_backend.server.worker")
+AFTER_SECONDS = 2.0  # behind a load: whoever waited for that has the processor first
+_EXIT_SECONDS = 2.0
+Told = Callable[[Message, bytes], None]
+Ended = Callable[[Ending], None]
+Start = Callable[[Told, Ended], Channel]
+"""Gives a worker's process, as `Channel` does."""
+
+
+class Spare:
+    """A process in wait.
+
+    Attributes
+    ----------
+    pid : int
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: tuple[Told, Ended] | None = None
+        self._over = False
+        self._channel = Channel(self._told, self._ended)
+        self.pid = self._channel.pid
+
+    @property
+    def over(self) -> bool:
+        """Whether the process has ended."""
+        return self._over
+
+    def taken(self, told: Told, ended: Ended) -> Channel | None:
+        """Its process, for whoever hears of it from now on; None where it has ended."""
+        with self._lock:
+            if self._over:
+                return None
+            self._owner = told, ended
+            return self._channel
+
+    def _told(self, message: Message, raw: bytes) -> None:
+        if self._owner is not None:
+            self._owner[0](message, raw)
+
+    def _ended(self, ending: Ending) -> None:
+        with self._lock:
+            self._over = True
+        if self._owner is not None:
+            self._owner[1](ending)
+
+    def close(self) -> None:
+        """End the process; again is harmless."""
+        self._channel.kill()
+        self._channel.close(_EXIT_SECONDS)
+
+
+class Spares:
+    """Has one process ready some time behind each load.
+
+    Parameters
+    ----------
+    after_seconds : float or None
+        How long behind a load the next one is made; None for none at all.
+    """
+
+    def __init__(self, after_seconds: float | None = AFTER_SECONDS) -> None:
+        self._after = after_seconds
+        self._lock = threading.Lock()
+        self._spare: Spare | None = None
+        self._timer: threading.Timer | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process that waits; None where there is none."""
+        spare = self._spare
+        return None if spare is None or spare.over else spare.pid
+
+    def start(self, told: Told, ended: Ended) -> Channel:
+        """Give the process that waits, or a new one."""
+        with self._lock:
+            spare, self._spare = self._spare, None
+        channel = None if spare is None else spare.taken(told, ended)
+        return channel or Channel(told, ended)
+
+    def prepare(self) -> None:
+        """Have a process made in a while; returns at once."""
+        with self._lock:
+            if self._closed or self._after is None:
+                return
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = threading.Timer(self._after, self._make)
+            self._timer.name, self._timer.daemon = "spare worker", True
+            self._timer.start()
+
+    def _make(self) -> None:
+        with self._lock:
+            if self._closed or self.pid is not None:
+                return
+            try:
+                self._spare = Spare()
+            except OSError as error:  # a model that is asked for tells it
+                _LOG.debug("no spare worker: %s", error)
+
+    def close(self) -> None:
+        """End the process, and make none any more; again is harmless."""
+        with self._lock:
+            self._closed = True
+            spare, self._spare = self._spare, None
+            if self._timer is not None:
+                self._timer.cancel()
+        if spare is not None:
+            spare.close()
