@@ -20,6 +20,7 @@ from gguf import GGMLQuantizationType, GGUFWriter
 from tests.blocks import random_blocks
 from wgpu_backend.dtypes import named
 from wgpu_backend.files.gguf.reader import open_gguf
+from wgpu_backend.text.tokenizer import Tokenizer
 
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "Ġ a", "o n", "e r", "Ġa n", "Ġan d", "r e"]
 SPECIALS = ["<|begin|>", "<|end|>", "<|user|>", "<|assistant|>"]
@@ -314,3 +315,9 @@ def tensor(
     """One tensor info; `ne` is in file order, the contiguous dimension first."""
     dims = struct.pack(f"<I{len(ne)}Q", len(ne) if n_dims is None else n_dims, *ne)
     return text(name) + dims + struct.pack("<IQ", kind, offset)
+
+
+def read_tokenizer(path: Path | str, kind: type[Tokenizer] = Tokenizer) -> Tokenizer:
+    """The tokenizer of a GGUF file."""
+    with open_gguf(path) as file:
+        return kind.of_file(file)

@@ -16,12 +16,12 @@ from tests.builders import tiny_model
 from wgpu_backend import Context, ModelError, new_backend, open_gguf
 from wgpu_backend.dtypes import F16, Q8_0
 from wgpu_backend.engine.language_model import LanguageModel
+from wgpu_backend.errors import Unclosed
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.nn.kvcache.layers import LayerShape
 from wgpu_backend.nn.kvcache.paged import PagedCache
 from wgpu_backend.ops.attention.options import RopeOptions
-from wgpu_backend.unclosed import Unclosed
 
 KINDS = ["cpu", pytest.param(None, marks=pytest.mark.gpu)]
 

@@ -53,7 +53,8 @@ def test_what_type_checkers_see_is_what_is_there():
 
 
 def test_every_exception_and_warning_has_a_public_name():
-    errors = {n for n, c in vars(wgpu_backend.errors).items() if inspect.isclass(c)}
+    kinds = vars(wgpu_backend.errors).items()
+    errors = {n for n, c in kinds if inspect.isclass(c) and issubclass(c, Exception)}
     sources = [p.read_text(encoding="utf-8") for p in (ROOT / "wgpu_backend").rglob("*.py")]
     warnings = set(re.findall(r"^class (\w+)\(UserWarning\)", "".join(sources), re.MULTILINE))
     assert errors | warnings <= set(wgpu_backend.__all__)
@@ -124,3 +125,25 @@ def test_a_backend_on_numpy_imports_no_wgpu():
 
 def test_types_ship():
     assert (Path(wgpu_backend.__file__).parent / "py.typed").is_file()
+
+
+@pytest.mark.parametrize("old", sorted(wgpu_backend._MOVED))
+def test_a_moved_module_is_found_under_its_old_name(old: str):
+    for name in [n for n in sys.modules if f"{n}.".startswith(f"wgpu_backend.{old}.")]:
+        del sys.modules[name]
+    with pytest.warns(DeprecationWarning, match=f"^wgpu_backend.{old} is now wgpu_backend"):
+        found = importlib.import_module(f"wgpu_backend.{old}")
+    assert found is importlib.import_module(f"wgpu_backend.{wgpu_backend._MOVED[old]}")
+
+
+def test_a_module_of_a_moved_package_is_found_too():
+    with pytest.warns(DeprecationWarning, match="is now wgpu_backend.nn.kvcache.paged"):
+        found = importlib.import_module("wgpu_backend.kvcache.paged")
+    assert found.PagedCache is wgpu_backend.PagedCache
+
+
+def test_no_module_takes_an_old_name():
+    for old in wgpu_backend._MOVED:
+        path = ROOT / "wgpu_backend" / old.replace(".", "/")
+        assert not path.is_dir()
+        assert not path.with_suffix(".py").exists()

@@ -30,8 +30,13 @@ Names are imported when they are first used, so that importing the package costs
 from __future__ import annotations
 
 from importlib import import_module as _import_module
+from importlib.machinery import ModuleSpec as _ModuleSpec
 from pathlib import Path as _Path
+from sys import meta_path as _meta_path
+from sys import modules as _modules
+from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
+from warnings import warn as _warn
 
 if TYPE_CHECKING:
     from wgpu_backend import models, nn, testing
@@ -137,17 +142,17 @@ __version__ = "0.1.0"
 # Public names by the module they live in; `name=inner` where that module calls it otherwise.
 _HOMES = {
     "": "models nn testing",
-    "batch": "Batch BatchShape Work",
-    "config": "Config",
     "cpu.twin": "Array",
-    "decoder": "Decoder",
-    "encoder": "Encoder",
     "device.adapters": "Devices",
-    "device_info": "Capabilities DeviceInfo",
+    "device.wgsl.module": "reload_shaders=forget",
     "dtypes": (
         "DType dtype=named bf16=BF16 bool_=BOOL complex64=COMPLEX64 f16=F16 f32=F32 f64=F64 i8=I8 "
         "i16=I16 i32=I32 i64=I64 u8=U8 u16=U16 u32=U32 u64=U64"
     ),
+    "engine.batching.engine": "Engine",
+    "engine.batching.generation": "Generation",
+    "engine.batching.request": "Request",
+    "engine.batching.results": "Event Result",
     "engine.language_model": "LanguageModel",
     "engine.loading": "load",
     "engine.runner": "Head Runner",
@@ -157,32 +162,32 @@ _HOMES = {
         "PluginError QueueFull ShaderError ShapeError StoreError TemplateError TokenizerError "
         "WorkerLost"
     ),
-    "folders.creating": "create",
-    "gguf_file": "open_gguf",
-    "grammar": "Grammar",
+    "files.gguf.config": "Config",
+    "files.gguf.reader": "open_gguf",
+    "files.huggingface.creating": "create",
+    "files.quantize.files": "quantize",
+    "graph.capabilities": "Capabilities DeviceInfo",
     "graph.fusion": "Graph OpNode",
     "graph.node": "Launch Node",
     "graph.spec": "Spec broadcast_shape=broadcast broadcast_strides",
-    "kvcache.layers": "CacheLayer=LayerShape CacheShared=SharedLayer CacheState=StateShape",
-    "kvcache.paged": "PagedCache",
     "ml.backend": "Backend BackendParams LoadCancelled new_backend register_backend",
+    "ml.calibration.self_test": "LeftOutWarning",
     "ml.context": "Context",
     "ml.executor": "Recorded",
     "ml.opening": "context",
-    "ml.self_test": "LeftOutWarning",
     "ml.tensor": "Tensor",
-    "model": "Model architecture",
+    "nn.batch": "Batch BatchShape Work",
+    "nn.decoder": "Decoder",
+    "nn.encoder": "Encoder",
+    "nn.kvcache.layers": "CacheLayer=LayerShape CacheShared=SharedLayer CacheState=StateShape",
+    "nn.kvcache.paged": "PagedCache",
+    "nn.model": "Model architecture",
     "nn.module": "weight",
     "ops.check": "FLOATS ceil_div grid_for require require_dtype require_rank",
     "ops.op": "Op op",
-    "plugins": "PluginWarning import_file",
-    "quantise.files": "quantize",
-    "sample": "SamplingOptions",
-    "serving.engine": "Engine",
-    "serving.generation": "Generation",
-    "serving.request": "Request",
-    "serving.results": "Event Result",
-    "shader": "reload_shaders=forget",
+    "ops.plugins": "PluginWarning import_file",
+    "ops.sampling.host": "SamplingOptions",
+    "text.grammar": "Grammar",
 }
 _HOME_OF = {
     entry.partition("=")[0]: (home, entry.rpartition("=")[2])
@@ -226,3 +231,58 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401
 
 def __dir__() -> list[str]:
     return sorted([*(name for name in globals() if name.startswith("__")), *__all__])
+
+
+# Old module paths, which still work for one release: old=new.
+_MOVED = dict(
+    entry.split("=")
+    for entry in """
+        batch=nn.batch chat_template=text.chat_template config=files.gguf.config decoder=nn.decoder
+        device_info=graph.capabilities encoder=nn.encoder file_bytes=files.gguf.file_bytes
+        folders=files.huggingface gguf_file=files.gguf.reader gguf_header=files.gguf.header
+        gguf_writer=files.gguf.writer given=nn.model_inputs grammar=text.grammar
+        guarded=ml.testing.red_zones interrupts=device.interrupts kvcache=nn.kvcache
+        layouts=ops.layouts ml.capabilities=ml.calibration.probe ml.dry_run=ml.wgpu.dry_run
+        ml.self_test=ml.calibration.self_test ml.tuning=ml.calibration.tuning
+        ml.wgpu_executor=ml.wgpu.executor model=nn.model model_store=files.store ops.fourier=ops.fft
+ops.quantised=ops.mlx_quant ops.rope=ops.attention ops.rounding=ops.linear ops.rows=ops.index
+        output_parsers=text.output_parsers plugins=ops.plugins quantise=files.quantize
+        sample=ops.sampling.host serving=engine.batching shader=device.wgsl.module
+        stack=nn.transformer tables=graph.html_tables tokenizer=text.tokenizer
+trial_operands=ml.testing.operands trials=ml.testing.cases wgsl_composer=device.wgsl.composer
+        wgsl_source=graph.wgsl_source worker=server.worker
+    """.split()  # noqa: SIM905 - a table
+)
+
+
+class _Moved:
+    """Import hook that gives a moved module under its old name, with a DeprecationWarning."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> _ModuleSpec | None:
+        """Return a spec for a module that moved, None for all others."""
+        package, _, inner = name.partition(".")
+        if package != __name__ or not inner:
+            return None
+        parts = inner.split(".")
+        for n in range(len(parts), 0, -1):
+            if new := _MOVED.get(".".join(parts[:n])):
+                home = ".".join([__name__, new, *parts[n:]])
+                return _ModuleSpec(name, _Moved(), loader_state=home)
+        return None
+
+    @staticmethod
+    def create_module(spec: _ModuleSpec) -> None:
+        """Leave it to `exec_module`."""
+
+    @staticmethod
+    def exec_module(module: _ModuleType) -> None:
+        """Put the moved module in the place of the one that was asked for."""
+        assert module.__spec__ is not None
+        home = module.__spec__.loader_state
+        text = f"{module.__name__} is now {home}; the old name goes with the next release"
+        _warn(text, DeprecationWarning, stacklevel=2)
+        _modules[module.__name__] = _import_module(home)
+
+
+_meta_path.insert(0, _Moved())

@@ -220,3 +220,25 @@ def _range(kind: np.dtype[Any]) -> str:
 def from_ggml(number: int) -> DType | None:
     """Type with that number in GGUF files, or None."""
     return _BY_GGML.get(number)
+
+
+def f32_to_bf16(values: NDArray[Any]) -> NDArray[np.uint16]:
+    """Round f32 values to the nearest bf16, ties to even, and return the bits as u16."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
+    return np.where(is_nan, (bits >> 16) | 0x40, rounded).astype(np.uint16)
+
+
+def bf16_to_f32(bits: NDArray[Any]) -> NDArray[np.float32]:
+    """Widen bf16 bits, held as u16, to f32."""
+    # Without axes a shift makes a number of an array.
+    return np.asarray(bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def value_bits(value: float, dtype: DType) -> int:
+    """Return the bits of a number in a plain type, rounded to nearest even."""
+    if dtype == BF16:
+        return int(f32_to_bf16(np.array(value, np.float32)).item())
+    assert dtype.numpy is not None
+    return int.from_bytes(np.array(value, dtype.numpy).tobytes(), "little")

@@ -28,6 +28,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 
 class BackendError(Exception):
     """Base of every error that the package raises on purpose."""
@@ -152,3 +154,40 @@ class WorkerLost(BackendError):
     def __init__(self, message: str, *, hung: bool = False) -> None:
         super().__init__(message)
         self.hung = hung
+
+
+class Unclosed:
+    """Emits a ResourceWarning when its owner is collected without `close`.
+
+    The owner keeps it and calls `silence` when it is closed. It is a separate object outside any
+    reference cycle, so it is finalised together with its owner.
+
+    Parameters
+    ----------
+    what : str
+        The owner: its kind, and the name of the file or device.
+    *parts : object
+        Objects that the owner closes; their own warnings are silenced.
+    """
+
+    __slots__ = ("_silent", "_what")
+
+    def __init__(self, what: str, *parts: object) -> None:
+        self._what = what
+        self._silent = False
+        for part in parts:
+            own = getattr(part, "unclosed", None)
+            if isinstance(own, Unclosed):
+                own.silence()
+
+    def __del__(self) -> None:
+        if not self._silent:
+            warnings.warn(
+                f"unclosed {self._what}; close it, or use it in a with statement",
+                ResourceWarning,
+                stacklevel=2,
+            )
+
+    def silence(self) -> None:
+        """Emit no warning: the owner was closed, or another object closes it."""
+        self._silent = True

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 
 VERSION = "15.1.0"
-OUTPUT = Path(__file__).parents[2] / "wgpu_backend" / "tokenizer" / "categories.txt"
+OUTPUT = Path(__file__).parents[2] / "wgpu_backend" / "text" / "tokenizer" / "categories.txt"
 HEADER = f"""# Characters by the first letter of their general category, Unicode {VERSION}.
 # Written by tests/data/make_categories.py; unassigned characters and surrogates are left out.
 """

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from wgpu_backend.device import Device, Devices
+from wgpu_backend.device.adapters import Devices
+from wgpu_backend.device.device import Device
 from wgpu_backend.graph.capabilities import DeviceInfo
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.device import Binding, Buffer, Device, Dispatch, Pipeline
+from wgpu_backend.device.binds import Dispatch
+from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.device import Device
+from wgpu_backend.device.pipelines import Pipeline
 from wgpu_backend.device.wgsl.module import BindingDecl, Shader
 
 DOUBLE = """\

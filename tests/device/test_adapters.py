@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from wgpu_backend.device import Device, DeviceList, Devices
-from wgpu_backend.device.adapters import describe, folded
+from wgpu_backend.device.adapters import DeviceList, Devices, describe, folded
+from wgpu_backend.device.device import Device
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import DeviceInfo, Kind
 
@@ -133,7 +133,7 @@ def test_a_device_that_is_gone_is_refused(adapter: DeviceInfo):
 def test_threads_may_ask_for_devices_at_once():
     code = """
 import threading
-from wgpu_backend.device import Devices
+from wgpu_backend.device.adapters import Devices
 def ask():
     for _ in range(8): Devices()
 threads = [threading.Thread(target=ask) for _ in range(2)]

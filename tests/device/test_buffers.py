@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from tests.device.kernels import double, floats, numbers, shader
-from wgpu_backend.device import Binding, Device
-from wgpu_backend.device.buffers import POOL_NBYTES, Buffer
+from wgpu_backend.device.buffers import POOL_NBYTES, Binding, Buffer
+from wgpu_backend.device.device import Device
 from wgpu_backend.device.memory import Ledger, human
 from wgpu_backend.errors import DeviceError, OutOfMemory
 from wgpu_backend.graph.capabilities import DeviceInfo

@@ -15,7 +15,6 @@ pytestmark = pytest.mark.gpu
 HEAD = """
 import atexit, sys, threading, time
 from tests.device.test_loss import *
-from wgpu_backend.device import *
 
 def daemon(act):
     threading.Thread(target=act, daemon=True).start()

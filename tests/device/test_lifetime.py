@@ -13,7 +13,9 @@ import wgpu
 
 from tests.device.kernels import double, floats, numbers, shader
 from tests.patience import PATIENCE
-from wgpu_backend.device import Binding, Device, native
+from wgpu_backend.device import native
+from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.device import Device
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.errors import DeviceError, OutOfMemory

@@ -11,7 +11,10 @@ import pytest
 
 from tests.device.kernels import double, floats, numbers, shader
 from tests.patience import PATIENCE
-from wgpu_backend.device import Binding, Buffer, Device, Pipeline, Program
+from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.device import Device
+from wgpu_backend.device.pipelines import Pipeline
+from wgpu_backend.device.program import Program
 from wgpu_backend.errors import BackendError, DeviceError, DeviceLost  # noqa: F401  # `survives`
 from wgpu_backend.graph.capabilities import DeviceInfo
 
@@ -117,7 +120,6 @@ def survives(code: str) -> str:
     lines = [
         "from tests.device.kernels import *",
         "from tests.device.test_loss import *",
-        "from wgpu_backend.device import *",
         code,
         "print('survived')",
     ]

@@ -10,7 +10,9 @@ import pytest
 
 from tests.device.kernels import ADD_PARAM, DOUBLE, body, double, floats, numbers, shader
 from tests.patience import PATIENCE
-from wgpu_backend.device import Binding, Device, Dispatch
+from wgpu_backend.device.binds import Dispatch
+from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.device import Device
 from wgpu_backend.device.wgsl.module import BindingDecl
 from wgpu_backend.errors import DeviceError, ShaderError
 

@@ -9,11 +9,13 @@ import pytest
 
 from tests.device.kernels import body, double, floats, numbers, shader
 from tests.patience import PATIENCE
-from wgpu_backend.device import Binding, Buffer, Device, Dispatch, Program
 from wgpu_backend.device import program as program_module
+from wgpu_backend.device.binds import Dispatch
+from wgpu_backend.device.buffers import Binding, Buffer
+from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
 from wgpu_backend.device.pending import Pending, split
-from wgpu_backend.device.program import READBACK_SLOTS, portions
+from wgpu_backend.device.program import READBACK_SLOTS, Program, portions
 from wgpu_backend.device.wgsl.module import BindingDecl
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import DeviceInfo

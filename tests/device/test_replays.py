@@ -10,10 +10,11 @@ import pytest
 import wgpu
 
 from tests.device.kernels import double, floats, numbers, shader
-from wgpu_backend.device import Binding, Device, Program
 from wgpu_backend.device import program as program_module
+from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
-from wgpu_backend.device.program import READBACK_SLOTS
+from wgpu_backend.device.program import READBACK_SLOTS, Program
 from wgpu_backend.errors import DeviceError
 
 pytestmark = pytest.mark.gpu

@@ -3,7 +3,9 @@ from __future__ import annotations
 import pytest
 
 from tests.device.kernels import DOUBLE, body, floats, shader
-from wgpu_backend.device import Binding, Device, Dispatch
+from wgpu_backend.device.binds import Dispatch
+from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.device import Device
 from wgpu_backend.device.wgsl.limits import bare, check_bounds, nesting
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.device.wgsl.nesting import branches, expressions

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from tests.device.kernels import body
-from wgpu_backend.device import Binding, Device, Dispatch
+from wgpu_backend.device.binds import Dispatch
+from wgpu_backend.device.buffers import Binding
+from wgpu_backend.device.device import Device
 from wgpu_backend.device.wgsl.switches import PIECE, split_switches
 
 CASES = 100

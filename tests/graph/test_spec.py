@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wgpu_backend.cpu.values import strided
 from wgpu_backend.dtypes import F32, Q4_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.spec import (
@@ -15,6 +14,7 @@ from wgpu_backend.graph.spec import (
     reshape,
     sliced,
 )
+from wgpu_backend.ops.host_values import strided
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 FULL_SHAPES = st.lists(st.integers(1, 5), max_size=4).map(tuple)

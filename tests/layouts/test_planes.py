@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from tests.builders import tiny_model
-from wgpu_backend.cpu.values import dequantise
 from wgpu_backend.dtypes import ALL, BF16, F16, F32, I32, MXFP4, NVFP4, Q8_1, Q8_K, U32
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.host_values import dequantise
 from wgpu_backend.ops.layouts.planes import nonfinite_blocks
 
 ALWAYS_FINITE = (MXFP4, NVFP4)  # every byte of their scales is a number

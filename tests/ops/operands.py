@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tests.builders import WEIGHT_TYPES, quantised
-from wgpu_backend.cpu.values import narrowed
-from wgpu_backend.dtypes import ALL, BF16, BOOL, F16, F32, Q6_K, DType, named
+from wgpu_backend.dtypes import ALL, BF16, BOOL, F16, F32, Q6_K, DType, f32_to_bf16, named
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor
@@ -26,7 +25,7 @@ ROUNDED = {F32: 1e-12, F16: 1e-8, BF16: 1e-6}
 def tensor(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
     """Dense tensor of a plain type; integers are without the fractions of the values."""
     if dtype == BF16:
-        return ctx.from_bytes(BF16, narrowed(values).tobytes(), *values.shape)
+        return ctx.from_bytes(BF16, f32_to_bf16(values).tobytes(), *values.shape)
     whole = dtype.numpy is not None and dtype.numpy.kind in "iu"
     return ctx.from_numpy(np.trunc(values) if whole else values, dtype)
 
@@ -51,7 +50,7 @@ def bits(found: Tensor) -> np.ndarray:
     """Values of a tensor of a plain type as integers of its width."""
     values = found.contiguous().numpy()
     if found.dtype == BF16:
-        values = narrowed(values)
+        values = f32_to_bf16(values)
     return np.ascontiguousarray(values).view(f"u{found.dtype.block_nbytes}")
 
 

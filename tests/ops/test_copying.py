@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, sliced, tensor
-from wgpu_backend.cpu.values import narrowed, widened
-from wgpu_backend.dtypes import BF16, F16, F32, I32, I64, U8, U32
+from wgpu_backend.dtypes import BF16, F16, F32, I32, I64, U8, U32, bf16_to_f32, f32_to_bf16
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
@@ -50,7 +49,7 @@ def test_every_bf16_pattern_comes_through(executor):
     bits = np.arange(1 << 16, dtype="u2")
     with Context(executor) as ctx:
         got = ctx.from_bytes(BF16, bits.tobytes(), len(bits)).contiguous().numpy()
-    want = widened(bits)
+    want = bf16_to_f32(bits)
     normal = np.isfinite(want) & ((bits & 0x7F80) != 0)  # devices may flush subnormals
     np.testing.assert_array_equal(got[normal], want[normal])
 
@@ -96,8 +95,8 @@ def test_slices_of_slices_read_the_right_values(executor, check, rng):
 
 
 def test_narrowing_matches_the_shader_on_the_host():
-    assert narrowed(np.float32(1 + 2**-8)) == 0x3F80
-    assert narrowed(np.float32(1 + 3 * 2**-8)) == 0x3F82
+    assert f32_to_bf16(np.float32(1 + 2**-8)) == 0x3F80
+    assert f32_to_bf16(np.float32(1 + 3 * 2**-8)) == 0x3F82
 
 
 def test_concat_refuses_other_shapes(full):

@@ -6,7 +6,6 @@ from gguf import GGMLQuantizationType, quants
 
 from tests.blocks import FORMATS, random_blocks, recorded, sampled
 from tests.ops.operands import LAYOUTS, tensor, weight
-from wgpu_backend.cpu.blocks import decoded, encoded
 from wgpu_backend.dtypes import (
     BF16,
     F16,
@@ -24,6 +23,7 @@ from wgpu_backend.dtypes import (
     QUANTISABLE,
 )
 from wgpu_backend.errors import DTypeError, ModelError, ShapeError
+from wgpu_backend.files.quantize import decoded, encode_blocks
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.layouts.planes import joined, plane_nbytes, planes
@@ -241,7 +241,7 @@ def test_many_random_blocks_round_alike(full, rng, dtype):
     x = rng.standard_normal((1000, 1024), "f4")
     with Context(full) as ctx:
         got = written(full, ctx, tensor(ctx, x).cast(dtype=dtype))
-    assert np.array_equal(got, encoded(dtype, x))
+    assert np.array_equal(got, encode_blocks(dtype, x))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -272,7 +272,7 @@ def test_set_rows_into_blocks(any_gpu, rng, dtype):
         got = any_gpu.blocks(cache).reshape(9, -1)
     want = np.zeros_like(got)
     inside = (ids >= 0) & (ids < 9)
-    want[ids[inside]] = encoded(dtype, x[inside]).reshape(-1, got.shape[1])
+    want[ids[inside]] = encode_blocks(dtype, x[inside]).reshape(-1, got.shape[1])
     assert np.array_equal(got, want)
 
 
@@ -289,9 +289,9 @@ def test_set_rows_of_an_odd_number_of_blocks(any_gpu, rng, dtype):
         ctx.compute(cache[1:].set_rows(tensor(ctx, x[50:60]), ctx.from_numpy(ids[60:70])))
         again = any_gpu.blocks(cache).reshape(221, -1)
     want = np.zeros_like(got)
-    want[1 + ids[3:]] = encoded(dtype, x).reshape(len(x), -1)[3:]
+    want[1 + ids[3:]] = encode_blocks(dtype, x).reshape(len(x), -1)[3:]
     assert np.array_equal(got, want)
-    want[1 + ids[60:70]] = encoded(dtype, x).reshape(len(x), -1)[50:60]
+    want[1 + ids[60:70]] = encode_blocks(dtype, x).reshape(len(x), -1)[50:60]
     assert np.array_equal(again, want)
 
 
@@ -317,7 +317,7 @@ def test_a_state_in_blocks_is_read_as_floats(full, rng, kind):
         ctx.compute(state.set_rows(tensor(ctx, x), ctx.from_numpy([5, 6, 7, 8])))
         got, part = state.numpy(), state[6:8].numpy()
     want = np.zeros((9, 64), "f4")
-    want[5:] = decoded(Q8_0, encoded(Q8_0, x)).reshape(4, 64)
+    want[5:] = decoded(Q8_0, encode_blocks(Q8_0, x)).reshape(4, 64)
     same_bits(got, want)
     same_bits(np.ascontiguousarray(part), want[6:8])
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from tests.quantise.rows import FORMATS, importances, recorded, rows
-from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.dtypes import BF16, F16, F32, IQ3_S, Q4_0, Q4_K, Q6_K, Q8_0, named
 from wgpu_backend.errors import DTypeError, ShapeError
-from wgpu_backend.files.quantize import quantised
+from wgpu_backend.files.quantize import decoded, quantised
 
 
 def as_rows(made, count=9):

@@ -3,10 +3,10 @@
 import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
+from tests.builders import read_tokenizer
 from tests.patience import seconds_of
 from tests.server.serving import client_of
 from wgpu_backend.engine.loading import bundled
-from wgpu_backend.text.tokenizer import Tokenizer
 
 
 @pytest.fixture(scope="module")
@@ -50,5 +50,5 @@ def test_of_ten_megabytes_that_may_be_cut_the_beginning_is_read(client):
         return client.post("/api/embed", json={"model": "tale", "input": text}).json()["embeddings"]
 
     assert embedded(BIG) == embedded(BIG[:10_000])
-    tokenizer = Tokenizer.from_gguf(bundled())
+    tokenizer = read_tokenizer(bundled())
     assert seconds_of(lambda: embedded(BIG), 3) < seconds_of(lambda: tokenizer.encode(BIG))

@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 import wgpu_backend as wb
+from tests.builders import read_tokenizer
 from tests.models.adapters import a_lora
 from tests.models.outlines import a_reranker
 from tests.server.serving import client_of, named_events
@@ -30,7 +31,7 @@ def client(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return Tokenizer.from_gguf(bundled())
+    return read_tokenizer(bundled())
 
 
 def asked(client, path="/completion", **more):
@@ -389,7 +390,7 @@ class Fim(Tokenizer):
 
 
 def test_files_stand_around_a_gap_as_models_are_trained():
-    tokenizer = Fim.from_gguf(bundled())
+    tokenizer = read_tokenizer(bundled(), Fim)
 
     def text(ids):
         return "".join(f"<{i}>" if i in range(5, 10) else tokenizer.decode([i]) for i in ids)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import read_tokenizer
 from tests.tokenizer.vocabularies import CONTROL, NORMAL, UNKNOWN, metadata
 from wgpu_backend.text.tokenizer import Tokenizer
 
@@ -35,6 +36,6 @@ def test_tokens_of_random_texts(name):
     path = VOCABULARIES / f"ggml-vocab-{name}.gguf"
     if not path.exists():
         pytest.skip("the shared vocabularies are not beside this checkout")
-    tokenizer = Tokenizer.from_gguf(path)
+    tokenizer = read_tokenizer(path)
     for text, ids in RECORDED["whole"][name]:
         assert tokenizer.encode(text, add_special=False, parse_special=True) == ids, ascii(text)

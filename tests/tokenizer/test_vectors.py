@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders import read_tokenizer
 from tests.patience import grows_linearly
-from wgpu_backend.text.tokenizer import Tokenizer
 
 VOCABULARIES = Path(__file__).parents[3] / "shared" / "data" / "tokenizers"
 DETOKENISED = Path(__file__).parents[1] / "data" / "detokenised.json"
@@ -26,7 +26,7 @@ def path(request):
 
 @pytest.fixture(scope="module")
 def tokenizer(path):
-    return Tokenizer.from_gguf(path)
+    return read_tokenizer(path)
 
 
 def vectors(path):

@@ -15,7 +15,7 @@ from wgpu_backend.array import devices
 from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.session import Session, is_done
 from wgpu_backend.array.types import default_of
-from wgpu_backend.dtypes import BF16, DType, dtype_of, held
+from wgpu_backend.dtypes import BF16, DType, dtype_of, f32_to_bf16, held
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.node import Node
@@ -23,7 +23,6 @@ from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ml.display import as_html
 from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.constants import as_array
-from wgpu_backend.ops.index.bits import narrowed
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -226,7 +225,7 @@ def constant(session: Session, host: HostArray, dtype: DType) -> Node:
     if dtype.numpy is None:
         raise DTypeError(f"array: {dtype} has blocks, needs a plain type; quantize makes blocks")
     if dtype == BF16:
-        stored = narrowed(held("array", host, dtype_of("f32")))
+        stored = f32_to_bf16(held("array", host, dtype_of("f32")))
     else:
         stored = held("array", host, dtype)
     return session.constant(np.ascontiguousarray(stored).tobytes(), dtype, host.shape)

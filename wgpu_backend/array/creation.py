@@ -10,11 +10,10 @@ from wgpu_backend.array import devices
 from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import Core, node_of, wrap
 from wgpu_backend.array.types import INTEGERS, default_of, iinfo
-from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, I64, DType, dtype_of
+from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, I64, DType, dtype_of, f32_to_bf16
 from wgpu_backend.errors import DeviceError, DTypeError, OptionError
 from wgpu_backend.graph.spec import Extents, Shape, Spec, extents
 from wgpu_backend.ops.elementwise.wide import WIDE
-from wgpu_backend.ops.index.bits import narrowed
 from wgpu_backend.ops.shape import creation as ops
 from wgpu_backend.ops.shape import triangular
 from wgpu_backend.ops.shape.views import viewed
@@ -74,7 +73,7 @@ def full(
 
 def _bytes(host: np.ndarray[Any, Any], kind: DType) -> bytes:
     with np.errstate(all="ignore"):
-        stored = narrowed(host) if kind == BF16 else host.astype(kind.numpy)
+        stored = f32_to_bf16(host) if kind == BF16 else host.astype(kind.numpy)
     return np.ascontiguousarray(stored).tobytes()
 
 

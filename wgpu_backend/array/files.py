@@ -17,7 +17,7 @@ import numpy as np
 from wgpu_backend.array import devices
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import asarray
-from wgpu_backend.dtypes import BF16, F32, DType, named
+from wgpu_backend.dtypes import BF16, F32, DType, f32_to_bf16, named
 from wgpu_backend.errors import DTypeError, ModelError
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
@@ -28,7 +28,6 @@ from wgpu_backend.files.huggingface.safetensors import (
     read_metadata,
 )
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.index.bits import narrowed
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -201,7 +200,7 @@ def _values(arrays: tuple[Array, ...], named_arrays: Mapping[str, Array]) -> dic
 
 def _as_numpy(array: Array) -> Any:
     values = array.numpy()
-    return narrowed(values).view(_BF16) if array.dtype == BF16 else values
+    return f32_to_bf16(values).view(_BF16) if array.dtype == BF16 else values
 
 
 def save_safetensors(
@@ -261,5 +260,5 @@ def save_gguf(
 
 def _bytes(array: Array) -> bytes:
     values = array.numpy()
-    stored = narrowed(values) if array.dtype == BF16 else values
+    stored = f32_to_bf16(values) if array.dtype == BF16 else values
     return np.ascontiguousarray(stored).tobytes()

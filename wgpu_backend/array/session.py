@@ -307,6 +307,6 @@ def _without_rules(executor: Executor) -> Executor:
 
 def _host(node: Node) -> Array:
     """Values of a constant."""
-    from wgpu_backend.cpu.values import decode
+    from wgpu_backend.ops.host_values import decode
 
     return np.array(decode(node.storage.handle, node.spec))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from wgpu_backend.cpu.twin import Array, twin
-from wgpu_backend.cpu.values import whole
 from wgpu_backend.dtypes import BF16, BOOL, DType
+from wgpu_backend.ops.host_values import whole
 
 
 @twin

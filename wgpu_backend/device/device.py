@@ -23,9 +23,8 @@ from wgpu_backend.device.queue import Counters, Queue
 from wgpu_backend.device.ring import Given
 from wgpu_backend.device.transfers import Transfers
 from wgpu_backend.device.wgsl.module import Shader
-from wgpu_backend.errors import DeviceError
+from wgpu_backend.errors import DeviceError, Unclosed
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo, Profile
-from wgpu_backend.unclosed import Unclosed
 
 
 class Device:

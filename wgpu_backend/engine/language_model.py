@@ -20,6 +20,7 @@ from wgpu_backend.errors import (
     ContextFull,
     OutOfMemory,
     TokenizerError,
+    Unclosed,
 )
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.graph.capabilities import DeviceInfo
@@ -31,7 +32,6 @@ from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.ops.sampling.host import Spelling
 from wgpu_backend.text.grammar import GrammarVocabulary
 from wgpu_backend.text.tokenizer import Tokenizer
-from wgpu_backend.unclosed import Unclosed
 
 DEFAULT_CONTEXT = 4096
 MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them

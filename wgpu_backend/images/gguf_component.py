@@ -20,12 +20,12 @@ import wgpu_backend.array as wx
 from wgpu_backend.array import devices
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.nn import Embedding, Linear, Module, Slot
-from wgpu_backend.cpu.values import dequantise
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo, open_gguf
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.images.folder import Component
+from wgpu_backend.ops.host_values import dequantise
 
 N = TypeVar("N", bound=Module)
 _SHOWN = 3  # names in a message

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wgpu_backend.device.interrupts import deliver, uninterrupted
 from wgpu_backend.dtypes import DType
-from wgpu_backend.errors import BackendError, ContextError, GGUFError, ModelError
+from wgpu_backend.errors import BackendError, ContextError, GGUFError, ModelError, Unclosed
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo
 from wgpu_backend.files.huggingface.opening import open_model_file
@@ -22,7 +22,6 @@ from wgpu_backend.ml.memory import BackendMemory, backend_memory
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops import plugins
 from wgpu_backend.ops.op import fusions
-from wgpu_backend.unclosed import Unclosed
 
 Progress = Callable[[float], None]
 

@@ -257,6 +257,6 @@ def _is_whole(tensor: Tensor) -> bool:
 
 
 def _host(tensor: Tensor) -> Array:
-    from wgpu_backend.cpu.values import decode
+    from wgpu_backend.ops.host_values import decode
 
     return decode(tensor.storage.handle, tensor.spec)

@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from wgpu_backend.cpu.values import dequantise, strided
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.files.gguf.file_bytes import Source
@@ -15,6 +14,7 @@ from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.memory import MemoryPlan
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.host_values import dequantise, strided
 
 Array = NDArray[Any]
 Pairs = Sequence[tuple[Node, Node]]

@@ -10,12 +10,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from wgpu_backend.cpu.blocks import rounded
 from wgpu_backend.cpu.twin import twin_of, wants_f16
-from wgpu_backend.cpu.values import decode, dequantise, narrowed, strided, widened
 from wgpu_backend.device.interrupts import deliver
-from wgpu_backend.dtypes import BF16, F16, F32, DType
+from wgpu_backend.dtypes import BF16, F16, F32, DType, bf16_to_f32, f32_to_bf16
 from wgpu_backend.errors import BackendError, ContextError, OutOfMemory
+from wgpu_backend.files.quantize import round_to_blocks
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import MemoryPlan, plan
@@ -33,6 +32,7 @@ from wgpu_backend.ml.executor import (
     sums,
     write_inputs,
 )
+from wgpu_backend.ops.host_values import decode, dequantise, strided
 from wgpu_backend.ops.layouts.planes import nonfinite_blocks, require_finite
 
 Fuse = Callable[[Sequence[Node], Sequence[Node]], Sequence[Node]]
@@ -175,7 +175,7 @@ def value_of(node: Node, *, keep_f16: bool = False) -> Array:
     if node.storage.kind == "weight":
         return values
     if node.spec.dtype == BF16:
-        return widened(values)
+        return bf16_to_f32(values)
     widen = node.spec.dtype == F16 and not keep_f16
     return values.astype(np.float32) if widen else values
 
@@ -192,7 +192,7 @@ def _argument(argument: Any, launch: Launch, keep_f16: bool) -> Any:  # noqa: AN
     if written and argument.spec.dtype != BF16:
         return stored(argument)
     if into is not None and into.spec.dtype.quantised and argument is launch.operands.get("x"):
-        return rounded(into.spec.dtype, value_of(argument))
+        return round_to_blocks(into.spec.dtype, value_of(argument))
     return value_of(argument, keep_f16=keep_f16)
 
 
@@ -225,14 +225,14 @@ def execute(node: Node, launch: Launch, call: Call) -> None:
     if launch.into is None:
         node.storage.handle = _narrowed(result, launch.out)
     elif launch.into.spec.dtype == BF16:
-        stored(launch.into)[...] = narrowed(result)
+        stored(launch.into)[...] = f32_to_bf16(result)
 
 
 def _narrowed(result: Array, out: Spec) -> Array:
     if out.dtype.quantised:
-        return rounded(out.dtype, result.astype(np.float32)).reshape(-1)
+        return round_to_blocks(out.dtype, result.astype(np.float32)).reshape(-1)
     with np.errstate(over="ignore"):
-        flat = narrowed(result) if out.dtype == BF16 else result.astype(out.dtype.numpy)
+        flat = f32_to_bf16(result) if out.dtype == BF16 else result.astype(out.dtype.numpy)
     return np.ascontiguousarray(flat).reshape(-1)
 
 

@@ -297,6 +297,7 @@ class Model(Module, ABC):
 
 
 M = TypeVar("M", bound=type[Model])
+_MODELS = "wgpu_backend.models"  # a folder that is listed: no model is known by name here
 _ARCHITECTURES: dict[str, type[Model]] = {}
 
 
@@ -337,7 +338,7 @@ def _require_complete(name: str, model: type[Model]) -> None:
 
 
 def _require_free(name: str, model: type[Model]) -> None:
-    if not model.__module__.startswith(f"{__package__}."):
+    if not model.__module__.startswith("wgpu_backend."):
         _import_own()  # or the package's model, imported later, would be the one that fails
     if name in _ARCHITECTURES:
         first = _ARCHITECTURES[name]
@@ -356,7 +357,7 @@ def architectures() -> dict[str, type[Model]]:
 
 def _import_own() -> None:
     # By listing a folder: nothing below the models knows one of them by name.
-    package = import_module(f"{__package__}.models")
+    package = import_module(_MODELS)
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
 

@@ -14,11 +14,10 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, F32, I32, U32, DType, held
+from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, F32, I32, U32, DType, f32_to_bf16, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Builder, Node
 from wgpu_backend.ops.check import FLOATS, refuse_array, require_tensor, shown
-from wgpu_backend.ops.index.bits import narrowed
 
 Array = NDArray[Any]
 Args = tuple[Any, ...]
@@ -149,5 +148,5 @@ def constant(builder: Builder, subject: str, values: Array, dtype: DType) -> Nod
             "tensor to f32 first"
         )
     fitting = held(subject, values, F32 if dtype == BF16 else dtype)
-    stored = narrowed(fitting) if dtype == BF16 else fitting
+    stored = f32_to_bf16(fitting) if dtype == BF16 else fitting
     return builder.constant(stored.tobytes(), dtype, cast("tuple[int, ...]", values.shape))

@@ -9,10 +9,10 @@ import wgpu_backend
 from tests.blocks import sampled
 from tests.builders import Dims, tiny_model
 from tests.ops.operands import tensor, weight, weight_bytes
-from wgpu_backend.cpu.blocks import decoded
 from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
 from wgpu_backend.device.wgsl.module import load
 from wgpu_backend.dtypes import MXFP4, Q4_0, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, U32
+from wgpu_backend.files.quantize import decoded
 from wgpu_backend.graph.capabilities import MAX_TEXEL_ROWS, TEXEL_NBYTES, TEXEL_ROW_NBYTES
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select_layout

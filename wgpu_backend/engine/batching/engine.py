@@ -24,9 +24,8 @@ from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import CHUNK
 from wgpu_backend.engine.sessions import MOST_SESSIONS as MOST_SLOTS
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
-from wgpu_backend.errors import OptionError
+from wgpu_backend.errors import OptionError, Unclosed
 from wgpu_backend.nn.kvcache.saving import Saved
-from wgpu_backend.unclosed import Unclosed
 
 Item = TypeVar("Item")
 MAX_QUEUE = 512  # Ollama's

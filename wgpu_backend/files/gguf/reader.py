@@ -15,11 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from wgpu_backend.errors import GGUFError, ModelError
+from wgpu_backend.errors import GGUFError, ModelError, Unclosed
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.file_bytes import FileBytes, FileRange, HeldRange, Source
 from wgpu_backend.files.gguf.header import Header, TensorInfo, parse_header
-from wgpu_backend.unclosed import Unclosed
 
 __all__ = ["GGUFFile", "TensorInfo", "open_gguf", "open_parts", "parse_gguf"]
 

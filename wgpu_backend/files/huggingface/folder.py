@@ -10,7 +10,7 @@ import numpy as np
 from gguf import size_label
 
 from wgpu_backend.dtypes import F32
-from wgpu_backend.errors import ModelError
+from wgpu_backend.errors import ModelError, Unclosed
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.gguf.file_bytes import Source
 from wgpu_backend.files.gguf.header import Header, TensorInfo
@@ -26,7 +26,6 @@ from wgpu_backend.files.huggingface.tokens import tokenizer_keys
 from wgpu_backend.files.huggingface.values import Values, as_f32
 from wgpu_backend.files.huggingface.weights import Weights
 from wgpu_backend.files.quantize.mixes import mix_named
-from wgpu_backend.unclosed import Unclosed
 
 CONFIG = "config.json"
 _VERSION, _QUANTISATION_VERSION = 3, 2

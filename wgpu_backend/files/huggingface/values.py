@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.cpu.values import widened
-from wgpu_backend.dtypes import BF16, F16, F32, MXFP4, DType
+from wgpu_backend.dtypes import BF16, F16, F32, MXFP4, DType, bf16_to_f32
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.huggingface.safetensors import StoredTensor
 
@@ -120,7 +119,7 @@ def constant(values: NDArray[np.float32]) -> Values:
 
 def as_f32(rows: Rows, dtype: DType) -> NDArray[np.float32]:
     """Rows of a float type as f32."""
-    return widened(rows) if dtype == BF16 else rows.astype(np.float32, copy=False)
+    return bf16_to_f32(rows) if dtype == BF16 else rows.astype(np.float32, copy=False)
 
 
 def plus(x: Values, addend: float) -> Values:

@@ -11,6 +11,7 @@ from wgpu_backend.dtypes import BF16, F16, F32, DType, held
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.files.quantize import codebook_blocks, small_blocks, super_blocks, ternary_blocks
 from wgpu_backend.files.quantize.blocks import Bytes, Quantiser, squares
+from wgpu_backend.files.quantize.decoding import decoded
 from wgpu_backend.files.quantize.search import Floats
 
 # Values at a time: what a search touches then stays in a core's second cache.
@@ -186,3 +187,28 @@ def _require_finite(rows: Floats, dtype: DType, first: int) -> None:
             f"{dtype}: value {rows[row, column]} in row {first + int(row)}, column {int(column)}; "
             "needs finite numbers"
         )
+
+
+def encode_blocks(dtype: DType, values: Floats) -> Bytes:
+    """Encode values into blocks by the format's plain rounding.
+
+    Parameters
+    ----------
+    dtype : DType
+        q4_0, q4_1, q5_0, q5_1 or q8_0.
+    values : (..., cols), f32
+        `cols` a multiple of the block.
+
+    Returns
+    -------
+    (n, block_nbytes), uint8
+    """
+    rows = np.ascontiguousarray(values, np.float32).reshape(-1, dtype.block)
+    return rounded_blocks(rows, dtype)
+
+
+def round_to_blocks(dtype: DType, values: Floats) -> Floats:
+    """Encode values into blocks and decode them again; the same shape."""
+    if not values.size:
+        return values
+    return decoded(dtype, encode_blocks(dtype, values)).reshape(values.shape)

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.cpu.blocks import decoded
-from wgpu_backend.cpu.values import narrowed
-from wgpu_backend.dtypes import BF16, F16, F32, DType, named
+from wgpu_backend.dtypes import BF16, F16, F32, DType, f32_to_bf16, named
+from wgpu_backend.files.quantize import decoded
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 
@@ -120,7 +119,7 @@ def dense(context: Context, values: Array, dtype: DType) -> Tensor:
         cols = values.shape[-1] // dtype.block_nbytes * dtype.block
         return context.from_bytes(dtype, values.tobytes(), *values.shape[:-1], cols)
     if dtype == BF16:
-        return context.from_bytes(BF16, narrowed(values).tobytes(), *values.shape)
+        return context.from_bytes(BF16, f32_to_bf16(values).tobytes(), *values.shape)
     return context.from_numpy(values, dtype)
 
 

@@ -20,7 +20,6 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.cpu.values import decode
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.program import Program
@@ -34,6 +33,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu.dispatch import Kernel, kernels
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ml.wgpu.storage import Part
+from wgpu_backend.ops.host_values import decode
 
 # Both are NaN in every float type, and they differ: what was copied from behind an operand shows.
 OPERAND_POISON = np.frombuffer(b"\xff\xff\xff\xff", np.uint8)

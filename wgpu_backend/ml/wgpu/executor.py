@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from weakref import WeakKeyDictionary
 
-from wgpu_backend.cpu.blocks import decoded
-from wgpu_backend.cpu.values import decode, strided
 from wgpu_backend.device.buffers import Binding, Texture
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.wgsl.module import Access
 from wgpu_backend.dtypes import DType
-from wgpu_backend.errors import ContextError
+from wgpu_backend.errors import ContextError, Unclosed
+from wgpu_backend.files.quantize import decoded
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.fusion import Rule
 from wgpu_backend.graph.memory import SLACK
@@ -33,10 +32,10 @@ from wgpu_backend.ml.wgpu.storage import (
     whole_binding,
 )
 from wgpu_backend.ml.wgpu.weight_rows import Rows
+from wgpu_backend.ops.host_values import decode, strided
 from wgpu_backend.ops.layouts.layout import WeightLayout
 from wgpu_backend.ops.layouts.planes import aligned, stored_nbytes
 from wgpu_backend.ops.layouts.super_blocks import Bytes
-from wgpu_backend.unclosed import Unclosed
 
 
 class WgpuExecutor:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wgpu_backend.cpu.blocks import decoded
-from wgpu_backend.cpu.values import decode
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
@@ -19,6 +17,7 @@ from wgpu_backend.device.program import Program
 from wgpu_backend.device.ring import Given
 from wgpu_backend.device.wgsl.module import Access, BindingDecl
 from wgpu_backend.errors import ContextError
+from wgpu_backend.files.quantize import decoded
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Rule, fused
 from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
@@ -37,6 +36,7 @@ from wgpu_backend.ml.wgpu.storage import (
     whole,
     whole_binding,
 )
+from wgpu_backend.ops.host_values import decode
 from wgpu_backend.ops.layouts.planes import aligned, plane_nbytes
 from wgpu_backend.ops.layouts.super_blocks import Bytes
 

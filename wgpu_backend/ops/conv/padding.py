@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from wgpu_backend.dtypes import BF16, BOOL, DType
+from wgpu_backend.dtypes import BF16, BOOL, DType, value_bits
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, extents
 from wgpu_backend.ops.check import pad_to_4d, require, require_number, require_rank, vec4s
-from wgpu_backend.ops.index.bits import bits_of, moving, require_plain
+from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.shape.shapes import reshaped
 
@@ -43,7 +43,7 @@ def padded(
     """
     out = Spec.dense(shape, x.spec.dtype)
     have = x.spec.shape
-    high, low = divmod(bits_of(value, out.dtype), 2**32)
+    high, low = divmod(value_bits(value, out.dtype), 2**32)
     cycles = [_cycle(n, mode) for n in have]
     return Launch(
         out,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.dtypes import BF16, BOOL, F32, DType, held
+from wgpu_backend.dtypes import BF16, BOOL, F32, DType, held, value_bits
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -12,7 +12,7 @@ from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_numbe
 from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import INTEGERS, NUMBERS, in_registers
 from wgpu_backend.ops.elementwise.wide import WIDE, wide
-from wgpu_backend.ops.index.bits import bits_of, moving, require_plain
+from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
 
 
@@ -254,7 +254,7 @@ def fill(x: Node, value: float) -> Launch:
     require_plain("fill", "x", x)
     _require_held(value, x.spec.dtype)
     out = Spec.dense(x.spec.shape, x.spec.dtype)
-    high, low = divmod(bits_of(value, out.dtype), 2**32)
+    high, low = divmod(value_bits(value, out.dtype), 2**32)
     return Launch(
         out,
         {},

@@ -5,11 +5,6 @@ A value travels as its bits, so NaNs, halves and integers of any width come out 
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
-
 from wgpu_backend.dtypes import (
     BF16,
     BOOL,
@@ -54,19 +49,3 @@ def moving(dtype: DType, *operands: str) -> dict[str, str]:
 def putting(dtype: DType, *operands: str) -> dict[str, str]:
     """Choices of a shader that writes single values of a type to any place."""
     return {**moving(dtype, *operands), "y": f"formats/bits_store/{width(dtype)}"}
-
-
-def narrowed(values: NDArray[Any]) -> NDArray[np.uint16]:
-    """f32 rounded to the nearest bf16, ties to even; the bits as u16."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    is_nan = (bits & 0x7FFFFFFF) > 0x7F800000
-    return np.where(is_nan, (bits >> 16) | 0x40, rounded).astype(np.uint16)
-
-
-def bits_of(value: float, dtype: DType) -> int:
-    """Bits of a number in a plain type, rounded to nearest even."""
-    if dtype == BF16:
-        return int(narrowed(np.array(value, np.float32)).item())
-    assert dtype.numpy is not None
-    return int.from_bytes(np.array(value, dtype.numpy).tobytes(), "little")

@@ -6,13 +6,12 @@ import math
 
 import numpy as np
 
-from wgpu_backend.dtypes import BOOL, DType
+from wgpu_backend.dtypes import BOOL, DType, value_bits
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.elementwise.wide import WIDE
-from wgpu_backend.ops.index.bits import bits_of
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, as_words, number_of, reduce
 from wgpu_backend.ops.shape.copying import cast, flip
@@ -97,7 +96,7 @@ def _first(kind: str, dtype: DType) -> int:
     if dtype in WIDE and kind in ("sum", "prod"):
         return int(kind == "prod")
     if dtype in FLOATS or kind in ("sum", "prod"):
-        return bits_of(FIRST[kind], number_of(dtype))
+        return value_bits(FIRST[kind], number_of(dtype))
     if dtype == BOOL:
         return int(kind == "min")
     assert dtype.numpy is not None

@@ -21,12 +21,13 @@ from wgpu_backend.dtypes import (
     U64,
     DType,
     held,
+    value_bits,
 )
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, is_finite, require, vec4s
-from wgpu_backend.ops.index.bits import PLAIN, bits_of, moving
+from wgpu_backend.ops.index.bits import PLAIN, moving
 from wgpu_backend.ops.op import op
 
 SIGNED, UNSIGNED = (I32, I16, I8, I64), (U32, U16, U8, U64)
@@ -91,7 +92,7 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
 
 
 def _bits(value: float, number: DType) -> int:
-    return bits_of(value, number) if number == F32 else int(value) % 2**32
+    return value_bits(value, number) if number == F32 else int(value) % 2**32
 
 
 @op(trusted=True)
@@ -135,9 +136,9 @@ def linspace(
         params={
             "size": num,
             "steps": steps,
-            "start": bits_of(start, F32),
-            "stop": bits_of(stop, F32),
-            "step": bits_of((float(stop) - float(start)) / steps, F32),
+            "start": value_bits(start, F32),
+            "stop": value_bits(stop, F32),
+            "step": value_bits((float(stop) - float(start)) / steps, F32),
         },
         work=4 * num,
     )
@@ -179,7 +180,7 @@ def _held_bits(name: str, value: complex, dtype: DType) -> int:
         return int(bool(value))
     found = held(name, np.asarray(value), F32 if dtype == BF16 else dtype)
     if dtype == BF16:
-        return bits_of(float(found), dtype)
+        return value_bits(float(found), dtype)
     return int.from_bytes(found.tobytes(), "little")
 
 

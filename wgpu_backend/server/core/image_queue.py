@@ -1,7 +1,7 @@
 """Pictures for a server: one request at a time, in a process that makes them.
 
-A thread hands them to it. The process is a worker (`wgpu_backend.server.worker`), since a lost device may
-end the process that uses it.
+A thread passes requests to that process. It is a worker (`wgpu_backend.server.worker`), since a
+lost device may end the process that uses it.
 """
 
 from __future__ import annotations

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Self
+from typing import Any, Protocol, Self
 
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.text.tokenizer.encoders import (
     MODELS,
     Source,
@@ -36,10 +35,24 @@ from wgpu_backend.text.tokenizer.vocabulary import (
 )
 
 
+class ModelFile(Protocol):
+    """An open model file: its path, and its metadata with the tokenizer's keys."""
+
+    @property
+    def path(self) -> str | PathLike[str]:
+        """Path of the file."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Values by key, as in a GGUF header."""
+        ...
+
+
 class Tokenizer:
     """Text to token ids and back, rebuilt from the metadata of a model file.
 
-    Made by `from_metadata` or `from_gguf`.
+    Made by `from_metadata` or `of_file`.
 
     Parameters
     ----------
@@ -137,33 +150,21 @@ class Tokenizer:
         return cls(vocabulary, special, library, rules, space_prefix=prefix)
 
     @classmethod
-    def from_gguf(cls, path: str | PathLike[str], *, pretokenizer: str | None = None) -> Self:
-        """Build the tokenizer of a GGUF file.
+    def of_file(cls, file: ModelFile, *, pretokenizer: str | None = None) -> Self:
+        """Build the tokenizer of an open model file.
 
         Parameters
         ----------
-        path : path-like
-            The file.
+        file : ModelFile
+            Such as an open GGUF file.
         pretokenizer : str, optional
             A name to use instead of ``tokenizer.ggml.pre``.
 
-        Returns
-        -------
-        Tokenizer
-
         Raises
         ------
-        GGUFError
-            When the file is damaged.
         TokenizerError
             As from `from_metadata`; names the file.
         """
-        with open_gguf(path) as file:
-            return cls.of_file(file, pretokenizer=pretokenizer)
-
-    @classmethod
-    def of_file(cls, file: GGUFFile, *, pretokenizer: str | None = None) -> Self:
-        """Build the tokenizer of an open file; as `from_gguf`."""
         try:
             return cls.from_metadata(file.metadata, pretokenizer=pretokenizer)
         except TokenizerError as error:

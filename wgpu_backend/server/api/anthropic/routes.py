@@ -32,7 +32,7 @@ from wgpu_backend.server.core.structured_output import (
 from wgpu_backend.text.output_parsers import Content, Part, Thinking
 
 _COUNTED = {
-    **{name: field for name, field in peer_fields.FORM.items() if name not in ("stop", "max_tokens")},
+    **{n: field for n, field in peer_fields.FORM.items() if n not in ("stop", "max_tokens")},
     **schema.without_meaning(
         "metadata", "service_tier", "cache_control", "inference_geo", "context_management",
         "diagnostics", "user_profile_id", "workspace_id", "billing_policy", "speed",

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.cpu.blocks import decoded
-from wgpu_backend.dtypes import BF16, DType
+from wgpu_backend.dtypes import BF16, DType, bf16_to_f32
+from wgpu_backend.files.quantize import decoded
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.index.bits import narrowed
 
-__all__ = ["decode", "dequantise", "narrowed", "strided", "whole", "widened"]
 Array = NDArray[Any]
 
 
@@ -21,7 +19,7 @@ def decode(data: bytes | memoryview, spec: Spec) -> Array:
     assert spec.dtype.numpy is not None
     flat = np.frombuffer(data, spec.dtype.numpy, count=len(data) // spec.dtype.numpy.itemsize)
     view = strided(flat, spec)
-    return widened(view) if spec.dtype == BF16 else view.copy()
+    return bf16_to_f32(view) if spec.dtype == BF16 else view.copy()
 
 
 def strided(flat: Array, spec: Spec) -> Array:
@@ -30,12 +28,6 @@ def strided(flat: Array, spec: Spec) -> Array:
         return np.empty(spec.shape, flat.dtype)
     strides = tuple(s * flat.itemsize for s in spec.strides)
     return np.lib.stride_tricks.as_strided(flat[spec.offset :], spec.shape, strides)
-
-
-def widened(bits: Array) -> NDArray[np.float32]:
-    """bf16 bits, held as u16, as f32."""
-    # Without axes a shift makes a number of an array.
-    return np.asarray(bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def whole(values: Array, kind: np.dtype[np.generic]) -> Array:
@@ -53,7 +45,7 @@ def dequantise(dtype: DType, data: bytes | memoryview, spec: Spec) -> Array:
     """Values of a weight as f32, from its bytes in a GGUF file."""
     raw = np.frombuffer(data, np.uint8)
     if dtype == BF16:
-        return widened(raw.view(np.uint16)).reshape(spec.shape)
+        return bf16_to_f32(raw.view(np.uint16)).reshape(spec.shape)
     if not dtype.quantised:
         assert dtype.numpy is not None
         values = raw.view(dtype.numpy).reshape(spec.shape)
