@@ -227,7 +227,7 @@ def test_a_file_is_told_of_itself_where_the_package_is_fresh(tmp_path, head: str
 def test_an_op_takes_a_file_or_text_and_not_both():
     with pytest.raises(ValueError, match="op both: it has a shader and a source"):
 
-        @op(shader="ops/scale", source=HALVE)
+        @op(shader="ops/elementwise/scale", source=HALVE)
         def both(x: Node) -> Launch:
             raise AssertionError
 

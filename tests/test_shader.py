@@ -345,7 +345,7 @@ def test_a_missing_import_is_shown_at_its_line_with_what_is_like_it(compose):
 @pytest.mark.parametrize(
     ("wrong", "like"),
     [
-        ("lib/reduce/reductions", "lib/reduce/reduce"),  # ops/reduce_columns is more alike
+        ("lib/reduce/reductions", "lib/reduce/reduce"),  # ops/reduce/reduce_columns is more alike
         ("ops/grid", "lib/index/grid"),
         ("lib/nothing/like/it", ""),
     ],

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.any_width
 FOLDER = Path(__file__).parent.parent / "shaders"
 KERNELS = sorted(
     path.relative_to(FOLDER).with_suffix("").as_posix()
-    for pattern in ("*.wgsl", "ops/*.wgsl", "kernels/*/*.wgsl")
+    for pattern in ("*.wgsl", "ops/*/*.wgsl", "kernels/*/*.wgsl")
     for path in FOLDER.glob(pattern)
 )
 FLOATS = ["bf16", "f16", "f32"]
@@ -43,10 +43,11 @@ PACKED = {("kernels/rasteriser/matmul_q8_by_expert", "x"), ("kernels/gpu/matvec_
 # Weights that an op refuses, as they leave no bindings.
 REFUSED = {
     (kernel, "formats/dequant/iq3_s")
-    for kernel in ("ops/linear_by_expert_sum", "kernels/gpu/matvec_by_expert_sum")
+    for kernel in ("ops/moe/linear_by_expert_sum", "kernels/gpu/matvec_by_expert_sum")
 }
 REFUSED |= {
-    ("ops/reduce_column_vec4", f"lib/reduce_op/{kind}_wide") for kind in ("sum", "prod", "extreme")
+    ("ops/reduce/reduce_column_vec4", f"lib/reduce_op/{kind}_wide")
+    for kind in ("sum", "prod", "extreme")
 }
 # Operands of attention that may be missing: they share a binding then.
 MISSING = {"ends": "=positions", "sinks": "=q", "bias": "=q"}
@@ -112,9 +113,9 @@ def words_of(reduction, declared):
 
 def merges():
     """In-place variants, as ops that allow them are compiled."""
-    for name in ("ops/add", "ops/swiglu"):
+    for name in ("ops/elementwise/add", "ops/elementwise/swiglu"):
         yield from ((name, {operand: "=y"}) for operand in "ab")
-    yield from ((name, {"x": "=y"}) for name in ("ops/silu", "ops/scale"))
+    yield from ((name, {"x": "=y"}) for name in ("ops/elementwise/silu", "ops/elementwise/scale"))
 
 
 CASES = [(kernel, choices) for kernel in KERNELS for choices in variants(kernel)]
@@ -124,9 +125,17 @@ INTEGERS = {
     for kind in ("i32", "u32")
 }
 OF_INTEGERS = (
-    *(f"ops/{name}" for name in ("add", "sub", "mul", "maximum", "minimum", "power_whole")),
-    *(f"ops/bitwise_{name}" for name in ("and", "or", "xor")),
-    *("ops/left_shift", "ops/right_shift", "ops/floor_divide_whole", "ops/remainder_whole"),
+    *(
+        f"ops/elementwise/{name}"
+        for name in ("add", "sub", "mul", "maximum", "minimum", "power_whole")
+    ),
+    *(f"ops/elementwise/bitwise_{name}" for name in ("and", "or", "xor")),
+    *(
+        "ops/elementwise/left_shift",
+        "ops/elementwise/right_shift",
+        "ops/elementwise/floor_divide_whole",
+        "ops/elementwise/remainder_whole",
+    ),
 )
 CASES += [
     (kernel, {**choices, "y": f"formats/store/{kind}"})
@@ -134,35 +143,47 @@ CASES += [
     for kind, choices in INTEGERS.items()
 ]
 CASES += [
-    ("ops/compare", {**choices, "key": f"lib/key/{kind}", "Out": "u32", "y": "formats/store/bool"})
+    (
+        "ops/elementwise/compare",
+        {**choices, "key": f"lib/key/{kind}", "Out": "u32", "y": "formats/store/bool"},
+    )
     for kind, choices in INTEGERS.items()
 ]
 CASES += [
     (kernel, {"Value": "i32", "FLOAT": False, "x": "formats/load/i32", "y": "formats/store/i32"})
-    for kernel in ("ops/neg", "ops/abs", "ops/sign", "ops/sqr", "ops/bitwise_not")
+    for kernel in (
+        "ops/elementwise/neg",
+        "ops/elementwise/abs",
+        "ops/elementwise/sign",
+        "ops/elementwise/sqr",
+        "ops/elementwise/bitwise_not",
+    )
 ]
 CASES += [
-    ("ops/cast", {"Out": kind, "convert": f"formats/convert/{kind}", "y": f"formats/store/{kind}"})
+    (
+        "ops/shape/cast",
+        {"Out": kind, "convert": f"formats/convert/{kind}", "y": f"formats/store/{kind}"},
+    )
     for kind in ("i32", "u32")
 ]
 CASES += [
-    ("ops/contiguous", {"x": f"formats/bits_load/{w}", "y": f"formats/bits_store4/{w}"})
+    ("ops/shape/contiguous", {"x": f"formats/bits_load/{w}", "y": f"formats/bits_store4/{w}"})
     for w in ("byte", "half", "wide")
 ]
 CASES += [
-    ("ops/contiguous", {"x": "=y", "y": f"formats/bits_store4/{w}"})
+    ("ops/shape/contiguous", {"x": "=y", "y": f"formats/bits_store4/{w}"})
     for w in ("byte", "half", "wide")
 ]
 CASES += [
     (
-        "ops/attention",
+        "ops/attention/attention",
         {**PREPARED, "k": f"lib/attention/cache_{k}", "v": f"lib/attention/cache_{v}"},
     )
     for k, v in (("f16", "f32"), ("f32", "f16"))
 ]
 CASES += [
     (
-        "ops/attention",
+        "ops/attention/attention",
         {**PREPARED, "k": "lib/attention/cache_f16", "v": "lib/attention/cache_f16", **NORMED},
     )
 ]

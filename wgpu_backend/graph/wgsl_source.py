@@ -122,7 +122,9 @@ def stem(source: Source) -> str:
         return source.name
     if isinstance(source, Path):
         return source.stem
-    return source.removeprefix("kernels/").removeprefix("ops/")
+    if source.startswith("ops/"):
+        return source.rpartition("/")[2]
+    return source.removeprefix("kernels/")
 
 
 def beside(importer: Source, path: str) -> Source:

@@ -3,7 +3,7 @@
 ::
 
     @op
-    def silu(x: Node) -> Launch: ...          shaders/ops/silu.wgsl
+    def silu(x: Node) -> Launch: ...          shaders/ops/elementwise/silu.wgsl
 
     @op(shader=Path("swish.wgsl"))            an op from outside the package
     def swish(x: Node) -> Launch: ...
@@ -305,8 +305,8 @@ def op(
     record : callable
         Gets nodes and options, checks them, and returns the launch.
     shader : str or Path
-        WGSL file: a name below ``shaders/``, or a path elsewhere. Left out, it is ``ops/`` and the
-        op's name.
+        WGSL file: a name below ``shaders/``, or a path elsewhere. By default ``ops/FOLDER/NAME``,
+        with the folder of the op's module below ``wgpu_backend/ops`` and the op's name.
     source : str
         Instead of `shader`: the WGSL itself; messages say ``NAME:line``.
     select, dense, trusted, constants
@@ -324,7 +324,7 @@ def op(
             raise ValueError(f"op {name}: registered already by {REGISTRY[name].__module__}")
         if shader and source:
             raise ValueError(f"op {name}: it has a shader and a source, needs one of them")
-        wgsl = Inline(name, source) if source else shader or f"ops/{name}"
+        wgsl = Inline(name, source) if source else shader or _own_shader(record)
         made = Op(
             record,
             name=name,
@@ -339,3 +339,10 @@ def op(
         return made
 
     return make if record is None else make(record)
+
+
+def _own_shader(record: Callable[..., Launch]) -> str:
+    """Return the default WGSL file of an op: ``shaders/ops`` has the folders of this package."""
+    package, *inner = record.__module__.split(".")
+    folder = inner[:-1] if package == "wgpu_backend" else ["ops"]
+    return "/".join([*folder, record.__name__])

@@ -1,4 +1,4 @@
-// As ops/select_top_k.wgsl, but a thread a row, with counters of its own: for devices whose threads run one
+// As ops/sampling/select_top_k.wgsl, but a thread a row, with counters of its own: for devices whose threads run one
 // after another.
 // @import lib/index/grid
 // @import lib/sort/key_at

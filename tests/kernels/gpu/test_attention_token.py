@@ -35,9 +35,9 @@ def one_each(rng, **how):
     ("tokens", "capabilities", "shader"),
     [
         (1, HARDWARE, "kernels/gpu/attention_token"),
-        (2, HARDWARE, "ops/attention"),
-        (1, Capabilities(), "ops/attention"),
-        (1, dataclasses.replace(HARDWARE, lanes=4), "ops/attention"),
+        (2, HARDWARE, "ops/attention/attention"),
+        (1, Capabilities(), "ops/attention/attention"),
+        (1, dataclasses.replace(HARDWARE, lanes=4), "ops/attention/attention"),
     ],
 )
 def test_tokens_of_their_own_take_it_and_others_do_not(wide, rng, tokens, capabilities, shader):

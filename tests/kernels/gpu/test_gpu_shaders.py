@@ -33,7 +33,7 @@ CASES += [("kernels/gpu/rounded_groups", {"eight": f"{LIB}/eight_lanes_subgroup"
 
 REDUCED = f"{LIB}/row_subgroups"
 NORMS = ("rms_norm", "layer_norm", "softmax", "l2_norm")
-CASES += [(f"ops/{norm}", {"row_reduce": REDUCED}) for norm in NORMS]
+CASES += [(f"ops/reduce/{norm}", {"row_reduce": REDUCED}) for norm in NORMS]
 
 FEW_COLUMNS = [
     {"COLS": n, "SUMS": 2 * n, "lanes": f"{GPU}/lib/lane_sums_{lanes}"}

@@ -65,7 +65,7 @@ def test_steps_of_rows_are_whole_rows_of_texels(shuffling, dtype, cols):
 
 
 def test_shaders_are_given_the_numbers_of_the_layout():
-    text = load("ops/rows_quant", read_by(layout(F16, 64), "weights", "source")).text
+    text = load("ops/index/rows_quant", read_by(layout(F16, 64), "weights", "source")).text
     assert f"const TILE_ROWS: u32 = {TILE_ROWS}u;" in text
     assert f"const TEXEL_ROW_BITS: u32 = {ROW_TEXELS.bit_length() - 1}u;" in text
     assert f"const RAISED: u32 = {RAISED}u;" in text

@@ -23,8 +23,10 @@ IN_TILES = {"row_mapping": f"{LIB}/row_mapping_of_tiles"}
 CASES += [(SHUFFLED, {**IN_TILES, **choices}) for choices in FLOAT_TEXTURES]
 WEIGHTED = {"lane_epilogue": f"{EPILOGUE}/f32_weighted", "ROWS": 8, "SOURCES": 8}
 CASES += [(SHUFFLED, {**IN_TILES, **WEIGHTED})]
-CASES += [("ops/rows_quant", choices) for choices in FLOAT_TEXTURES]
-CASES += [("ops/rows_quant", read_by(layout, "weights", "source")) for layout in BLOCK_TEXTURES]
+CASES += [("ops/index/rows_quant", choices) for choices in FLOAT_TEXTURES]
+CASES += [
+    ("ops/index/rows_quant", read_by(layout, "weights", "source")) for layout in BLOCK_TEXTURES
+]
 CASES += [
     (f"{FOLDER}/matmul_q8", read_by(layout, "weights", "reader")) for layout in BLOCK_TEXTURES
 ]
@@ -47,7 +49,7 @@ CASES += [
     )
 ]
 NORMS = ("rms_norm", "layer_norm", "softmax", "l2_norm")
-CASES += [(f"ops/{norm}", {"row_reduce": REDUCED}) for norm in NORMS]
+CASES += [(f"ops/reduce/{norm}", {"row_reduce": REDUCED}) for norm in NORMS]
 PAIRS = {"sums": f"{LIB}/sums_of_pairs"}
 CASES += [(f"{FOLDER}/{product}", PAIRS) for product in ("matmul_q8", "matmul_q8_by_expert")]
 ROUNDING = ("q8_rounded", "q8_summed")

@@ -15,7 +15,7 @@ NEEDS = f"{EIGHT_LANES}, and 9 buffers, 11 with norms"
 
 
 @op(
-    shader="ops/attention",
+    shader="ops/attention/attention",
     select=no_kernel("rope_attention_splits", NEEDS, "rope_put and paged_attention_splits"),
     dense=("angles", "slot", "table"),
     trusted=True,

@@ -21,7 +21,7 @@ def paged(launch: Launch, _: Capabilities) -> Launch:
 
 
 @op(
-    shader="ops/attention",
+    shader="ops/attention/attention",
     select=no_kernel("paged_attention_q8", SHUFFLES, "paged_attention"),
     dense=("table",),
     trusted=True,

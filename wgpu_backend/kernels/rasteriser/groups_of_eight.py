@@ -16,7 +16,7 @@ NORMS = ("rms_norm", "rms_norm_add", "norm_chain", "layer_norm", "softmax", "l2_
 
 def convolve(launch: Launch, _: Capabilities) -> Launch | None:
     """Convolve by vectors of channels; other layouts have a thread a value anyway."""
-    return None if launch.shader == "ops/convolve_plain" else in_groups_of(launch, LANES)
+    return None if launch.shader == "ops/conv/convolve_plain" else in_groups_of(launch, LANES)
 
 
 def top_k(launch: Launch, _: Capabilities) -> Launch:

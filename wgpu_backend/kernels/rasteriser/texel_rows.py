@@ -12,11 +12,11 @@ from wgpu_backend.ops.index.launches import GROUP
 
 def rows(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Gather rows of a weight from the texture that it lies in, if it does."""
-    matrix = launch.shader in ("", "ops/rows_quant") and "weights" in launch.operands
+    matrix = launch.shader in ("", "ops/index/rows_quant") and "weights" in launch.operands
     if not matrix or not lies_in_texture(launch, "weights", capabilities):
         return None
     choices = {**launch.choices, **in_texture(launch, "weights")}
-    if launch.shader == "ops/rows_quant":
+    if launch.shader == "ops/index/rows_quant":
         return replace(launch, choices=choices)
     size, cols = launch.count("size"), launch.count("cols")
     params = {
@@ -26,5 +26,5 @@ def rows(launch: Launch, capabilities: Capabilities) -> Launch | None:
         "rows": launch.count("rows"),
     }
     return replace(
-        launch, threads=size // GROUP, params=params, shader="ops/rows_quant", choices=choices
+        launch, threads=size // GROUP, params=params, shader="ops/index/rows_quant", choices=choices
     )

@@ -206,7 +206,7 @@ def paged_launch(operands: Mapping[str, Node | None], *, scores: Scores, splits:
             "eps": 0.0,  # of norms that are made first
         },
         choices=_choices(given, scores),
-        shader="ops/attention",
+        shader="ops/attention/attention",
         work=q.spec.nbytes + 2 * tokens * heads * seen * (cols + v_cols),
     )
 
@@ -266,7 +266,7 @@ def _merged(operands: Mapping[str, Node]) -> dict[str, str]:
     return {**found, **terms}
 
 
-@op(shader="ops/attention", select=select_tiles, dense=("table",), trusted=True)
+@op(shader="ops/attention/attention", select=select_tiles, dense=("table",), trusted=True)
 def paged_attention(
     q: Node,
     k: Node,
@@ -291,7 +291,7 @@ def paged_attention(
     return paged_launch(operands, scores=scores)
 
 
-@op(shader="ops/attention", select=select_tiles, dense=("table",), trusted=True)
+@op(shader="ops/attention/attention", select=select_tiles, dense=("table",), trusted=True)
 def paged_attention_splits(
     q: Node,
     k: Node,

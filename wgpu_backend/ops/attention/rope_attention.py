@@ -58,7 +58,12 @@ def more_bindings(launch: Launch) -> int:
     return others + _lies_apart(launch.operands["q"], launch.operands["new_value"])
 
 
-@op(shader="ops/attention", select=select_prepared, dense=("angles", "slot", "table"), trusted=True)
+@op(
+    shader="ops/attention/attention",
+    select=select_prepared,
+    dense=("angles", "slot", "table"),
+    trusted=True,
+)
 def rope_attention(
     q: Node,
     key: Node,

@@ -141,7 +141,7 @@ def _by_values(launch: Launch) -> Launch:
         launch,
         threads=launch.out.size,
         params={**launch.params, **params},
-        shader="ops/convolve_plain",
+        shader="ops/conv/convolve_plain",
     )
 
 

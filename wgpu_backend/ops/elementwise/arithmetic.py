@@ -153,7 +153,7 @@ def power(a: Node, b: Node) -> Launch:
     NaN, as in NumPy. With n = b · log2 |a| a result may be off by some (4 + 3 |n|) 2⁻²⁴ of
     itself; whole powers up to 15 are products.
     """
-    return float_or_whole("power", a, b, "ops/power_whole")
+    return float_or_whole("power", a, b, "ops/elementwise/power_whole")
 
 
 @op(trusted=True, constants=("a", "b"))

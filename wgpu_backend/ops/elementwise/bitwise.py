@@ -63,7 +63,7 @@ def bitwise_not(x: Node) -> Launch:
     """
     if x.spec.dtype == BOOL:
         made = unary("bitwise_not", x, WORDS, choices={"Out": "u32"})
-        return replace(made, shader="ops/logical_not")
+        return replace(made, shader="ops/elementwise/logical_not")
     return unary("bitwise_not", x, WORDS)
 
 

@@ -21,7 +21,7 @@ def _compared(name: str, a: Node, b: Node, *said: str) -> Launch:
     return binary(name, a, b, COMPARED, {"key": f"lib/key/{key}", "Out": "u32", **relations}, BOOL)
 
 
-@op(shader="ops/compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
 def equal(a: Node, b: Node) -> Launch:
     """Whether two values are equal, value by value; NaN equals nothing.
 
@@ -45,31 +45,31 @@ def equal(a: Node, b: Node) -> Launch:
     return _compared("equal", a, b, "SAME")
 
 
-@op(shader="ops/compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
 def not_equal(a: Node, b: Node) -> Launch:
     """Whether two values differ, value by value, as NaN does from all; see `equal`."""
     return _compared("not_equal", a, b, "BELOW", "ABOVE", "UNORDERED")
 
 
-@op(shader="ops/compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
 def less(a: Node, b: Node) -> Launch:
     """Whether `a` is below `b`, value by value; see `equal`."""
     return _compared("less", a, b, "BELOW")
 
 
-@op(shader="ops/compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
 def less_equal(a: Node, b: Node) -> Launch:
     """Whether `a` is at most `b`, value by value; see `equal`."""
     return _compared("less_equal", a, b, "BELOW", "SAME")
 
 
-@op(shader="ops/compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
 def greater(a: Node, b: Node) -> Launch:
     """Whether `a` is above `b`, value by value; see `equal`."""
     return _compared("greater", a, b, "ABOVE")
 
 
-@op(shader="ops/compare", trusted=True, constants=("a", "b"))
+@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
 def greater_equal(a: Node, b: Node) -> Launch:
     """Whether `a` is at least `b`, value by value; see `equal`."""
     return _compared("greater_equal", a, b, "ABOVE", "SAME")
@@ -153,7 +153,7 @@ def where(condition: Node, a: Node, b: Node) -> Launch:
         operands,
         threads=vec4s(out.size),
         choices=moving(out.dtype, "a", "b") if whole else {},
-        shader="ops/where_bits" if whole else "",
+        shader="ops/elementwise/where_bits" if whole else "",
         params={
             "size": out.size,
             "shape": pad_to_4d(out.shape, 1),

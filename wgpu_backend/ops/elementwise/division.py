@@ -22,7 +22,7 @@ def floor_divide(a: Node, b: Node) -> Launch:
     floats by zero infinite or NaN, of infinities by numbers infinite. Quotients of
     floats from 2²³ on may be off by 3 units in the last place.
     """
-    return float_or_whole("floor_divide", a, b, "ops/floor_divide_whole")
+    return float_or_whole("floor_divide", a, b, "ops/elementwise/floor_divide_whole")
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -32,4 +32,4 @@ def remainder(a: Node, b: Node) -> Launch:
     Of floats it is exact but for the one sum that moves it to the sign of `b`. Of integers by zero
     it is 0, of floats NaN; see `floor_divide`.
     """
-    return float_or_whole("remainder", a, b, "ops/remainder_whole")
+    return float_or_whole("remainder", a, b, "ops/elementwise/remainder_whole")

@@ -209,7 +209,7 @@ def clamped(name: str, x: Node, low: float, high: float, allowed: tuple[DType, .
         threads=vec4s(out.size),
         params={"size": out.size, **dict(zip(("low", "high"), bounds, strict=True))},
         choices={"Value": in_registers(x.spec.dtype)["Value"]} if whole else {},
-        shader="ops/clamp_whole" if whole else "",
+        shader="ops/elementwise/clamp_whole" if whole else "",
         in_place=("x",),
         work=2 * out.nbytes,
     )

@@ -229,7 +229,7 @@ def step(x: Node, threshold: float = 0.0) -> Launch:
     return _with_number("step", x, "threshold", threshold)
 
 
-@op(shader="ops/clamp", dense=("x",), trusted=True)
+@op(shader="ops/elementwise/clamp", dense=("x",), trusted=True)
 def hardtanh(x: Node, low: float = -1.0, high: float = 1.0) -> Launch:
     """Value, at least `low` and at most `high`: `clamp` with bounds of its own.
 

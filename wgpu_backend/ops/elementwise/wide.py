@@ -48,7 +48,7 @@ def wide(
             "B_DENSE": b.spec.is_dense and b.spec.shape == out.shape,
             **(asked if compares else _storing(name)),
         },
-        shader="ops/wide_compare" if compares else "ops/wide",
+        shader="ops/elementwise/wide_compare" if compares else "ops/elementwise/wide",
         in_place=("a", "b"),
         work=a.spec.nbytes + b.spec.nbytes + out.nbytes,
     )

@@ -23,7 +23,7 @@ from wgpu_backend.ops.shape.shapes import reshaped, swapped
 MODES = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
-@op(shader="ops/fold_at", dense=("dst", "x", "ids", "order"), trusted=True)
+@op(shader="ops/index/fold_at", dense=("dst", "x", "ids", "order"), trusted=True)
 def fold_sorted(
     dst: Node, x: Node, ids: Node, order: Node, *, axis: int, kind: str, along: bool
 ) -> Launch:

@@ -60,7 +60,7 @@ def rows_of_blocks(x: Node, ids: Node) -> Launch:
             "count": ids.spec.shape[-1],
             "rows": n,
         },
-        shader="ops/rows_quant",
+        shader="ops/index/rows_quant",
         work=2 * out.nbytes,
     )
 
@@ -86,7 +86,7 @@ def rows_widened(x: Node, ids: Node) -> Launch:
             {"x": x, "ids": ids},
             threads=out.size,
             params={**params, "shape": pad_to_4d(out.shape, 1)},
-            shader="ops/rows_batched",
+            shader="ops/index/rows_batched",
             work=2 * out.nbytes,
         )
     matrix = x if len(x.spec.shape) == 2 else _stacked(x)
@@ -127,7 +127,7 @@ def rows_moved(x: Node, ids: Node) -> Launch:
         threads=out.size,
         params={"size": out.size, "cols": cols, "rows": n, "shape": pad_to_4d(out.shape, 1)},
         choices=putting(out.dtype, "x"),
-        shader="ops/rows_bits",
+        shader="ops/index/rows_bits",
         work=2 * out.nbytes,
     )
 
@@ -156,7 +156,7 @@ def set_rows_converted(dst: Node, x: Node, ids: Node) -> Launch:
             "rows": n,
             **({"ids_steps": _ids_steps(x, ids)} if batched else {"cols": cols}),
         },
-        shader="ops/set_rows_batched" if batched else "ops/set_rows",
+        shader="ops/index/set_rows_batched" if batched else "ops/index/set_rows",
         into=dst,
         work=2 * x.spec.nbytes,
     )
@@ -185,7 +185,7 @@ def set_rows_moved(dst: Node, x: Node, ids: Node) -> Launch:
             "ids_steps": _ids_steps(x, ids),
         },
         choices=putting(dst.spec.dtype, "x"),
-        shader="ops/set_rows_bits",
+        shader="ops/index/set_rows_bits",
         into=dst,
         work=2 * x.spec.nbytes,
     )

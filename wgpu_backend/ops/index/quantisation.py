@@ -41,7 +41,7 @@ def dequantised(x: Node, dtype: DType) -> Launch:
         {"weights": x},
         threads=size,
         params={"size": size},
-        shader="ops/dequantise",
+        shader="ops/index/dequantise",
         work=x.spec.nbytes + dtype.nbytes(x.spec.size),
     )
 
@@ -73,7 +73,7 @@ def quantised(x: Node, dtype: DType) -> Launch:
         {"x": x},
         threads=-(-out.size // PAIR),
         params=params,
-        shader="ops/quantise",
+        shader="ops/index/quantise",
         work=x.spec.nbytes + out.nbytes,
     )
 
@@ -138,7 +138,7 @@ def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
             "ids_steps": pad_to_4d(broadcast_strides(ids.spec, wanted), 0),
         },
         choices={"TAKEN": taken},
-        shader="ops/set_rows_quant",
+        shader="ops/index/set_rows_quant",
         into=dst,
         work=2 * x.spec.nbytes,
     )

@@ -15,7 +15,7 @@ from wgpu_backend.ops.op import op
 MOST_AXES = 8
 
 
-@op(shader="ops/take", dense=("x", "ids"), trusted=True)
+@op(shader="ops/index/take", dense=("x", "ids"), trusted=True)
 def take_axes(x: Node, ids: Node, axis: int) -> Launch:
     """Gather along an axis.
 
@@ -41,7 +41,7 @@ def take_axes(x: Node, ids: Node, axis: int) -> Launch:
     return _taken(x, ids, axis, shape, along=False)
 
 
-@op(shader="ops/take", dense=("x", "ids"), trusted=True)
+@op(shader="ops/index/take", dense=("x", "ids"), trusted=True)
 def take_along_axis(x: Node, ids: Node, axis: int) -> Launch:
     """Gather along an axis with an id for every value of the result.
 

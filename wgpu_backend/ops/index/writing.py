@@ -37,7 +37,7 @@ def select_nothing(launch: Launch, capabilities: Capabilities) -> Launch:
     return replace(launch, threads=0, params={**launch.params, "size": 0})
 
 
-@op(shader="ops/contiguous", select=select_nothing, trusted=True)
+@op(shader="ops/shape/contiguous", select=select_nothing, trusted=True)
 def fresh(x: Node) -> Launch:
     """Copy of a tensor that may be written; the tensor itself where nobody else needs it.
 

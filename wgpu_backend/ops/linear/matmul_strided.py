@@ -10,7 +10,7 @@ from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, re
 from wgpu_backend.ops.op import op
 
 
-@op(shader="ops/matmul", trusted=True)
+@op(shader="ops/linear/matmul", trusted=True)
 def matmul_strided(a: Node, x: Node) -> Launch:
     """Multiply rows of `x` with rows of `a`, of any length and strides.
 

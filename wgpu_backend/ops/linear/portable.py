@@ -21,7 +21,7 @@ from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear.normed import SQUARED, square_count
 from wgpu_backend.ops.linear.q8 import PLANAR
 
-IN_GROUPS = "ops/linear_in_groups"
+IN_GROUPS = "ops/linear/linear_in_groups"
 THREADS, ROWS, COLUMNS = 64, 2, 4  # of a work group
 Choices = Mapping[str, str | int | float]
 

@@ -54,7 +54,7 @@ def q16_activations(x: Node) -> Launch:
     )
 
 
-@op(shader="ops/q16_activations", dense=("x", "weight"), trusted=True)
+@op(shader="ops/linear/q16_activations", dense=("x", "weight"), trusted=True)
 def q16_weighted(x: Node, weight: Node) -> Launch:
     """Round rows as `q16_activations`, times the weight of a norm; the squares are of `x` alone.
 

@@ -109,7 +109,7 @@ def _by_columns(launch: Launch) -> Launch:
         launch,
         threads=threads,
         params={**launch.params, "count": threads},
-        shader="ops/packed_matmul_columns",
+        shader="ops/mlx_quant/packed_matmul_columns",
     )
 
 

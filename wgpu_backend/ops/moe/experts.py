@@ -27,7 +27,7 @@ from wgpu_backend.ops.shape.views import viewed
 # Formats that leave a binding for a bias, of the eight that every device has.
 BIASED = tuple(d for d in WEIGHTS if d != IQ3_S)
 VECTOR_ROWS = 2  # of an expert, that a work group takes
-NAME, PLAIN = "linear_by_expert", "ops/linear_by_expert_plain"
+NAME, PLAIN = "linear_by_expert", "ops/moe/linear_by_expert_plain"
 # Pairs of a token and a choice, one by one or in tiles.
 EACH, TILES = "lib/experts/each_pair", "lib/experts/tiles"
 

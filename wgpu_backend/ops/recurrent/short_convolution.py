@@ -81,7 +81,7 @@ def _checked(name: str, x: Node, weight: Node) -> tuple[int, int]:
     return channels, taps
 
 
-@op(dense=("runs",), shader="ops/short_conv", trusted=True)
+@op(dense=("runs",), shader="ops/recurrent/short_conv", trusted=True)
 def token_shift(x: Node, state: Node, runs: Node) -> Launch:
     """Each token's predecessor in its sequence, and remember the last token.
 

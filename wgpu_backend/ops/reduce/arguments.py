@@ -66,7 +66,7 @@ def argument(x: Node, *, axis: int, smallest: bool) -> Launch:
     reduced = Spec((length,), x.spec.dtype, (step,))
     if not threads_alone(kept, reduced, length):
         return launch
-    return replace(launch, shader="ops/argument_columns", groups=None, threads=kept.size)
+    return replace(launch, shader="ops/reduce/argument_columns", groups=None, threads=kept.size)
 
 
 def argmax(x: Node, axis: int | None = None, *, keep_dims: bool = False) -> Node:

@@ -136,7 +136,7 @@ def reduce(
     )
     if _in_column_vec4s(kept, reduced, x.spec.offset):
         choices = {name: c for name, c in launch.choices.items() if name != "fours"}
-        shader, threads = "ops/reduce_column_vec4", launch.out.size // 4
+        shader, threads = "ops/reduce/reduce_column_vec4", launch.out.size // 4
         return replace(launch, threads=threads, shader=shader, choices=choices)
     return _along_reduced(launch, kept, reduced, part)
 
@@ -149,7 +149,9 @@ def _along_reduced(launch: Launch, kept: Spec, reduced: Spec, part: int) -> Laun
     if not threads_alone(kept, reduced, part):
         return replace(launch, groups=grid_for(launch.out.size))
     by_parts = reduced.strides[-1:] == (1,)
-    return replace(launch, shader="ops/reduce_columns", choices={**choices, "BY_PARTS": by_parts})
+    return replace(
+        launch, shader="ops/reduce/reduce_columns", choices={**choices, "BY_PARTS": by_parts}
+    )
 
 
 def _in_column_vec4s(kept: Spec, reduced: Spec, offset: int) -> bool:

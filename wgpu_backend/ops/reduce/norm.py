@@ -82,7 +82,9 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
         Spec.dense(x.spec.shape, F32),
         {"x": x, "weight": scale},
         groups=grid_for(rows),
-        shader="ops/rms_norm_vec4" if aligned and in_vec4s(x.spec.shape[-1], x, scale) else "",
+        shader="ops/reduce/rms_norm_vec4"
+        if aligned and in_vec4s(x.spec.shape[-1], x, scale)
+        else "",
         params={
             "rows": rows,
             "cols": x.spec.shape[-1],
@@ -96,7 +98,7 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     )
 
 
-@op(shader="ops/rms_norm", dense=("addend", "weight"), trusted=True)
+@op(shader="ops/reduce/rms_norm", dense=("addend", "weight"), trusted=True)
 def rms_norm_add(x: Node, addend: Node, weight: Node | None = None, *, eps: float) -> Launch:
     """Normalise rows as `rms_norm`, and add a tensor: the residual, where norms are behind parts.
 
@@ -179,7 +181,7 @@ def layer_norm(
         Spec.dense(x.spec.shape, F32),
         operands,
         groups=grid_for(rows),
-        shader="ops/layer_norm_vec4" if in_vec4s(cols, *operands.values()) else "",
+        shader="ops/reduce/layer_norm_vec4" if in_vec4s(cols, *operands.values()) else "",
         params={"rows": rows, "cols": cols, "eps": eps},
         choices={"WEIGHTED": weight is not None, "BIASED": bias is not None},
         work=2 * x.spec.nbytes,
@@ -204,7 +206,7 @@ def softmax(x: Node) -> Launch:
         Spec.dense(x.spec.shape, F32),
         {"x": x},
         groups=grid_for(rows),
-        shader="ops/softmax_vec4" if in_vec4s(cols, x) else "",
+        shader="ops/reduce/softmax_vec4" if in_vec4s(cols, x) else "",
         params={"rows": rows, "cols": cols},
         work=2 * x.spec.nbytes,
     )

@@ -290,7 +290,7 @@ def l2_norm(x: Node, *, eps: float) -> Launch:
         Spec.dense(x.spec.shape, F32),
         {"x": x},
         groups=grid_for(rows),
-        shader="ops/l2_norm_vec4" if in_vec4s(cols, x) else "",
+        shader="ops/reduce/l2_norm_vec4" if in_vec4s(cols, x) else "",
         params={"rows": rows, "cols": cols, "eps": eps},
         work=2 * x.spec.nbytes,
     )

@@ -50,7 +50,7 @@ def top_k(x: Node, *, k: int) -> Node:
     return top_k_of_ids(x, winners, k=k)
 
 
-@op(shader="ops/top_k", dense=("x",), trusted=True)
+@op(shader="ops/sampling/top_k", dense=("x",), trusted=True)
 def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
     """Ids of the largest values of each part of each row; see `top_k`.
 
@@ -73,7 +73,7 @@ def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
     return _top_k(x, x, k, length=cols, part=part, parts=parts, gathered=False)
 
 
-@op(shader="ops/top_k", dense=("x", "ids"), trusted=True)
+@op(shader="ops/sampling/top_k", dense=("x", "ids"), trusted=True)
 def top_k_of_ids(x: Node, ids: Node, *, k: int) -> Launch:
     """Ids of the largest values among some of each row; see `top_k`.
 
@@ -190,7 +190,7 @@ def sample(x: Node, ids: Node, sampling: Node, draws: Node) -> Launch:
     return _sample(x, ids, sampling, draws, rows)
 
 
-@op(shader="ops/sample", dense=("x", "ids", "sampling", "draws"), trusted=True)
+@op(shader="ops/sampling/sample", dense=("x", "ids", "sampling", "draws"), trusted=True)
 def sample_into(token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node) -> Launch:
     """Choose a token of each row as `sample` does, and keep it where a later step finds it.
 

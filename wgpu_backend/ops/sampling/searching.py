@@ -50,7 +50,7 @@ def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
         out,
         {"x": x, "v": v},
         threads=out.size,
-        shader="ops/searchsorted_wide" if wide else "",
+        shader="ops/sampling/searchsorted_wide" if wide else "",
         params={"size": out.size, "length": x.spec.size},
         choices={**order, **as_words(x.spec.dtype, "x", "v"), "RIGHT": side == "right"},
         work=out.nbytes * max(x.spec.size.bit_length(), 1),

@@ -10,7 +10,7 @@ from wgpu_backend.ops.index.indexing import rows
 from wgpu_backend.ops.op import op
 
 
-@op(dense=("ids",), trusted=True, shader="ops/rows")
+@op(dense=("ids",), trusted=True, shader="ops/index/rows")
 def rows_of_tokens(x: Node, ids: Node, token_slots: Node) -> Launch:
     """Gather rows as `rows`, of ids as `resolve_tokens` gives them.
 
@@ -41,7 +41,7 @@ def rows_of_tokens(x: Node, ids: Node, token_slots: Node) -> Launch:
 def tokens_in_rows(node: OpNode, graph: Graph) -> Node | None:
     """Rows of a matrix for ids that nothing else needs."""
     made = graph.single_use_producer(node.operands["ids"], "resolve_tokens")
-    whole = node.launch.shader in ("", "ops/rows_quant") and len(node.spec.shape) == 2
+    whole = node.launch.shader in ("", "ops/index/rows_quant") and len(node.spec.shape) == 2
     if made is None or not whole:
         return None
     x = node.operands.get("weights", node.operands.get("x"))

@@ -83,7 +83,7 @@ def contiguous(x: Node) -> Launch:
     return _by_axes("contiguous", x, x.spec.strides, 0)
 
 
-@op(shader="ops/contiguous_8d", trusted=True)
+@op(shader="ops/shape/contiguous_8d", trusted=True)
 def flip(x: Node, *, axes: int | Sequence[int] | None = None) -> Launch:
     """Copy `x` with the order of values along axes reversed.
 
@@ -135,7 +135,7 @@ def _by_axes(name: str, x: Node, strides: Shape, start: int) -> Launch:
         {"x": x},
         threads=vec4s(out.size),
         params=params,
-        shader="ops/contiguous_8d",
+        shader="ops/shape/contiguous_8d",
         choices={**moving(out.dtype, "x"), "OUTER": bool(outer)},
         work=2 * out.nbytes,
     )
@@ -179,9 +179,9 @@ def cast(x: Node, *, dtype: DType) -> Launch:
         f"cast: {source} to {dtype}, needs plain types and no imaginary part to lose",
     )
     if source == dtype:
-        return replace(contiguous.record(x), shader="ops/contiguous")
+        return replace(contiguous.record(x), shader="ops/shape/contiguous")
     if {source, dtype} == {I64, U64}:
-        return replace(_moved("cast", x, dtype, moving(dtype, "x")), shader="ops/contiguous")
+        return replace(_moved("cast", x, dtype, moving(dtype, "x")), shader="ops/shape/contiguous")
     return _moved("cast", x, dtype, _conversion(source, dtype))
 
 

@@ -144,7 +144,7 @@ def linspace(
     )
 
 
-@op(shader="ops/fill", trusted=True)
+@op(shader="ops/shape/fill", trusted=True)
 def full(*, shape: Sequence[int], value: complex, dtype: DType = F32) -> Launch:
     """One value everywhere.
 

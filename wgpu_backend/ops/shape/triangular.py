@@ -58,7 +58,7 @@ def tri(x: Node, kind: int) -> Launch:
     )
 
 
-@op(shader="ops/tri", dense=("x",), trusted=True)
+@op(shader="ops/shape/tri", dense=("x",), trusted=True)
 def band(x: Node, *, lowest: int, highest: int) -> Launch:
     """Diagonals of each matrix, with zeros elsewhere; see `tril`.
 
