@@ -131,7 +131,7 @@ def test_random_normal_has_its_moments_and_other_keys_give_other_numbers(context
 
 
 def test_threefry_is_that_of_its_paper() -> None:
-    from wgpu_backend.cpu.creation import threefry
+    from wgpu_backend.ops.shape.creation import threefry
 
     # Known answer of Random123 for counter and key zero.
     a, b = threefry(0, np.zeros(1, np.uint32))

@@ -24,7 +24,7 @@ FLOORS = (
     ("files",),
     ("graph",),
     ("device",),
-    ("ops", "cpu"),
+    ("ops",),
     ("kernels",),
     ("ml", "array"),
     ("nn", "testing"),
@@ -274,12 +274,12 @@ def test_a_tree_that_keeps_to_its_floors_passes(tmp_path: Path) -> None:
         ),
         (
             {
-                "wgpu_backend/ops/a.py": "import wgpu_backend.cpu.a",
-                "wgpu_backend/cpu/b.py": "import wgpu_backend.ops.b",
-                "wgpu_backend/ops/b.py": "",
-                "wgpu_backend/cpu/a.py": "",
+                "wgpu_backend/nn/a.py": "import wgpu_backend.testing.a",
+                "wgpu_backend/testing/b.py": "import wgpu_backend.nn.b",
+                "wgpu_backend/nn/b.py": "",
+                "wgpu_backend/testing/a.py": "",
             },
-            "ops <- cpu",
+            "nn <- testing",
         ),
     ],
 )

@@ -10,12 +10,12 @@ import pytest
 
 import wgpu_backend.kernels
 import wgpu_backend.ops
-from wgpu_backend.cpu.twin import twin_of
 from wgpu_backend.device.wgsl.limits import bare
 from wgpu_backend.device.wgsl.module import imports, load
 from wgpu_backend.device.wgsl.variable_sizes import variable_nbytes
 from wgpu_backend.graph.wgsl_source import alternatives
 from wgpu_backend.ops.op import REGISTRY
+from wgpu_backend.ops.reference import reference_of
 
 pytestmark = pytest.mark.any_width
 
@@ -254,7 +254,7 @@ def test_an_op_has_a_twin_a_shader_and_a_docstring(name):
     assert op.shader in KERNELS or name in MADE_AS_NEEDED
     assert re.match(r"[A-Z].*[.:]", inspect.getdoc(op) or "")
     parameters = inspect.signature(op.record).parameters
-    assert list(inspect.signature(twin_of(name)).parameters) == list(parameters)
+    assert list(inspect.signature(reference_of(name)).parameters) == list(parameters)
 
 
 def test_snippets_of_a_folder_offer_the_same_functions():

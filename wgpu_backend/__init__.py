@@ -40,7 +40,6 @@ from warnings import warn as _warn
 
 if TYPE_CHECKING:
     from wgpu_backend import models, nn, testing
-    from wgpu_backend.cpu.twin import Array
     from wgpu_backend.device.adapters import Devices
     from wgpu_backend.device.wgsl.module import forget as reload_shaders
     from wgpu_backend.dtypes import BF16 as bf16
@@ -131,6 +130,7 @@ if TYPE_CHECKING:
     )
     from wgpu_backend.ops.op import Op, op
     from wgpu_backend.ops.plugins import PluginWarning, import_file
+    from wgpu_backend.ops.reference import Array
     from wgpu_backend.ops.sampling.host import SamplingOptions
     from wgpu_backend.text.grammar import Grammar
 
@@ -142,7 +142,6 @@ __version__ = "0.1.0"
 # Public names by the module they live in; `name=inner` where that module calls it otherwise.
 _HOMES = {
     "": "models nn testing",
-    "cpu.twin": "Array",
     "device.adapters": "Devices",
     "device.wgsl.module": "reload_shaders=forget",
     "dtypes": (
@@ -186,6 +185,7 @@ _HOMES = {
     "ops.check": "FLOATS ceil_div grid_for require require_dtype require_rank",
     "ops.op": "Op op",
     "ops.plugins": "PluginWarning import_file",
+    "ops.reference": "Array",
     "ops.sampling.host": "SamplingOptions",
     "text.grammar": "Grammar",
 }

@@ -25,7 +25,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.cpu.twin import twin_of
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import BackendError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import DeviceInfo
@@ -51,6 +50,7 @@ from wgpu_backend.ml.testing.operands import (
 from wgpu_backend.ml.testing.red_zones import Guarded, run_guarded
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.op import Op, find
+from wgpu_backend.ops.reference import reference_of
 
 __all__ = ["Case", "Trial", "check_graph", "check_op", "forget", "nmse", "trial", "values_of"]
 
@@ -380,7 +380,7 @@ def _guarded(
 def has_twin(op: Op[Any]) -> bool:
     """Whether there is something in NumPy to compare an op with."""
     try:
-        twin_of(op.name)
+        reference_of(op.name)
     except BackendError:
         return False
     return True

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import LAYOUTS, tensor
-from wgpu_backend.cpu.attention import paged_attention as numpy_attention
 from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -15,6 +14,7 @@ from wgpu_backend.ops.attention.paged import (
     paged_attention,
     paged_attention_splits,
 )
+from wgpu_backend.ops.attention.paged import paged_attention_reference as numpy_attention
 from wgpu_backend.ops.attention.splits import attention_merge
 from wgpu_backend.ops.shape.copying import concat
 

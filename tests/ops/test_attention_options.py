@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from tests.ops.test_attention import LIMIT, Case
-from wgpu_backend.cpu.attention import alibi_slopes
-from wgpu_backend.cpu.attention import paged_attention as numpy_attention
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q8_0
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
@@ -15,11 +13,13 @@ from wgpu_backend.ops.attention.paged import (
     Pages,
     Scores,
     Temperature,
+    alibi_slopes,
     attention,
     in_one_buffer,
     paged_attention,
     paged_attention_splits,
 )
+from wgpu_backend.ops.attention.paged import paged_attention_reference as numpy_attention
 from wgpu_backend.ops.attention.splits import attention_merge
 
 HEAT = Temperature(0.4, 7, 1)

@@ -9,7 +9,8 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops import op as ops
 from wgpu_backend.ops.check import vec4s
-from wgpu_backend.ops.op import FUSIONS, REGISTRY, TWINS, fusions, op
+from wgpu_backend.ops.op import FUSIONS, REGISTRY, fusions, op
+from wgpu_backend.ops.reference import REFERENCES
 from wgpu_backend.testing import nmse
 
 
@@ -119,7 +120,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 @pytest.fixture
 def fourth(monkeypatch):
     """An op from outside the package with a rule of its own."""
-    for table in (REGISTRY, TWINS):
+    for table in (REGISTRY, REFERENCES):
         monkeypatch.setattr(ops, _name_of(table), dict(table))
     monkeypatch.setattr(ops, "FUSIONS", {name: list(rules) for name, rules in FUSIONS.items()})
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from wgpu_backend.cpu.twin import twin_of
 from wgpu_backend.dtypes import U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.reference import reference_of
 from wgpu_backend.ops.sampling.host import SamplingOptions, sampling_params_of
 from wgpu_backend.ops.sampling.masking import mask_logits
 
@@ -23,7 +23,7 @@ def test_a_bit_keeps_a_logit_and_its_lack_rules_it_out(any_gpu, rng, shape):
     for row, col in np.ndindex(*shape):
         there = mask[row, col // 32] >> (col % 32) & 1
         assert found[row, col] == (x[row, col] if there else -np.inf)
-    np.testing.assert_array_equal(found, twin_of("mask_logits")(x, mask))
+    np.testing.assert_array_equal(found, reference_of("mask_logits")(x, mask))
 
 
 @pytest.mark.parametrize("options", [SamplingOptions(temperature=0), SamplingOptions(top_k=5)])

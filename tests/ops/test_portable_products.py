@@ -9,19 +9,18 @@ from tests.blocks import sampled
 from tests.ops.fused import ran
 from tests.ops.operands import WEIGHTS, tensor, weight, weight_bytes
 from tests.ops.test_experts import experts_of
-from wgpu_backend.cpu.f16_groups import f16_activations
-from wgpu_backend.cpu.f16_groups import values_of as in_f16
-from wgpu_backend.cpu.q8 import values_of as in_bytes
 from wgpu_backend.dtypes import F16, F32, I32, IQ3_S, MXFP4, Q4_0, Q6_K, Q8_0, U32
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import table
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
-from wgpu_backend.ops.linear.f16_groups import NIBBLES
+from wgpu_backend.ops.linear.f16_groups import NIBBLES, f16_activations_reference
+from wgpu_backend.ops.linear.f16_groups import f16_values as in_f16
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import norm_weighted
 from wgpu_backend.ops.linear.q8 import q8_activations, q8_weighted
+from wgpu_backend.ops.linear.q8_rounding import q8_values as in_bytes
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT, q8_pair
 from wgpu_backend.ops.moe.expert_tiles import expert_tiles
 from wgpu_backend.ops.moe.experts import linear_by_expert
@@ -126,7 +125,7 @@ def test_pairs_in_tiles_and_rows_in_eight_bits(portable, check, rng, rounded, si
 def rows_in_f16(ctx, x, dtype):
     """As `f16_activations` makes them, which needs a device with arithmetic in f16."""
     planar, nibbles = dtype != F16, dtype in NIBBLES
-    words = f16_activations(x, planar=planar, nibbles=nibbles)
+    words = f16_activations_reference(x, planar=planar, nibbles=nibbles)
     return ctx.from_numpy(words, U32), "f16_nibbles" if nibbles else "f16"
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, tensor
-from wgpu_backend.cpu.quantised_arrays import affine_packed, affine_scales
 from wgpu_backend.dtypes import BF16, F16, F32, I32, U8, U32, dtype_of
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -14,7 +13,9 @@ from wgpu_backend.ops.mlx_quant.modes import AFFINE_BITS, FIXED
 from wgpu_backend.ops.mlx_quant.products import gather_mm, gather_qmm, quantised_matmul
 from wgpu_backend.ops.mlx_quant.quantising import (
     affine_dequantise,
+    affine_packed_reference,
     affine_quantise,
+    affine_scales_reference,
     dequantised_array,
     float_quantise,
 )
@@ -122,8 +123,8 @@ def test_quotients_do_not_hang_on_the_driver(gpu, rng):
     w = rng.integers(-300, 300, (4096, 32)).astype("f4") / 64
     with Context(gpu) as ctx:
         got = [part.contiguous().numpy() for part in affine_quantise(tensor(ctx, w), 32, 5)]
-    both = affine_scales(w, group_size=32, bits=5)
-    want = affine_packed(w, both, group_size=32, bits=5), both[..., 0], both[..., 1]
+    both = affine_scales_reference(w, group_size=32, bits=5)
+    want = affine_packed_reference(w, both, group_size=32, bits=5), both[..., 0], both[..., 1]
     steps = (w - np.repeat(want[2], 32, -1)) / np.repeat(want[1], 32, -1)
     assert (np.abs(steps - np.floor(steps) - 0.5) < 1e-5).sum() > 100
     for part, a, b in zip(PARTS, got, want, strict=True):

@@ -6,13 +6,13 @@ import pytest
 
 from tests.ops.fused import ran, titled
 from tests.ops.operands import tensor, weight, weight_bytes
-from wgpu_backend.cpu.q8 import values_of as decoded
 from wgpu_backend.dtypes import F16, IQ2_S, IQ4_XS, Q2_K, Q4_0, Q6_K, Q8_0
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.q8_rounding import PLANAR_COLUMNS
+from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
 from wgpu_backend.ops.linear.rounding_rules import (
     EVERY_PRODUCT,
     is_faster,

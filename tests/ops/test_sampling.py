@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from wgpu_backend.cpu.twin import twin_of
 from wgpu_backend.dtypes import I32, U32
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.reference import reference_of
 from wgpu_backend.ops.sampling import sampling
 from wgpu_backend.ops.sampling.host import SamplingOptions, sampling_params_of
 from wgpu_backend.ops.sampling.host.weights import weights
@@ -74,9 +74,9 @@ def test_top_k_of_a_whole_vocabulary(gpu, rng, cols):
 def test_the_twins_of_top_k_agree_with_a_sort(rng, kind):
     values = ROWS[kind](rng, (2, 500)).astype(np.float32)
 
-    winners = twin_of("top_k_of_parts")(values, k=9, part=120)
+    winners = reference_of("top_k_of_parts")(values, k=9, part=120)
     assert winners.shape == (2, 45)
-    found = twin_of("top_k_of_ids")(values, winners, k=9)
+    found = reference_of("top_k_of_ids")(values, winners, k=9)
     np.testing.assert_array_equal(sorted_ids(values, 9), found)
 
 
@@ -126,7 +126,7 @@ def test_penalties_agree_with_numpy_to_the_last_bit(any_gpu, rng, cols, length):
         x, seen = context.from_numpy(values), context.from_numpy(history)
         found = x.penalise(seen, context.from_numpy(params)).numpy()
 
-    expected = twin_of("penalise")(values, history, params)
+    expected = reference_of("penalise")(values, history, params)
     np.testing.assert_array_equal(expected, found)
     np.testing.assert_array_equal(values[0], found[0])
 
@@ -192,7 +192,7 @@ def test_weights_on_the_device_are_those_of_numpy(any_gpu):
 )
 def test_logits_that_are_not_numbers_give_no_token(any_gpu, values, ids):
     assert drawn(any_gpu, values, ids, SamplingOptions(), [0, 1 << 31]).tolist() == [-1, -1]
-    twin = twin_of("sample")(
+    twin = reference_of("sample")(
         np.float32([values]),
         np.array([ids]),
         sampling_params_of(SamplingOptions()).array()[None],

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, tensor
-from wgpu_backend.cpu.scan import scan as scan_twin
 from wgpu_backend.dtypes import BOOL, F32, F64, I8, I32, U16, U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.reduce.scan import scan_reference
 
 SUMS = 1e-11
 
@@ -160,5 +160,5 @@ def test_scans_of_narrow_integers(gpu, rng, name, dtype):
 
 
 def test_sums_keep_the_sign_of_zero_on_numpy():
-    found = scan_twin(np.array([[-0.0, -0.0, 0.0, 3.0]], "f4"))
+    found = scan_reference(np.array([[-0.0, -0.0, 0.0, 3.0]], "f4"))
     np.testing.assert_array_equal(np.signbit(found), [[True, True, False, False]])

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, tensor
-from wgpu_backend.cpu.sorting import keys_of
 from wgpu_backend.dtypes import BOOL, F16, F32, F64, I8, I16, I32, U8, U16, U32
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.sampling.radix import keys_of
 from wgpu_backend.ops.sampling.sorting import select_top_k
 
 pytestmark = pytest.mark.any_width

@@ -19,13 +19,13 @@ from wgpu_backend.array import devices
 from wgpu_backend.array.conversion import converted, flat
 from wgpu_backend.array.core import Core, constant, wrap
 from wgpu_backend.array.lifting import as_node, broadcast_of, floating
-from wgpu_backend.cpu.random import words
 from wgpu_backend.dtypes import F32, I32, U32, DType, dtype_of
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Extents, Shape, extents
 from wgpu_backend.ops.random import bits as keys
 from wgpu_backend.ops.random import choices, draws
+from wgpu_backend.ops.random.bits import words
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array

@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from wgpu_backend.cpu.twin import twin_of, wants_f16
 from wgpu_backend.device.interrupts import deliver
 from wgpu_backend.dtypes import BF16, F16, F32, DType, bf16_to_f32, f32_to_bf16
 from wgpu_backend.errors import BackendError, ContextError, OutOfMemory
@@ -34,6 +33,7 @@ from wgpu_backend.ml.executor import (
 )
 from wgpu_backend.ops.host_values import decode, dequantise, strided
 from wgpu_backend.ops.layouts.planes import nonfinite_blocks, require_finite
+from wgpu_backend.ops.reference import reference_of, wants_f16
 
 Fuse = Callable[[Sequence[Node], Sequence[Node]], Sequence[Node]]
 
@@ -208,7 +208,7 @@ def _held(dtype: DType) -> DType:
 
 def execute(node: Node, launch: Launch, call: Call) -> None:
     """Run one op's twin and keep its result."""
-    twin = twin_of(call.op.name)
+    twin = reference_of(call.op.name)
     keep_f16 = wants_f16(call.op.name)
     args = [_argument(a, launch, keep_f16) for a in call.args]
     kwargs = {name: _argument(a, launch, keep_f16) for name, a in call.kwargs.items()}

@@ -29,6 +29,7 @@ from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from warnings import warn
 
 from numpy.typing import NDArray
 
@@ -41,14 +42,13 @@ from wgpu_backend.graph.wgsl_source import Inline, Source
 from wgpu_backend.ops import plugins
 from wgpu_backend.ops.check import refuse_array
 from wgpu_backend.ops.constants import Operands
+from wgpu_backend.ops.reference import REFERENCES
 
 P = ParamSpec("P")
-Twin = TypeVar("Twin", bound=Callable[..., NDArray[Any]])
+NumPyFunction = TypeVar("NumPyFunction", bound=Callable[..., NDArray[Any]])
 Select = Callable[[Launch, Capabilities], Launch]
 Replace = Callable[[OpNode, Graph], Node | None]
 REGISTRY: dict[str, Op[Any]] = {}
-# NumPy functions by the name of their op; `wgpu_backend.cpu.twin` is how they are looked up.
-TWINS: dict[str, Callable[..., NDArray[Any]]] = {}
 # Rules by the name of the op they are asked for.
 FUSIONS: dict[str, list[Rule]] = {}
 
@@ -127,14 +127,19 @@ class Op(Generic[P]):
             )
         return builder.add(Call(self, args, kwargs), launch)
 
-    def twin(self, function: Twin) -> Twin:
-        """Make a function the op's NumPy twin: it gets arrays where the op gets tensors.
+    def reference(self, function: NumPyFunction) -> NumPyFunction:
+        """Make a function the op's NumPy reference: it gets arrays where the op gets tensors.
 
-        What it gives is converted to the type of the op's result. With a twin the op runs on the
-        device ``cpu``, and `wgpu_backend.testing.check_op` has something to compare with.
+        Its result is converted to the dtype of the op's result. With a reference the op runs on
+        the device ``cpu``, and `wgpu_backend.testing.check_op` has something to compare with.
         """
-        TWINS[self.name] = function
+        REFERENCES[self.name] = function
         return function
+
+    def twin(self, function: NumPyFunction) -> NumPyFunction:
+        """Make a function the op's reference; the old name, for one release."""
+        warn("Op.twin is now Op.reference", DeprecationWarning, stacklevel=2)
+        return self.reference(function)
 
     def fuses(
         self, *replaced: str, name: str = "", exact: bool = True, coarse: bool = False

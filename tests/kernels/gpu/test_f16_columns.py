@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import tensor, weight, weight_bytes
-from wgpu_backend.cpu.f16_groups import values_of as decoded
 from wgpu_backend.dtypes import F16, IQ4_NL, MXFP4, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import Tile
@@ -19,6 +18,7 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
 from wgpu_backend.ops.linear.f16_groups import NIBBLES
+from wgpu_backend.ops.linear.f16_groups import f16_values as decoded
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT

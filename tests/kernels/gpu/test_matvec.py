@@ -7,8 +7,6 @@ import pytest
 
 from tests.ops.fused import ran
 from tests.ops.operands import tensor, weight, weight_bytes
-from wgpu_backend.cpu.q8 import in_planes, out_of_planes
-from wgpu_backend.cpu.q8 import q8_activations as numpy_activations
 from wgpu_backend.device.wgsl.limits import bare
 from wgpu_backend.device.wgsl.module import load
 from wgpu_backend.device.wgsl.variable_sizes import variable_nbytes
@@ -36,6 +34,8 @@ from wgpu_backend.ml.wgpu import storage
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import q8_activations, q8_weighted
+from wgpu_backend.ops.linear.q8_rounding import in_planes, out_of_planes
+from wgpu_backend.ops.linear.q8_rounding import q8_activations_reference as numpy_activations
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT, q8_pair, rms_norm_pair
 from wgpu_backend.ops.linear.tiles import candidates, key
 from wgpu_backend.ops.op import fusions

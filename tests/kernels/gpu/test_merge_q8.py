@@ -7,9 +7,6 @@ import pytest
 
 from tests.ops.fused import ran
 from tests.ops.operands import tensor
-from wgpu_backend.cpu.f16_groups import values_of as decoded_f16
-from wgpu_backend.cpu.q8 import out_of_planes
-from wgpu_backend.cpu.q8 import values_of as decoded
 from wgpu_backend.dtypes import Q4_0
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.kernels.gpu.merge_q8 import attention_merge_f16, attention_merge_q8
@@ -17,6 +14,9 @@ from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.attention.paged import attention_merge
+from wgpu_backend.ops.linear.f16_groups import f16_values as decoded_f16
+from wgpu_backend.ops.linear.q8_rounding import out_of_planes
+from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse, values_of
 

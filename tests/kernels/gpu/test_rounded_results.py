@@ -8,9 +8,6 @@ import pytest
 
 from tests.ops.fused import ran
 from tests.ops.operands import tensor, weight, weight_bytes
-from wgpu_backend.cpu.f16_groups import values_of as decoded_f16
-from wgpu_backend.cpu.q8 import values_of as decoded_q8
-from wgpu_backend.cpu.q16 import values_of as decoded_q16
 from wgpu_backend.dtypes import F16, IQ4_NL, MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels.gpu import matvec
@@ -20,9 +17,12 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
 from wgpu_backend.ops.linear.f16_groups import NIBBLES
+from wgpu_backend.ops.linear.f16_groups import f16_values as decoded_f16
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import q8_activations
+from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded_q8
 from wgpu_backend.ops.linear.q16 import q16_activations
+from wgpu_backend.ops.linear.q16 import q16_values as decoded_q16
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse
 

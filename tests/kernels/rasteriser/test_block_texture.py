@@ -9,7 +9,6 @@ import wgpu_backend
 from tests.blocks import sampled
 from tests.builders import Dims, tiny_model
 from tests.ops.operands import tensor, weight, weight_bytes
-from wgpu_backend.cpu.rounding import q8_pair as numpy_pair
 from wgpu_backend.device.wgsl.module import load
 from wgpu_backend.dtypes import MXFP4, Q4_0, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, U32
 from wgpu_backend.files.quantize import decoded
@@ -32,6 +31,7 @@ from wgpu_backend.ops.layouts.planes import planes
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Attributes, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
+from wgpu_backend.ops.linear.rounding_rules import q8_pair_reference as numpy_pair
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of
 

@@ -6,7 +6,6 @@ import pytest
 from tests.ops.fused import ran
 from tests.ops.operands import tensor, weight, weight_bytes
 from tests.rasterisers import as_rasteriser
-from wgpu_backend.cpu.q8 import values_of as decoded
 from wgpu_backend.dtypes import MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -15,6 +14,7 @@ from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
 from wgpu_backend.ops.linear.gates import GATES
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations, q8_weighted
+from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = pytest.mark.each_value

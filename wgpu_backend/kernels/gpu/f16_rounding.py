@@ -16,7 +16,11 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank, require_row
-from wgpu_backend.ops.linear.f16_groups import f16_spec
+from wgpu_backend.ops.linear.f16_groups import (
+    f16_activations_reference,
+    f16_spec,
+    f16_weighted_reference,
+)
 from wgpu_backend.ops.linear.q8_rounding import GROUP
 from wgpu_backend.ops.op import op
 
@@ -128,3 +132,7 @@ def _rounding(name: str, x: Node, planar: bool, nibbles: bool) -> Launch:
 def by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
     """Round by eight lanes a group."""
     return replace(launch, choices={**launch.choices, **eight_lanes(capabilities)})
+
+
+f16_activations.reference(f16_activations_reference)
+f16_weighted.reference(f16_weighted_reference)

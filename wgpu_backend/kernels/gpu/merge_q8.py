@@ -14,11 +14,13 @@ from wgpu_backend.kernels.gpu.f16_rounding import ROUNDING
 from wgpu_backend.kernels.gpu.rounding import IN_Q16
 from wgpu_backend.kernels.gpu.subgroups import EIGHT_LANES, has_eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
+from wgpu_backend.ops.attention.splits import attention_merge_reference
 from wgpu_backend.ops.check import require, require_dtype, require_rank
-from wgpu_backend.ops.linear.f16_groups import f16_spec
-from wgpu_backend.ops.linear.q8_rounding import GROUP, rounded_spec
-from wgpu_backend.ops.linear.q16 import q16_spec
+from wgpu_backend.ops.linear.f16_groups import f16_activations_reference, f16_spec
+from wgpu_backend.ops.linear.q8_rounding import GROUP, q8_activations_reference, rounded_spec
+from wgpu_backend.ops.linear.q16 import q16_activations_reference, q16_spec
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 TAIL = 4  # values behind those of a split
 IN_F16 = f"{EIGHT_LANES}, and arithmetic in f16"
@@ -55,6 +57,12 @@ def attention_merge_q8(x: Node, *, planar: bool = False) -> Launch:
     return _merging(x, rounded_spec(rows, groups, planar), {"PLANAR": planar})
 
 
+@attention_merge_q8.reference
+def attention_merge_q8_reference(x: Array, *, planar: bool = False) -> Array:
+    """Join splits, then round."""
+    return q8_activations_reference(attention_merge_reference(x).reshape(len(x), -1), planar=planar)
+
+
 @op(
     select=no_kernel("attention_merge_q16", EIGHT_LANES, "attention_merge and q16_activations"),
     shader="kernels/gpu/attention_merge_q8",
@@ -82,6 +90,12 @@ def attention_merge_q16(x: Node) -> Launch:
     """
     rows, groups = _extents("attention_merge_q16", x)
     return _merging(x, q16_spec(rows, groups), IN_Q16)
+
+
+@attention_merge_q16.reference
+def attention_merge_q16_reference(x: Array) -> Array:
+    """Join splits, then round to sixteen bits."""
+    return q16_activations_reference(attention_merge_reference(x).reshape(len(x), -1))
 
 
 @op(
@@ -114,6 +128,15 @@ def attention_merge_f16(x: Node, *, planar: bool = False, nibbles: bool = False)
     rows, groups = _extents("attention_merge_f16", x)
     choices = {**ROUNDING, "PLANAR": planar, "NIBBLES": nibbles}
     return _merging(x, f16_spec(rows, groups, planar), choices)
+
+
+@attention_merge_f16.reference
+def attention_merge_f16_reference(
+    x: Array, *, planar: bool = False, nibbles: bool = False
+) -> Array:
+    """Join splits, then round to f16 by groups."""
+    y = attention_merge_reference(x).reshape(len(x), -1)
+    return f16_activations_reference(y, planar=planar, nibbles=nibbles)
 
 
 def _extents(name: str, x: Node) -> tuple[Shape, int]:

@@ -7,8 +7,15 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.subgroups import EIGHT_LANES, has_eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.attention.paged import Scores
-from wgpu_backend.ops.attention.rope_attention import has_bindings, prepared, prepared_launch
+from wgpu_backend.ops.attention.rope_attention import (
+    has_bindings,
+    prepared,
+    prepared_launch,
+    rope_attention_reference,
+)
+from wgpu_backend.ops.attention.splits import in_first_split
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 MOST_TOKENS = 8  # of each of which every work group asks whether its own sees it
 NEEDS = f"{EIGHT_LANES}, and 9 buffers, 11 with norms"
@@ -78,6 +85,42 @@ def rope_attention_splits(
         splits=splits,
         most_tokens=MOST_TOKENS,
     )
+
+
+@rope_attention_splits.reference
+def rope_attention_splits_reference(
+    q: Array,
+    key: Array,
+    value: Array,
+    angles: Array,
+    slot: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    sequences: Array,
+    table: Array,
+    query_norm: Array | None = None,
+    key_norm: Array | None = None,
+    *,
+    interleaved: bool,
+    scores: Scores,
+    splits: int,
+    eps: float = 0.0,
+    sinks: Array | None = None,
+) -> Array:
+    """`rope_attention`, all of it in the first split."""
+    new, places = (q, key, value, angles, slot, k, v), (positions, sequences, table)
+    whole = rope_attention_reference(
+        *new,
+        *places,
+        query_norm,
+        key_norm,
+        interleaved=interleaved,
+        scores=scores,
+        eps=eps,
+        sinks=sinks,
+    )
+    return in_first_split(whole, splits)
 
 
 @rope_attention_splits.fuses("paged_attention_splits")

@@ -11,7 +11,14 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.sampling.sampling import MAX_K, placed, top_k_of_parts
+from wgpu_backend.ops.reference import Array
+from wgpu_backend.ops.sampling.sampling import (
+    MAX_K,
+    placed,
+    sample_into_reference,
+    top_k_of_ids_reference,
+    top_k_of_parts,
+)
 
 THREADS = 256
 MOST_ITEMS = 64  # keys that a thread may hold
@@ -83,6 +90,16 @@ def top_k_sample_into(
         },
         choices={**_held(-(-length // THREADS), k), "WG": THREADS},
         work=launch.work + 4 * length,
+    )
+
+
+@top_k_sample_into.reference
+def top_k_sample_into_reference(
+    token_slots: Array, x: Array, ids: Array, sampling: Array, draws: Array, *, k: int
+) -> Array:
+    """Choose among the largest of some of each row."""
+    return sample_into_reference(
+        token_slots, x, top_k_of_ids_reference(x, ids, k=k), sampling, draws
     )
 
 

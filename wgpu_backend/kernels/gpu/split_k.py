@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, Tile
@@ -21,9 +23,10 @@ from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank, require_tensor
 from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, Precision, Prologue, attributes_of
 from wgpu_backend.ops.linear.gates import GATES
-from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.linear import linear, linear_reference
 from wgpu_backend.ops.linear.rules import ACTIVATIONS, adds, is_bare
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array, reference_of
 
 NEEDS = "a GPU, and as much workgroup memory as tiles take"
 WIDTH = 4  # values that a thread adds up
@@ -89,6 +92,23 @@ def linear_splits(
     )
 
 
+@linear_splits.reference
+def linear_splits_reference(
+    weight: Array,
+    x: Array,
+    *,
+    part_groups: int,
+    prologue: Prologue = VALUES,
+    precision: Precision = "default",
+) -> Array:
+    """Products of a weight of which all but a part of each row is 0."""
+    k, size = weight.shape[-1], part_groups * GROUP
+    parts = [_part(weight, first, first + size) for first in range(0, k, size)]
+    return np.stack(
+        [linear_reference(part, x, prologue=prologue, precision=precision) for part in parts]
+    )
+
+
 @op(shader="kernels/gpu/linear_merge", dense=("x", "addend"), trusted=True)
 def linear_merge(x: Node, addend: Node | None = None, *, activation: str | None = None) -> Launch:
     """Add up the parts of a product, in their order, with what comes behind its sums.
@@ -139,6 +159,18 @@ def linear_merge(x: Node, addend: Node | None = None, *, activation: str | None 
         work=x.spec.nbytes,
     )
     return launch if addend is None else _added(launch, addend)
+
+
+@linear_merge.reference
+def linear_merge_reference(
+    x: Array, addend: Array | None = None, *, activation: str | None = None
+) -> Array:
+    """Sum over parts, and what comes behind it."""
+    y = x.sum(axis=0)
+    if activation is not None:
+        gate, up = np.split(y, 2, axis=-1)
+        y = reference_of(activation)(gate) * up
+    return y if addend is None else y + addend
 
 
 def _added(launch: Launch, addend: Node) -> Launch:
@@ -230,3 +262,9 @@ def groups_of_a_part(m: int, n: int, groups: int, tile: Tile) -> int:
     if parts < 2:
         return 0
     return -(-groups // (parts * STEP)) * STEP
+
+
+def _part(weight: Array, first: int, end: int) -> Array:
+    part = np.zeros_like(weight)
+    part[:, first:end] = weight[:, first:end]
+    return part

@@ -8,11 +8,13 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.rasteriser.attention import by_lanes
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.refusal import SHUFFLES, no_kernel
-from wgpu_backend.ops.attention.paged import paged_launch
+from wgpu_backend.ops.attention.paged import paged_attention_reference, paged_launch
 from wgpu_backend.ops.attention.paged_options import Scores
 from wgpu_backend.ops.attention.rope_attention import rope_attention, rounded
 from wgpu_backend.ops.linear.q8 import GROUP, WORDS
+from wgpu_backend.ops.linear.q8_rounding import q8_activations_reference
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array, takes_f16
 
 
 def paged(launch: Launch, _: Capabilities) -> Launch:
@@ -52,6 +54,28 @@ def paged_attention_q8(
         "ends": ends, "sinks": sinks, "bias": bias,
     }  # fmt: skip
     return rounded("paged_attention_q8", paged_launch(operands, scores=scores))
+
+
+@paged_attention_q8.reference
+@takes_f16
+def paged_attention_q8_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    sequences: Array,
+    table: Array,
+    *,
+    scores: Scores,
+    ends: Array | None = None,
+    sinks: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """Attention, then rounding."""
+    operands, others = (q, k, v, positions, sequences, table), (ends, sinks, bias)
+    named = dict(zip(("ends", "sinks", "bias"), others, strict=True))
+    y = paged_attention_reference(*operands, scores=scores, **named)
+    return q8_activations_reference(y.reshape(len(y), -1))
 
 
 @paged_attention_q8.fuses("q8_activations", exact=False)

@@ -10,7 +10,8 @@ from typing import Any
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.testing.operands import FLOATS
-from wgpu_backend.ops.op import REGISTRY, TWINS, Op
+from wgpu_backend.ops.op import REGISTRY, Op
+from wgpu_backend.ops.reference import REFERENCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,5 +101,5 @@ def trials_of(op: Op[Any]) -> list[Trial]:
 def forget(op: Op[Any]) -> None:
     """Take an op out of the registry, with its twin and its trials: its file is read anew."""
     REGISTRY.pop(op.name, None)
-    TWINS.pop(op.name, None)
+    REFERENCES.pop(op.name, None)
     _TRIALS.pop(op.name, None)

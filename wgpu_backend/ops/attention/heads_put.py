@@ -11,10 +11,14 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.attention.position import rope_reference
 from wgpu_backend.ops.attention.rope_attention import NORMS, has_kernel
 from wgpu_backend.ops.attention.rope_put import fits, in_heads, source
 from wgpu_backend.ops.check import grid_for, pad_to_4d, require
+from wgpu_backend.ops.index.indexing import set_rows_reference
 from wgpu_backend.ops.op import find, op
+from wgpu_backend.ops.reduce.norm import rms_norm_reference
+from wgpu_backend.ops.reference import Array
 
 NAME = "heads_put"
 Order = Literal["before", "after"]
@@ -117,6 +121,39 @@ def heads_put(
         writes=("keys", "values"),
         work=2 * (q.spec.nbytes + k.spec.nbytes + v.spec.nbytes),
     )
+
+
+@heads_put.reference
+def heads_put_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    slots: Array,
+    keys: Array,
+    values: Array,
+    table: Array | None = None,
+    query_norm: Array | None = None,
+    key_norm: Array | None = None,
+    *,
+    eps: float,
+    order: str = "before",
+    value_norm: bool = False,
+    interleaved: bool = False,
+) -> Array:
+    """Queries behind norm and rotation; keys and values in their slots."""
+
+    def turned(x: Array) -> Array:
+        return x if table is None else rope_reference(x, table, interleaved=interleaved)
+
+    def made(x: Array, weight: Array | None) -> Array:
+        if order == "after":
+            return rms_norm_reference(turned(x), weight, eps=eps)
+        return turned(rms_norm_reference(x, weight, eps=eps))
+
+    set_rows_reference(keys, made(k, key_norm).reshape(len(slots), -1), slots)
+    v = rms_norm_reference(v, eps=eps) if value_norm else v
+    set_rows_reference(values, v.reshape(len(slots), -1), slots)
+    return made(q, query_norm)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,10 @@ from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.attention.rope_join import NAME as JOIN
-from wgpu_backend.ops.attention.rope_join import fits
+from wgpu_backend.ops.attention.rope_join import fits, rope_join_reference
 from wgpu_backend.ops.check import grid_for, pad_to_4d, require
 from wgpu_backend.ops.op import find, op
+from wgpu_backend.ops.reference import Array
 
 NAME = "latent_put"
 
@@ -100,6 +101,27 @@ def latent_put(
         writes=("keys",),
         work=2 * (first.spec.nbytes + second.spec.nbytes + latents.spec.nbytes),
     )
+
+
+@latent_put.reference
+def latent_put_reference(
+    first: Array,
+    second: Array,
+    latents: Array,
+    shared: Array,
+    keys: Array,
+    slots: Array,
+    table: Array | None = None,
+    weight: Array | None = None,
+    *,
+    interleaved: bool = False,
+    eps: float | None = None,
+) -> Array:
+    """Queries; the keys go into their cache."""
+    rope_join_reference(
+        latents, shared, table, weight, keys, slots, interleaved=interleaved, eps=eps
+    )
+    return rope_join_reference(first, second, table, interleaved=interleaved)
 
 
 def fits_both(

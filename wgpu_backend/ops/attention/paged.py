@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import reduce
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -18,8 +20,9 @@ from wgpu_backend.ops.attention.paged_checks import (
 from wgpu_backend.ops.attention.paged_kernels import select_tiles
 from wgpu_backend.ops.attention.paged_options import Scores, Temperature
 from wgpu_backend.ops.attention.pages import Pages, in_one_buffer, part_of
-from wgpu_backend.ops.attention.splits import attention_merge, useful_splits
+from wgpu_backend.ops.attention.splits import attention_merge, in_first_split, useful_splits
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array, takes_f16
 from wgpu_backend.ops.shape.copying import concat
 
 TILE_ROWS = 8  # of a work group, about
@@ -291,6 +294,56 @@ def paged_attention(
     return paged_launch(operands, scores=scores)
 
 
+@paged_attention.reference
+@takes_f16
+def paged_attention_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    sequences: Array,
+    table: Array,
+    *,
+    scores: Scores,
+    ends: Array | None = None,
+    sinks: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """Attention token by token over the slots of its sequence."""
+    q = q.astype(np.float32)
+    tokens, heads, _ = q.shape
+    kv_heads, block = scores.kv_heads, scores.block
+    keys = k.reshape(len(k), kv_heads, -1)
+    values = keys[..., : scores.v_cols] if scores.v_cols else v.reshape(len(v), kv_heads, -1)
+    y = np.zeros((tokens, heads, values.shape[-1]), np.float32)
+    sees = [
+        _seen(int(position), None if ends is None else int(ends[token]), scores)
+        for token, position in enumerate(positions)
+    ]
+    owners = np.maximum(sequences, 0)
+    known = {
+        owner: _read((keys, values), [sees[t] for t in np.flatnonzero(owners == owner)], row, block)
+        for owner, row in enumerate(table)
+    }
+    for token in range(tokens):
+        position, seen = int(positions[token]), sees[token]
+        if not len(seen):
+            continue
+        first, *cached = known[int(owners[token])]
+        own = slice(seen[0] - first, seen[-1] - first + 1)
+        seen_keys, seen_values = (a[own] for a in cached)
+        query = q[token].reshape(kv_heads, heads // kv_heads, -1) * _factor(position, scores)
+        products = np.matmul(query, seen_keys.transpose(1, 2, 0))
+        if scores.softcap:
+            products = scores.softcap * np.tanh(products / np.float32(scores.softcap))
+        products = products + _by_distance(seen - position, heads, scores, bias).reshape(
+            *products.shape[:2], -1
+        )
+        e = _softmax(products, sinks)
+        y[token] = np.matmul(e, seen_values.swapaxes(0, 1)).reshape(heads, -1)
+    return y
+
+
 @op(shader="ops/attention/attention", select=select_tiles, dense=("table",), trusted=True)
 def paged_attention_splits(
     q: Node,
@@ -319,3 +372,86 @@ def paged_attention_splits(
         "ends": ends, "sinks": sinks, "bias": bias,
     }  # fmt: skip
     return paged_launch(operands, scores=scores, splits=splits)
+
+
+@paged_attention_splits.reference
+@takes_f16
+def paged_attention_splits_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    sequences: Array,
+    table: Array,
+    *,
+    scores: Scores,
+    splits: int,
+    ends: Array | None = None,
+    sinks: Array | None = None,
+    bias: Array | None = None,
+) -> Array:
+    """Put the whole result into the first split; the others are empty."""
+    operands = (q, k, v, positions, sequences, table)
+    others = {"ends": ends, "sinks": sinks, "bias": bias}
+    return in_first_split(paged_attention_reference(*operands, scores=scores, **others), splits)
+
+
+def _read(
+    arrays: tuple[Array, Array], sees: list[Array], blocks: Array, block: int
+) -> tuple[int, Array, Array]:
+    """First position that tokens of a sequence see, and what is cached from there on, in f32."""
+    first = min((int(seen[0]) for seen in sees if len(seen)), default=0)
+    last = max((int(seen[-1]) for seen in sees if len(seen)), default=-1)
+    positions = np.arange(first, last + 1)
+    slots = blocks[positions // block] * block + positions % block
+    keys, values = (a[slots].astype(np.float32) for a in arrays)
+    return first, keys, values
+
+
+def _seen(position: int, end: int | None, scores: Scores) -> Array:
+    """Positions that a token sees, in their order."""
+    last = position if end is None else end
+    if position < 0:
+        return np.arange(0)
+    if not scores.causal:
+        half = scores.symmetric_window // 2 if scores.symmetric_window else max(position, last)
+        return np.arange(max(position - half, 0), min(last, position + half) + 1)
+    first = max(position + 1 - scores.window, 0) if scores.window else 0
+    if scores.chunk:
+        first = max(first, position // scores.chunk * scores.chunk)
+    return np.arange(first, max(position, last) + 1)
+
+
+def _factor(position: int, scores: Scores) -> np.float32:
+    """What a query is multiplied with."""
+    heat = scores.temperature
+    if heat is None:
+        return np.float32(scores.scale)
+    steps = (position + heat.offset) // heat.length
+    return np.float32(scores.scale * (1 + heat.factor * np.log1p(steps)))
+
+
+def _by_distance(apart: Array, heads: int, scores: Scores, bias: Array | None) -> Array:
+    """What is added to scores of (heads, positions), so far from the token."""
+    added = -alibi_slopes(heads, scores.alibi)[:, None] * np.abs(apart)
+    if bias is None:
+        return added.astype(np.float32)
+    reach = bias.shape[1] // 2
+    return (added + bias[:, np.clip(apart, -reach, reach) + reach]).astype(np.float32)
+
+
+def alibi_slopes(heads: int, largest: float) -> Array:
+    """Slopes of ALiBi, (heads,); zeros where `largest` is 0."""
+    if not largest:
+        return np.zeros(heads)
+    whole = 1 << (heads.bit_length() - 1)
+    exponents = [*range(2, 2 * whole + 1, 2), *range(1, 2 * whole, 2)][:heads]
+    return np.exp2(-largest / (2 * whole) * np.array(exponents))
+
+
+def _softmax(products: Array, sinks: Array | None) -> Array:
+    """Softmax along the last axis, beside a further score of each head."""
+    sink = np.float32(-np.inf) if sinks is None else sinks.reshape(*products.shape[:2], 1)
+    largest = np.maximum(products.max(axis=-1, keepdims=True), sink)
+    e = np.exp(products - largest)
+    return e / (e.sum(axis=-1, keepdims=True) + np.exp(sink - largest))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 
 @op(dense=("positions", "frequencies"), trusted=True)
@@ -38,6 +41,13 @@ def rope_table(positions: Node, frequencies: Node, *, magnitude: float = 1.0) ->
         params={"size": tokens * pairs, "pairs": pairs, "magnitude": magnitude},
         work=8 * tokens * pairs,
     )
+
+
+@rope_table.reference
+def rope_table_reference(positions: Array, frequencies: Array, *, magnitude: float = 1.0) -> Array:
+    """Cosine and sine of every position times every frequency."""
+    angles = positions[:, None].astype(np.float32) * frequencies
+    return np.stack([np.cos(angles), np.sin(angles)], axis=-1) * np.float32(magnitude)
 
 
 @op(dense=("positions", "frequencies", "axes"), trusted=True)
@@ -85,6 +95,21 @@ def rope_table_axes(
         },
         work=8 * tokens * pairs,
     )
+
+
+@rope_table_axes.reference
+def rope_table_axes_reference(
+    positions: Array,
+    frequencies: Array,
+    axes: Array,
+    *,
+    count: int = 4,
+    magnitude: float = 1.0,
+) -> Array:
+    """Cosine and sine of the position that each pair turns by."""
+    chosen = positions.reshape(count, -1)[axes].T
+    angles = chosen.astype(np.float32) * frequencies
+    return np.stack([np.cos(angles), np.sin(angles)], axis=-1) * np.float32(magnitude)
 
 
 def _require_axes(positions: Node, frequencies: Node, axes: Node, count: int) -> None:
@@ -149,6 +174,19 @@ def rope(x: Node, table: Node, *, interleaved: bool = False) -> Launch:
         choices={"INTERLEAVED": interleaved},
         work=2 * x.spec.nbytes,
     )
+
+
+@rope.reference
+def rope_reference(x: Array, table: Array, *, interleaved: bool = False) -> Array:
+    """Rotate pairs of values of each head."""
+    pairs = table.shape[1]
+    cosine, sine = table[:, None, :, 0], table[:, None, :, 1]
+    first = slice(0, 2 * pairs, 2) if interleaved else slice(0, pairs)
+    second = slice(1, 2 * pairs, 2) if interleaved else slice(pairs, 2 * pairs)
+    y = x.copy()
+    y[..., first] = x[..., first] * cosine - x[..., second] * sine
+    y[..., second] = x[..., first] * sine + x[..., second] * cosine
+    return y
 
 
 def _require_rotation(x: Node, table: Node) -> None:

@@ -12,12 +12,15 @@ from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.attention.paged import paged_launch
+from wgpu_backend.ops.attention.paged import paged_attention_reference, paged_launch
 from wgpu_backend.ops.attention.paged_kernels import select_tiles
 from wgpu_backend.ops.attention.paged_options import Scores
+from wgpu_backend.ops.attention.rope_put import rope_put_reference
 from wgpu_backend.ops.check import require
 from wgpu_backend.ops.linear.q8 import GROUP, WORDS
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.norm import rms_norm_reference
+from wgpu_backend.ops.reference import Array, reference_of
 
 BINDINGS = 9  # with positions and sequences apart, without norms, and with the value beside the key
 NORMS = ("query_norm", "key_norm")
@@ -133,6 +136,36 @@ def rope_attention(
         *operands, norms, interleaved=interleaved, scores=scores, eps=eps, sinks=sinks
     )
     return rounded("rope_attention", launch) if rounds else launch
+
+
+@rope_attention.reference
+def rope_attention_reference(
+    q: Array,
+    key: Array,
+    value: Array,
+    angles: Array,
+    slot: Array,
+    k: Array,
+    v: Array,
+    positions: Array,
+    sequences: Array,
+    table: Array,
+    query_norm: Array | None = None,
+    key_norm: Array | None = None,
+    *,
+    interleaved: bool,
+    scores: Scores,
+    eps: float = 0.0,
+    sinks: Array | None = None,
+    rounds: bool = False,
+) -> Array:
+    """Norms of heads, `rope_put`, and attention to what it leaves in the cache."""
+    if query_norm is not None:
+        q[...] = rms_norm_reference(q, query_norm, eps=eps)
+        key = rms_norm_reference(key, key_norm, eps=eps)
+    q[...] = rope_put_reference(q, key, value, angles, slot, k, v, interleaved=interleaved)
+    attend = reference_of("paged_attention_q8") if rounds else paged_attention_reference
+    return attend(q, k, v, positions, sequences, table, scores=scores, sinks=sinks)
 
 
 def prepared_launch(

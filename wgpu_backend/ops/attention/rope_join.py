@@ -9,13 +9,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from wgpu_backend.dtypes import F16, F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, reshape
+from wgpu_backend.ops.attention.position import rope_reference
 from wgpu_backend.ops.check import grid_for, pad_to_4d, require, require_dtype, require_rank
+from wgpu_backend.ops.index.indexing import set_rows_reference
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.norm import rms_norm_reference
+from wgpu_backend.ops.reference import Array
 
 NAME = "rope_join"
 OCTET = 8  # values of the part that turns, which a thread takes
@@ -92,6 +98,27 @@ def rope_join(
     angles = first if table is None else table
     launch = replace(launch, operands={**launch.operands, "angles": angles})
     return launch if dst is None or slots is None else _into(launch, dst, slots)
+
+
+@rope_join.reference
+def rope_join_reference(
+    first: Array,
+    second: Array,
+    table: Array | None = None,
+    weight: Array | None = None,
+    dst: Array | None = None,
+    slots: Array | None = None,
+    *,
+    interleaved: bool = False,
+    eps: float | None = None,
+) -> Array:
+    """Norm of the first part beside the rotated second, or the cache they are put into."""
+    first = first if eps is None else rms_norm_reference(first, weight, eps=eps)
+    second = second if table is None else rope_reference(second, table, interleaved=interleaved)
+    y = np.concatenate([first, second], axis=2)
+    if dst is None or slots is None:
+        return y
+    return set_rows_reference(dst, y.reshape(len(y), -1), slots)
 
 
 def _require(first: Node, second: Node, table: Node | None, weight: Node | None) -> None:

@@ -6,8 +6,11 @@ from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.attention.position import rope_reference
 from wgpu_backend.ops.check import pad_to_4d
+from wgpu_backend.ops.index.indexing import set_rows_reference
 from wgpu_backend.ops.op import find, op
+from wgpu_backend.ops.reference import Array
 
 OCTET = 8  # values of one head that a thread takes
 
@@ -78,6 +81,27 @@ def rope_put(
         writes=("keys", "values"),
         work=2 * (q.spec.nbytes + k.spec.nbytes + v.spec.nbytes),
     )
+
+
+@rope_put.reference
+def rope_put_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    table: Array,
+    slots: Array,
+    keys: Array,
+    values: Array,
+    *,
+    interleaved: bool,
+) -> Array:
+    """Rotated queries; keys and values in their slots."""
+    tokens = len(slots)
+    set_rows_reference(
+        keys, rope_reference(k, table, interleaved=interleaved).reshape(tokens, -1), slots
+    )
+    set_rows_reference(values, v.reshape(tokens, -1), slots)
+    return rope_reference(q, table, interleaved=interleaved)
 
 
 @rope_put.fuses("paged_attention", "paged_attention_splits", "paged_attention_q8")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from wgpu_backend.dtypes import BOOL, F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
 from wgpu_backend.ops.attention.scaled_kernels import select_tiles
+from wgpu_backend.ops.attention.splits import in_first_split
 from wgpu_backend.ops.check import (
     FLOATS,
     MAX_GROUPS,
@@ -18,6 +21,7 @@ from wgpu_backend.ops.check import (
     require_rank,
 )
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 MAX_COLS = 2048  # of a head: its query has to fit into workgroup memory
 MAX_SPLITS = 256  # ranges of keys
@@ -96,6 +100,44 @@ def scaled_attention(
         choices={**_given(mask, sinks), "CAUSAL": causal, "CAPPED": softcap > 0},
         work=2 * math.prod(scores) * (cols + v_cols),
     )
+
+
+@scaled_attention.reference
+def scaled_attention_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    sinks: Array | None = None,
+    *,
+    scale: float,
+    causal: bool = False,
+    window: int = 0,
+    softcap: float = 0.0,
+    splits: int = 1,
+) -> Array:
+    """Attention with all scores at once."""
+    heads, repeats = q.shape[2], q.shape[2] // k.shape[2]
+    keys, values = np.repeat(k, repeats, axis=2), np.repeat(v, repeats, axis=2)
+    scores = np.einsum("bthd,bshd->bhts", q * np.float32(scale), keys)
+    if softcap:
+        scores = np.float32(softcap) * np.tanh(scores / np.float32(softcap))
+    seen = np.broadcast_to(_seen(q.shape[1], k.shape[1], causal, window), scores.shape)
+    if mask is not None and mask.dtype == np.bool_:
+        seen = seen & mask
+    elif mask is not None:
+        seen, scores = seen & ~np.isneginf(mask), scores + mask
+    scores = np.where(seen, scores, np.float32(-np.inf))
+    sink = np.full(heads, -np.inf, np.float32) if sinks is None else sinks
+    sink = sink[:, None, None]
+    largest = np.maximum(scores.max(axis=-1, keepdims=True, initial=-np.inf), sink)
+    largest = np.where(np.isneginf(largest), np.float32(0), largest)
+    e = np.exp(scores - largest)
+    total = e.sum(axis=-1, keepdims=True) + np.exp(sink - largest)
+    e = np.divide(e, total, out=np.zeros_like(e), where=total != 0)
+    y = np.einsum("bhts,bshd->bthd", e, values)
+    rows = (y.shape[0] * y.shape[1], *y.shape[2:])
+    return y if splits == 1 else in_first_split(y.reshape(rows), splits)
 
 
 def _result(q: Node, v: Node, splits: int) -> Spec:
@@ -217,3 +259,14 @@ def _require_sinks(sinks: Node | None, heads: int) -> None:
         ShapeError,
         f"attention: sinks is {sinks.spec.shape}, needs one for each of {heads} heads",
     )
+
+
+def _seen(tokens: int, keys: int, causal: bool, window: int) -> Array:
+    own = np.arange(tokens)[:, None] + keys - tokens
+    key = np.arange(keys)
+    seen = np.ones((tokens, keys), np.bool_)
+    if causal:
+        seen &= key <= own
+    if window:
+        seen &= key > own - window
+    return seen

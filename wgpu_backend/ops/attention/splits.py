@@ -5,11 +5,14 @@ Source: Dao et al. 2023, "Flash-Decoding".
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 SPLIT_POSITIONS = 128  # positions that are worth a work group of their own
 UNSPLIT_POSITIONS = 512  # fewer are not worth the dispatch that joins splits
@@ -45,3 +48,22 @@ def attention_merge(x: Node) -> Launch:
         params={"size": out.size // 4, "splits": splits, "vec4s": (width - 4) // 4},
         work=x.spec.nbytes,
     )
+
+
+@attention_merge.reference
+def attention_merge_reference(x: Array) -> Array:
+    """Join splits by their largest scores and totals."""
+    cols = x.shape[-1] - 4
+    factor = np.exp(x[..., cols] - x[..., cols].max(axis=-1, keepdims=True))
+    total = (x[..., cols + 1] * factor).sum(axis=-1)
+    return (x[..., :cols] * factor[..., None]).sum(axis=-2) / np.maximum(total, 1e-37)[..., None]
+
+
+def in_first_split(whole: Array, splits: int) -> Array:
+    """Result of (tokens, heads, cols) as attention in ranges leaves it, if the first has it all."""
+    tokens, heads, cols = whole.shape
+    y = np.zeros((tokens, heads, splits, cols + 4), np.float32)
+    y[..., cols] = np.finfo(np.float32).min
+    y[:, :, 0, :cols] = whole
+    y[:, :, 0, cols : cols + 2] = (0.0, 1.0)
+    return y

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
+
+import numpy as np
 
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
+from wgpu_backend.ops.conv.convolution import padded_by
 from wgpu_backend.ops.conv.extents import Padding, extents_of, padded_sides
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 
 @op(trusted=True)
@@ -67,6 +72,31 @@ def im2col(
         },
         work=2 * out.nbytes,
     )
+
+
+@im2col.reference
+def im2col_reference(
+    x: Array,
+    kernel: Sequence[int],
+    strides: Sequence[int] = (1, 1),
+    paddings: Sequence[Padding] = (0, 0),
+    dilations: Sequence[int] = (1, 1),
+) -> Array:
+    """Shifted pixels, a tap after the other."""
+    padded = padded_by(x, paddings)
+    height, width = (
+        (n - d * (k - 1) - 1) // s + 1
+        for n, k, s, d in zip(padded.shape[1:3], kernel, strides, dilations, strict=True)
+    )
+    taps = [
+        padded[
+            :,
+            kh * dilations[0] : kh * dilations[0] + strides[0] * (height - 1) + 1 : strides[0],
+            kw * dilations[1] : kw * dilations[1] + strides[1] * (width - 1) + 1 : strides[1],
+        ]
+        for kh, kw in itertools.product(*map(range, kernel))
+    ]
+    return np.concatenate(taps, axis=-1)
 
 
 @op(dense=("x",), trusted=True)
@@ -128,3 +158,29 @@ def col2im(
         },
         work=2 * x.spec.nbytes,
     )
+
+
+@col2im.reference
+def col2im_reference(
+    x: Array,
+    shape: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int] = (1, 1),
+    paddings: Sequence[Padding] = (0, 0),
+    dilations: Sequence[int] = (1, 1),
+) -> Array:
+    """Columns added where they were taken from."""
+    sides = padded_sides(paddings)
+    batch, height, width, _ = x.shape
+    taps = x.reshape(batch, height, width, *kernel, -1)
+    # Windows never look beyond the padding; what is cut off at a side they do not see.
+    whole = [n + max(a, 0) + max(b, 0) for n, (a, b) in zip(shape, sides, strict=True)]
+    cut = [max(-a, 0) for a, _ in sides]
+    y = np.zeros((batch, *whole, taps.shape[-1]), np.float32)
+    for kh, kw in itertools.product(*map(range, kernel)):
+        top, left = cut[0] + kh * dilations[0], cut[1] + kw * dilations[1]
+        rows = slice(top, top + strides[0] * (height - 1) + 1, strides[0])
+        cols = slice(left, left + strides[1] * (width - 1) + 1, strides[1])
+        y[:, rows, cols] += taps[:, :, :, kh, kw]
+    top, left = max(sides[0][0], 0), max(sides[1][0], 0)
+    return y[:, top : top + shape[0], left : left + shape[1]]

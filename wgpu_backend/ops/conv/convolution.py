@@ -9,9 +9,12 @@ the result's ``permute(0, 3, 1, 2)``.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
@@ -27,6 +30,7 @@ from wgpu_backend.ops.conv.extents import (
     wide_extents,
 )
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.views import viewed
 
@@ -115,6 +119,38 @@ def convolve(
     if _in_vectors(x.spec, weight.spec):
         return _by_vectors(launch, groups)
     return _by_values(launch)
+
+
+@convolve.reference
+def convolve_reference(
+    x: Array,
+    weight: Array,
+    *,
+    strides: Sequence[int],
+    paddings: Sequence[Padding],
+    dilations: Sequence[int],
+    groups: int,
+    spread: Sequence[int] = (1, 1, 1),
+    flipped: bool = False,
+) -> Array:
+    """Sum over taps of shifted pixels times a matrix a tap, group by group."""
+    padded = padded_by(apart(x, spread), paddings)
+    weight = weight[:, ::-1, ::-1, ::-1] if flipped else weight
+    kernel, inner = weight.shape[1:4], weight.shape[4]
+    out = [
+        (n - d * (k - 1) - 1) // s + 1
+        for n, k, s, d in zip(padded.shape[1:4], kernel, strides, dilations, strict=True)
+    ]
+    y = np.zeros((len(x), *out, groups, len(weight) // groups), np.float32)
+    parts = weight.reshape(groups, -1, *kernel, inner)
+    for tap in itertools.product(*map(range, kernel)):
+        index = tuple(
+            slice(t * d, t * d + s * (n - 1) + 1, s)
+            for t, d, s, n in zip(tap, dilations, strides, out, strict=True)
+        )
+        seen = padded[:, *index].reshape(len(x), *out, groups, inner)
+        y += np.einsum("ndhwgc,goc->ndhwgo", seen, parts[:, :, *tap])
+    return y.reshape(len(x), *out, len(weight))
 
 
 def _by_vectors(launch: Launch, groups: int) -> Launch:
@@ -358,3 +394,20 @@ def _channels_last(node: Node) -> Node:
     spec = node.spec
     whole = all(n % 4 == 0 for n in (spec.offset, *spec.strides[:3]))
     return node if (spec.strides[3] == 1 and whole) or node.builder is None else contiguous(node)
+
+
+def apart(x: Array, spread: Sequence[int]) -> Array:
+    """Values of the axes between first and last with zeros between them."""
+    shape = [(n - 1) * s + 1 if n else 0 for n, s in zip(x.shape[1:-1], spread, strict=True)]
+    wide = np.zeros((len(x), *shape, x.shape[-1]), x.dtype)
+    wide[:, *(slice(None, None, s) for s in spread)] = x
+    return wide
+
+
+def padded_by(x: Array, paddings: Sequence[Padding]) -> Array:
+    """Zeros around the axes between first and last; values cut off for less than none."""
+    sides = padded_sides(paddings)
+    padded = np.pad(x, [(0, 0), *[(max(a, 0), max(b, 0)) for a, b in sides], (0, 0)])
+    extents = padded.shape[1:-1]
+    kept = (slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(extents, sides, strict=True))
+    return padded[:, *kept]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from wgpu_backend.graph.spec import Shape, Spec, extents
 from wgpu_backend.ops.check import pad_to_4d, require, require_number, require_rank, vec4s
 from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.shapes import reshaped
 
 PadMode = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
@@ -62,6 +63,18 @@ def padded(
         choices={**moving(out.dtype, "x"), "MODE": MODES.index(mode)},
         work=2 * out.nbytes,
     )
+
+
+@padded.reference
+def padded_reference(
+    x: Array, *, before: Sequence[int], shape: Sequence[int], mode: str, value: float = 0.0
+) -> Array:
+    """NumPy's own padding."""
+    pairs = [(b, want - b - n) for b, want, n in zip(before, shape, x.shape, strict=True)]
+    if mode == "constant":
+        return np.pad(x, pairs, constant_values=np.array(value).astype(x.dtype))
+    how: Any = mode
+    return np.pad(x, pairs, mode=how) if x.size else np.zeros(shape, x.dtype)
 
 
 def _cycle(extent: int, mode: PadMode) -> int:

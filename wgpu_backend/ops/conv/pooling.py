@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -14,6 +16,7 @@ from wgpu_backend.ops.conv.convolution import with_axes, without_axes
 from wgpu_backend.ops.conv.extents import Padding, extents_of, padded_sides, require_paddings
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import in_vec4s
+from wgpu_backend.ops.reference import Array
 
 
 @op(dense=("x",), trusted=True)
@@ -67,6 +70,26 @@ def pool(
         choices={"VECTOR": vector, "LARGEST": kind == "max", "COUNTS_PADDING": count_padding},
         work=out.size * kernel[0] * kernel[1] * kernel[2] * 4,
     )
+
+
+@pool.reference
+def pool_reference(
+    x: Array,
+    *,
+    kind: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    paddings: Sequence[tuple[int, int]],
+    count_padding: bool = True,
+) -> Array:
+    """Largest value, or mean, of each window of the padded tensor."""
+    beyond = -np.inf if kind == "max" else 0
+    windows = _windows(x.astype(np.float32), kernel, strides, paddings, beyond)
+    if kind == "max":
+        return windows.max(axis=(-3, -2, -1))
+    ones = _windows(np.ones_like(x, np.float32), kernel, strides, paddings, float(count_padding))
+    counts = ones.sum(axis=(-3, -2, -1))
+    return windows.sum(axis=(-3, -2, -1)) / np.maximum(counts, 1)
 
 
 def max_pool(
@@ -168,3 +191,15 @@ def _for_axes(subject: str, values: Extents, axes: int) -> Shape:
     found = found * axes if len(found) == 1 else found
     require(len(found) == axes, ShapeError, f"{subject} is {found}, x has {axes} axes for it")
     return found
+
+
+def _windows(
+    x: Array,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    paddings: Sequence[tuple[int, int]],
+    beyond: float,
+) -> Array:
+    padded = np.pad(x, [(0, 0), *paddings, (0, 0)], constant_values=beyond)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel, axis=(1, 2, 3))
+    return windows[:, *(slice(None, None, s) for s in strides)]

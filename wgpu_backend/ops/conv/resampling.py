@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, extents
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 Mode = Literal["nearest", "bilinear"]
 MAX_EXTENT = 32768  # products of two extents stay below 2³²
@@ -67,6 +70,14 @@ def avg_pool2d(x: Node, k: int, s: int, p: int = 0) -> Launch:
     )
 
 
+@avg_pool2d.reference
+def avg_pool2d_reference(x: Array, k: int, s: int, p: int = 0) -> Array:
+    """Mean of each window of the padded image."""
+    padded = np.pad(x, [*[(0, 0)] * (x.ndim - 2), (p, p), (p, p)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (k, k), axis=(-2, -1))
+    return windows[..., ::s, ::s, :, :].mean(axis=(-2, -1))
+
+
 @op(trusted=True)
 def interpolate(x: Node, shape: Sequence[int], mode: Mode = "nearest") -> Launch:
     """Image in another size.
@@ -109,6 +120,22 @@ def interpolate(x: Node, shape: Sequence[int], mode: Mode = "nearest") -> Launch
         choices={"NEAREST": mode == "nearest"},
         work=out.nbytes * 5,
     )
+
+
+@interpolate.reference
+def interpolate_reference(x: Array, shape: Sequence[int], mode: str = "nearest") -> Array:
+    """Values by their nearest index, or between two, axis by axis."""
+    for axis, want in enumerate(shape):
+        have = x.shape[axis]
+        if mode == "nearest" or axis < x.ndim - 2:
+            x = np.take(x, np.arange(want) * have // want, axis=axis)
+            continue
+        place = np.maximum((np.arange(want) + 0.5) * have / want - 0.5, 0)
+        low = place.astype(np.int64)
+        share = (place - low).reshape(-1, *[1] * (x.ndim - 1 - axis))
+        high = np.minimum(low + 1, have - 1)
+        x = np.take(x, low, axis=axis) * (1 - share) + np.take(x, high, axis=axis) * share
+    return x
 
 
 def _require_extents(have: Shape, want: Shape) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import OptionError, ShapeError
@@ -21,13 +20,13 @@ from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.conv.resampling import MAX_EXTENT, interpolate
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import in_vec4s
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import cast
 
 ResizeMode = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area"]
 MODES = ("nearest", "nearest-exact", "bilinear", "bicubic", "area")
 SMOOTH = ("bilinear", "bicubic")
 Weights = list[Mapping[int, float]]  # of neighbours by their place, for each value of the result
-Array = NDArray[Any]
 
 
 @op(dense=("x",), constants=("table",), trusted=True)
@@ -66,6 +65,19 @@ def resample(x: Node, table: Node, *, axis: int) -> Launch:
         choices={"VECTOR": vector},
         work=out.nbytes * columns,
     )
+
+
+@resample.reference
+def resample_reference(x: Array, table: Array, *, axis: int) -> Array:
+    """Neighbours times their weights, one after the other; what weighs nothing is left out."""
+    ones = (1,) * (x.ndim - 1 - axis)
+    first, last = table[:, 0].astype(np.int64), x.shape[axis] - 1
+    y = np.zeros((*x.shape[:axis], len(table), *x.shape[axis + 1 :]))
+    for k in range(table.shape[1] - 1):
+        weights = table[:, 1 + k].reshape(-1, *ones)
+        seen = np.take(x, np.minimum(first + k, last), axis=axis)
+        y += np.where(weights == 0, 0, seen) * weights
+    return y
 
 
 def resize(

@@ -10,6 +10,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, extents
 from wgpu_backend.ops.check import FLOATS, is_finite, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 
 @op(constants=("frequencies",), trusted=True)
@@ -46,6 +47,17 @@ def sinusoids(
         choices={"COSINE_FIRST": cosine_first},
         work=count * dim * 16,
     )
+
+
+@sinusoids.reference
+def sinusoids_reference(
+    t: Array, frequencies: Array, *, dim: int, cosine_first: bool = False, scale: float = 1.0
+) -> Array:
+    """Sines and cosines of angles in f32, the functions in f64."""
+    angles = t[:, None].astype(np.float32) * frequencies[: dim // 2] * np.float32(scale)
+    parts = [np.sin(angles.astype(np.float64)), np.cos(angles.astype(np.float64))]
+    parts = parts[::-1] if cosine_first else parts
+    return np.concatenate([*parts, np.zeros((len(t), dim % 2))], axis=1)
 
 
 def timestep_embedding(

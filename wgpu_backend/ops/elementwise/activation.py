@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+
+import numpy as np
 
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ShapeError
@@ -13,6 +16,7 @@ from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, re
 from wgpu_backend.ops.elementwise.arithmetic import binary, in_registers
 from wgpu_backend.ops.elementwise.wide import WIDE, wide
 from wgpu_backend.ops.op import Replace, op
+from wgpu_backend.ops.reference import Array
 
 
 def unary(
@@ -59,6 +63,12 @@ def silu(x: Node) -> Launch:
     return unary("silu", x)
 
 
+@silu.reference
+def silu_reference(x: Array) -> Array:
+    """Sigmoid-weighted value."""
+    return x * sigmoid_reference(x)
+
+
 @op(trusted=True)
 def gelu(x: Node) -> Launch:
     """Gaussian error linear unit, the tanh form.
@@ -76,6 +86,12 @@ def gelu(x: Node) -> Launch:
     return unary("gelu", x)
 
 
+@gelu.reference
+def gelu_reference(x: Array) -> Array:
+    """GELU, the tanh form; (1 + tanh(u)) / 2 is written as a sigmoid, which does not cancel."""
+    return x * sigmoid_reference(2 * math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x))
+
+
 @op(trusted=True)
 def gelu_erf(x: Node) -> Launch:
     """Gaussian error linear unit, by the error function.
@@ -89,6 +105,12 @@ def gelu_erf(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("gelu_erf", x)
+
+
+@gelu_erf.reference
+def gelu_erf_reference(x: Array) -> Array:
+    """GELU, by the error function; its complement, as 1 + erf cancels for negative numbers."""
+    return 0.5 * x * _erfc(-x / math.sqrt(2))
 
 
 @op(trusted=True)
@@ -106,6 +128,12 @@ def quick_gelu(x: Node) -> Launch:
     return unary("quick_gelu", x)
 
 
+@quick_gelu.reference
+def quick_gelu_reference(x: Array) -> Array:
+    """GELU, the sigmoid form."""
+    return x * sigmoid_reference(1.702 * x)
+
+
 @op(trusted=True)
 def relu(x: Node) -> Launch:
     """Larger of the value and zero; NaN where it is NaN.
@@ -119,6 +147,12 @@ def relu(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("relu", x)
+
+
+@relu.reference
+def relu_reference(x: Array) -> Array:
+    """Larger of the value and zero."""
+    return np.maximum(x, 0)
 
 
 @op(trusted=True)
@@ -136,6 +170,12 @@ def tanh(x: Node) -> Launch:
     return unary("tanh", x)
 
 
+@tanh.reference
+def tanh_reference(x: Array) -> Array:
+    """Hyperbolic tangent."""
+    return np.tanh(x)
+
+
 @op(trusted=True)
 def sigmoid(x: Node) -> Launch:
     """Logistic function: ``1 / (1 + exp(-x))``.
@@ -151,6 +191,13 @@ def sigmoid(x: Node) -> Launch:
     return unary("sigmoid", x)
 
 
+@sigmoid.reference
+def sigmoid_reference(x: Array) -> Array:
+    """Logistic function; exp only of negative numbers, so nothing overflows."""
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
 @op(trusted=True)
 def softsign(x: Node) -> Launch:
     """Value over its size and one more: ``x / (1 + |x|)``.
@@ -164,6 +211,12 @@ def softsign(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("softsign", x)
+
+
+@softsign.reference
+def softsign_reference(x: Array) -> Array:
+    """Value over its size and one more."""
+    return x / (1 + np.abs(x))
 
 
 @op(trusted=True)
@@ -183,6 +236,12 @@ def mish(x: Node) -> Launch:
     return unary("mish", x)
 
 
+@mish.reference
+def mish_reference(x: Array) -> Array:
+    """Value times tanh of softplus."""
+    return x * np.tanh(np.logaddexp(x, x.dtype.type(0)))
+
+
 @op(trusted=True)
 def log_sigmoid(x: Node) -> Launch:
     """Logarithm of the logistic function: ``-log(1 + exp(-x))``.
@@ -196,6 +255,12 @@ def log_sigmoid(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("log_sigmoid", x)
+
+
+@log_sigmoid.reference
+def log_sigmoid_reference(x: Array) -> Array:
+    """Logarithm of the sigmoid."""
+    return -np.logaddexp(-x, x.dtype.type(0))
 
 
 @op(trusted=True)
@@ -213,6 +278,12 @@ def swiglu(gate: Node, up: Node) -> Launch:
     return binary("swiglu", gate, up)
 
 
+@swiglu.reference
+def swiglu_reference(gate: Array, up: Array) -> Array:
+    """`silu` of the gate, times up."""
+    return silu_reference(gate) * up
+
+
 @op(trusted=True)
 def geglu(gate: Node, up: Node) -> Launch:
     """Gated activation: `gelu` of `gate`, times `up`.
@@ -226,6 +297,12 @@ def geglu(gate: Node, up: Node) -> Launch:
     Tensor of the broadcast shape and the dtype of `gate`.
     """
     return binary("geglu", gate, up)
+
+
+@geglu.reference
+def geglu_reference(gate: Array, up: Array) -> Array:
+    """`gelu` of the gate, times up."""
+    return gelu_reference(gate) * up
 
 
 @op(trusted=True)
@@ -243,6 +320,12 @@ def geglu_erf(gate: Node, up: Node) -> Launch:
     return binary("geglu_erf", gate, up)
 
 
+@geglu_erf.reference
+def geglu_erf_reference(gate: Array, up: Array) -> Array:
+    """`gelu_erf` of the gate, times up."""
+    return gelu_erf_reference(gate) * up
+
+
 @op(trusted=True)
 def geglu_quick(gate: Node, up: Node) -> Launch:
     """Gated activation: `quick_gelu` of `gate`, times `up`.
@@ -258,6 +341,12 @@ def geglu_quick(gate: Node, up: Node) -> Launch:
     return binary("geglu_quick", gate, up)
 
 
+@geglu_quick.reference
+def geglu_quick_reference(gate: Array, up: Array) -> Array:
+    """`quick_gelu` of the gate, times up."""
+    return quick_gelu_reference(gate) * up
+
+
 @op(trusted=True)
 def reglu(gate: Node, up: Node) -> Launch:
     """Gated activation: `relu` of `gate`, times `up`.
@@ -271,6 +360,12 @@ def reglu(gate: Node, up: Node) -> Launch:
     Tensor of the broadcast shape and the dtype of `gate`.
     """
     return binary("reglu", gate, up)
+
+
+@reglu.reference
+def reglu_reference(gate: Array, up: Array) -> Array:
+    """`relu` of the gate, times up."""
+    return relu_reference(gate) * up
 
 
 @op(dense=("x", "up"), trusted=True)
@@ -318,6 +413,18 @@ def silu_alpha_limit(x: Node, up: Node, alpha: float, limit: float) -> Launch:
     )
 
 
+@silu_alpha_limit.reference
+def silu_alpha_limit_reference(x: Array, up: Array, alpha: float, limit: float) -> Array:
+    """Gated activation of gpt-oss."""
+    kind = x.dtype.type
+    gate = np.minimum(x, kind(limit))
+    return (
+        gate
+        * sigmoid_reference(kind(alpha) * gate)
+        * (np.clip(up, kind(-limit), kind(limit)) + kind(1))
+    )
+
+
 # Gated activations by the one they apply to the gate.
 GATED = {
     "silu": swiglu,
@@ -342,3 +449,6 @@ def _times(name: str) -> Replace:
 
 for _name, _gated in GATED.items():
     _gated.fuses("mul")(_times(_name))
+
+
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])

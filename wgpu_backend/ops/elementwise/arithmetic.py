@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from wgpu_backend.dtypes import I8, I16, I32, U8, U16, U32, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.elementwise.wide import WIDE, wide
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 INTEGERS = (I32, U32, I16, U16, I8, U8)  # that registers hold
 NUMBERS = (*FLOATS, *INTEGERS, *WIDE)
@@ -126,10 +129,22 @@ def add(a: Node, b: Node) -> Launch:
     return binary("add", a, b, NUMBERS)
 
 
+@add.reference
+def add_reference(a: Array, b: Array) -> Array:
+    """Sum."""
+    return a + b
+
+
 @op(trusted=True, constants=("a", "b"))
 def sub(a: Node, b: Node) -> Launch:
     """Difference of two tensors; see `add`."""
     return binary("sub", a, b, NUMBERS)
+
+
+@sub.reference
+def sub_reference(a: Array, b: Array) -> Array:
+    """Difference."""
+    return a - b
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -138,10 +153,22 @@ def mul(a: Node, b: Node) -> Launch:
     return binary("mul", a, b, NUMBERS)
 
 
+@mul.reference
+def mul_reference(a: Array, b: Array) -> Array:
+    """Product."""
+    return a * b
+
+
 @op(trusted=True, constants=("a", "b"))
 def div(a: Node, b: Node) -> Launch:
     """Quotient of two tensors of floats, value by value; see `add`."""
     return binary("div", a, b)
+
+
+@div.reference
+def div_reference(a: Array, b: Array) -> Array:
+    """Quotient."""
+    return a / b
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -156,16 +183,37 @@ def power(a: Node, b: Node) -> Launch:
     return float_or_whole("power", a, b, "ops/elementwise/power_whole")
 
 
+@power.reference
+def power_reference(a: Array, b: Array) -> Array:
+    """Power, by way of f64: NumPy's own of f32 is off by some units where a result is small."""
+    if a.dtype.kind in "iu":
+        found = np.power(a, np.maximum(b, 0))
+        return np.where((b >= 0) | (np.abs(a) == 1), np.where(b < 0, a ** (b & 1), found), 0)
+    return a.astype(np.float64) ** b.astype(np.float64)
+
+
 @op(trusted=True, constants=("a", "b"))
 def maximum(a: Node, b: Node) -> Launch:
     """Larger value of two tensors, NaN where one has it; see `add`."""
     return binary("maximum", a, b, NUMBERS)
 
 
+@maximum.reference
+def maximum_reference(a: Array, b: Array) -> Array:
+    """Larger value."""
+    return np.maximum(a, b)
+
+
 @op(trusted=True, constants=("a", "b"))
 def minimum(a: Node, b: Node) -> Launch:
     """Smaller value of two tensors, NaN where one has it; see `add`."""
     return binary("minimum", a, b, NUMBERS)
+
+
+@minimum.reference
+def minimum_reference(a: Array, b: Array) -> Array:
+    """Smaller value."""
+    return np.minimum(a, b)
 
 
 @op(dense=("x",), trusted=True)
@@ -192,3 +240,9 @@ def scale(x: Node, *, factor: float, bias: float = 0.0) -> Launch:
         in_place=("x",),
         work=2 * out.nbytes,
     )
+
+
+@scale.reference
+def scale_reference(x: Array, *, factor: float, bias: float = 0.0) -> Array:
+    """Multiple and sum with numbers."""
+    return x * x.dtype.type(factor) + x.dtype.type(bias)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from wgpu_backend.dtypes import BOOL
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import INTEGERS, binary, is_signed
 from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 WORDS = (*INTEGERS, *WIDE, BOOL)
 
@@ -37,16 +40,34 @@ def bitwise_and(a: Node, b: Node) -> Launch:
     return binary("bitwise_and", a, b, WORDS)
 
 
+@bitwise_and.reference
+def bitwise_and_reference(a: Array, b: Array) -> Array:
+    """Bits of both."""
+    return a & b
+
+
 @op(trusted=True, constants=("a", "b"))
 def bitwise_or(a: Node, b: Node) -> Launch:
     """Bits that one of two integers has, or both; see `bitwise_and`."""
     return binary("bitwise_or", a, b, WORDS)
 
 
+@bitwise_or.reference
+def bitwise_or_reference(a: Array, b: Array) -> Array:
+    """Bits of either."""
+    return a | b
+
+
 @op(trusted=True, constants=("a", "b"))
 def bitwise_xor(a: Node, b: Node) -> Launch:
     """Bits that one of two integers has, and not both; see `bitwise_and`."""
     return binary("bitwise_xor", a, b, WORDS)
+
+
+@bitwise_xor.reference
+def bitwise_xor_reference(a: Array, b: Array) -> Array:
+    """Bits of one of them."""
+    return a ^ b
 
 
 @op(trusted=True)
@@ -67,6 +88,12 @@ def bitwise_not(x: Node) -> Launch:
     return unary("bitwise_not", x, WORDS)
 
 
+@bitwise_not.reference
+def bitwise_not_reference(x: Array) -> Array:
+    """Bits it does not have."""
+    return ~x
+
+
 @op(trusted=True, constants=("a", "b"))
 def left_shift(a: Node, b: Node) -> Launch:
     """Bits of `a` moved up by `b` places: ``a << b``.
@@ -84,6 +111,12 @@ def left_shift(a: Node, b: Node) -> Launch:
     return binary("left_shift", a, b, (*INTEGERS, *WIDE))
 
 
+@left_shift.reference
+def left_shift_reference(a: Array, b: Array) -> Array:
+    """Bits moved up."""
+    return np.left_shift(a, b)
+
+
 @op(trusted=True, constants=("a", "b"))
 def right_shift(a: Node, b: Node) -> Launch:
     """Bits of `a` moved down by `b` places, behind copies of its sign; see `left_shift`.
@@ -92,3 +125,9 @@ def right_shift(a: Node, b: Node) -> Launch:
     """
     choices = {"SIGNED": is_signed(a.spec.dtype)}
     return binary("right_shift", a, b, (*INTEGERS, *WIDE), choices)
+
+
+@right_shift.reference
+def right_shift_reference(a: Array, b: Array) -> Array:
+    """Bits moved down."""
+    return np.right_shift(a, b)

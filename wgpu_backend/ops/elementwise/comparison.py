@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import BOOL, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
@@ -10,6 +12,7 @@ from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, binary, in_registers
 from wgpu_backend.ops.index.bits import PLAIN, moving
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 COMPARED = (*NUMBERS, BOOL)
 
@@ -45,10 +48,22 @@ def equal(a: Node, b: Node) -> Launch:
     return _compared("equal", a, b, "SAME")
 
 
+@equal.reference
+def equal_reference(a: Array, b: Array) -> Array:
+    """Same."""
+    return a == b
+
+
 @op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
 def not_equal(a: Node, b: Node) -> Launch:
     """Whether two values differ, value by value, as NaN does from all; see `equal`."""
     return _compared("not_equal", a, b, "BELOW", "ABOVE", "UNORDERED")
+
+
+@not_equal.reference
+def not_equal_reference(a: Array, b: Array) -> Array:
+    """Another."""
+    return a != b
 
 
 @op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
@@ -57,10 +72,22 @@ def less(a: Node, b: Node) -> Launch:
     return _compared("less", a, b, "BELOW")
 
 
+@less.reference
+def less_reference(a: Array, b: Array) -> Array:
+    """Below."""
+    return a < b
+
+
 @op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
 def less_equal(a: Node, b: Node) -> Launch:
     """Whether `a` is at most `b`, value by value; see `equal`."""
     return _compared("less_equal", a, b, "BELOW", "SAME")
+
+
+@less_equal.reference
+def less_equal_reference(a: Array, b: Array) -> Array:
+    """At most."""
+    return a <= b
 
 
 @op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
@@ -69,10 +96,22 @@ def greater(a: Node, b: Node) -> Launch:
     return _compared("greater", a, b, "ABOVE")
 
 
+@greater.reference
+def greater_reference(a: Array, b: Array) -> Array:
+    """Above."""
+    return a > b
+
+
 @op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
 def greater_equal(a: Node, b: Node) -> Launch:
     """Whether `a` is at least `b`, value by value; see `equal`."""
     return _compared("greater_equal", a, b, "ABOVE", "SAME")
+
+
+@greater_equal.reference
+def greater_equal_reference(a: Array, b: Array) -> Array:
+    """At least."""
+    return a >= b
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -90,16 +129,34 @@ def logical_and(a: Node, b: Node) -> Launch:
     return binary("logical_and", a, b, (BOOL,), {"Out": "u32"})
 
 
+@logical_and.reference
+def logical_and_reference(a: Array, b: Array) -> Array:
+    """Both."""
+    return a & b
+
+
 @op(trusted=True, constants=("a", "b"))
 def logical_or(a: Node, b: Node) -> Launch:
     """Whether one of two truth values is true, or both; see `logical_and`."""
     return binary("logical_or", a, b, (BOOL,), {"Out": "u32"})
 
 
+@logical_or.reference
+def logical_or_reference(a: Array, b: Array) -> Array:
+    """One, or both."""
+    return a | b
+
+
 @op(trusted=True, constants=("a", "b"))
 def logical_xor(a: Node, b: Node) -> Launch:
     """Whether one of two truth values is true, and not both; see `logical_and`."""
     return binary("logical_xor", a, b, (BOOL,), {"Out": "u32"})
+
+
+@logical_xor.reference
+def logical_xor_reference(a: Array, b: Array) -> Array:
+    """One of the two."""
+    return a ^ b
 
 
 @op(trusted=True)
@@ -115,6 +172,12 @@ def logical_not(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("logical_not", x, (BOOL,), {"Out": "u32"})
+
+
+@logical_not.reference
+def logical_not_reference(x: Array) -> Array:
+    """Return the other one."""
+    return ~x
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -161,3 +224,9 @@ def where(condition: Node, a: Node, b: Node) -> Launch:
         },
         work=sum(x.spec.nbytes for x in operands.values()) + out.nbytes,
     )
+
+
+@where.reference
+def where_reference(condition: Array, a: Array, b: Array) -> Array:
+    """Choose."""
+    return np.where(condition, a, b)

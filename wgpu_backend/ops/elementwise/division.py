@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ops.elementwise.arithmetic import float_or_whole
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -25,6 +28,15 @@ def floor_divide(a: Node, b: Node) -> Launch:
     return float_or_whole("floor_divide", a, b, "ops/elementwise/floor_divide_whole")
 
 
+@floor_divide.reference
+def floor_divide_reference(a: Array, b: Array) -> Array:
+    """Quotient, rounded down; an infinity by a number is one, where NumPy has NaN."""
+    found = np.floor_divide(a, b)
+    if a.dtype.kind != "f":
+        return found
+    return np.where(np.isinf(a) & np.isfinite(b), np.where(np.signbit(b), -a, a), found)
+
+
 @op(trusted=True, constants=("a", "b"))
 def remainder(a: Node, b: Node) -> Launch:
     """What is left of `a` by `floor_divide`, with the sign of `b`: ``a % b``.
@@ -33,3 +45,9 @@ def remainder(a: Node, b: Node) -> Launch:
     it is 0, of floats NaN; see `floor_divide`.
     """
     return float_or_whole("remainder", a, b, "ops/elementwise/remainder_whole")
+
+
+@remainder.reference
+def remainder_reference(a: Array, b: Array) -> Array:
+    """What is left of it."""
+    return np.remainder(a, b)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import BOOL, F16, F32
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import binary
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array, takes_f16
 
 
 @op(trusted=True)
@@ -24,6 +27,12 @@ def isnan(x: Node) -> Launch:
     return unary("isnan", x, choices={"Out": "u32"}, result=BOOL)
 
 
+@isnan.reference
+def isnan_reference(x: Array) -> Array:
+    """Whether it is no number."""
+    return np.isnan(x)
+
+
 @op(trusted=True)
 def isinf(x: Node) -> Launch:
     """Whether a value is infinite, of either sign; see `isnan`.
@@ -37,6 +46,12 @@ def isinf(x: Node) -> Launch:
     Tensor of the shape of `x`, bool.
     """
     return unary("isinf", x, choices={"Out": "u32"}, result=BOOL)
+
+
+@isinf.reference
+def isinf_reference(x: Array) -> Array:
+    """Whether it is infinite."""
+    return np.isinf(x)
 
 
 @op(trusted=True)
@@ -54,6 +69,12 @@ def isfinite(x: Node) -> Launch:
     return unary("isfinite", x, choices={"Out": "u32"}, result=BOOL)
 
 
+@isfinite.reference
+def isfinite_reference(x: Array) -> Array:
+    """Whether it is a finite number."""
+    return np.isfinite(x)
+
+
 @op(trusted=True)
 def signbit(x: Node) -> Launch:
     """Whether the sign of a value is set, that of a zero or NaN too; see `isnan`.
@@ -67,6 +88,12 @@ def signbit(x: Node) -> Launch:
     Tensor of the shape of `x`, bool.
     """
     return unary("signbit", x, choices={"Out": "u32"}, result=BOOL)
+
+
+@signbit.reference
+def signbit_reference(x: Array) -> Array:
+    """Whether the sign is set."""
+    return np.signbit(x)
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -83,6 +110,12 @@ def copysign(a: Node, b: Node) -> Launch:
     Tensor of the broadcast shape and the dtype of `a`.
     """
     return binary("copysign", a, b)
+
+
+@copysign.reference
+def copysign_reference(a: Array, b: Array) -> Array:
+    """Size of one, sign of the other."""
+    return np.copysign(a, b)
 
 
 @op(trusted=True, constants=("a", "b"))
@@ -104,3 +137,10 @@ def nextafter(a: Node, b: Node) -> Launch:
         The types are others, or not the same.
     """
     return binary("nextafter", a, b, (F32, F16), {"HALF": a.spec.dtype == F16}, mixed=False)
+
+
+@nextafter.reference
+@takes_f16
+def nextafter_reference(a: Array, b: Array) -> Array:
+    """Neighbour in its own type."""
+    return np.nextafter(a, b)

@@ -21,6 +21,8 @@ from functools import lru_cache, partial
 from string import Template
 from typing import NamedTuple, cast
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node, ParamValue
@@ -29,6 +31,7 @@ from wgpu_backend.graph.wgsl_source import Inline, Source, read
 from wgpu_backend.ops.check import pad_to_4d, vec4s
 from wgpu_backend.ops.elementwise.arithmetic import wraps
 from wgpu_backend.ops.op import REGISTRY, op
+from wgpu_backend.ops.reference import Array, reference_of
 
 MAX_OPERANDS = 6  # of the 8 storage bindings that every device has, with the result
 MAX_STEPS = 24
@@ -135,6 +138,23 @@ def chain(
         in_place=tuple(n for n, way in zip(names, ways, strict=True) if way == SAME),
         work=out.nbytes + sum(x.spec.nbytes for x in operands),
     )
+
+
+@chain.reference
+def chain_reference(
+    steps: tuple[Step, ...],
+    *operands: Array,
+    shape: tuple[int, ...] | None = None,
+    across: tuple[int, ...] | None = None,
+) -> Array:
+    """Twins of the ops, one after the other."""
+    values = [np.asarray(x) for x in operands]
+    for step in steps:
+        given = (values[a] for a in step.arguments)
+        values.append(reference_of(step.op)(*given, **dict(step.numbers)))
+    if shape is None:
+        return values[-1]
+    return np.broadcast_to(values[-1], across or shape).reshape(shape)
 
 
 def way_of(spec: Spec, shape: Shape) -> int:

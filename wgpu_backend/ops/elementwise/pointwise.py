@@ -14,6 +14,7 @@ from wgpu_backend.ops.elementwise.arithmetic import INTEGERS, NUMBERS, in_regist
 from wgpu_backend.ops.elementwise.wide import WIDE, wide
 from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 
 @op(trusted=True)
@@ -33,6 +34,12 @@ def sqr(x: Node) -> Launch:
     return unary("sqr", x, NUMBERS)
 
 
+@sqr.reference
+def sqr_reference(x: Array) -> Array:
+    """Square."""
+    return x * x
+
+
 @op(trusted=True)
 def sqrt(x: Node) -> Launch:
     """Square root, NaN below zero.
@@ -46,6 +53,12 @@ def sqrt(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("sqrt", x)
+
+
+@sqrt.reference
+def sqrt_reference(x: Array) -> Array:
+    """Square root."""
+    return np.sqrt(x)
 
 
 @op(trusted=True)
@@ -63,6 +76,12 @@ def exp(x: Node) -> Launch:
     return unary("exp", x)
 
 
+@exp.reference
+def exp_reference(x: Array) -> Array:
+    """Exponential."""
+    return np.exp(x)
+
+
 @op(trusted=True)
 def neg(x: Node) -> Launch:
     """Value with the other sign.
@@ -76,6 +95,12 @@ def neg(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("neg", x, NUMBERS)
+
+
+@neg.reference
+def neg_reference(x: Array) -> Array:
+    """Value with the other sign."""
+    return -x
 
 
 @op(trusted=True)
@@ -93,6 +118,12 @@ def log(x: Node) -> Launch:
     return unary("log", x)
 
 
+@log.reference
+def log_reference(x: Array) -> Array:
+    """Natural logarithm."""
+    return np.log(x)
+
+
 @op(trusted=True)
 def abs(x: Node) -> Launch:
     """Value without its sign.
@@ -108,6 +139,12 @@ def abs(x: Node) -> Launch:
     return unary("abs", x, NUMBERS)
 
 
+@abs.reference
+def abs_reference(x: Array) -> Array:
+    """Value without its sign."""
+    return np.abs(x)
+
+
 @op(trusted=True)
 def sign(x: Node) -> Launch:
     """Sign as a number: 1 above zero, -1 below it, 0 for zero.
@@ -121,6 +158,12 @@ def sign(x: Node) -> Launch:
     Like `x`, dense; NaN where `x` is NaN.
     """
     return unary("sign", x, NUMBERS)
+
+
+@sign.reference
+def sign_reference(x: Array) -> Array:
+    """Sign as a number."""
+    return np.sign(x)
 
 
 @op(trusted=True)
@@ -139,6 +182,12 @@ def sin(x: Node) -> Launch:
     return unary("sin", x)
 
 
+@sin.reference
+def sin_reference(x: Array) -> Array:
+    """Sine."""
+    return np.sin(x.astype(np.float64))
+
+
 @op(trusted=True)
 def cos(x: Node) -> Launch:
     """Cosine; see `sin`.
@@ -155,6 +204,12 @@ def cos(x: Node) -> Launch:
     return unary("cos", x)
 
 
+@cos.reference
+def cos_reference(x: Array) -> Array:
+    """Cosine."""
+    return np.cos(x.astype(np.float64))
+
+
 @op(trusted=True)
 def softplus(x: Node) -> Launch:
     """Smooth form of `relu`: ``log(1 + exp(x))``.
@@ -168,6 +223,12 @@ def softplus(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("softplus", x)
+
+
+@softplus.reference
+def softplus_reference(x: Array) -> Array:
+    """Smooth form of relu."""
+    return np.logaddexp(x, x.dtype.type(0))
 
 
 @op(dense=("x",), trusted=True)
@@ -192,6 +253,15 @@ def clamp(x: Node, low: float, high: float) -> Launch:
         A bound for integers has a fraction.
     """
     return clamped("clamp", x, low, high, (*FLOATS, *INTEGERS))
+
+
+@clamp.reference
+def clamp_reference(x: Array, low: float, high: float) -> Array:
+    """Value within bounds."""
+    if x.dtype.kind in "iu":
+        info = np.iinfo(x.dtype)
+        low, high = (min(max(bound, info.min), info.max) for bound in (low, high))
+    return np.clip(x, x.dtype.type(low), x.dtype.type(high))
 
 
 def clamped(name: str, x: Node, low: float, high: float, allowed: tuple[DType, ...]) -> Launch:
@@ -263,6 +333,12 @@ def fill(x: Node, value: float) -> Launch:
         choices=moving(out.dtype),
         work=out.nbytes,
     )
+
+
+@fill.reference
+def fill_reference(x: Array, value: float) -> Array:
+    """One value everywhere."""
+    return np.full(x.shape, value, x.dtype)
 
 
 def _require_held(value: float, dtype: DType) -> None:

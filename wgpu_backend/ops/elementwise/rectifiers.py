@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ops.check import FLOATS, is_finite, require, require_number
@@ -11,6 +13,7 @@ from wgpu_backend.ops.elementwise.activation import unary
 from wgpu_backend.ops.elementwise.arithmetic import binary
 from wgpu_backend.ops.elementwise.pointwise import clamped
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 
 def _with_number(name: str, x: Node, parameter: str, value: float) -> Launch:
@@ -41,6 +44,12 @@ def relu6(x: Node) -> Launch:
     return unary("relu6", x)
 
 
+@relu6.reference
+def relu6_reference(x: Array) -> Array:
+    """Value from 0 to 6."""
+    return np.clip(x, 0, 6)
+
+
 @op(trusted=True)
 def relu_squared(x: Node) -> Launch:
     """Square of the larger of the value and zero.
@@ -56,6 +65,12 @@ def relu_squared(x: Node) -> Launch:
     return unary("relu_squared", x)
 
 
+@relu_squared.reference
+def relu_squared_reference(x: Array) -> Array:
+    """Square of relu."""
+    return np.square(np.maximum(x, 0))
+
+
 @op(trusted=True)
 def hardsigmoid(x: Node) -> Launch:
     """Sigmoid of straight pieces: ``x / 6 + 1 / 2``, at least 0 and at most 1.
@@ -69,6 +84,12 @@ def hardsigmoid(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("hardsigmoid", x)
+
+
+@hardsigmoid.reference
+def hardsigmoid_reference(x: Array) -> Array:
+    """Sigmoid of straight pieces."""
+    return np.clip((x + 3) / 6, 0, 1)
 
 
 @op(trusted=True)
@@ -88,6 +109,12 @@ def hardswish(x: Node) -> Launch:
     return unary("hardswish", x)
 
 
+@hardswish.reference
+def hardswish_reference(x: Array) -> Array:
+    """Value times hardsigmoid, which is 0 for the smallest."""
+    return np.where(x <= -3, 0, np.where(x >= 3, x, x * (x + 3) / 6))
+
+
 @op(trusted=True)
 def selu(x: Node) -> Launch:
     """Value above zero, exponential below, both scaled so that layers keep mean 0 and variance 1.
@@ -103,6 +130,12 @@ def selu(x: Node) -> Launch:
     Like `x`, dense.
     """
     return unary("selu", x)
+
+
+@selu.reference
+def selu_reference(x: Array) -> Array:
+    """Scaled exponential unit."""
+    return 1.0507009873554805 * elu_reference(x, 1.6732632423543772)
 
 
 @op(trusted=True)
@@ -122,6 +155,12 @@ def elu(x: Node, alpha: float = 1.0) -> Launch:
     Like `x`, dense; NaN stays NaN.
     """
     return _with_number("elu", x, "alpha", alpha)
+
+
+@elu.reference
+def elu_reference(x: Array, alpha: float = 1.0) -> Array:
+    """Exponential below zero."""
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
 @op(trusted=True)
@@ -149,6 +188,12 @@ def celu(x: Node, alpha: float = 1.0) -> Launch:
     return _with_number("celu", x, "alpha", alpha)
 
 
+@celu.reference
+def celu_reference(x: Array, alpha: float = 1.0) -> Array:
+    """Exponential of a part below zero."""
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha))
+
+
 @op(trusted=True)
 def leaky_relu(x: Node, negative_slope: float = 0.01) -> Launch:
     """Value above zero, a part of it below.
@@ -164,6 +209,12 @@ def leaky_relu(x: Node, negative_slope: float = 0.01) -> Launch:
     Like `x`, dense; NaN stays NaN.
     """
     return _with_number("leaky_relu", x, "negative_slope", negative_slope)
+
+
+@leaky_relu.reference
+def leaky_relu_reference(x: Array, negative_slope: float = 0.01) -> Array:
+    """A part below zero."""
+    return np.where(x > 0, x, x * x.dtype.type(negative_slope))
 
 
 @op(trusted=True)
@@ -189,6 +240,12 @@ def hard_shrink(x: Node, lambd: float = 0.5) -> Launch:
     return _with_number("hard_shrink", x, "lambd", lambd)
 
 
+@hard_shrink.reference
+def hard_shrink_reference(x: Array, lambd: float = 0.5) -> Array:
+    """Large values."""
+    return np.where(np.abs(x) <= x.dtype.type(lambd), 0, x)
+
+
 @op(trusted=True)
 def softshrink(x: Node, lambd: float = 0.5) -> Launch:
     """Value moved towards zero by a bound, 0 where it would pass that.
@@ -212,6 +269,14 @@ def softshrink(x: Node, lambd: float = 0.5) -> Launch:
     return _with_number("softshrink", x, "lambd", lambd)
 
 
+@softshrink.reference
+def softshrink_reference(x: Array, lambd: float = 0.5) -> Array:
+    """Values moved towards zero."""
+    kind = x.dtype.type
+    rest = np.maximum(np.abs(x) - kind(lambd), kind(0))
+    return np.where(rest == 0, kind(0), np.copysign(rest, x))
+
+
 @op(trusted=True)
 def step(x: Node, threshold: float = 0.0) -> Launch:
     """Whether the value is above a threshold, as a number: 1 or 0.
@@ -227,6 +292,12 @@ def step(x: Node, threshold: float = 0.0) -> Launch:
     Like `x`, dense; 0 of NaN.
     """
     return _with_number("step", x, "threshold", threshold)
+
+
+@step.reference
+def step_reference(x: Array, threshold: float = 0.0) -> Array:
+    """Whether a value is above a threshold, as a number."""
+    return (x > x.dtype.type(threshold)).astype(x.dtype)
 
 
 @op(shader="ops/elementwise/clamp", dense=("x",), trusted=True)
@@ -250,6 +321,12 @@ def hardtanh(x: Node, low: float = -1.0, high: float = 1.0) -> Launch:
     return clamped("hardtanh", x, low, high, FLOATS)
 
 
+@hardtanh.reference
+def hardtanh_reference(x: Array, low: float = -1.0, high: float = 1.0) -> Array:
+    """Value within bounds."""
+    return np.clip(x, x.dtype.type(low), x.dtype.type(high))
+
+
 @op(trusted=True)
 def prelu(x: Node, weight: Node) -> Launch:
     """Value above zero, its product with a weight below.
@@ -266,3 +343,9 @@ def prelu(x: Node, weight: Node) -> Launch:
     Tensor of the broadcast shape and the dtype of `x`; NaN stays NaN.
     """
     return binary("prelu", x, weight)
+
+
+@prelu.reference
+def prelu_reference(x: Array, weight: Array) -> Array:
+    """A weight times what is below zero."""
+    return np.where(x > 0, x, x * weight)

@@ -22,6 +22,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.graph.wgsl_source import Inline
 from wgpu_backend.ops.check import require, require_dtype
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 MOST_RADIX = 32
 PRIMES = (2, 3, 5, 7, 11, 13)  # that butterflies are written for
@@ -185,6 +186,31 @@ def fft_pass(
         shader=_wgsl(radix),
         work=2 * x.spec.nbytes,
     )
+
+
+@fft_pass.reference
+def fft_pass_reference(
+    x: Array,
+    table: Array,
+    *,
+    radix: int,
+    done: int,
+    swap_in: bool = False,
+    swap_out: bool = False,
+    scale: float = 1.0,
+) -> Array:
+    """One pass, in f64."""
+    rows, length, _ = x.shape
+    real, imag = (x[..., i].astype(np.float64) for i in ((1, 0) if swap_in else (0, 1)))
+    values = (real + 1j * imag).reshape(rows, radix, length // radix)
+    places = np.arange(radix)
+    steps = np.tile(np.arange(done), length // (radix * done))
+    turns = places[:, None] * steps / (radix * done)
+    butterfly = np.exp(-2j * np.pi * places[:, None] * places / radix)
+    found = butterfly @ (values * np.exp(-2j * np.pi * turns)) * scale
+    ordered = found.reshape(rows, radix, -1, done).transpose(0, 2, 1, 3).reshape(rows, length)
+    parts = [ordered.real, ordered.imag]
+    return np.stack(parts[::-1] if swap_out else parts, axis=-1)
 
 
 @lru_cache(maxsize=64)

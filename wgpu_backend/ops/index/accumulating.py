@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import OptionError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -15,7 +17,9 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.index.taking import MOST_AXES, require_like, take_along_axis
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, as_words, number_of
+from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, as_words, kind_of, number_of
+from wgpu_backend.ops.reduce.scan import JOINS
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.sampling.sorting import argsort
 from wgpu_backend.ops.shape.copying import cast
 from wgpu_backend.ops.shape.shapes import reshaped, swapped
@@ -61,6 +65,26 @@ def fold_sorted(
         choices={**REDUCTIONS[kind, number], **as_words(number, "dst", "x"), "ALONG": along},
         work=2 * out.nbytes * max(x.spec.shape[axis].bit_length(), 1) + 3 * x.spec.nbytes,
     )
+
+
+@fold_sorted.reference
+def fold_sorted_reference(
+    dst: Array, x: Array, ids: Array, order: Array, *, axis: int, kind: str, along: bool
+) -> Array:
+    """Fold values one after the other."""
+    extent = dst.shape[axis]
+    lines = np.moveaxis(dst.astype(kind_of(dst.dtype)), axis, -1)
+    given = np.moveaxis(x.astype(lines.dtype), axis, -1)
+    y = lines.reshape(math.prod(lines.shape[:-1]), extent).copy()
+    values = given.reshape(len(y), ids.shape[-1])
+    own, places = (np.broadcast_to(given, values.shape) for given in (ids, order))
+    wrapped = np.where(own < 0, own.astype(np.int64) + extent, own)
+    inside = (wrapped >= 0) & (wrapped < extent)
+    row = np.broadcast_to(np.arange(len(y))[:, None], values.shape)
+    taken = np.take_along_axis(values, places, 1) if values.size else values
+    with np.errstate(all="ignore"):
+        JOINS[kind].at(y, (row[inside], wrapped[inside]), taken[inside])
+    return np.moveaxis(y.reshape(lines.shape), -1, axis)
 
 
 def fold_at(x: Node, ids: Node, values: Node, axis: int, mode: str = "add") -> Node:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import BOOL, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -10,6 +12,7 @@ from wgpu_backend.ops.check import require, require_dtype
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.reduction import sum as sum_over
 from wgpu_backend.ops.reduce.scan import cumsum
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import cast
 from wgpu_backend.ops.shape.shapes import reshaped
 
@@ -83,3 +86,10 @@ def compact_by(mask: Node, ends: Node, *, count: int) -> Launch:
         params={"length": length, "count": count},
         work=mask.spec.nbytes + ends.spec.nbytes,
     )
+
+
+@compact_by.reference
+def compact_by_reference(mask: Array, ends: Array, *, count: int) -> Array:
+    """Places of what is true."""
+    found = np.flatnonzero(mask)[:count]
+    return np.pad(found, (0, count - len(found)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import I32, QUANTISABLE
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -24,6 +26,7 @@ from wgpu_backend.ops.index.launches import (
 )
 from wgpu_backend.ops.index.quantisation import set_rows_quantised
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 SHORT_ROW = 512  # values, for argmax
 
@@ -61,6 +64,14 @@ def rows(x: Node, ids: Node) -> Launch:
     if x.spec.dtype not in FLOATS:
         return rows_moved(x, ids)
     return rows_widened(x, ids)
+
+
+@rows.reference
+def rows_reference(x: Array, ids: Array) -> Array:
+    """Gather rows."""
+    if x.ndim > 2:
+        return np.take_along_axis(x, np.clip(ids, 0, x.shape[-2] - 1)[..., None], axis=-2)
+    return x[np.clip(ids, 0, len(x) - 1)]
 
 
 @op(dense=("x", "ids"), trusted=True)
@@ -111,6 +122,19 @@ def set_rows(dst: Node, x: Node, ids: Node) -> Launch:
         "multiples of 4; cast x first",
     )
     return set_rows_converted(dst, x, ids)
+
+
+@set_rows.reference
+def set_rows_reference(dst: Array, x: Array, ids: Array) -> Array:
+    """Scatter rows into `dst`; ids outside it are dropped."""
+    if dst.ndim > 2:
+        of_each = np.broadcast_to(ids, x.shape[:-1])
+        for batch in np.ndindex(x.shape[:-2]):
+            set_rows_reference(dst[batch], x[batch], of_each[batch])
+        return dst
+    inside = (ids >= 0) & (ids < len(dst))
+    dst[ids[inside]] = x[inside]
+    return dst
 
 
 def _require_writable(dst: Node, x: Node) -> None:
@@ -177,3 +201,9 @@ def argmax(x: Node) -> Launch:
         choices={"WG": 256 if x.spec.shape[-1] > SHORT_ROW else 64},
         work=x.spec.nbytes,
     )
+
+
+@argmax.reference
+def argmax_reference(x: Array) -> Array:
+    """Index of the largest value of each row."""
+    return np.argmax(x, axis=-1)

@@ -5,8 +5,11 @@ Each gives a new value; see `wgpu_backend.ops.index.writing`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
+
+import numpy as np
 
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ShapeError
@@ -18,6 +21,7 @@ from wgpu_backend.ops.index.bits import putting, require_plain
 from wgpu_backend.ops.index.taking import require_like
 from wgpu_backend.ops.index.writing import fresh, require_writable
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import viewed
 
@@ -62,6 +66,22 @@ def put_at(dst: Node, x: Node, *ids: Node, axes: Sequence[int], window: Shape) -
     )
 
 
+@put_at.reference
+def put_at_reference(
+    dst: Array, x: Array, *ids: Array, axes: Sequence[int], window: Sequence[int]
+) -> Array:
+    """Write windows where ids say."""
+    values = x.reshape(len(x), *window)
+    for k, offsets in itertools.product(range(len(x)), np.ndindex(*window)):
+        at = list(offsets)
+        for axis, places in zip(axes, ids, strict=True):
+            start = int(places[k]) + (dst.shape[axis] if places[k] < 0 else 0)
+            at[axis] += start if 0 <= start < dst.shape[axis] else dst.shape[axis]
+        if all(a < n for a, n in zip(at, dst.shape, strict=True)):
+            dst[tuple(at)] = values[k][offsets]
+    return dst
+
+
 @op(dense=("x", "ids"), trusted=True)
 def put_along(dst: Node, x: Node, ids: Node, *, axis: int) -> Launch:
     """Write values where ids say, an id for each; see `put_along_axis`.
@@ -94,6 +114,17 @@ def put_along(dst: Node, x: Node, ids: Node, *, axis: int) -> Launch:
         into=dst,
         work=3 * x.spec.nbytes,
     )
+
+
+@put_along.reference
+def put_along_reference(dst: Array, x: Array, ids: Array, *, axis: int) -> Array:
+    """Write values where ids say, an id for each."""
+    for at in np.ndindex(*ids.shape):
+        extent = dst.shape[axis]
+        place = int(ids[at]) + (extent if ids[at] < 0 else 0)
+        if 0 <= place < extent:
+            dst[(*at[:axis], place, *at[axis + 1 :])] = x[at]
+    return dst
 
 
 def _placed(name: str, x: Node, updates: Node, ids: Sequence[Node], axes: Sequence[int]) -> Node:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -11,6 +13,7 @@ from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import require, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 MOST_AXES = 8
 
@@ -41,6 +44,15 @@ def take_axes(x: Node, ids: Node, axis: int) -> Launch:
     return _taken(x, ids, axis, shape, along=False)
 
 
+@take_axes.reference
+def take_axes_reference(x: Array, ids: Array, axis: int) -> Array:
+    """Gather along an axis; 0 for ids outside."""
+    axis %= x.ndim
+    extent = x.shape[axis]
+    whole = np.concatenate([x, np.zeros((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype)], axis)
+    return np.take(whole, _inside(ids, extent), axis)
+
+
 @op(shader="ops/index/take", dense=("x", "ids"), trusted=True)
 def take_along_axis(x: Node, ids: Node, axis: int) -> Launch:
     """Gather along an axis with an id for every value of the result.
@@ -64,6 +76,14 @@ def take_along_axis(x: Node, ids: Node, axis: int) -> Launch:
     axis = x.spec.axis(axis, "take_along_axis")
     require_like("take_along_axis", x, ids, axis)
     return _taken(x, ids, axis, ids.spec.shape, along=True)
+
+
+@take_along_axis.reference
+def take_along_axis_reference(x: Array, ids: Array, axis: int) -> Array:
+    """Gather along an axis with an id for every value."""
+    extent = x.shape[axis]
+    pad = [(0, int(a == axis % x.ndim)) for a in range(x.ndim)]
+    return np.take_along_axis(np.pad(x, pad), _inside(ids, extent), axis)
 
 
 def require_like(name: str, x: Node, ids: Node, axis: int) -> None:
@@ -101,3 +121,9 @@ def _taken(x: Node, ids: Node, axis: int, shape: Shape, *, along: bool) -> Launc
         choices={**moving(out.dtype, "x"), "ALONG": along},
         work=2 * out.nbytes + ids.spec.nbytes,
     )
+
+
+def _inside(ids: Array, extent: int) -> Array:
+    """Ids counted from the front, `extent` for those outside."""
+    wrapped = np.where(ids < 0, ids.astype(np.int64) + extent, ids)
+    return np.where((wrapped >= 0) & (wrapped < extent), wrapped, extent)

@@ -25,6 +25,7 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.index.bits import moving, putting, require_plain
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import cast, contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import viewed
@@ -68,6 +69,12 @@ def fresh(x: Node) -> Launch:
     )
 
 
+@fresh.reference
+def fresh_reference(x: Array) -> Array:
+    """Copy."""
+    return x.copy()
+
+
 @op(trusted=True)
 def put_window(dst: Node, x: Node) -> Launch:
     """Write values into a strided window; see `copy`.
@@ -97,6 +104,13 @@ def put_window(dst: Node, x: Node) -> Launch:
         into=dst,
         work=2 * x.spec.nbytes,
     )
+
+
+@put_window.reference
+def put_window_reference(dst: Array, x: Array) -> Array:
+    """Write into a strided window."""
+    dst[...] = x
+    return dst
 
 
 def require_writable(name: str, dst: Node) -> None:

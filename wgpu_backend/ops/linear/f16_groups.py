@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import F16, Q4_0, Q4_1, Q4_K, Q6_K, U32, DType
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.linear.q8 import FORMATS
+from wgpu_backend.ops.reference import Array
 
 WORDS = 20  # of a group: sixteen pairs, its scale, two sums, and its squares
 PLANES = 5  # that these may be spread over, a vector of four each
 WEIGHTS = (*FORMATS, F16)  # formats that are multiplied with them
 NIBBLES = (Q4_0, Q4_1, Q4_K)  # formats whose bytes have the quants of two values
 BESIDE_NIBBLES = (Q6_K,)  # which share rows with these in mixes, and take them as they are
+_SMALLEST, _LARGEST = 27, 249  # biased exponents of the scales of groups
+_INFINITY = np.uint32(0x7F800000)
 
 
 def is_planar(dtype: DType) -> bool:
@@ -23,3 +28,83 @@ def f16_spec(rows: Shape, groups: int, planar: bool) -> Spec:
     if planar:
         return Spec.dense((PLANES, *rows, groups, WORDS // PLANES), U32)
     return Spec.dense((*rows, groups, WORDS), U32)
+
+
+def f16_activations_reference(x: Array, *, planar: bool = False, nibbles: bool = False) -> Array:
+    """Round groups of 32 values to f16, with their scale, sums and squares."""
+    return _laid_out(_rounded(_in_groups(x), nibbles), planar)
+
+
+def f16_weighted_reference(
+    x: Array, weight: Array, *, planar: bool = False, nibbles: bool = False
+) -> Array:
+    """`f16_activations` of weighted rows, with the squares of the rows alone."""
+    groups = _rounded(_in_groups(x * weight), nibbles)
+    groups[..., 19:] = _squares(_in_groups(x)).view(np.uint32)
+    return _laid_out(groups, planar)
+
+
+def _in_groups(x: Array) -> Array:
+    return x.astype(np.float32).reshape(*x.shape[:-1], -1, 32)
+
+
+def _squares(groups: Array) -> Array:
+    return np.sum(groups * groups, axis=-1, keepdims=True)
+
+
+def _laid_out(groups: Array, planar: bool) -> Array:
+    if not planar:
+        return groups
+    return np.ascontiguousarray(np.moveaxis(groups.reshape(*groups.shape[:-1], 5, 4), -2, 0))
+
+
+def _rounded(groups: Array, nibbles: bool) -> Array:
+    # By their bits, so that a NaN is the largest magnitude.
+    largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
+    plain = (largest >= np.uint32(_SMALLEST << 23)) & (largest < _INFINITY)
+    exponent = np.clip((largest >> np.uint32(23)).astype(np.int32), _SMALLEST, _LARGEST) - 123
+    scale = np.where(plain, np.ldexp(np.float32(1), exponent), np.float32(0))
+    values = np.where(plain, groups, np.float32(0)) * np.ldexp(np.float32(1), -exponent)
+    halves = values.astype(np.float16)
+    halves = _for_nibbles(halves) if nibbles else halves
+    stood_for = _values(halves.astype(np.float32), nibbles)
+    sums = [stood_for[..., :n].sum(axis=-1, keepdims=True) for n in (32, 16)]
+    given = np.where(largest >= _INFINITY, np.float32(np.nan), scale)
+    tail = np.concatenate([given, *(s * scale for s in sums), _squares(groups)], axis=-1)
+    return np.concatenate([halves.view(np.uint32), tail.astype("f4").view(np.uint32)], axis=-1)
+
+
+def _for_nibbles(halves: Array) -> Array:
+    """Factors of nibbles and of bytes, in the place of those of two nibbles."""
+    second = (halves[..., 16:].astype(np.float32) / 16).astype(np.float16)
+    first = halves[..., :16].astype(np.float32) - second.astype(np.float32)
+    return np.concatenate([first.astype(np.float16), second], axis=-1)
+
+
+def _values(groups: Array, nibbles: bool) -> Array:
+    """What these factors stand for."""
+    first, second = groups[..., :16], groups[..., 16:]
+    return np.concatenate([first + second, 16 * second], axis=-1) if nibbles else groups
+
+
+def f16_values(x: Array, nibbles: bool = False) -> Array:
+    """What the groups stand for, (..., k)."""
+    words = _in_a_row(x)
+    halves = np.ascontiguousarray(words[..., :16]).view(np.float16).astype(np.float32)
+    scale = np.ascontiguousarray(words[..., 16:17]).view(np.float32)
+    return (_values(halves, nibbles) * scale).reshape(*words.shape[:-2], -1)
+
+
+def _in_a_row(x: Array) -> Array:
+    """Groups of (..., 20) words, which may lie in planes."""
+    whole = x if x.shape[-1] == WORDS else np.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], WORDS)
+    return np.ascontiguousarray(whole)
+
+
+def f16_norm_factor(x: Array, eps: float | None) -> Array:
+    """What a norm multiplies rows by, (..., 1)."""
+    if eps is None:
+        return np.float32(1).reshape(1)
+    words = _in_a_row(x)
+    squares = np.ascontiguousarray(words[..., 19]).view(np.float32).sum(axis=-1, keepdims=True)
+    return 1 / np.sqrt(squares / np.float32(32 * words.shape[-2]) + np.float32(eps))

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from wgpu_backend.dtypes import ALL, F32, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -34,15 +36,36 @@ from wgpu_backend.ops.linear.attributes import (
     attributes_of,
 )
 from wgpu_backend.ops.linear.columns import column_snippet, columns_of, require_rows
-from wgpu_backend.ops.linear.f16_groups import BESIDE_NIBBLES, NIBBLES, f16_spec
+from wgpu_backend.ops.linear.f16_groups import (
+    BESIDE_NIBBLES,
+    NIBBLES,
+    f16_activations_reference,
+    f16_norm_factor,
+    f16_spec,
+    f16_values,
+    f16_weighted_reference,
+)
 from wgpu_backend.ops.linear.f16_groups import WEIGHTS as F16_WEIGHTS
 from wgpu_backend.ops.linear.gates import gated
 from wgpu_backend.ops.linear.matmul_strided import matmul_strided
-from wgpu_backend.ops.linear.normed import GROUP, weighted_spec
+from wgpu_backend.ops.linear.normed import GROUP, norm_weighted_reference, normed, weighted_spec
 from wgpu_backend.ops.linear.portable import select_portable
 from wgpu_backend.ops.linear.q8 import FORMATS, rounded_spec
-from wgpu_backend.ops.linear.q16 import q16_spec
+from wgpu_backend.ops.linear.q8_rounding import (
+    out_of_planes,
+    q8_activations_reference,
+    q8_norm_factor,
+    q8_values,
+    q8_weighted_reference,
+)
+from wgpu_backend.ops.linear.q16 import (
+    q16_activations_reference,
+    q16_spec,
+    q16_values,
+    q16_weighted_reference,
+)
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array, reference_of
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {
@@ -127,6 +150,29 @@ def linear(
     if epilogue.norm:
         launch = _with_norm(launch, scale, total)
     return _rounded(launch) if epilogue.rounded else _weighted(launch)
+
+
+@linear.reference
+def linear_reference(
+    weight: Array,
+    x: Array,
+    addend: Array | None = None,
+    scale: Array | None = None,
+    total: Array | None = None,
+    gain: Array | None = None,
+    *,
+    prologue: Prologue = VALUES,
+    epilogue: Epilogue = SUMS,
+    precision: Precision = "default",
+) -> Array:
+    """Product of what `prologue` takes `x` for, and what `epilogue` makes of it."""
+    rows = _rows(x, weight.shape[-1], prologue) if gain is None else _norm(x, gain, prologue)
+    y = np.matmul(rows.sum(axis=-2) if prologue.parts > 1 else rows, weight.T)
+    if epilogue.activation is not None:
+        gate, up = np.split(y, 2, axis=-1)
+        y = reference_of(epilogue.activation)(gate) * up
+    y = y if addend is None else y + addend
+    return _left(y, scale, total, epilogue)
 
 
 def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
@@ -335,3 +381,55 @@ def linear_layer(weight: Node, x: Node, addend: Node | None) -> Node:
     if fits and addend.spec.dtype == F32 and _in_groups(weight, x):
         return linear(weight, x, addend)
     return add(mulmat(weight, x), addend)
+
+
+def _rows(x: Array, k: int, prologue: Prologue) -> Array:
+    """Values of rows, with the factor of a norm where they lack it."""
+    if prologue.form == "values":
+        return normed(x, k, prologue.eps)
+    if prologue.in_f16:
+        values = f16_values(x, prologue.form == "f16_nibbles")
+        return values * f16_norm_factor(x, prologue.eps)
+    if prologue.form == "q16":
+        return q16_values(x) * f16_norm_factor(x, prologue.eps)
+    if prologue.form == "q8":
+        return q8_values(x) * q8_norm_factor(x, prologue.eps)
+    parts = out_of_planes(x)
+    return q8_values(parts if x.shape[-1] == 12 else parts.reshape(*x.shape[1:-2], 2, -1, 12))
+
+
+def _norm(x: Array, gain: Array, prologue: Prologue) -> Array:
+    """Rows behind a norm."""
+    mean = np.mean(x * x, axis=-1, keepdims=True)
+    return x / np.sqrt(mean + np.float32(prologue.eps or 0)) * gain
+
+
+def _left(y: Array, scale: Array | None, total: Array | None, epilogue: Epilogue) -> Array:
+    """What a product leaves of its sums."""
+    if not epilogue.norm:
+        return _rounded_reference(y, None, epilogue) if epilogue.rounded else y
+    assert total is not None
+    assert scale is not None
+    total[...] = y
+    return (
+        _rounded_reference(total, scale, epilogue)
+        if epilogue.rounded
+        else norm_weighted_reference(total, scale)
+    )
+
+
+def _rounded_reference(y: Array, scale: Array | None, epilogue: Epilogue) -> Array:
+    """Sums in groups, which may lie in planes."""
+    if epilogue.form == "q8":
+        options = {"planar": epilogue.planar}
+        return (
+            q8_activations_reference(y, **options)
+            if scale is None
+            else q8_weighted_reference(y, scale, **options)
+        )
+    if epilogue.form == "q16":
+        return q16_activations_reference(y) if scale is None else q16_weighted_reference(y, scale)
+    options = {"planar": epilogue.planar, "nibbles": epilogue.form == "f16_nibbles"}
+    if scale is None:
+        return f16_activations_reference(y, **options)
+    return f16_weighted_reference(y, scale, **options)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 
 @op(shader="ops/linear/matmul", trusted=True)
@@ -58,6 +61,15 @@ def matmul_strided(a: Node, x: Node) -> Launch:
         },
         work=2 * out.size * k,
     )
+
+
+@matmul_strided.reference
+def matmul_strided_reference(a: Array, x: Array) -> Array:
+    """Return ``x @ a.T``, batches of `a` repeated to those of `x`."""
+    batch = a.shape[:-2]
+    for axis, wanted in zip(range(-3, -3 - len(batch), -1), reversed(x.shape[:-2]), strict=False):
+        a = np.repeat(a, wanted // a.shape[axis], axis=axis)
+    return np.matmul(x, np.swapaxes(a, -1, -2)).reshape(*x.shape[:-1], a.shape[-2])
 
 
 def _batches(a: Shape, x: Shape) -> tuple[Shape, Shape]:

@@ -7,6 +7,8 @@ the norm's `eps` makes the factor of them, where a kernel family has a kernel fo
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import OpNode
@@ -20,6 +22,7 @@ from wgpu_backend.ops.check import (
     row_count,
 )
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 GROUP = 32  # values of a row that products take at once
 SQUARED = 64  # values that share a number of squares: rows that a work group of a product makes
@@ -70,6 +73,17 @@ def norm_weighted(x: Node, weight: Node) -> Launch:
     )
 
 
+@norm_weighted.reference
+def norm_weighted_reference(x: Array, weight: Array) -> Array:
+    """Weighted rows, and the squares of the rows behind them."""
+    *lead, k = x.shape
+    count = square_count(k)
+    padded = np.zeros((*lead, count * SQUARED), x.dtype)
+    padded[..., :k] = x * x
+    squares = padded.reshape(*lead, count, SQUARED).sum(axis=-1)
+    return np.concatenate([x * weight, squares], axis=-1)
+
+
 def weighted_spec(rows: Spec) -> Spec:
     """Spec of rows with their squares behind them."""
     *lead, k = rows.shape
@@ -81,3 +95,11 @@ def in_whole_groups(norm: OpNode) -> bool:
     x, weight = norm.operands["x"], norm.operands["weight"]
     dense = x.spec.is_dense and x.spec.offset % 4 == 0 and weight.spec.offset % 4 == 0
     return dense and {x.spec.dtype, weight.spec.dtype} == {F32} and x.spec.shape[-1] % GROUP == 0
+
+
+def normed(rows: Array, k: int, eps: float | None) -> Array:
+    """Values of rows, of which those from `norm_weighted` get the factor of the norm."""
+    if eps is None:
+        return rows
+    squares = rows[..., k:].sum(axis=-1, keepdims=True)
+    return rows[..., :k] / np.sqrt(squares / np.float32(k) + np.float32(eps))

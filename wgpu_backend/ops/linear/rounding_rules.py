@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities
@@ -49,11 +51,18 @@ from wgpu_backend.ops.linear.q8 import (
     q8_weighted,
     rounded_spec,
 )
-from wgpu_backend.ops.linear.q8_rounding import PLANAR_COLUMNS
+from wgpu_backend.ops.linear.q8_rounding import (
+    PLANAR_COLUMNS,
+    in_planes,
+    q8_activations_reference,
+    q8_values,
+)
 from wgpu_backend.ops.linear.q16 import q16_activations, q16_weighted
 from wgpu_backend.ops.linear.rules import again
 from wgpu_backend.ops.linear.tiles import FEW, class_of
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.norm import rms_norm_reference
+from wgpu_backend.ops.reference import Array
 
 
 def rounding_key(dtype: DType, columns: int, prologue: Prologue = Q8) -> str:
@@ -130,6 +139,14 @@ def rms_norm_pair(
     )
 
 
+@rms_norm_pair.reference
+def rms_norm_pair_reference(
+    x: Array, weight: Array | None = None, *, eps: float, planar: bool = False
+) -> Array:
+    """Norm, then splitting."""
+    return q8_pair_reference(rms_norm_reference(x, weight, eps=eps), planar=planar)
+
+
 @op(dense=("x",), trusted=True)
 def q8_pair(x: Node, *, planar: bool = False) -> Launch:
     """Split a tensor into two in eight bits, whose sum has about fifteen.
@@ -162,6 +179,14 @@ def q8_pair(x: Node, *, planar: bool = False) -> Launch:
         choices={"PLANAR": planar},
         work=2 * x.spec.nbytes,
     )
+
+
+@q8_pair.reference
+def q8_pair_reference(x: Array, *, planar: bool = False) -> Array:
+    """Rounded values, and the rounded rest."""
+    first = q8_activations_reference(x)
+    both = np.stack([first, q8_activations_reference(x - q8_values(first))], axis=-3)
+    return in_planes(both.reshape(*x.shape[:-1], -1, 12)) if planar else both
 
 
 @linear.fuses("linear", name="linear_q8", coarse=True)

@@ -22,8 +22,9 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.linear.linear import mulmat
 from wgpu_backend.ops.mlx_quant.modes import Coding, coding_of, require_packed
-from wgpu_backend.ops.mlx_quant.quantising import unpacked
+from wgpu_backend.ops.mlx_quant.quantising import quantised_values, unpacked
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import expanded
 
@@ -89,6 +90,25 @@ def packed_matmul(
     return _by_rows(launch) if transpose else _by_columns(launch)
 
 
+@packed_matmul.reference
+def packed_matmul_reference(
+    x: Array,
+    packed: Array,
+    scales: Array,
+    biases: Array | None,
+    lhs: Array,
+    rhs: Array,
+    *,
+    transpose: bool,
+    group_size: int,
+    bits: int,
+    mode: str,
+) -> Array:
+    """Products of chosen matrices with unpacked ones."""
+    w = quantised_values(packed, scales, biases, group_size, bits, mode)
+    return gathered_matmul_reference(x, np.swapaxes(w, -1, -2) if transpose else w, lhs, rhs)
+
+
 def _by_rows(launch: Launch) -> Launch:
     """Lanes share a row of the quantised matrix, and sum it for several rows of x."""
     batch, m, n = launch.out.shape
@@ -146,6 +166,13 @@ def gathered_matmul(a: Node, b: Node, lhs: Node, rhs: Node) -> Launch:
         },
         work=2 * out.size * k,
     )
+
+
+@gathered_matmul.reference
+def gathered_matmul_reference(a: Array, b: Array, lhs: Array, rhs: Array) -> Array:
+    """Products of chosen matrices."""
+    left, right = (ids.astype(np.uint32).clip(max=len(m) - 1) for ids, m in ((lhs, a), (rhs, b)))
+    return np.matmul(a[left].astype(np.float32), b[right].astype(np.float32))
 
 
 def quantised_matmul(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
@@ -15,6 +17,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import require, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 NAME = "expert_sum"
 
@@ -72,6 +75,22 @@ def expert_sum(
         choices={"WEIGHTED": weights is not None, "ADDS": addend is not None},
         work=x.spec.nbytes + 2 * out.nbytes,
     )
+
+
+@expert_sum.reference
+def expert_sum_reference(
+    x: Array,
+    weights: Array | None = None,
+    addend: Array | None = None,
+    *,
+    factor: float = 1.0,
+    shape: tuple[int, ...] | None = None,
+) -> Array:
+    """Weighted sum over the second axis, scaled, plus another tensor."""
+    each = x if weights is None else x * weights.reshape(*x.shape[:2], 1)
+    y = each.sum(1) * np.float32(factor)
+    y = y if addend is None else y + addend.reshape(y.shape)
+    return y if shape is None else y.reshape(shape)
 
 
 def _sizes(x: Node) -> tuple[int, int, int]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities
@@ -26,6 +28,7 @@ from wgpu_backend.ops.moe.experts import (
     tiles_of,
 )
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 
 @op(trusted=True)
@@ -67,6 +70,20 @@ def expert_tiles(ids: Node, *, experts: int, size: int) -> Launch:
         },
         work=2 * pairs * experts,
     )
+
+
+@expert_tiles.reference
+def expert_tiles_reference(ids: Array, *, experts: int, size: int) -> Array:
+    """Pairs of each expert, in tiles from the place where its own begin."""
+    flat = ids.reshape(-1)
+    y = np.full((tiles_of(flat.size, experts, size), 1 + size), -1, np.int32)
+    for expert in range(experts):
+        pairs = np.flatnonzero(flat == expert)
+        first = int(np.sum((flat >= 0) & (flat < expert))) // size + expert
+        for tile, start in enumerate(range(0, len(pairs), size), first):
+            some = pairs[start : start + size]
+            y[tile, 0], y[tile, 1 : 1 + len(some)] = expert, some
+    return y
 
 
 def columns_for(pairs: int, experts: int, capabilities: Capabilities) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32, I32, IQ3_S, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities
@@ -21,7 +23,9 @@ from wgpu_backend.ops.linear.attributes import (
 from wgpu_backend.ops.linear.gates import gated, joined_rows, require_whole
 from wgpu_backend.ops.linear.linear import WEIGHTS
 from wgpu_backend.ops.linear.q8 import FORMATS, GROUP, ROW, WORDS
+from wgpu_backend.ops.linear.q8_rounding import q8_values
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array, reference_of
 from wgpu_backend.ops.shape.views import viewed
 
 # Formats that leave a binding for a bias, of the eight that every device has.
@@ -148,6 +152,28 @@ def linear_by_expert(
     if bias is not None:
         return _with_bias(launch, bias)
     return launch if _in_groups(launch) else _plain(launch)
+
+
+@linear_by_expert.reference
+def linear_by_expert_reference(
+    weights: Array,
+    x: Array,
+    ids: Array,
+    bias: Array | None = None,
+    *,
+    used: int | None = None,
+    prologue: Prologue = VALUES,
+    activation: str | None = None,
+) -> Array:
+    """Product of each row with the expert chosen for it; zeros for an id outside."""
+    rows = x if prologue.form == "values" else q8_values(x)
+    if activation is not None:
+        gates, ups = weights if weights.ndim == 4 else np.split(weights, 2, axis=1)
+        return reference_of(activation)(each_expert(gates, rows, ids)) * each_expert(ups, rows, ids)
+    if used is not None:
+        return _by_tiles(weights, rows, ids, bias, used)
+    y = each_expert(weights, rows, ids)
+    return y if bias is None else add_id_reference(y, bias, ids)
 
 
 def mulmat_id(weights: Node, x: Node, ids: Node) -> Node:
@@ -371,6 +397,13 @@ def add_id(x: Node, bias: Node, ids: Node) -> Launch:
     )
 
 
+@add_id.reference
+def add_id_reference(x: Array, bias: Array, ids: Array) -> Array:
+    """Row plus the bias of its expert; ids outside add nothing."""
+    inside = (ids >= 0) & (ids < len(bias))
+    return x + np.where(inside[..., None], bias[np.where(inside, ids, 0)], np.float32(0))
+
+
 def _require_biases(x: Node, bias: Node, ids: Node) -> None:
     require_rank("add_id", "x", x, 3, 3)
     require_rank("add_id", "bias", bias, 2, 2)
@@ -398,3 +431,24 @@ def used_by(name: str, ids: Node, tokens: int) -> int:
         f"{name}: ids has {ids.spec.shape[0]} tokens, x has {tokens}",
     )
     return ids.spec.shape[1]
+
+
+def each_expert(weights: Array, x: Array, ids: Array) -> Array:
+    """Return the products of each token with its experts, (tokens, used, rows)."""
+    tokens, used = ids.shape
+    rows = np.broadcast_to(x, (tokens, used, x.shape[-1]))
+    y = np.zeros((tokens, used, weights.shape[1]), np.float32)
+    for expert, matrix in enumerate(weights):
+        chosen = ids == expert
+        y[chosen] = rows[chosen] @ matrix.T
+    return y
+
+
+def _by_tiles(weights: Array, x: Array, tiles: Array, bias: Array | None, used: int) -> Array:
+    """Product of each pair in a tile with the tile's expert."""
+    rows = np.broadcast_to(x, (len(x), used, x.shape[-1])).reshape(-1, x.shape[-1])
+    y = np.zeros((len(rows), weights.shape[1]), np.float32)
+    for expert, *pairs in tiles[tiles[:, 0] >= 0]:
+        some = [pair for pair in pairs if pair >= 0]
+        y[some] = rows[some] @ weights[expert].T + (0 if bias is None else bias[expert])
+    return y.reshape(len(x), used, -1)

@@ -18,13 +18,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank, row_count
+from wgpu_backend.ops.elementwise.activation import sigmoid_reference
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.norm import softmax_reference
+from wgpu_backend.ops.reference import Array
+from wgpu_backend.ops.sampling.sorting import sort_rows_reference
 
 MOST_EXPERTS, MOST_CHOSEN, MOST_GROUPS = 512, 32, 32  # the shaders have their place for them
 # Forms of scores and of weights; the shaders have the same numbers.
@@ -113,6 +119,41 @@ def route(
         work=4 * x.spec.nbytes,
     )
     return launch if scales is None else _with_scales(launch, scales)
+
+
+@route.reference
+def route_reference(
+    x: Array,
+    ids: Array,
+    bias: Array | None = None,
+    scales: Array | None = None,
+    *,
+    scores: str = "",
+    weights: str = "",
+    inner: float = 1.0,
+    factor: float = 1.0,
+    groups: int = 1,
+    groups_used: int = 1,
+) -> Array:
+    """Scores, the columns of the largest of each row, and what weights they get."""
+    logits = x.reshape(-1, x.shape[-1]) * np.float32(inner)
+    given = {"softmax": softmax_reference, "sigmoid": sigmoid_reference}.get(scores, np.asarray)(
+        logits
+    )
+    ranked = given if bias is None else given + bias
+    ranked = of_best_groups_reference(ranked, groups=groups, used=groups_used)
+    best = sort_rows_reference(ranked.astype(np.float32), descending=True)[
+        :, : ids.size // len(given)
+    ]
+    ids[...] = best.reshape(ids.shape)
+    found = np.take_along_axis(given, best, axis=1)
+    if weights == "sum":
+        found = found / np.sum(found, axis=1, keepdims=True)
+    if weights == "softmax":
+        found = softmax_reference(found)
+    if scales is not None:
+        found = found * scales.reshape(-1)[best]
+    return (found * np.float32(factor)).reshape(ids.shape)
 
 
 def _with_scales(launch: Launch, scales: Node) -> Launch:
@@ -206,6 +247,21 @@ def of_best_groups(x: Node, *, groups: int, used: int) -> Launch:
         choices={"GROUPS": groups, "GROUPS_USED": used},
         work=4 * x.spec.nbytes,
     )
+
+
+@of_best_groups.reference
+def of_best_groups_reference(x: Array, *, groups: int, used: int) -> Array:
+    """Scores, negative infinity for those of groups that are not among the best."""
+    each = x.shape[1] // groups
+    grouped = x.reshape(-1, each).astype(np.float32)
+    two = sort_rows_reference(grouped, descending=True)[:, :2]
+    with np.errstate(invalid="ignore"):  # of infinities
+        sums = np.take_along_axis(grouped, two, axis=1).sum(axis=1, dtype=np.float32)
+    best = sort_rows_reference(sums.reshape(-1, groups), descending=True)[:, :used]
+    shut = np.ones((len(x), groups, 1), np.bool)
+    np.put_along_axis(shut[..., 0], best, np.bool(False), axis=1)
+    kept = np.where(shut, np.float32(-np.inf), grouped.reshape(-1, groups, each))
+    return kept.reshape(x.shape)
 
 
 @route.fuses("rows", "take_along_axis")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -9,6 +11,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank
 from wgpu_backend.ops.moe.experts import used_by
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 NAME = "sparse_mixer"
 
@@ -57,3 +60,13 @@ def sparse_mixer(x: Node, ids: Node, *, margin: float) -> Launch:
         },
         work=4 * experts * out.nbytes,
     )
+
+
+@sparse_mixer.reference
+def sparse_mixer_reference(x: Array, ids: Array, *, margin: float) -> Array:
+    """Inverse of a sum of exponentials over what is nearly as good, and no better."""
+    scores = x.astype(np.float32)[:, None]
+    best = np.take_along_axis(scores[:, 0], ids, axis=1)[..., None]
+    below = best - scores
+    counts = (below >= 0) & (below <= np.float32(margin) * np.maximum(np.abs(scores), best))
+    return 1 / np.where(counts, np.exp(-np.abs(below)), np.float32(0)).sum(-1)

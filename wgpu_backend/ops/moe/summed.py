@@ -18,8 +18,10 @@ from wgpu_backend.ops.check import grid_for, require, require_dtype
 from wgpu_backend.ops.layouts.planes import binding_count
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.q8 import GROUP
-from wgpu_backend.ops.moe.experts import VECTOR_ROWS, is_bare, linear_by_expert
+from wgpu_backend.ops.moe.expert_sum import expert_sum_reference
+from wgpu_backend.ops.moe.experts import VECTOR_ROWS, each_expert, is_bare, linear_by_expert
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 NAME = "linear_by_expert_sum"
 BINDINGS = 4  # that a weight may take, of the eight that every device has; one less with an addend
@@ -108,6 +110,23 @@ def linear_by_expert_sum(
         attributes=product.attributes,
     )
     return launch if addend is None else _adding(launch, addend)
+
+
+@linear_by_expert_sum.reference
+def linear_by_expert_sum_reference(
+    weights: Array,
+    x: Array,
+    ids: Array,
+    shares: Array,
+    addend: Array | None = None,
+    *,
+    factor: float = 1.0,
+    shape: tuple[int, ...] | None = None,
+) -> Array:
+    """Sum of the products of a token's experts, each times its share."""
+    return expert_sum_reference(
+        each_expert(weights, x, ids), shares, addend, factor=factor, shape=shape
+    )
 
 
 def _require(weights: Node, shares: Node, addend: Node | None, sizes: Shape) -> None:

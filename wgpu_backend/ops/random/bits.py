@@ -6,7 +6,12 @@ with 20 rounds, in the order that MLX has them, so equal keys give equal bits th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import U8, U16, U32
 from wgpu_backend.errors import OptionError, ShapeError
@@ -14,6 +19,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, extents
 from wgpu_backend.ops.check import ceil_div, require, require_dtype
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 WIDTHS = {1: U8, 2: U16, 4: U32}
 
@@ -70,6 +76,14 @@ def random_bits(key: Node, shape: Sequence[int], width: int = 4) -> Launch:
     return Launch(out, {"key": key}, threads=words, params={"words": words}, work=16 * words)
 
 
+@random_bits.reference
+def random_bits_reference(key: Array, shape: Sequence[int], width: int = 4) -> Array:
+    """Random bits."""
+    size = math.prod(shape)
+    kind: np.dtype[Any] = np.dtype(f"u{width}")
+    return words(key, -(-size * width // 4)).view(kind)[:size].reshape(tuple(shape))
+
+
 def random_split(key: Node, num: int = 2) -> Node:
     """Keys of which each gives other bits than the others, and than the one they are made of.
 
@@ -84,3 +98,32 @@ def random_split(key: Node, num: int = 2) -> Node:
     """
     require_key("random_split", key)
     return random_bits(key, (num, 2))
+
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = 0x1BD11BDA
+Words = NDArray[np.uint32]
+
+
+def threefry(key: Array, first: Words, second: Words) -> tuple[Words, Words]:
+    """Two random words for each counter; twenty rounds of Threefry-2x32."""
+    k0, k1 = (np.uint32(word) for word in key)
+    keys = (k0, k1, k0 ^ k1 ^ np.uint32(_PARITY))
+    with np.errstate(over="ignore"):
+        a, b = first + k0, second + k1
+        for group in range(5):
+            for turn in _ROTATIONS[group % 2]:
+                a = a + b
+                b = a ^ ((b << np.uint32(turn)) | (b >> np.uint32(32 - turn)))
+            a = a + keys[(group + 1) % 3]
+            b = b + keys[(group + 2) % 3] + np.uint32(group + 1)
+    return a, b
+
+
+def words(key: Array, count: int) -> Words:
+    """Random words, in pairs of one from each half."""
+    half, odd = divmod(count, 2)
+    places = np.arange(half, dtype=np.uint32)
+    first, second = threefry(key, places, places + np.uint32(half + odd))
+    middle, _ = threefry(key, np.full(odd, half, np.uint32), np.zeros(odd, np.uint32))
+    return np.concatenate([first, middle, second])

@@ -16,8 +16,10 @@ from wgpu_backend.errors import DTypeError, OptionError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, extents
 from wgpu_backend.ops.check import FLOATS, require, vec4s
+from wgpu_backend.ops.elementwise.transcendental import erfinv_reference
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.random.bits import require_key
+from wgpu_backend.ops.random.bits import require_key, words
+from wgpu_backend.ops.reference import Array
 
 SIGNED, UNSIGNED = (I32, I16, I8, I64), (U32, U16, U8, U64)
 # The largest number below 1.
@@ -71,6 +73,15 @@ def random_uniform(
     return _drawn("random_uniform", key, shape, dtype, params)
 
 
+@random_uniform.reference
+def random_uniform_reference(
+    key: Array, shape: Sequence[int], dtype: DType = F32, *, low: float = 0.0, high: float = 1.0
+) -> Array:
+    """Uniform numbers."""
+    ends = np.float32(low), np.float32(high)
+    return fractions(key, shape, dtype) * (ends[1] - ends[0]) + ends[0]
+
+
 @op(dense=("key",), trusted=True)
 def random_gaussian(
     key: Node,
@@ -99,6 +110,23 @@ def random_gaussian(
     ends = (max(least, -LARGEST), min(most, LARGEST))
     params = {"low": low, "range": size, "least": ends[0], "most": ends[1]}
     return _drawn("random_gaussian", key, shape, dtype, {**params, "loc": loc, "scale": scale})
+
+
+@random_gaussian.reference
+def random_gaussian_reference(
+    key: Array,
+    shape: Sequence[int],
+    dtype: DType = F32,
+    *,
+    loc: float = 0.0,
+    scale: float = 1.0,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> Array:
+    """Normally distributed numbers."""
+    low, size = (np.float32(end) for end in gaussian_range(least, most))
+    normal = math.sqrt(2) * erfinv_reference(fractions(key, shape) * size + low)
+    return np.clip(normal, least, most) * scale + loc
 
 
 def gaussian_range(least: float, most: float) -> tuple[float, float]:
@@ -173,6 +201,13 @@ def random_gumbel(key: Node, shape: Sequence[int], dtype: DType = F32) -> Launch
     return _drawn("random_gumbel", key, shape, dtype, {})
 
 
+@random_gumbel.reference
+def random_gumbel_reference(key: Array, shape: Sequence[int], dtype: DType = F32) -> Array:
+    """Numbers of the Gumbel distribution."""
+    with np.errstate(divide="ignore"):
+        return -np.log(-np.log(fractions(key, shape).astype(np.float64)))
+
+
 @op(dense=("key",), trusted=True)
 def random_laplace(
     key: Node, shape: Sequence[int], dtype: DType = F32, *, loc: float = 0.0, scale: float = 1.0
@@ -191,6 +226,16 @@ def random_laplace(
     low = np.float32(OPEN_LOW)
     params = {"low": float(low), "range": float(np.float32(1) - low), "loc": loc, "scale": scale}
     return _drawn("random_laplace", key, shape, dtype, params)
+
+
+@random_laplace.reference
+def random_laplace_reference(
+    key: Array, shape: Sequence[int], dtype: DType = F32, *, loc: float = 0.0, scale: float = 1.0
+) -> Array:
+    """Numbers of a Laplace distribution."""
+    low = np.float32(OPEN_LOW)
+    side: Array = (fractions(key, shape) * (np.float32(1) - low) + low).astype(np.float64)
+    return np.sign(side) * np.log1p(-np.abs(side)) * scale + loc
 
 
 @op(dense=("key",), trusted=True)
@@ -240,3 +285,20 @@ def random_randint(
         choices={"Value": number.name},
         work=32 * out.size,
     )
+
+
+@random_randint.reference
+def random_randint_reference(
+    key: Array, low: int, high: int, shape: Sequence[int] = (), dtype: DType = I32
+) -> Array:
+    """Random integers."""
+    bits = words(key, math.prod(shape)).astype(np.uint64)
+    return (bits * np.uint64(high - low) >> np.uint64(32)).astype(np.int64).reshape(
+        tuple(shape)
+    ) + low
+
+
+def fractions(key: Array, shape: Sequence[int], dtype: DType = F32) -> Array:
+    """Numbers from 0 up to 1, f32."""
+    bits = words(key, math.prod(shape)).astype(np.float32) * np.float32(2**-32)
+    return np.minimum(bits, np.float32(BELOW_ONE[dtype])).reshape(tuple(shape))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node, ParamValue
@@ -22,8 +24,11 @@ from wgpu_backend.ops.check import (
     require_dtype,
     require_rank,
 )
+from wgpu_backend.ops.elementwise.activation import sigmoid_reference
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.recurrent.runs import require_runs, require_state
+from wgpu_backend.ops.recurrent.runs_reference import scan_runs_reference
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.views import viewed
 
 MAX_KEYS = 512  # states of a column
@@ -103,6 +108,47 @@ def gated_delta(
     return _launch("gated_delta", operands, state, runs, rows, params, choices, staged=3)
 
 
+@gated_delta.reference
+def gated_delta_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    decay: Array,
+    beta: Array,
+    state: Array,
+    runs: Array,
+    rate: Array | None = None,
+    bias: Array | None = None,
+    *,
+    scale: float = 1.0,
+    tiled: bool = False,
+    unit: float | None = None,
+    logits: bool = False,
+) -> Array:
+    """Gated delta rule."""
+    heads, beta = v.shape[1], beta.reshape(len(v), -1)
+    if unit is not None:
+        q, k = (a / np.sqrt(np.sum(a * a, -1, keepdims=True) + np.float32(unit)) for a in (q, k))
+    if logits:
+        beta = sigmoid_reference(beta)
+    if rate is not None and bias is not None:
+        decay = rate * np.logaddexp(decay + bias, np.float32(0))
+    q = q * np.float32(scale)
+    if tiled:
+        q, k = (np.tile(a, (1, heads // a.shape[1], 1)) for a in (q, k))
+    else:
+        q, k = (_for_heads(a, heads) for a in (q, k))
+    factors = np.exp(decay)
+
+    def step(token: int, now: Array) -> tuple[Array, Array]:
+        now = now * factors[token][..., None]
+        change = beta[token][:, None] * (v[token] - _read(now, k[token]))
+        now += k[token][..., None] * change[:, None]
+        return _read(now, q[token]), now
+
+    return scan_runs_reference(state, runs, _zeros(v), step)
+
+
 def _of_steps(operands: Mapping[str, Node], shape: Shape) -> dict[str, ParamValue]:
     """Strides of what makes decays of steps."""
     parts = [operands[name] for name in "qkv"]
@@ -180,6 +226,31 @@ def gated_linear(
     return _launch("gated_linear", operands, state, runs, rows, params, choices, staged=3)
 
 
+@gated_linear.reference
+def gated_linear_reference(
+    q: Array,
+    k: Array,
+    v: Array,
+    decay: Array,
+    state: Array,
+    runs: Array,
+    bonus: Array | None = None,
+    *,
+    scale: float = 1.0,
+) -> Array:
+    """Gated linear attention, or RWKV-6's with a bonus."""
+    q, k = (_for_heads(a, v.shape[1]) for a in (q * np.float32(scale), k))
+    factors = np.exp(decay)
+
+    def step(token: int, now: Array) -> tuple[Array, Array]:
+        added = k[token][..., None] * v[token][:, None]
+        after = now * factors[token][..., None] + added
+        seen = after if bonus is None else now + bonus[..., None] * added
+        return _read(seen, q[token]), after
+
+    return scan_runs_reference(state, runs, _zeros(v), step)
+
+
 @op(dense=("runs",), trusted=True)
 def wkv7(r: Node, k: Node, v: Node, decay: Node, delta: Node, state: Node, runs: Node) -> Launch:
     """Generalised delta rule: ``S = exp(decay) S + b (a S) + k v``, ``y = r S``.
@@ -212,6 +283,21 @@ def wkv7(r: Node, k: Node, v: Node, decay: Node, delta: Node, state: Node, runs:
     _require_shape("wkv7", "delta", delta, (2, tokens, heads, rows))
     operands = {"r": r, "k": k, "v": v, "decay": decay, "delta": delta}
     return _launch("wkv7", operands, state, runs, rows, params, choices, staged=5)
+
+
+@wkv7.reference
+def wkv7_reference(
+    r: Array, k: Array, v: Array, decay: Array, delta: Array, state: Array, runs: Array
+) -> Array:
+    """Generalised delta rule."""
+    factors, (a, b) = np.exp(decay), delta
+
+    def step(token: int, now: Array) -> tuple[Array, Array]:
+        taken = b[token][..., None] * _read(now, a[token])[:, None]
+        now = now * factors[token][..., None] + taken + k[token][..., None] * v[token][:, None]
+        return _read(now, r[token]), now
+
+    return scan_runs_reference(state, runs, _zeros(v), step)
 
 
 @op(dense=("runs",), trusted=True)
@@ -257,6 +343,22 @@ def selective_scan(x: Node, dt: Node, a: Node, b: Node, c: Node, state: Node, ru
         "a_strides": _repeated("selective_scan", "a", a, (heads, values, states)),
     }
     return _launch("selective_scan", operands, state, runs, states, params, choices, staged=2)
+
+
+@selective_scan.reference
+def selective_scan_reference(
+    x: Array, dt: Array, a: Array, b: Array, c: Array, state: Array, runs: Array
+) -> Array:
+    """Scan of a state space model."""
+    b, c = (_for_heads(m, x.shape[1]) for m in (b, c))
+    steps, rates = np.logaddexp(dt, np.float32(0)), a.swapaxes(1, 2)
+
+    def step(token: int, now: Array) -> tuple[Array, Array]:
+        decayed = now * np.exp(steps[token][:, None] * rates)
+        now = decayed + b[token][..., None] * (x[token] * steps[token])[:, None]
+        return _read(now, c[token]), now
+
+    return scan_runs_reference(state, runs, _zeros(x), step)
 
 
 def _keyed(
@@ -377,3 +479,16 @@ def _sizes(rows: int, staged: int) -> dict[str, int]:
         "WORK": staged * length,
         "FETCHES": ceil_div(staged * length, THREADS),
     }
+
+
+def _for_heads(vectors: Array, heads: int) -> Array:
+    """(tokens, groups, keys), for as many heads; neighbours share one."""
+    return np.repeat(vectors, heads // vectors.shape[1], axis=1)
+
+
+def _read(state: Array, query: Array) -> Array:
+    return np.einsum("hkv,hk->hv", state, query)
+
+
+def _zeros(v: Array) -> Array:
+    return np.zeros(v.shape, np.float32)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -14,6 +16,8 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.recurrent.runs import require_runs, require_state
+from wgpu_backend.ops.recurrent.runs_reference import scan_runs_reference
+from wgpu_backend.ops.reference import Array
 
 MAX_TAPS = 32  # that a thread keeps
 
@@ -66,6 +70,27 @@ def short_conv(
     return _launch("short_conv", x, weight, x if bias is None else bias, state, runs, taps, choices)
 
 
+@short_conv.reference
+def short_conv_reference(
+    x: Array,
+    weight: Array,
+    state: Array,
+    runs: Array,
+    bias: Array | None = None,
+    *,
+    silu: bool = False,
+) -> Array:
+    """Sum of the last values times taps, token by token."""
+
+    def step(token: int, before: Array) -> tuple[Array, Array]:
+        seen = np.concatenate([before, x[token : token + 1]])
+        y = (seen * weight.T).sum(axis=0)
+        y = y if bias is None else y + bias
+        return y / (1 + np.exp(-y)) if silu else y, seen[1:]
+
+    return scan_runs_reference(state, runs, np.zeros(x.shape, np.float32), step)
+
+
 def _checked(name: str, x: Node, weight: Node) -> tuple[int, int]:
     require_rank(name, "x", x, 2, 2)
     require_rank(name, "weight", weight, 2, 2)
@@ -107,6 +132,16 @@ def token_shift(x: Node, state: Node, runs: Node) -> Launch:
     require_rank("token_shift", "x", x, 2, 2)
     require_dtype("token_shift", "x", x, FLOATS)
     return _launch("token_shift", x, x, x, state, runs, 2, {"SHIFT": True})
+
+
+@token_shift.reference
+def token_shift_reference(x: Array, state: Array, runs: Array) -> Array:
+    """Token before each."""
+
+    def step(token: int, before: Array) -> tuple[Array, Array]:
+        return before[0], x[token : token + 1]
+
+    return scan_runs_reference(state, runs, np.zeros(x.shape, np.float32), step)
 
 
 def _launch(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 MAX_STATES = 512  # that one thread keeps
 
@@ -50,6 +53,15 @@ def ssm_conv(x: Node, weight: Node) -> Launch:
         },
         work=2 * out.size * taps,
     )
+
+
+@ssm_conv.reference
+def ssm_conv_reference(x: Array, weight: Array) -> Array:
+    """Sum of shifted values times taps."""
+    taps = weight.shape[1]
+    tokens = x.shape[2] - taps + 1
+    y = sum(x[:, :, k : k + tokens] * weight[:, k, None] for k in range(taps))
+    return np.asarray(y).swapaxes(1, 2)
 
 
 def _require_taps(x: Node, weight: Node) -> None:
@@ -121,6 +133,24 @@ def ssm_scan(state: Node, x: Node, dt: Node, a: Node, b: Node, c: Node, ids: Nod
         choices={"STATES": states, "SHARED_DECAY": a.spec.shape[1] == 1},
         work=8 * x.spec.size * states,
     )
+
+
+@ssm_scan.reference
+def ssm_scan_reference(
+    state: Array, x: Array, dt: Array, a: Array, b: Array, c: Array, ids: Array
+) -> Array:
+    """Scan token by token over all heads at once."""
+    heads, parts = x.shape[2], b.shape[2]
+    b, c = (np.repeat(m, heads // parts, axis=2) for m in (b, c))
+    now = state[np.clip(ids, 0, len(state) - 1)].astype(np.float32)
+    steps = np.logaddexp(dt, np.float32(0))
+    y = np.zeros(x.shape, np.float32)
+    for t in range(x.shape[1]):
+        step = steps[:, t, :, None]
+        now = now * np.exp(step * a)[:, :, None, :]
+        now += (x[:, t] * step)[..., None] * b[:, t, :, None, :]
+        y[:, t] = np.einsum("shdn,shn->shd", now, c[:, t])
+    return np.concatenate([y.reshape(-1), now.reshape(-1)])
 
 
 def _require_scan(operands: Mapping[str, Node]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
+
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -21,6 +23,7 @@ from wgpu_backend.ops.reduce.folding import (
     split_axes,
     threads_alone,
 )
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
 
@@ -67,6 +70,12 @@ def argument(x: Node, *, axis: int, smallest: bool) -> Launch:
     if not threads_alone(kept, reduced, length):
         return launch
     return replace(launch, shader="ops/reduce/argument_columns", groups=None, threads=kept.size)
+
+
+@argument.reference
+def argument_reference(x: Array, *, axis: int, smallest: bool) -> Array:
+    """Index of an extreme along an axis."""
+    return (np.argmin if smallest else np.argmax)(x, axis=axis).reshape(-1)
 
 
 def argmax(x: Node, axis: int | None = None, *, keep_dims: bool = False) -> Node:

@@ -5,8 +5,11 @@ First parts of every output are folded, then their results. Sums are in f32, by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from wgpu_backend.dtypes import BOOL, F32, I8, I16, I32, I64, U8, U16, U32, DType
 from wgpu_backend.errors import ShapeError
@@ -15,6 +18,7 @@ from wgpu_backend.graph.spec import Spec, merged_axes
 from wgpu_backend.ops.check import FLOATS, grid_for, pad_to_4d, require
 from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.views import permuted
 
@@ -141,6 +145,36 @@ def reduce(
     return _along_reduced(launch, kept, reduced, part)
 
 
+@reduce.reference
+def reduce_reference(
+    x: Array,
+    centre: Array | None = None,
+    *,
+    kind: str,
+    axes: Sequence[int],
+    part: int,
+    divisor: float = 1.0,
+) -> Array:
+    """Fold parts of each output."""
+    kept = [a for a in range(x.ndim) if a not in axes]
+    lines = x.transpose(*kept, *axes).reshape(
+        int(np.prod([x.shape[a] for a in kept], dtype=int)),
+        int(np.prod([x.shape[a] for a in axes], dtype=int)),
+    )
+    lines = lines.astype(kind_of(x.dtype))
+    if kind == "squares" and centre is not None:
+        lines = (lines - centre.reshape(-1, 1)) ** 2
+    starts = range(0, max(lines.shape[1], 1), part)
+    if not len(lines):
+        return np.empty((0, len(starts)), lines.dtype)  # a maximum has no value for no values
+    if x.dtype == bool and not lines.shape[1]:  # of truth it has: `any` and `all` of nothing
+        return np.full((len(lines), 1), kind == "min", np.uint32)
+    with np.errstate(over="ignore"):
+        reduced = [NUMPY_REDUCTIONS[kind](lines[:, s : s + part], axis=1) for s in starts]
+    results = np.stack(reduced, axis=1).astype(lines.dtype)
+    return results / divisor if kind in ("sum", "squares") and x.dtype.kind == "f" else results
+
+
 def _along_reduced(launch: Launch, kept: Spec, reduced: Spec, part: int) -> Launch:
     """Launch of a work group, or of a thread that reduces alone, for each part of an output."""
     x, centre = launch.operands["x"], launch.operands["centre"]
@@ -236,3 +270,20 @@ def folded(
         return reduce(x, centre, kind=kind, axes=axes, part=whole, divisor=divisor)
     parts = reduce(x, centre, kind=kind, axes=axes, part=part)
     return folded(parts, "sum" if kind == "squares" else kind, (1,), divisor)
+
+
+# Sums of floats are in f64 here, so that they tell how exact a device's are.
+NUMPY_REDUCTIONS: dict[str, Callable[..., Array]] = {
+    "sum": np.add.reduce,
+    "squares": np.add.reduce,
+    "prod": np.multiply.reduce,
+    "logaddexp": np.logaddexp.reduce,
+    "max": np.maximum.reduce,
+    "min": np.minimum.reduce,
+}
+_KINDS = {"f": np.dtype("f8"), "i": np.dtype("i4"), "u": np.dtype("u4"), "b": np.dtype("u4")}
+
+
+def kind_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type that values of a type are folded in."""
+    return dtype if dtype.kind in "iu" and dtype.itemsize == 8 else _KINDS[dtype.kind]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
@@ -19,6 +21,7 @@ from wgpu_backend.ops.check import (
     row_count,
 )
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 
 def _require_row(name: str, operand: str, vector: Node | None, x: Node) -> None:
@@ -98,6 +101,15 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
     )
 
 
+@rms_norm.reference
+def rms_norm_reference(x: Array, weight: Array | None = None, *, eps: float) -> Array:
+    """Scale rows to unit mean square."""
+    if not x.size:
+        return x
+    normed = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps))
+    return normed if weight is None else normed * weight
+
+
 @op(shader="ops/reduce/rms_norm", dense=("addend", "weight"), trusted=True)
 def rms_norm_add(x: Node, addend: Node, weight: Node | None = None, *, eps: float) -> Launch:
     """Normalise rows as `rms_norm`, and add a tensor: the residual, where norms are behind parts.
@@ -132,6 +144,14 @@ def rms_norm_add(x: Node, addend: Node, weight: Node | None = None, *, eps: floa
         params={**launch.params, "addend_offset": addend.spec.offset},
         choices={**launch.choices, "ADDS": True, "addend": f"formats/{vectors}/f32"},
     )
+
+
+@rms_norm_add.reference
+def rms_norm_add_reference(
+    x: Array, addend: Array, weight: Array | None = None, *, eps: float
+) -> Array:
+    """`rms_norm`, plus another tensor."""
+    return rms_norm_reference(x, weight, eps=eps) + addend
 
 
 @rms_norm_add.fuses("add")
@@ -188,6 +208,19 @@ def layer_norm(
     )
 
 
+@layer_norm.reference
+def layer_norm_reference(
+    x: Array, weight: Array | None = None, bias: Array | None = None, *, eps: float
+) -> Array:
+    """Shift and scale rows to zero mean and unit variance."""
+    if not x.size:
+        return x
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    normed = centred / np.sqrt(np.mean(centred**2, axis=-1, keepdims=True) + np.float32(eps))
+    normed = normed if weight is None else normed * weight
+    return normed if bias is None else normed + bias
+
+
 @op(dense=("x",), trusted=True)
 def softmax(x: Node) -> Launch:
     """Exponentials of each row, divided by their sum.
@@ -210,3 +243,10 @@ def softmax(x: Node) -> Launch:
         params={"rows": rows, "cols": cols},
         work=2 * x.spec.nbytes,
     )
+
+
+@softmax.reference
+def softmax_reference(x: Array) -> Array:
+    """Exponentials of rows over their sums."""
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True, initial=-np.inf))
+    return e / np.sum(e, axis=-1, keepdims=True)

@@ -29,13 +29,15 @@ from wgpu_backend.ops.elementwise.fusion import (
     across_of,
     as_chain,
     can_join,
+    chain_reference,
     params_of,
     parts_of,
     unnumbered,
     way_of,
 )
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.norm import in_vec4s
+from wgpu_backend.ops.reduce.norm import in_vec4s, rms_norm_reference
+from wgpu_backend.ops.reference import Array, reference_of
 
 NAME = "norm_chain"
 NORMS = ("rms_norm", "layer_norm")
@@ -172,6 +174,32 @@ def norm_chain(
         },
         work=2 * x.spec.nbytes + out.nbytes + sum(o.spec.nbytes for o in operands),
     )
+
+
+@norm_chain.reference
+def norm_chain_reference(
+    x: Array,
+    steps: tuple[Step, ...],
+    *operands: Array,
+    norm: str,
+    eps: float,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    also: int = 0,
+    also_weight: Array | None = None,
+    shape: tuple[int, ...] | None = None,
+    across: tuple[int, ...] | None = None,
+) -> Array:
+    """The norm's twin, and those of the ops behind it."""
+    vectors = [v for v in (weight, bias) if v is not None]
+    rows = reference_of(norm)(x, *vectors, eps=eps)
+    shape = x.shape if shape is None else shape
+    given = list(operands)
+    if also:
+        given[also - 1] = rms_norm_reference(given[also - 1], also_weight, eps=eps).reshape(
+            across or shape
+        )
+    return chain_reference(steps, rows.reshape(across or shape), *given, shape=shape, across=across)
 
 
 def fits(x: Node, *vectors: Node) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from wgpu_backend.dtypes import BOOL, F32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -24,6 +26,7 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import INTEGERS, NUMBERS, folded
 from wgpu_backend.ops.reduce.folding import reduce as reduce
 from wgpu_backend.ops.reduce.norm import in_vec4s
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import cast
 from wgpu_backend.ops.shape.shapes import reshaped
 
@@ -294,3 +297,10 @@ def l2_norm(x: Node, *, eps: float) -> Launch:
         params={"rows": rows, "cols": cols, "eps": eps},
         work=2 * x.spec.nbytes,
     )
+
+
+@l2_norm.reference
+def l2_norm_reference(x: Array, *, eps: float) -> Array:
+    """Divide rows by their length."""
+    length = np.sqrt(np.sum(x.astype(np.float64) ** 2, axis=-1, keepdims=True))
+    return x / np.maximum(length, eps)

@@ -8,6 +8,8 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
+from wgpu_backend.text.grammar.masks import masked
 
 
 @op(dense=("x", "mask"), trusted=True)
@@ -47,3 +49,9 @@ def mask_logits(x: Node, mask: Node) -> Launch:
         params={"size": x.spec.size, "cols": cols, "words": wanted[1]},
         work=2 * x.spec.nbytes + mask.spec.nbytes,
     )
+
+
+@mask_logits.reference
+def mask_logits_reference(x: Array, mask: Array) -> Array:
+    """Put minus infinity where a mask has no bit."""
+    return masked(x, mask)

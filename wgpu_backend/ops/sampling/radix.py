@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from wgpu_backend.dtypes import I32, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -18,6 +20,7 @@ from wgpu_backend.ops.check import grid_for, require
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import integer_keys
 from wgpu_backend.ops.reduce.scan import cumsum
+from wgpu_backend.ops.reference import Array
 
 KEY_BITS = 32
 # Wide digits need fewer passes, and more counters, which pay from this length on.
@@ -108,6 +111,19 @@ def radix_count(x: Node, *, shift: int, bits: int, descending: bool) -> Launch:
     )
 
 
+@radix_count.reference
+def radix_count_reference(x: Array, *, shift: int, bits: int, descending: bool) -> Array:
+    """Count the digits in each chunk."""
+    digits = _digits(_keys(x, shift, descending), shift, bits)
+    chunk = Digit(shift, bits).chunk
+    starts = range(0, digits.shape[1], chunk)
+    counts = [
+        [np.bincount(row[s : s + chunk], minlength=1 << bits) for s in starts] for row in digits
+    ]
+    shape = (len(digits), len(starts), 1 << bits)
+    return np.array(counts, np.int32).reshape(shape).swapaxes(1, 2).reshape(len(digits), -1)
+
+
 @op(dense=("x", "ends"), trusted=True)
 def radix_scatter(x: Node, ends: Node, *, shift: int, bits: int, descending: bool) -> Launch:
     """Put keys into the order of one digit, those of equal digits as they were.
@@ -151,6 +167,22 @@ def radix_scatter(x: Node, ends: Node, *, shift: int, bits: int, descending: boo
     )
 
 
+@radix_scatter.reference
+def radix_scatter_reference(
+    x: Array, ends: Array, *, shift: int, bits: int, descending: bool
+) -> Array:
+    """Sort by one digit; `ends` says nothing that is not in `x`."""
+    keys, columns = _keys(x, shift, descending), _columns(x, shift)
+    order = np.argsort(_digits(keys, shift, bits), axis=1, kind="stable")
+    keys, columns = (np.take_along_axis(a, order, axis=1) for a in (keys, columns))
+    done = shift + bits
+    if done == KEY_BITS:
+        return columns
+    if x.shape[1] > 1 << done:
+        return np.stack([keys, columns], axis=-1)
+    return keys & ~np.uint32((1 << done) - 1) | columns
+
+
 def _choices(x: Node, digit: Digit, descending: bool) -> dict[str, int | bool]:
     form = _form(x.spec, digit.shift)
     return {
@@ -160,3 +192,37 @@ def _choices(x: Node, digit: Digit, descending: bool) -> dict[str, int | bool]:
         "SHIFT": digit.shift,
         "BINS": 1 << digit.bits,
     }
+
+
+def _keys(x: Array, shift: int, descending: bool) -> Array:
+    """Keys of values, of pairs or of words, u32."""
+    if shift == 0:
+        return keys_of(np.ascontiguousarray(x), descending)
+    return x[..., 0] if x.ndim == 3 else x
+
+
+def _columns(x: Array, shift: int) -> Array:
+    if shift == 0:
+        return np.broadcast_to(np.arange(x.shape[1], dtype=np.uint32), x.shape)
+    return x[..., 1] if x.ndim == 3 else x & np.uint32((1 << shift) - 1)
+
+
+def _digits(keys: Array, shift: int, bits: int) -> Array:
+    return (keys >> np.uint32(shift)) & np.uint32((1 << bits) - 1)
+
+
+def keys_of(x: Array, descending: bool) -> Array:
+    """Return unsigned integers in the order of the values, NaN above all: u32, of 64 bits u64."""
+    sign = np.uint32(0x80000000)
+    if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
+        least = np.uint64(0 if x.dtype.kind == "u" else 1 << 63)
+        keys = x.view(np.uint64) ^ least
+    elif x.dtype.kind in "ub":
+        keys = x.astype(np.uint32)
+    elif x.dtype.kind == "i":
+        keys = x.astype(np.int32).view(np.uint32) ^ sign
+    else:
+        bits = x.astype(np.float32).view(np.uint32)
+        keys = np.where(bits > sign, ~bits, bits | sign)
+        keys = np.where(np.isnan(x), np.uint32(0xFFFFFFFF), keys)
+    return ~keys if descending else keys

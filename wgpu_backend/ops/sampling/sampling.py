@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32, I32, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -15,6 +17,10 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import MAX_GROUPS, require, require_dtype, require_rank
 from wgpu_backend.ops.index.writing import require_writable
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
+from wgpu_backend.ops.sampling.host import transforms
+from wgpu_backend.ops.sampling.host.candidates import Candidates, largest
+from wgpu_backend.ops.sampling.host.sampling_params import SamplingParams
 
 MAX_K = 256  # what fits into 16 KiB of workgroup memory, with room for values that tie
 SAMPLING = 8
@@ -73,6 +79,14 @@ def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
     return _top_k(x, x, k, length=cols, part=part, parts=parts, gathered=False)
 
 
+@top_k_of_parts.reference
+def top_k_of_parts_reference(x: Array, *, k: int, part: int) -> Array:
+    """Largest values of each part of each row."""
+    starts = range(0, x.shape[1], part)
+    found = [[_best(row[s : s + part], k, s) for s in starts] for row in x]
+    return np.array(found, np.int32).reshape(len(x), len(starts) * k)
+
+
 @op(shader="ops/sampling/top_k", dense=("x", "ids"), trusted=True)
 def top_k_of_ids(x: Node, ids: Node, *, k: int) -> Launch:
     """Ids of the largest values among some of each row; see `top_k`.
@@ -93,6 +107,17 @@ def top_k_of_ids(x: Node, ids: Node, *, k: int) -> Launch:
     _require_rows("top_k", "ids", ids, I32, x, 2)
     length = ids.spec.shape[1]
     return _top_k(x, ids, k, length=length, part=max(length, 1), parts=1, gathered=True)
+
+
+@top_k_of_ids.reference
+def top_k_of_ids_reference(x: Array, ids: Array, *, k: int) -> Array:
+    """Largest values among some of each row."""
+    y = np.full((len(x), k), -1, np.int32)
+    for row, values, columns in zip(y, x, ids, strict=True):
+        columns = np.sort(columns[(columns >= 0) & (columns < x.shape[1])])
+        places = _best(values[columns], k, 0)
+        row[:] = np.where(places < 0, -1, columns[places] if len(columns) else -1)
+    return y
 
 
 def _require_row_of(x: Node, k: int) -> int:
@@ -159,6 +184,15 @@ def penalise(x: Node, history: Node, sampling: Node) -> Launch:
     )
 
 
+@penalise.reference
+def penalise_reference(x: Array, history: Array, sampling: Array) -> Array:
+    """Lower the logits of tokens that were seen before."""
+    rows = zip(x, history, sampling, strict=True)
+    return np.stack(
+        [transforms.penalise(v, seen, SamplingParams(*map(float, k))) for v, seen, k in rows]
+    )
+
+
 @op(dense=("x", "ids", "sampling", "draws"), trusted=True)
 def sample(x: Node, ids: Node, sampling: Node, draws: Node) -> Launch:
     """Choose one of the most likely tokens of each row.
@@ -190,6 +224,13 @@ def sample(x: Node, ids: Node, sampling: Node, draws: Node) -> Launch:
     return _sample(x, ids, sampling, draws, rows)
 
 
+@sample.reference
+def sample_reference(x: Array, ids: Array, sampling: Array, draws: Array) -> Array:
+    """Choose one of the most likely tokens of each row."""
+    rows = zip(x, ids, sampling, draws, strict=True)
+    return np.array([_chosen(v, i, SamplingParams(*map(float, k)), int(d)) for v, i, k, d in rows])
+
+
 @op(shader="ops/sampling/sample", dense=("x", "ids", "sampling", "draws"), trusted=True)
 def sample_into(token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node) -> Launch:
     """Choose a token of each row as `sample` does, and keep it where a later step finds it.
@@ -219,6 +260,17 @@ def sample_into(token_slots: Node, x: Node, ids: Node, sampling: Node, draws: No
     resolve_tokens : Reads them.
     """
     return placed("sample_into", token_slots, x, ids, sampling, draws)
+
+
+@sample_into.reference
+def sample_into_reference(
+    token_slots: Array, x: Array, ids: Array, sampling: Array, draws: Array
+) -> Array:
+    """Choose a token of each row, and keep it in its slot."""
+    tokens, slots = sample_reference(x, ids, sampling, draws[:, 0]), draws[:, 1]
+    there = slots < len(token_slots)
+    token_slots[slots[there]] = tokens[there]
+    return token_slots
 
 
 def placed(
@@ -263,6 +315,14 @@ def resolve_tokens(ids: Node, token_slots: Node) -> Launch:
         params={"size": size, "slots": token_slots.spec.shape[0]},
         work=2 * ids.spec.nbytes,
     )
+
+
+@resolve_tokens.reference
+def resolve_tokens_reference(ids: Array, token_slots: Array) -> Array:
+    """Put tokens in the place of references to them."""
+    slots = -2 - ids.astype(np.int64)
+    there = (slots >= 0) & (slots < len(token_slots))
+    return np.where(there, token_slots[np.where(there, slots, 0)], np.maximum(ids, -1))
 
 
 def reference(slot: int) -> int:
@@ -323,3 +383,22 @@ def _require_sampling(op: str, sampling: Node, x: Node) -> None:
         ShapeError,
         f"{op}: sampling has {sampling.spec.shape[1]} columns, needs {SAMPLING}",
     )
+
+
+def _best(values: Array, k: int, first: int) -> Array:
+    """Return ids of the k largest, counted from `first`; NaN is above infinity, -1 fills up."""
+    is_nan = np.isnan(values)
+    others = np.flatnonzero(~is_nan)
+    ids = [
+        np.flatnonzero(is_nan),
+        others[largest(values[others], k).ids] if len(others) else others,
+    ]
+    joined = np.concatenate(ids)[:k] + first
+    return np.pad(joined, (0, k - len(joined)), constant_values=-1)
+
+
+def _chosen(logits: Array, ids: Array, sampling: SamplingParams, draw: int) -> int:
+    ids = ids[ids >= 0].astype(np.int64)
+    if not np.isfinite(logits[ids[0]]):
+        return -1
+    return transforms.pick(Candidates(ids, logits[ids]), sampling, draw)

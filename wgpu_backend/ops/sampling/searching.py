@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+import numpy as np
+
 from wgpu_backend.dtypes import I32, I64
 from wgpu_backend.errors import OptionError
 from wgpu_backend.graph.node import Launch, Node
@@ -10,6 +14,8 @@ from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import NUMBERS, as_words, integer_keys
+from wgpu_backend.ops.reference import Array
+from wgpu_backend.ops.sampling.sorting import keys_of
 
 
 @op(dense=("x", "v"), trusted=True)
@@ -55,3 +61,9 @@ def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
         choices={**order, **as_words(x.spec.dtype, "x", "v"), "RIGHT": side == "right"},
         work=out.nbytes * max(x.spec.size.bit_length(), 1),
     )
+
+
+@searchsorted.reference
+def searchsorted_reference(x: Array, v: Array, side: Literal["left", "right"] = "left") -> Array:
+    """Places that keep the order."""
+    return np.searchsorted(keys_of(x, descending=False), keys_of(v, descending=False), side)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32, I32, I64, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -26,8 +28,9 @@ from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.index.taking import take_along_axis
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import NUMBERS, integer_keys, number_of, reduce
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.sampling import sampling
-from wgpu_backend.ops.sampling.radix import radix_sorted
+from wgpu_backend.ops.sampling.radix import keys_of, radix_sorted
 from wgpu_backend.ops.shape.copying import cast, contiguous
 from wgpu_backend.ops.shape.shapes import reshaped, swapped
 from wgpu_backend.ops.shape.views import viewed
@@ -70,6 +73,13 @@ def sort_rows(x: Node, *, descending: bool) -> Launch:
         choices={**integer_keys(x.spec.dtype), "DESCENDING": descending},
         work=x.spec.nbytes * 16,
     )
+
+
+@sort_rows.reference
+def sort_rows_reference(x: Array, *, descending: bool) -> Array:
+    """Columns of each row in the order of their values."""
+    keys = keys_of(np.ascontiguousarray(x), descending)
+    return np.argsort(keys, axis=1, kind="stable").astype(np.int32)
 
 
 def argsort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Node:
@@ -263,6 +273,12 @@ def select_top_k(x: Node, *, k: int) -> Launch:
     )
 
 
+@select_top_k.reference
+def select_top_k_reference(x: Array, *, k: int) -> Array:
+    """Columns of the largest values of each row, in the order of columns."""
+    return np.sort(sort_rows_reference(x, descending=True)[:, :k], axis=1)
+
+
 @op(dense=("x", "blocks"), trusted=True)
 def values_of_blocks(x: Node, blocks: Node, *, length: int) -> Launch:
     """Values of some blocks of each row.
@@ -297,6 +313,16 @@ def values_of_blocks(x: Node, blocks: Node, *, length: int) -> Launch:
     )
 
 
+@values_of_blocks.reference
+def values_of_blocks_reference(x: Array, blocks: Array, *, length: int) -> Array:
+    """Values of some blocks of each row, filled up with the lowest."""
+    wide = x.astype({"i": np.int32, "f": np.float32}.get(x.dtype.kind, np.uint32))
+    lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(wide.dtype.name).min
+    whole = np.pad(wide, [(0, 0), (0, -x.shape[1] % length)], constant_values=lowest)
+    in_blocks = whole.reshape(len(x), -1, length)
+    return np.take_along_axis(in_blocks, blocks[:, :, None], axis=1).reshape(len(x), -1)
+
+
 @op(dense=("places", "blocks"), trusted=True)
 def columns_of_blocks(places: Node, blocks: Node, *, length: int) -> Launch:
     """Columns of a row that places in what `values_of_blocks` gives are.
@@ -320,3 +346,9 @@ def columns_of_blocks(places: Node, blocks: Node, *, length: int) -> Launch:
         params={"size": rows * k, "k": k, "blocks_each": blocks.spec.shape[1], "length": length},
         work=3 * places.spec.nbytes,
     )
+
+
+@columns_of_blocks.reference
+def columns_of_blocks_reference(places: Array, blocks: Array, *, length: int) -> Array:
+    """Columns of a row that places in its blocks are."""
+    return np.take_along_axis(blocks, places // length, axis=1) * length + places % length

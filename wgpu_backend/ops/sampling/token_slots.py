@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.ops.index.indexing import rows
+from wgpu_backend.ops.index.indexing import rows, rows_reference
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
+from wgpu_backend.ops.sampling.sampling import resolve_tokens_reference
 
 
 @op(dense=("ids",), trusted=True, shader="ops/index/rows")
@@ -35,6 +37,12 @@ def rows_of_tokens(x: Node, ids: Node, token_slots: Node) -> Launch:
             "TOKEN_SLOTS": token_slots.spec.shape[0],
         },
     )
+
+
+@rows_of_tokens.reference
+def rows_of_tokens_reference(x: Array, ids: Array, token_slots: Array) -> Array:
+    """Rows of tokens and of tokens referred to."""
+    return rows_reference(x, resolve_tokens_reference(ids, token_slots))
 
 
 @rows_of_tokens.fuses("rows")

@@ -13,9 +13,11 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, merged_axes
 from wgpu_backend.ops.check import axes_of, pad_to_4d, require, require_dtype, vec4s
+from wgpu_backend.ops.host_values import whole
 from wgpu_backend.ops.index.bits import PLAIN, moving, require_plain
 from wgpu_backend.ops.index.quantisation import dequantised, quantised
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 
 FEW_AXES = 4  # that a vector holds
 # What a value is in a register, by the kind of its type: the nearest that WGSL computes with.
@@ -83,6 +85,12 @@ def contiguous(x: Node) -> Launch:
     return _by_axes("contiguous", x, x.spec.strides, 0)
 
 
+@contiguous.reference
+def contiguous_reference(x: Array) -> Array:
+    """Return a dense copy."""
+    return np.asarray(x, order="C")
+
+
 @op(shader="ops/shape/contiguous_8d", trusted=True)
 def flip(x: Node, *, axes: int | Sequence[int] | None = None) -> Launch:
     """Copy `x` with the order of values along axes reversed.
@@ -107,6 +115,12 @@ def flip(x: Node, *, axes: int | Sequence[int] | None = None) -> Launch:
     strides = tuple(-s if a in found else s for a, s in enumerate(x.spec.strides))
     start = sum((x.spec.shape[a] - 1) * x.spec.strides[a] for a in found)
     return _by_axes("flip", x, strides, start if x.spec.size else 0)
+
+
+@flip.reference
+def flip_reference(x: Array, *, axes: int | Sequence[int] | None = None) -> Array:
+    """Reverse axes."""
+    return np.flip(x, axes if axes is None or isinstance(axes, int) else tuple(axes))
 
 
 def _by_axes(name: str, x: Node, strides: Shape, start: int) -> Launch:
@@ -185,6 +199,19 @@ def cast(x: Node, *, dtype: DType) -> Launch:
     return _moved("cast", x, dtype, _conversion(source, dtype))
 
 
+@cast.reference
+def cast_reference(x: Array, *, dtype: DType) -> Array:
+    """Values by way of what they are in a register of a device, which floats leave as f32."""
+    if dtype.numpy is None or x.dtype in (dtype.numpy, np.complex64):
+        return x
+    to_float = dtype == BF16 or dtype.numpy.kind in "fc"
+    if to_float or x.dtype.kind == "f":
+        x = x.astype(np.float32)
+    if dtype == BOOL:
+        return x != 0
+    return x if to_float else whole(x, dtype.numpy)
+
+
 def _conversion(source: DType, dtype: DType) -> dict[str, str | bool]:
     """Choices of the shader that converts values of one type to another."""
     register, target = _register(source), _register(dtype)
@@ -250,6 +277,12 @@ def concat(a: Node, b: Node, *, axis: int) -> Launch:
         choices=moving(out.dtype, "a", "b"),
         work=2 * out.nbytes,
     )
+
+
+@concat.reference
+def concat_reference(a: Array, b: Array, *, axis: int) -> Array:
+    """Join along an axis."""
+    return np.concatenate([a, b], axis=axis)
 
 
 def _require_alike(a: Node, b: Node, axis: int) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Extents, Shape, Spec, dense_strides, extents
 from wgpu_backend.ops.check import pad_to_4d, require, require_rank, vec4s
 from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import concat, contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import viewed
@@ -50,6 +53,23 @@ def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = Fals
         choices={**moving(out.dtype, "x"), "REPEATED": repeated},
         work=2 * out.nbytes,
     )
+
+
+@window.reference
+def window_reference(
+    x: Array, *, start: Sequence[int], shape: Sequence[int], repeated: bool = False
+) -> Array:
+    """Window of a tensor that goes on beyond its ends."""
+    x = x.reshape((1,) * (len(shape) - x.ndim) + x.shape)
+    places = [np.arange(n) + s for n, s in zip(shape, start, strict=True)]
+    if repeated:
+        wrapped = [p % max(n, 1) for p, n in zip(places, x.shape, strict=True)]
+        return x[np.ix_(*wrapped)]
+    y = np.zeros(shape, x.dtype)
+    inside = [(p >= 0) & (p < n) for p, n in zip(places, x.shape, strict=True)]
+    taken = [p[i] for p, i in zip(places, inside, strict=True)]
+    y[np.ix_(*inside)] = x[np.ix_(*taken)]
+    return y
 
 
 def windowed(x: Node, start: Sequence[int], shape: Shape, *, repeated: bool = False) -> Node:

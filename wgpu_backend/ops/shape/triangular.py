@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
@@ -9,6 +11,7 @@ from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.shapes import swapped
 
 FAR = 2**31 - 1
@@ -58,6 +61,12 @@ def tri(x: Node, kind: int) -> Launch:
     )
 
 
+@tri.reference
+def tri_reference(x: Array, kind: int) -> Array:
+    """Triangle of each matrix."""
+    return np.triu(x, kind) if kind < 2 else np.tril(x, 2 - kind)
+
+
 @op(shader="ops/shape/tri", dense=("x",), trusted=True)
 def band(x: Node, *, lowest: int, highest: int) -> Launch:
     """Diagonals of each matrix, with zeros elsewhere; see `tril`.
@@ -90,6 +99,14 @@ def band(x: Node, *, lowest: int, highest: int) -> Launch:
         choices=moving(out.dtype, "x"),
         work=2 * out.nbytes,
     )
+
+
+@band.reference
+def band_reference(x: Array, *, lowest: int, highest: int) -> Array:
+    """Diagonals of each matrix."""
+    places: Array = np.indices(x.shape[-2:])
+    side = places[1] - places[0]
+    return np.where((side >= lowest) & (side <= highest), x, np.zeros((), x.dtype))
 
 
 def tril(x: Node, k: int = 0) -> Node:
@@ -149,6 +166,13 @@ def diag(x: Node) -> Launch:
     )
 
 
+@diag.reference
+def diag_reference(x: Array) -> Array:
+    """Matrices with vectors on their diagonals."""
+    on = np.eye(x.shape[-1], dtype=bool)
+    return np.where(on, x[..., None], np.zeros((), x.dtype))  # a product would give -0 and NaN
+
+
 @op(trusted=True)
 def solve_columns(a: Node, b: Node, *, lower: bool, unit_diagonal: bool) -> Launch:
     """Solve ``a @ x = b``; see `solve_tri`.
@@ -182,6 +206,21 @@ def solve_columns(a: Node, b: Node, *, lower: bool, unit_diagonal: bool) -> Laun
         choices={"LOWER": lower, "UNIT": unit_diagonal},
         work=out.size * n * 4,
     )
+
+
+@solve_columns.reference
+def solve_columns_reference(a: Array, b: Array, *, lower: bool, unit_diagonal: bool) -> Array:
+    """Solve by substitution, row after row."""
+    n = b.shape[-2]
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    a = np.broadcast_to(a, (*batch, n, n)).astype(np.float64)
+    y = np.broadcast_to(b, (*batch, *b.shape[-2:])).astype(np.float64)
+    for row in range(n) if lower else range(n - 1, -1, -1):
+        known = slice(0, row) if lower else slice(row + 1, n)
+        y[..., row, :] -= (a[..., row : row + 1, known] @ y[..., known, :])[..., 0, :]
+        if not unit_diagonal:
+            y[..., row, :] /= a[..., row, row, None]
+    return y
 
 
 def _batch(node: Node) -> Spec:

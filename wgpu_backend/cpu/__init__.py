@@ -1,1 +1,0 @@
-"""Every op in NumPy: the reference that tests compare with, and the device of last resort."""

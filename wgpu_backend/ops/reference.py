@@ -1,0 +1,47 @@
+"""NumPy references of ops: functions that compute on the host what an op's kernels compute.
+
+An op's reference stands in the op's file, made by ``@NAME.reference``. It has the op's parameters.
+Tensors arrive as arrays (f16 and bf16 widened to f32, weights dequantised), and the result is
+converted to the dtype of the op's result. A reference of an op that writes into an operand writes
+into that array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
+
+from wgpu_backend.errors import BackendError
+
+Array = NDArray[Any]
+Reference = Callable[..., Array]
+# References by the name of their op.
+REFERENCES: dict[str, Reference] = {}
+_TAKES_F16: set[Reference] = set()
+
+
+def takes_f16(function: Reference) -> Reference:
+    """Mark a reference that takes f16 tensors as they are, because it reads few of their rows."""
+    _TAKES_F16.add(function)
+    return function
+
+
+def wants_f16(name: str) -> bool:
+    """Return whether the reference of an op takes f16 tensors as they are."""
+    return REFERENCES.get(name) in _TAKES_F16
+
+
+def reference_of(name: str) -> Reference:
+    """Return the NumPy reference of an op.
+
+    Raises
+    ------
+    BackendError
+        The op has none, so the NumPy device cannot run it.
+    """
+    try:
+        return REFERENCES[name]
+    except KeyError:
+        raise BackendError(f"op {name}: it has no NumPy reference, so it needs a GPU") from None
