@@ -39,7 +39,7 @@ def snake(x: wb.Node, *, alpha: float) -> wb.Launch:
     return wb.Launch(out, {"x": x}, threads=threads, params=params, in_place=("x",))
 
 
-@snake.twin
+@snake.reference
 def numpy_snake(x: wb.Array, *, alpha: float) -> wb.Array:
     return x + np.sin(alpha * x) ** 2 / alpha
 

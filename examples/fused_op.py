@@ -29,7 +29,7 @@ def square_apart(a: wb.Node, b: wb.Node) -> wb.Launch:
     return wb.Launch(out, {"a": a, "b": b}, threads=wb.ceil_div(out.size, 4))
 
 
-@square_apart.twin
+@square_apart.reference
 def numpy_square_apart(a: wb.Array, b: wb.Array) -> wb.Array:
     return (a - b) ** 2
 

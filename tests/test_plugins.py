@@ -58,7 +58,7 @@ def plugin_halve(x: Node) -> Launch:
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     return Launch(out, {{"x": x}}, threads=-(-out.size // 4), params={{"size": out.size}})
 
-@plugin_halve.twin
+@plugin_halve.reference
 def numpy_halve(x):
     return x / 2
 '''
@@ -380,7 +380,7 @@ def test_a_kernel_that_leaves_its_tensors_is_found(full, what: str):
     try:
         # Without a twin: guard zones alone tell, except for what stays inside.
         if what == "a neighbour's":
-            stray_op.twin(lambda x: -x)
+            stray_op.reference(lambda x: -x)
         with pytest.raises(AssertionError, match=message):
             check_op(stray_op, "n", dtypes=(F32,), executors={"full": full})
     finally:
@@ -480,7 +480,7 @@ def tried(executor, record, source, *shapes, twin=None, dense=(), **how) -> str:
     """What the battery says of an op from outside; nothing where it finds nothing."""
     made = op(source=source, dense=dense)(record)
     if twin is not None:
-        made.twin(twin)
+        made.reference(twin)
     try:
         check_op(made, *shapes, executors={"full": executor}, dtypes=(F32,), **how)
     except AssertionError as error:

@@ -59,7 +59,7 @@ def found(full):
 
         assert old in COPY
         made.append(op(source=COPY.replace(old, new, 1), dense=dense)(copied_op))
-        made[-1].twin(lambda x: x.copy())
+        made[-1].reference(lambda x: x.copy())
         [tried] = trials_of(made[-1])
         done = run.cases = list(run_trial(tried, {"full": full}))
         run.counted = count_cases(tried, {"full": full})
@@ -168,7 +168,7 @@ def test_a_twin_that_fails_or_gives_another_shape_is_a_case_that_fails(full, twi
         params = {"size": out.size, "shape": shape, "x_strides": strides}
         return Launch(out, {"x": x}, threads=out.size, params=params)
 
-    twinless_op.twin(twin)
+    twinless_op.reference(twin)
     try:
         with pytest.raises(AssertionError, match=said):
             check_op(twinless_op, "n", dtypes=(F32,), executors={"full": full})

@@ -36,6 +36,7 @@ from sys import meta_path as _meta_path
 from sys import modules as _modules
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
+from typing import cast as _cast
 from warnings import warn as _warn
 
 if TYPE_CHECKING:
@@ -233,26 +234,52 @@ def __dir__() -> list[str]:
     return sorted([*(name for name in globals() if name.startswith("__")), *__all__])
 
 
-# Old module paths, which still work for one release: old=new.
-_MOVED = dict(
-    entry.split("=")
-    for entry in """
-        batch=nn.batch chat_template=text.chat_template config=files.gguf.config decoder=nn.decoder
-        device_info=graph.capabilities encoder=nn.encoder file_bytes=files.gguf.file_bytes
-        folders=files.huggingface gguf_file=files.gguf.reader gguf_header=files.gguf.header
-        gguf_writer=files.gguf.writer given=nn.model_inputs grammar=text.grammar
-        guarded=ml.testing.red_zones interrupts=device.interrupts kvcache=nn.kvcache
-        layouts=ops.layouts ml.capabilities=ml.calibration.probe ml.dry_run=ml.wgpu.dry_run
-        ml.self_test=ml.calibration.self_test ml.tuning=ml.calibration.tuning
-        ml.wgpu_executor=ml.wgpu.executor model=nn.model model_store=files.store ops.fourier=ops.fft
-ops.quantised=ops.mlx_quant ops.rope=ops.attention ops.rounding=ops.linear ops.rows=ops.index
-        output_parsers=text.output_parsers plugins=ops.plugins quantise=files.quantize
-        sample=ops.sampling.host serving=engine.batching shader=device.wgsl.module
-        stack=nn.transformer tables=graph.html_tables tokenizer=text.tokenizer
-trial_operands=ml.testing.operands trials=ml.testing.cases wgsl_composer=device.wgsl.composer
-        wgsl_source=graph.wgsl_source worker=server.worker
-    """.split()  # noqa: SIM905 - a table
-)
+# Old module paths, which still work for one release.
+_MOVED = {
+    "batch": "nn.batch",
+    "chat_template": "text.chat_template",
+    "config": "files.gguf.config",
+    "decoder": "nn.decoder",
+    "device_info": "graph.capabilities",
+    "encoder": "nn.encoder",
+    "file_bytes": "files.gguf.file_bytes",
+    "folders": "files.huggingface",
+    "gguf_file": "files.gguf.reader",
+    "gguf_header": "files.gguf.header",
+    "gguf_writer": "files.gguf.writer",
+    "given": "nn.model_inputs",
+    "grammar": "text.grammar",
+    "guarded": "ml.testing.red_zones",
+    "interrupts": "device.interrupts",
+    "kvcache": "nn.kvcache",
+    "layouts": "ops.layouts",
+    "ml.capabilities": "ml.calibration.probe",
+    "ml.dry_run": "ml.wgpu.dry_run",
+    "ml.self_test": "ml.calibration.self_test",
+    "ml.tuning": "ml.calibration.tuning",
+    "ml.wgpu_executor": "ml.wgpu.executor",
+    "model": "nn.model",
+    "model_store": "files.store",
+    "ops.fourier": "ops.fft",
+    "ops.quantised": "ops.mlx_quant",
+    "ops.rope": "ops.attention",
+    "ops.rounding": "ops.linear",
+    "ops.rows": "ops.index",
+    "output_parsers": "text.output_parsers",
+    "plugins": "ops.plugins",
+    "quantise": "files.quantize",
+    "sample": "ops.sampling.host",
+    "serving": "engine.batching",
+    "shader": "device.wgsl.module",
+    "stack": "nn.transformer",
+    "tables": "graph.html_tables",
+    "tokenizer": "text.tokenizer",
+    "trial_operands": "ml.testing.operands",
+    "trials": "ml.testing.cases",
+    "wgsl_composer": "device.wgsl.composer",
+    "wgsl_source": "graph.wgsl_source",
+    "worker": "server.worker",
+}
 
 
 class _Moved:
@@ -268,12 +295,12 @@ class _Moved:
         for n in range(len(parts), 0, -1):
             if new := _MOVED.get(".".join(parts[:n])):
                 home = ".".join([__name__, new, *parts[n:]])
-                return _ModuleSpec(name, _Moved(), loader_state=home)
+                return _ModuleSpec(name, _cast("Any", _Moved()), loader_state=home)
         return None
 
     @staticmethod
     def create_module(spec: _ModuleSpec) -> None:
-        """Leave it to `exec_module`."""
+        """Return None: importlib makes an empty module, which `exec_module` replaces."""
 
     @staticmethod
     def exec_module(module: _ModuleType) -> None:

@@ -30,7 +30,7 @@ def twice(request):
     if request.param:
         twice_op.__annotations__["x"] = wb.Node
     made = wb.op(source=TWICE, dense=("x",))(twice_op)
-    made.twin(lambda x: 2 * x)
+    made.reference(lambda x: 2 * x)
     yield made
     forget(made)
 

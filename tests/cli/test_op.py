@@ -53,7 +53,7 @@ def thrice(x: Node) -> Launch:
     return Launch(out, {"x": x}, threads=-(-out.size // 4), params={"size": out.size})
 
 
-@thrice.twin
+@thrice.reference
 def numpy_thrice(x):
     return 3 * x
 
@@ -131,7 +131,7 @@ def test_a_slip_in_the_python_is_told_shortly(
 
 
 def test_without_a_twin_it_says_that_nothing_was_compared(cli: Cli, file: Path) -> None:
-    change(file, "@thrice.twin\n", "")
+    change(file, "@thrice.reference\n", "")
     done = cli("op", "check", str(file))
     assert done.code == PASSED
     assert "it has no NumPy twin, so its values were compared with nothing" in done.err
@@ -151,7 +151,7 @@ def test_an_op_that_needs_a_trial_does_not_keep_the_others_from_being_checked(
     cli: Cli, file: Path
 ) -> None:
     text = file.read_text(encoding="utf-8")
-    scaled = text[text.index("@op(") : text.index("@thrice.twin")]
+    scaled = text[text.index("@op(") : text.index("@thrice.reference")]
     scaled = scaled.replace("thrice(x: Node)", "a_scaled(x: Node, *, by: float)")
     text = text.replace("@op(", f"{scaled}\n\n@op(", 1)
     file.write_text(text, encoding="utf-8")

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.gpu
 HEAD = """
 import atexit, sys, threading, time
 from tests.device.test_loss import *
+from wgpu_backend.device.adapters import Devices
 
 def daemon(act):
     threading.Thread(target=act, daemon=True).start()

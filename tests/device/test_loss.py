@@ -120,6 +120,7 @@ def survives(code: str) -> str:
     lines = [
         "from tests.device.kernels import *",
         "from tests.device.test_loss import *",
+        "from wgpu_backend.device.adapters import Devices",
         code,
         "print('survived')",
     ]

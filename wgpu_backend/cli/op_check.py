@@ -121,7 +121,7 @@ class _Checker:
         if not has_twin(made):
             remark(
                 f"{made.name}: it has no NumPy twin, so its values were compared with nothing; "
-                f"write one under @{made.name}.twin"
+                f"write one under @{made.name}.reference"
             )
         if all(c.refused for c in cases):
             remark(f"{made.name}: every case is refused: {cases[0].problem}")

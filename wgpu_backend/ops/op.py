@@ -11,7 +11,7 @@
     @op(source="@compute …")                  its WGSL as text
     def swish(x: Node) -> Launch: ...
 
-    @swish.twin                               the same in NumPy
+    @swish.reference                          the same in NumPy
     def numpy_swish(x: Array) -> Array: ...
 
     @swish.fuses("mul")                       where it takes the place of other ops

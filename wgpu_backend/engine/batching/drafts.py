@@ -18,7 +18,7 @@ from wgpu_backend.errors import BackendError, CacheFull, OptionError
 from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.nn.kvcache.layers import StateShape, kept_by
 
-_LOG = logging.getLogger("wgpu_backend.engine.batching")
+_LOG = logging.getLogger("wgpu_backend.serving")
 
 Wanted = Sequence[tuple[Completion, int]]
 """Choices, and how many tokens to guess behind each, 1 or more."""

@@ -17,7 +17,7 @@ from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.files.huggingface.vocab_files import ROLES
 from wgpu_backend.text.tokenizer.library import built, walked
 
-_log = logging.getLogger("wgpu_backend.files.huggingface")
+_log = logging.getLogger("wgpu_backend.folders")
 
 _TOKEN = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 _FLAGS = ("single_word", "lstrip", "rstrip")

@@ -28,7 +28,7 @@ from wgpu_backend.files.store.manifest import (
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.pruning import named_digests
 
-_LOG = logging.getLogger("wgpu_backend.files.store")
+_LOG = logging.getLogger("wgpu_backend.model_store")
 
 
 class BlobMissing(StoreError):

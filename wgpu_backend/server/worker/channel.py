@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from wgpu_backend.errors import BackendError
 from wgpu_backend.server.worker.frames import Message, opened, packed, read
 
-_LOG = logging.getLogger("wgpu_backend.server.worker")
+_LOG = logging.getLogger("wgpu_backend.worker")
 _EXIT_SECONDS = 2.0  # from the end of the socket to the end of the process
 # The same places to import from as here, and nothing of the folder that it happens to start in.
 _PROGRAM = (

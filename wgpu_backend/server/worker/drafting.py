@@ -13,7 +13,7 @@ from wgpu_backend.errors import BackendError, OptionError
 from wgpu_backend.ml.backend import Progress
 from wgpu_backend.server.worker.messages import NGRAM, LoadSpec
 
-_LOG = logging.getLogger("wgpu_backend.server.worker")
+_LOG = logging.getLogger("wgpu_backend.worker")
 
 
 def engine_of(

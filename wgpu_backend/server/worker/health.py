@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from wgpu_backend.errors import BackendError, NoDeviceLeft
 
-_LOG = logging.getLogger("wgpu_backend.server.worker")
+_LOG = logging.getLogger("wgpu_backend.worker")
 MOST_LOSSES = 3
 WITHIN_SECONDS = 60.0
 

@@ -30,7 +30,7 @@ from wgpu_backend.server.worker.outbox import Outbox, joined
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_LOG = logging.getLogger("wgpu_backend.server.worker")
+_LOG = logging.getLogger("wgpu_backend.worker")
 
 
 class _Left(BackendError):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from wgpu_backend.server.worker.channel import Channel, Ending
 from wgpu_backend.server.worker.frames import Message
 
-_LOG = logging.getLogger("wgpu_backend.server.worker")
+_LOG = logging.getLogger("wgpu_backend.worker")
 AFTER_SECONDS = 2.0  # behind a load: whoever waited for that has the processor first
 _EXIT_SECONDS = 2.0
 Told = Callable[[Message, bytes], None]

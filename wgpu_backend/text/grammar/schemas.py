@@ -25,7 +25,7 @@ _FORMATS = {
     *("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"),
     "unknown",
 }
-_LOG = logging.getLogger("wgpu_backend.text.grammar")
+_LOG = logging.getLogger("wgpu_backend.grammar")
 _MOST_STEPS = 200_000  # through references; clients write schemas
 
 

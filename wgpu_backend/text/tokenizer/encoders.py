@@ -24,7 +24,7 @@ from wgpu_backend.text.tokenizer.special import SpecialTokens
 from wgpu_backend.text.tokenizer.vocabulary import TokenType, Vocabulary, read_flag
 from wgpu_backend.text.tokenizer.word_pieces import WordPieces
 
-_log = logging.getLogger("wgpu_backend.text.tokenizer")
+_log = logging.getLogger("wgpu_backend.tokenizer")
 
 Prepare = Callable[[str, bool], str]
 """Rewrites a stretch of text; the flag says that nothing or a special token stands before it."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.text.tokenizer.vocabulary import read_text
 
-_log = logging.getLogger("wgpu_backend.text.tokenizer")
+_log = logging.getLogger("wgpu_backend.tokenizer")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ import numpy as np
 
 from wgpu_backend.errors import TokenizerError
 
-_log = logging.getLogger("wgpu_backend.text.tokenizer")
+_log = logging.getLogger("wgpu_backend.tokenizer")
 
 _PREFIX = "tokenizer.ggml."
 _ABSENT_ID = 0xFFFF_FFFF  # -1 in an unsigned key: the model says that it has no such token
