@@ -157,8 +157,8 @@ def embed(
         str | None,
         typer.Option(
             metavar="HOW",
-            help="mean, cls, last, max, weightedmean, mean_sqrt_len, or several joined by +; else "
-            "the file's.",
+            help="Pooling: mean, cls, last, max, weightedmean, mean_sqrt_len, or several joined "
+            "by +. Default: the file's.",
         ),
     ] = None,
     settings: Settings,

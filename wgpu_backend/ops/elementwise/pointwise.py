@@ -301,7 +301,7 @@ def _whole_bound(dtype: DType, bound: float) -> int:
     return int(bound)
 
 
-@op(trusted=True)
+@op(shader="ops/shape/fill", trusted=True)
 def fill(x: Node, value: float) -> Launch:
     """Tensor like another, with one value everywhere.
 

@@ -393,7 +393,7 @@ async def _worked(
     request: Request, work: Callable[[Tell, threading.Event], None], fields: Fields
 ) -> Response:
     """Do long work in a thread, and stream what it tells."""
-    lines = _told(work)
+    lines = _progress_lines(work)
     if fields.switch("stream", default=True):
         encoded = (line_of(line) async for line in lines)
         return await streamed(request, encoded, _LINES, lambda _, why: line_of({"error": why}))
@@ -407,7 +407,7 @@ async def _worked(
     return JSONResponse(await until_gone(request, last()))
 
 
-async def _told(
+async def _progress_lines(
     work: Callable[[Tell, threading.Event], None],
 ) -> AsyncGenerator[dict[str, Any]]:
     loop, stop = asyncio.get_running_loop(), threading.Event()
