@@ -15,7 +15,6 @@ def no_kernel(op: str, needs: str, instead: str) -> Callable[[Launch, Capabiliti
 
     Parameters
     ----------
-    op : str
     needs : str
         What has one.
     instead : str

@@ -36,10 +36,8 @@ def select(op: Operation, launch: Launch, capabilities: Capabilities) -> Launch:
 
     Parameters
     ----------
-    op : Operation
     launch : Launch
         The op's own.
-    capabilities : Capabilities
     """
     for kernel in _BY_OP.get(op.name, ()):
         if kernel.suits(capabilities) and (built := kernel.build(launch, capabilities)):
@@ -52,8 +50,6 @@ def select_layout(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> W
 
     Parameters
     ----------
-    spec : Spec
-    capabilities : Capabilities
     rounded : bool
         Whether products may round activations to eight bits.
     """

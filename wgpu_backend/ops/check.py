@@ -112,10 +112,6 @@ def grid_for(groups: int) -> Groups:
     The shader asks ``group_index(group_id, groups)`` of ``lib/index/grid`` for the number of its
     work group; what is beyond the last has nothing to do.
 
-    Parameters
-    ----------
-    groups : int
-
     Returns
     -------
     (int, int, int)

@@ -52,7 +52,6 @@ def load(group: Group, name: str | None = None) -> None:
 
     Parameters
     ----------
-    group : str
     name : str or None
         Only what goes by this name; None for all of the group.
     """
@@ -108,10 +107,6 @@ def import_file(path: str | Path) -> ModuleType:
 
     Modules beside the file can be imported by it, as ``python FILE`` has it. A file that was
     imported before is not run again.
-
-    Parameters
-    ----------
-    path : str or Path
 
     Raises
     ------

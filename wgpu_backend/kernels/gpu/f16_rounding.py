@@ -84,8 +84,10 @@ def f16_weighted(x: Node, weight: Node, *, planar: bool = False, nibbles: bool =
 
     Parameters
     ----------
-    x : (..., k), f32
-    weight : (k,), f32
+    x : (..., k)
+        f32.
+    weight : (k,)
+        f32.
     planar, nibbles : bool
         See `f16_activations`.
 

@@ -80,12 +80,10 @@ def fitted(
 
     Parameters
     ----------
-    extent : Extent
     most : Tile
         Rows and columns of a work group in a large product, and the threads it has there.
     squares : int
         Sums that a lane has of each column besides those of rows.
-    capabilities : Capabilities
     filling : int
         Threads that fill a device.
     """
@@ -136,7 +134,6 @@ def as_vectors(
         ``matvec`` or ``matvec_q8``.
     most : Tile
         See `fitted`.
-    capabilities : Capabilities
     squares : int
         Sums that a lane has of each column besides those of rows.
     """

@@ -141,7 +141,6 @@ def grid(rows: int, n: int, tile: Tile, parts: int = 0) -> Groups:
         Of the weight, in one dispatch.
     n : int
         Columns.
-    tile : Tile
     parts : int
         Of k, each with work groups of its own; 0 where these take all of k.
     """
@@ -168,7 +167,6 @@ def f32_tile(
     ----------
     m, n : int
         Rows of the weight, and columns.
-    capabilities : Capabilities
     dtype : DType or None
         Of the weight: what was measured of products with it counts.
     split : bool
@@ -224,12 +222,10 @@ def q8_tile(
 
     Parameters
     ----------
-    dtype : DType
     m, n : int
         Rows of the weight, and columns.
     groups : int
         Of 32 values in a row, or in a part of it.
-    capabilities : Capabilities
     split : bool
         See `f32_tile`.
     """

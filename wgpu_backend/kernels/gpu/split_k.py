@@ -250,7 +250,6 @@ def groups_of_a_part(m: int, n: int, groups: int, tile: Tile) -> int:
         Rows of the weight, and columns.
     groups : int
         Of 32 values in a row.
-    tile : Tile
 
     Returns
     -------

@@ -28,8 +28,6 @@ def in_texture(launch: Launch, operand: str, texels: int = 1) -> dict[str, str |
 
     Parameters
     ----------
-    launch : Launch
-    operand : str
     texels : int
         Taken at once: one leaves room in registers, all four of 32 values in f16 are the faster
         the longer those who load them compute with them.

@@ -44,8 +44,10 @@ def scaled_dot_product_attention(
 
     Parameters
     ----------
-    query : (batch, tokens, heads, k_cols), f32, f16 or bf16
-    key : (batch, keys, kv_heads, k_cols), any float or block format
+    query : (batch, tokens, heads, k_cols)
+        f32, f16 or bf16.
+    key : (batch, keys, kv_heads, k_cols)
+        Any float or block format.
     value : (batch, keys, kv_heads, v_cols), any float or block format
         The batch axis may be missing from all three. `kv_heads` divides `heads`; neighbours share
         one. Heads may have 1 to 2,048 values.
@@ -56,7 +58,6 @@ def scaled_dot_product_attention(
         Further score of each head, in the denominator alone.
     vmla : (heads, cols, v_cols) or None
         Multiplied with each head's result, as multi-head latent attention has it; any format.
-    scale : float
     mask_mode : str or None
         ``"causal"`` hides keys behind a token, which are the last of the keys; no mask is made.
         ``"array"`` demands `mask`, ``""`` or ``"none"`` demands none. None is what `mask` says.

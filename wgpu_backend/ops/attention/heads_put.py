@@ -166,8 +166,6 @@ class Heads:
         Heads before all of it.
     table : Node or None
         Of a rotation.
-    interleaved : bool
-    norm : OpNode or None
     order : str
         Of norm and rotation.
     """

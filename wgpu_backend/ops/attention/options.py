@@ -25,7 +25,6 @@ class RopeOptions:
     ----------
     dims : int
         Values of a head that are rotated, an even number.
-    base : float
     scale : float
         Factor of positions: 1 / the factor by which the context was stretched.
     interleaved : bool

@@ -62,12 +62,13 @@ def attention(
 
     Parameters
     ----------
-    q : (tokens, heads, k_cols), f32
-    k : (slots, kv_heads * k_cols), f32, f16, q8_0 or q4_0
+    q : (tokens, heads, k_cols)
+        f32.
+    k : (slots, kv_heads * k_cols)
+        f32, f16, q8_0 or q4_0.
     v : (slots, kv_heads * v_cols), f32, f16, q8_0 or q4_0, or None
         Blocks need heads of a multiple of 32 values, others of a multiple of 4. None where values
         are the first `v_cols` columns of keys.
-    pages : Pages
     scale : float
         Factor of every score.
     kv_heads : int
@@ -164,7 +165,6 @@ def attended(
     ----------
     q, k, v, pages
         See `attention`.
-    scores : Scores
     seen : int
         No token sees more positions than this.
     terms : Node

@@ -24,7 +24,6 @@ def require_operands(operands: Mapping[str, Node], scores: Scores) -> int:
     ----------
     operands : mapping of str to Node
         By the names of `attention`; ends, sinks and bias where there are any.
-    scores : Scores
 
     Raises
     ------

@@ -24,7 +24,6 @@ class Rows:
 
     Parameters
     ----------
-    tokens : int
     group : int
         Query heads that share a head of the cache.
     sequences : int

@@ -16,7 +16,6 @@ class Temperature:
 
     Parameters
     ----------
-    factor : float
     length : int
         Positions of a step, 1 or more.
     offset : int
@@ -44,17 +43,8 @@ class Scores:
     ----------
     block : int
         Positions in a block of the cache.
-    scale : float
-    kv_heads : int
-    window : int
-    softcap : float
     f16 : bool
         Pairs of f16 may be multiplied, a few of which are added up before they go into f32.
-    causal : bool
-    chunk : int
-    symmetric_window : int
-    alibi : float
-    temperature : Temperature or None
     v_cols : int
         Values are the first columns of keys, so many of each; 0 where they lie by themselves.
     """

@@ -19,7 +19,8 @@ def rope_table(positions: Node, frequencies: Node, *, magnitude: float = 1.0) ->
 
     Parameters
     ----------
-    positions : (tokens,), i32
+    positions : (tokens,)
+        i32.
     frequencies : (pairs,), f32
         Radians per position.
     magnitude : float
@@ -140,7 +141,8 @@ def rope(x: Node, table: Node, *, interleaved: bool = False) -> Launch:
 
     Parameters
     ----------
-    x : (tokens, heads, cols), f32 or f16; values of a head are neighbours
+    x : (tokens, heads, cols)
+        f32 or f16; values of a head are neighbours.
     table : (tokens, pairs, 2), f32
         From `rope_table`; values beyond ``2 * pairs`` of a head are copied.
     interleaved : bool

@@ -95,8 +95,10 @@ def rope_attention(
 
     Parameters
     ----------
-    q : (1, heads, cols), f32; written
-    key : (1, kv_heads, cols), f32
+    q : (1, heads, cols)
+        f32; written.
+    key : (1, kv_heads, cols)
+        f32.
     value : (1, kv_heads, v_cols), f32
         They are parts of one tensor, the value perhaps of another, and neighbouring heads are
         neighbours there. `cols` and `v_cols` are multiples of 8, offsets of 4.

@@ -45,7 +45,8 @@ def rope_join(
     ----------
     first : (tokens, heads, i), f32; values of a head are neighbours
         `i`, offsets and strides are multiples of 4.
-    second : (tokens, heads, j), f32; likewise, `j` a multiple of 8
+    second : (tokens, heads, j)
+        f32; the same, `j` a multiple of 8.
     table : (tokens, pairs, 2), f32, or None for no rotation
         From `rope_table`; `pairs` a multiple of 4.
     weight : (i,), f32, or None
@@ -206,8 +207,6 @@ class Parts:
     ----------
     first, second : Node
         Before a rotation.
-    table : Node or None
-    interleaved : bool
     saved : int
         Dispatches beside the one that joins them.
     """

@@ -33,16 +33,20 @@ def rope_put(
 
     Parameters
     ----------
-    q : (tokens, heads, cols), f32
-    k : (tokens, kv_heads, cols), f32
+    q : (tokens, heads, cols)
+        f32.
+    k : (tokens, kv_heads, cols)
+        f32.
     v : (tokens, kv_heads, v_cols), f32
         `cols`, `v_cols`, offsets and strides are multiples of 8, 8, 4 and 4.
     table : (tokens, pairs, 2), f32
         From `rope_table`; `pairs` a multiple of 4.
     slots : (tokens,), i32
         Row of the cache of each token; those outside it are dropped.
-    keys : (positions, kv_heads * cols), f32 or f16, a state; written
-    values : (positions, kv_heads * v_cols), likewise
+    keys : (positions, kv_heads * cols)
+        f32 or f16, a state; written.
+    values : (positions, kv_heads * v_cols)
+        Likewise.
     interleaved : bool
         See `rope`.
 

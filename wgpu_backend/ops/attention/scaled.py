@@ -49,8 +49,10 @@ def scaled_attention(
 
     Parameters
     ----------
-    q : (batch, tokens, heads, k_cols), f32, f16 or bf16
-    k : (batch, keys, kv_heads, k_cols), f32, f16 or bf16
+    q : (batch, tokens, heads, k_cols)
+        f32, f16 or bf16.
+    k : (batch, keys, kv_heads, k_cols)
+        f32, f16 or bf16.
     v : (batch, keys, kv_heads, v_cols), f32, f16 or bf16
         Of all three, values of a head are neighbours.
     mask : (..., tokens, keys) or None

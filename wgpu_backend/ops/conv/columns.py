@@ -34,7 +34,8 @@ def im2col(
 
     Parameters
     ----------
-    x : (n, h, w, c), f32, f16 or bf16, of any strides
+    x : (n, h, w, c)
+        f32, f16 or bf16, of any strides.
     kernel : two int
         Its height and width.
     strides, paddings, dilations : two int each

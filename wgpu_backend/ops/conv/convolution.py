@@ -67,8 +67,10 @@ def convolve(
 
     Parameters
     ----------
-    x : (n, d, h, w, c), f32, f16 or bf16, of any strides
-    weight : (o, kd, kh, kw, c / groups), f32, f16 or bf16
+    x : (n, d, h, w, c)
+        f32, f16 or bf16, of any strides.
+    weight : (o, kd, kh, kw, c / groups)
+        f32, f16 or bf16.
     strides, dilations : three int each
         Of depth, height and width.
     paddings : three int, or pairs of int
@@ -224,11 +226,12 @@ def conv3d(
 
     Parameters
     ----------
-    x : (n, d, h, w, c), f32, f16 or bf16
-    weight : (o, kd, kh, kw, c / groups), f32, f16 or bf16
+    x : (n, d, h, w, c)
+        f32, f16 or bf16.
+    weight : (o, kd, kh, kw, c / groups)
+        f32, f16 or bf16.
     strides, paddings, dilations : three int each
         Of depth, height and width; a padding may be two, before and behind.
-    groups : int
 
     Returns
     -------
@@ -259,11 +262,12 @@ def conv2d(
 
     Parameters
     ----------
-    x : (n, h, w, c), f32, f16 or bf16
-    weight : (o, kh, kw, c / groups), f32, f16 or bf16
+    x : (n, h, w, c)
+        f32, f16 or bf16.
+    weight : (o, kh, kw, c / groups)
+        f32, f16 or bf16.
     strides, paddings, dilations : two int each
         Of height and width; a padding may be two, before and behind.
-    groups : int
 
     Returns
     -------
@@ -294,12 +298,12 @@ def conv1d(
 
     Parameters
     ----------
-    x : (n, length, c), f32, f16 or bf16
-    weight : (o, k, c / groups), f32, f16 or bf16
-    stride, dilation : int
+    x : (n, length, c)
+        f32, f16 or bf16.
+    weight : (o, k, c / groups)
+        f32, f16 or bf16.
     padding : int or (int, int)
         Zeros on both sides, or before and behind.
-    groups : int
 
     Returns
     -------
@@ -324,9 +328,10 @@ def conv1d_dw(x: Node, weight: Node, stride: int = 1, padding: int = 0, dilation
 
     Parameters
     ----------
-    x : (n, length, c), f32, f16 or bf16
-    weight : (c, k), f32, f16 or bf16
-    stride, padding, dilation : int
+    x : (n, length, c)
+        f32, f16 or bf16.
+    weight : (c, k)
+        f32, f16 or bf16.
 
     Returns
     -------

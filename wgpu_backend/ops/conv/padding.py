@@ -30,13 +30,12 @@ def padded(
 
     Parameters
     ----------
-    x : (...), up to four axes, any plain dtype
+    x : (...)
+        Up to four axes, any plain dtype.
     before : sequence of int
         Values in front along each axis.
     shape : tuple of int
         Of the result.
-    mode : str
-    value : float
 
     Returns
     -------
@@ -90,7 +89,8 @@ def pad_mode(
 
     Parameters
     ----------
-    x : (...), up to eight axes, any plain dtype
+    x : (...)
+        Up to eight axes, any plain dtype.
     pairs : sequence of (int, int)
         Values added in front and behind along each axis, none of them negative.
     mode : str

@@ -33,7 +33,8 @@ def pool(
 
     Parameters
     ----------
-    x : (n, d, h, w, c), f32, f16 or bf16
+    x : (n, d, h, w, c)
+        f32, f16 or bf16.
     kind : str
         ``max`` or ``mean``.
     kernel, strides : three int each
@@ -102,7 +103,8 @@ def max_pool(
 
     Parameters
     ----------
-    x : (n, ..., c), one to three axes between; f32, f16 or bf16
+    x : (n, ..., c)
+        One to three axes between; f32, f16 or bf16.
     kernel : int, or one for each of these axes
         Extents of the window.
     strides : as `kernel`, or None

@@ -27,7 +27,8 @@ def avg_pool2d(x: Node, k: int, s: int, p: int = 0) -> Launch:
 
     Parameters
     ----------
-    x : (..., h, w), f32, f16 or bf16, of any strides
+    x : (..., h, w)
+        f32, f16 or bf16, of any strides.
     k, s, p : int
         Side of the window, step from one to the next, zeros around the image.
 
@@ -88,7 +89,8 @@ def interpolate(x: Node, shape: Sequence[int], mode: Mode = "nearest") -> Launch
 
     Parameters
     ----------
-    x : (...), two to four axes; f32, f16 or bf16, of any strides
+    x : (...)
+        Two to four axes; f32, f16 or bf16, of any strides.
     shape : sequence of int
         Of the result, with as many axes, of at most 32,768 each.
     mode : str

@@ -35,7 +35,8 @@ def resample(x: Node, table: Node, *, axis: int) -> Launch:
 
     Parameters
     ----------
-    x : (...), f32, f16 or bf16
+    x : (...)
+        f32, f16 or bf16.
     table : (want, 1 + taps), f32
         For each value of the result: the first neighbour, then weights, zeros behind the last.
     axis : int
@@ -92,7 +93,8 @@ def resize(
 
     Parameters
     ----------
-    x : (n, h, w, c), f32, f16 or bf16
+    x : (n, h, w, c)
+        f32, f16 or bf16.
     height, width : int
         Of the result, at most 32,768.
     mode : str

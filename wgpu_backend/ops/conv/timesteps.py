@@ -21,11 +21,10 @@ def sinusoids(
 
     Parameters
     ----------
-    t : (n,), f32, f16 or bf16, of any stride
-    frequencies : (dim // 2,), f32
-    dim : int
-    cosine_first : bool
-    scale : float
+    t : (n,)
+        f32, f16 or bf16, of any stride.
+    frequencies : (dim // 2,)
+        f32.
 
     Returns
     -------

@@ -29,9 +29,10 @@ def conv_transpose1d(
 
     Parameters
     ----------
-    x : (n, length, c), f32, f16 or bf16
-    weight : (o, k, c / groups), f32, f16 or bf16
-    stride, padding, dilation, output_padding, groups : int
+    x : (n, length, c)
+        f32, f16 or bf16.
+    weight : (o, k, c / groups)
+        f32, f16 or bf16.
 
     Returns
     -------
@@ -56,15 +57,16 @@ def conv_transpose2d(
 
     Parameters
     ----------
-    x : (n, h, w, c), f32, f16 or bf16
-    weight : (o, kh, kw, c / groups), f32, f16 or bf16
+    x : (n, h, w, c)
+        f32, f16 or bf16.
+    weight : (o, kh, kw, c / groups)
+        f32, f16 or bf16.
     strides, dilations : two int each
         Of height and width.
     paddings : two int, or pairs of int
         What the result has less on both sides, or before and behind.
     output_paddings : two int
         What it has more behind; fewer than the stride.
-    groups : int
 
     Returns
     -------
@@ -93,10 +95,11 @@ def conv_transpose3d(
 
     Parameters
     ----------
-    x : (n, d, h, w, c), f32, f16 or bf16
-    weight : (o, kd, kh, kw, c / groups), f32, f16 or bf16
+    x : (n, d, h, w, c)
+        f32, f16 or bf16.
+    weight : (o, kd, kh, kw, c / groups)
+        f32, f16 or bf16.
     strides, paddings, dilations, output_paddings : three int each
-    groups : int
 
     Returns
     -------

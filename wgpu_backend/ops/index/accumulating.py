@@ -35,15 +35,16 @@ def fold_sorted(
 
     Parameters
     ----------
-    dst : (..., n, ...), f32, f16, bf16, integers or bool
-    x : (..., k, ...), of the dtype of `dst`
+    dst : (..., n, ...)
+        f32, f16, bf16, integers or bool.
+    x : (..., k, ...)
+        Of the dtype of `dst`.
     ids, order : (k,), or with `along` (..., k), i32
         Sorted ids, and where each was.
     axis : int
         Counted from the front; with `along` the last one.
     kind : str
         ``sum``, ``prod``, ``max`` or ``min``.
-    along : bool
 
     Returns
     -------
@@ -92,11 +93,12 @@ def fold_at(x: Node, ids: Node, values: Node, axis: int, mode: str = "add") -> N
 
     Parameters
     ----------
-    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers or bool
+    x : (..., n, ...)
+        Up to eight axes, f32, f16, bf16, integers or bool.
     ids : (k,), i32
         Ids below zero count from the end; ids outside do nothing.
-    values : (..., k, ...), of the dtype of `x`
-    axis : int
+    values : (..., k, ...)
+        Of the dtype of `x`.
     mode : str
         ``"add"``, ``"mul"``, ``"max"`` or ``"min"``.
 
@@ -132,11 +134,11 @@ def fold_along_axis(x: Node, ids: Node, values: Node, axis: int, mode: str = "ad
 
     Parameters
     ----------
-    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers or bool
+    x : (..., n, ...)
+        Up to eight axes, f32, f16, bf16, integers or bool.
     ids : (..., k, ...), i32, all other extents as in `x`
         Ids below zero count from the end; ids outside do nothing.
     values : as `ids`, of the dtype of `x`
-    axis : int
     mode : str
         As in `fold_at`.
 

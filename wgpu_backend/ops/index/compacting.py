@@ -22,7 +22,8 @@ def count_true(mask: Node) -> Node:
 
     Parameters
     ----------
-    mask : (...), up to eight axes, bool
+    mask : (...)
+        Up to eight axes, bool.
 
     Returns
     -------
@@ -37,7 +38,8 @@ def compact(mask: Node, count: int) -> Node:
 
     Parameters
     ----------
-    mask : (...), up to eight axes, bool
+    mask : (...)
+        Up to eight axes, bool.
     count : int
         How many there are, from `count_true`. Of more the first are taken; where there are fewer,
         0 fills up.
@@ -64,10 +66,10 @@ def compact_by(mask: Node, ends: Node, *, count: int) -> Launch:
 
     Parameters
     ----------
-    mask : (n,), bool
+    mask : (n,)
+        Bool.
     ends : (n,), u32
         How many are true up to each value, itself included.
-    count : int
 
     Returns
     -------

@@ -37,7 +37,8 @@ def rows(x: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    x : (..., n, cols), any plain dtype of any strides, or any block format in whole rows
+    x : (..., n, cols)
+        Any plain dtype of any strides, or any block format in whole rows.
     ids : (..., k), i32, batches as those of `x`
         Rows to take; the result of an id outside the matrix is undefined.
 
@@ -176,7 +177,8 @@ def argmax(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (..., cols), f32, f16 or bf16
+    x : (..., cols)
+        f32, f16 or bf16.
 
     Returns
     -------

@@ -30,8 +30,10 @@ def rows_of_blocks(x: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    x : (..., n, cols), any block format, dense; a weight may lie in parts
-    ids : (..., k), i32, dense
+    x : (..., n, cols)
+        Any block format, dense; a weight may lie in parts.
+    ids : (..., k)
+        i32, dense.
 
     Returns
     -------
@@ -70,8 +72,10 @@ def rows_widened(x: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    x : (..., n, cols), f32, f16 or bf16, any strides; a dense weight may lie in parts
-    ids : (..., k), i32, dense
+    x : (..., n, cols)
+        f32, f16 or bf16, any strides; a dense weight may lie in parts.
+    ids : (..., k)
+        i32, dense.
 
     Returns
     -------
@@ -106,8 +110,10 @@ def rows_moved(x: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    x : (..., n, cols), any plain dtype, any strides
-    ids : (..., k), i32, dense
+    x : (..., n, cols)
+        Any plain dtype, any strides.
+    ids : (..., k)
+        i32, dense.
 
     Returns
     -------
@@ -137,9 +143,12 @@ def set_rows_converted(dst: Node, x: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    dst : (..., n, cols), f32, f16 or bf16, dense; `cols` and its offset multiples of 4
-    x : (..., k, cols), f32, f16 or bf16, dense
-    ids : (..., k), i32, dense; batches broadcast to those of `x`
+    dst : (..., n, cols)
+        f32, f16 or bf16, dense; `cols` and its offset multiples of 4.
+    x : (..., k, cols)
+        f32, f16 or bf16, dense.
+    ids : (..., k)
+        i32, dense; batches broadcast to those of `x`.
 
     Returns
     -------
@@ -167,9 +176,12 @@ def set_rows_moved(dst: Node, x: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    dst : (..., n, cols), any plain dtype, any strides
-    x : (..., k, cols), of the dtype of `dst`, dense
-    ids : (..., k), i32, dense; batches broadcast to those of `x`
+    dst : (..., n, cols)
+        Any plain dtype, any strides.
+    x : (..., k, cols)
+        Of the dtype of `dst`, dense.
+    ids : (..., k)
+        i32, dense; batches broadcast to those of `x`.
 
     Returns
     -------

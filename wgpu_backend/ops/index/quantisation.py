@@ -17,7 +17,8 @@ def dequantised(x: Node, dtype: DType) -> Launch:
 
     Parameters
     ----------
-    x : (..., cols), any block format, whole dense rows
+    x : (..., cols)
+        Any block format, whole dense rows.
     dtype : DType
         f32, f16 or bf16.
 
@@ -101,8 +102,10 @@ def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    dst : (..., n, cols), q8_0, q4_0, q4_1, q5_0 or q5_1, dense; `cols` a multiple of 32
-    x : (..., k, cols), f32, f16 or bf16, dense
+    dst : (..., n, cols)
+        q8_0, q4_0, q4_1, q5_0 or q5_1, dense; `cols` a multiple of 32.
+    x : (..., k, cols)
+        f32, f16 or bf16, dense.
     ids : (..., k), i32; batches broadcast to those of `x`
         Of two equal ids the row that results may be mixed of both.
 

@@ -32,8 +32,10 @@ def put_at(dst: Node, x: Node, *ids: Node, axes: Sequence[int], window: Shape) -
 
     Parameters
     ----------
-    dst : (...), up to four axes of any strides
-    x : (count, values of a window), of the dtype of `dst` and storage of its own
+    dst : (...)
+        Up to four axes of any strides.
+    x : (count, values of a window)
+        Of the dtype of `dst` and storage of its own.
     *ids : (count,), i32, dense; 1 to 4
         Where windows begin along the axis at the same place of `axes`.
     axes : sequence of int
@@ -88,9 +90,12 @@ def put_along(dst: Node, x: Node, ids: Node, *, axis: int) -> Launch:
 
     Parameters
     ----------
-    dst : (..., n, ...), dense
-    x : (..., k, ...), of the dtype of `dst` and storage of its own
-    ids : (..., k, ...), i32
+    dst : (..., n, ...)
+        Dense.
+    x : (..., k, ...)
+        Of the dtype of `dst` and storage of its own.
+    ids : (..., k, ...)
+        i32.
     axis : int
         Counted from the front.
 
@@ -152,13 +157,13 @@ def scatter(x: Node, ids: Sequence[Node], updates: Node, axes: Sequence[int]) ->
 
     Parameters
     ----------
-    x : (...), any plain dtype
+    x : (...)
+        Any plain dtype.
     ids : sequence of (...) tensors, i32, one shape
         Where windows begin along each of `axes`; below zero counts from the end.
     updates : (ids..., window...), of the dtype of `x`
         A window has as many axes as `x`; it begins at 0 along those that have no ids. Values that
         would lie outside are dropped; of windows that overlap either may win.
-    axes : sequence of int
 
     Returns
     -------
@@ -196,8 +201,10 @@ def slice_update_dynamic(x: Node, update: Node, starts: Node, axes: Sequence[int
 
     Parameters
     ----------
-    x : (...), any plain dtype
-    update : (...), of the dtype of `x` and as many axes, none longer
+    x : (...)
+        Any plain dtype.
+    update : (...)
+        Of the dtype of `x` and as many axes, none longer.
     starts : (n,), i32
         Where the window begins along each of `axes`; below zero counts from the end, and values
         that would lie outside are dropped.
@@ -232,12 +239,12 @@ def put_along_axis(x: Node, ids: Node, values: Node, axis: int) -> Node:
 
     Parameters
     ----------
-    x : (..., n, ...), any plain dtype
+    x : (..., n, ...)
+        Any plain dtype.
     ids : (..., k, ...), i32, all other extents as in `x`
         Ids below zero count from the end; ids outside write nothing, and of equal ids either may
         win.
     values : as `ids`, of the dtype of `x`
-    axis : int
 
     Returns
     -------

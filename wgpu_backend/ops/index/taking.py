@@ -24,10 +24,10 @@ def take_axes(x: Node, ids: Node, axis: int) -> Launch:
 
     Parameters
     ----------
-    x : (..., n, ...), any plain dtype
+    x : (..., n, ...)
+        Any plain dtype.
     ids : (...), i32
         Ids below zero count from the end; what ids outside would take is 0.
-    axis : int
 
     Returns
     -------
@@ -59,10 +59,10 @@ def take_along_axis(x: Node, ids: Node, axis: int) -> Launch:
 
     Parameters
     ----------
-    x : (..., n, ...), any plain dtype
+    x : (..., n, ...)
+        Any plain dtype.
     ids : (..., k, ...), i32, all other extents as in `x`
         As in `take_axes`.
-    axis : int
 
     Returns
     -------

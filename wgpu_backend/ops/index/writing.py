@@ -44,7 +44,8 @@ def fresh(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (...), up to four axes, any plain dtype
+    x : (...)
+        Up to four axes, any plain dtype.
 
     Returns
     -------
@@ -81,7 +82,8 @@ def put_window(dst: Node, x: Node) -> Launch:
 
     Parameters
     ----------
-    dst : (...), up to four axes of any strides, no two values in one place
+    dst : (...)
+        Up to four axes of any strides, no two values in one place.
     x : as `dst`, of storage of its own
 
     Returns
@@ -135,8 +137,10 @@ def copy(x: Node, dst: Node) -> Node:
 
     Parameters
     ----------
-    x : (...), any plain dtype
-    dst : (...), a state or the result of an op, as many values as `x`; may be a view
+    x : (...)
+        Any plain dtype.
+    dst : (...)
+        A state or the result of an op, as many values as `x`; may be a view.
 
     Returns
     -------
@@ -173,8 +177,10 @@ def set_inplace(x: Node, src: Node, strides: Sequence[int], offset: int = 0) -> 
 
     Parameters
     ----------
-    x : (...), any plain dtype
-    src : (...), of the dtype of `x`
+    x : (...)
+        Any plain dtype.
+    src : (...)
+        Of the dtype of `x`.
     strides : sequence of int
         From one value of the window to the next along each axis of `src`, in elements of `x` seen
         as dense; no two values may share a place.
@@ -221,8 +227,10 @@ def slice_update(
 
     Parameters
     ----------
-    x : (...), any plain dtype
-    update : (...), of the shape of the slice and the dtype of `x`
+    x : (...)
+        Any plain dtype.
+    update : (...)
+        Of the shape of the slice and the dtype of `x`.
     starts : sequence of int
         One for each axis.
     stops : sequence of int or None

@@ -138,7 +138,6 @@ class Offer(Protocol):
         ----------
         spec : Spec
             Of the weight: type and shape decide.
-        capabilities : Capabilities
         rounded : bool
             Whether products may round activations to eight bits.
         """

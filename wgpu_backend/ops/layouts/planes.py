@@ -40,8 +40,8 @@ def planes(dtype: DType, blocks: Bytes) -> Planes:
 
     Parameters
     ----------
-    dtype : DType
-    blocks : (n, block_nbytes), uint8
+    blocks : (n, block_nbytes)
+        uint8.
 
     Returns
     -------
@@ -129,7 +129,6 @@ def nonfinite_blocks(dtype: DType, blocks: Bytes) -> int:
 
     Parameters
     ----------
-    dtype : DType
     blocks : (n, block_nbytes), uint8
         For plain types a block is one value.
     """

@@ -91,8 +91,6 @@ class Attributes:
 
     Parameters
     ----------
-    prologue : Prologue
-    epilogue : Epilogue
     precision : str
         ``default``; ``full`` for logits, whose activations are never rounded to eight bits alone;
         ``f16`` where pairs of f16 do, with 32 products summed before a sum goes into f32.

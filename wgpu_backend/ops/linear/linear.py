@@ -114,13 +114,12 @@ def linear(
         `q8_weighted`, `q16_weighted` or `f16_weighted`.
     addend : (m,) or (..., m), f32, or None
         A bias, or a residual.
-    scale : (m,), f32, or None
+    scale : (m,)
+        f32, or None.
     total : (..., m), f32, dense, or None; written
         See `Epilogue.norm`.
     gain : (k,), f32, or None
         See `Prologue.norm`.
-    prologue : Prologue
-    epilogue : Epilogue
     precision : str
         See `Attributes`.
 
@@ -298,7 +297,8 @@ def mulmat(weight: Node, x: Node) -> Node:
     weight : (..., m, k), any float or block format
         Leading axes divide those of `x`: one batch of weights serves several of `x`, as one head of
         keys serves several of queries.
-    x : (..., n, k), f32, f16 or bf16
+    x : (..., n, k)
+        f32, f16 or bf16.
 
     Returns
     -------

@@ -21,7 +21,8 @@ def matmul_strided(a: Node, x: Node) -> Launch:
     ----------
     a : (..., m, k), f32, f16 or bf16
         Leading axes divide those of `x`.
-    x : (..., n, k), f32, f16 or bf16
+    x : (..., n, k)
+        f32, f16 or bf16.
 
     Returns
     -------

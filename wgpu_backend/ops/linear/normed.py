@@ -41,7 +41,8 @@ def norm_weighted(x: Node, weight: Node) -> Launch:
     ----------
     x : (..., k), f32
         `k` a multiple of 32.
-    weight : (k,), f32
+    weight : (k,)
+        f32.
 
     Returns
     -------

@@ -69,8 +69,10 @@ def q16_weighted(x: Node, weight: Node) -> Launch:
 
     Parameters
     ----------
-    x : (..., k), f32
-    weight : (k,), f32
+    x : (..., k)
+        f32.
+    weight : (k,)
+        f32.
 
     Returns
     -------

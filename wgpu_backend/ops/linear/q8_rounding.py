@@ -63,8 +63,10 @@ def q8_weighted(x: Node, weight: Node, *, planar: bool = False) -> Launch:
 
     Parameters
     ----------
-    x : (..., k), f32
-    weight : (k,), f32
+    x : (..., k)
+        f32.
+    weight : (k,)
+        f32.
     planar : bool
         See `q8_activations`.
 

@@ -107,8 +107,10 @@ def rms_norm_pair(
 
     Parameters
     ----------
-    x : (..., cols), f32; `cols` a multiple of 32
-    weight : (cols,), f32, or None
+    x : (..., cols)
+        f32; `cols` a multiple of 32.
+    weight : (cols,)
+        f32, or None.
     eps : float
         Added to the mean square.
     planar : bool
@@ -153,7 +155,8 @@ def q8_pair(x: Node, *, planar: bool = False) -> Launch:
 
     Parameters
     ----------
-    x : (..., k), f32; `k` a multiple of 32
+    x : (..., k)
+        f32; `k` a multiple of 32.
     planar : bool
         See `q8_activations`.
 

@@ -25,7 +25,6 @@ def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN40
     ----------
     product : OpNode
         By `linear`.
-    graph : Graph
     changes : Node, Prologue, Epilogue or str
         Arguments of `linear` by their names.
     """

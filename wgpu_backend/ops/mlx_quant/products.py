@@ -51,14 +51,13 @@ def packed_matmul(
 
     Parameters
     ----------
-    x : (a, m, k), f32, f16 or bf16
-    packed : (b, n, k * bits // 32), u32; (b, k, n * bits // 32) without `transpose`
+    x : (a, m, k)
+        f32, f16 or bf16.
+    packed : (b, n, k * bits // 32)
+        u32; (b, k, n * bits // 32) without `transpose`.
     scales, biases : (b, n, k // group_size), or (b, k, n // group_size)
     lhs, rhs : (batch,), i32 or u32
         Matrices of `x` and of `packed`; ids beyond the last are the last.
-    transpose : bool
-    group_size, bits : int
-    mode : str
 
     Returns
     -------
@@ -139,8 +138,10 @@ def gathered_matmul(a: Node, b: Node, lhs: Node, rhs: Node) -> Launch:
 
     Parameters
     ----------
-    a : (.., m, k), f32, f16 or bf16, three axes of any strides
-    b : (.., k, n), likewise
+    a : (.., m, k)
+        f32, f16 or bf16, three axes of any strides.
+    b : (.., k, n)
+        Likewise.
     lhs, rhs : (batch,), i32 or u32
         Ids beyond the last are the last.
 
@@ -196,7 +197,6 @@ def quantised_matmul(
         See `wgpu_backend.ops.mlx_quant.quantising.dequantised_array`.
     transpose : bool
         ``x @ w.T``, else ``x @ w``.
-    group_size, bits : int or None
     mode : str
         ``affine``, ``mxfp4``, ``mxfp8`` or ``nvfp4``.
 
@@ -303,8 +303,10 @@ def gather_mm(a: Node, b: Node, lhs: Node | None = None, rhs: Node | None = None
 
     Parameters
     ----------
-    a : (..., m, k), f32, f16 or bf16
-    b : (..., k, n), f32, f16 or bf16
+    a : (..., m, k)
+        f32, f16 or bf16.
+    b : (..., k, n)
+        f32, f16 or bf16.
     lhs, rhs : (...), i32 or u32, or None
         Which matrix of `a` and of `b`, their leading axes counted as one; both broadcast. None
         takes all in their order. Ids beyond the last are the last.
@@ -345,7 +347,8 @@ def gather_qmm(
 
     Parameters
     ----------
-    x : (..., m, k), f32, f16 or bf16
+    x : (..., m, k)
+        f32, f16 or bf16.
     packed, scales, biases, transpose, group_size, bits, mode
         See `quantised_matmul`.
     lhs, rhs

@@ -25,8 +25,8 @@ def affine_scales(w: Node, *, group_size: int, bits: int) -> Launch:
 
     Parameters
     ----------
-    w : (..., values), f32, f16 or bf16
-    group_size, bits : int
+    w : (..., values)
+        f32, f16 or bf16.
 
     Returns
     -------
@@ -64,9 +64,10 @@ def affine_packed(w: Node, scales: Node, *, group_size: int, bits: int) -> Launc
 
     Parameters
     ----------
-    w : (..., values), f32, f16 or bf16
-    scales : (..., values // group_size, 2), f32
-    group_size, bits : int
+    w : (..., values)
+        f32, f16 or bf16.
+    scales : (..., values // group_size, 2)
+        f32.
 
     Returns
     -------
@@ -97,8 +98,8 @@ def float_scales(w: Node, *, mode: str) -> Launch:
 
     Parameters
     ----------
-    w : (..., values), f32, f16 or bf16
-    mode : str
+    w : (..., values)
+        f32, f16 or bf16.
 
     Returns
     -------
@@ -135,9 +136,10 @@ def float_packed(w: Node, scales: Node, *, mode: str) -> Launch:
 
     Parameters
     ----------
-    w : (..., values), f32, f16 or bf16
-    scales : (..., groups), u8
-    mode : str
+    w : (..., values)
+        f32, f16 or bf16.
+    scales : (..., groups)
+        u8.
 
     Returns
     -------
@@ -184,12 +186,11 @@ def unpacked(
 
     Parameters
     ----------
-    packed : (..., values * bits // 32), u32
+    packed : (..., values * bits // 32)
+        u32.
     scales : (..., values // group_size)
         Floats, or bits of small floats as u8.
     biases : as `scales`, or None
-    group_size, bits : int
-    mode : str
     dtype : DType
         f32, f16 or bf16.
 
@@ -247,8 +248,10 @@ def affine_quantise(w: Node, group_size: int = 64, bits: int = 4) -> tuple[Node,
 
     Returns
     -------
-    packed : (..., rows, values * bits // 32), u32
-    scales, biases : (..., rows, values // group_size), the dtype of `w`
+    packed : (..., rows, values * bits // 32)
+        u32.
+    scales, biases : (..., rows, values // group_size)
+        The dtype of `w`.
 
     Raises
     ------
@@ -282,8 +285,10 @@ def float_quantise(w: Node, mode: str) -> tuple[Node, Node]:
 
     Returns
     -------
-    packed : (..., rows, values * bits // 32), u32
-    scales : (..., rows, values // group), u8
+    packed : (..., rows, values * bits // 32)
+        u32.
+    scales : (..., rows, values // group)
+        u8.
 
     Raises
     ------
@@ -336,8 +341,10 @@ def dequantised_array(
 
     Parameters
     ----------
-    packed : (..., rows, values * bits // 32), u32
-    scales : (..., rows, values // group_size), f32, f16 or bf16; u8 but for ``affine``
+    packed : (..., rows, values * bits // 32)
+        u32.
+    scales : (..., rows, values // group_size)
+        f32, f16 or bf16; u8 but for ``affine``.
     biases : as `scales`; None but for ``affine``
     group_size, bits : int or None
         None is what the mode has as a rule: 64 and 4 for ``affine``.

@@ -37,7 +37,8 @@ def expert_sum(
 
     Parameters
     ----------
-    x : (tokens, used, m), f32; `m` a multiple of 4
+    x : (tokens, used, m)
+        f32; `m` a multiple of 4.
     weights : as many values as (tokens, used), f32, or None for ones
     addend : as many values as (tokens, m), f32, or None
     factor : float

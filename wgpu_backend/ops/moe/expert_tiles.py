@@ -39,7 +39,6 @@ def expert_tiles(ids: Node, *, experts: int, size: int) -> Launch:
     ----------
     ids : (tokens, used), i32
         Expert of each pair; pairs with an id outside ``0 … experts - 1`` are in no tile.
-    experts, size : int
 
     Returns
     -------
@@ -137,7 +136,6 @@ def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN40
     ----------
     product : OpNode
         By `linear_by_expert`.
-    graph : Graph
     changes : Node, Prologue or int
         Arguments of `linear_by_expert` by their names.
     """

@@ -119,7 +119,6 @@ def linear_by_expert(
         Added to the rows of each expert; k is a multiple of 32 then, as with tiles.
     used : int or None
         Experts a token, where `ids` are tiles.
-    prologue : Prologue
     activation : str or None
         See `Epilogue`; k is a multiple of 32 then, and there are neither tiles nor a bias.
 
@@ -181,7 +180,8 @@ def mulmat_id(weights: Node, x: Node, ids: Node) -> Node:
 
     Parameters
     ----------
-    weights : (experts, m, k), any float or block format, dense
+    weights : (experts, m, k)
+        Any float or block format, dense.
     x : (tokens, 1 or used, k), f32, f16 or bf16
         With 1 in the middle all experts of a token get the same row.
     ids : (tokens, used), i32
@@ -365,8 +365,10 @@ def add_id(x: Node, bias: Node, ids: Node) -> Launch:
 
     Parameters
     ----------
-    x : (tokens, used, m), f32, f16 or bf16
-    bias : (experts, m), f32, f16 or bf16
+    x : (tokens, used, m)
+        f32, f16 or bf16.
+    bias : (experts, m)
+        f32, f16 or bf16.
     ids : (tokens, used), i32
         Expert of each row; an id outside ``0 … experts - 1`` adds nothing.
 

@@ -220,7 +220,8 @@ def of_best_groups(x: Node, *, groups: int, used: int) -> Launch:
 
     Parameters
     ----------
-    x : (tokens, experts), f32, f16 or bf16
+    x : (tokens, experts)
+        f32, f16 or bf16.
     groups : int
         Neighbouring experts are one, all of one size; at most 32.
     used : int

@@ -51,8 +51,8 @@ def random_bits(key: Node, shape: Sequence[int], width: int = 4) -> Launch:
 
     Parameters
     ----------
-    key : (2,), u32
-    shape : sequence of int
+    key : (2,)
+        u32.
     width : int
         Bytes of a value: 1, 2 or 4.
 
@@ -89,8 +89,8 @@ def random_split(key: Node, num: int = 2) -> Node:
 
     Parameters
     ----------
-    key : (2,), u32
-    num : int
+    key : (2,)
+        u32.
 
     Returns
     -------

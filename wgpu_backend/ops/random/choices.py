@@ -29,7 +29,8 @@ def random_bernoulli(key: Node, p: float | Node = 0.5, shape: Sequence[int] | No
 
     Parameters
     ----------
-    key : (2,), u32
+    key : (2,)
+        u32.
     p : float or (...), f32, f16 or bf16
         Probabilities, which broadcast to `shape`.
     shape : sequence of int or None
@@ -78,10 +79,10 @@ def random_categorical(
 
     Parameters
     ----------
-    key : (2,), u32
+    key : (2,)
+        u32.
     logits : (..., n, ...), f32, f16 or bf16, up to seven axes
         Any number may be added to all of a choice.
-    axis : int
     num_samples : int or None
         How many to draw of each; they are then a last axis.
 
@@ -118,7 +119,8 @@ def random_permutation(key: Node, n: int) -> Node:
 
     Parameters
     ----------
-    key : (2,), u32
+    key : (2,)
+        u32.
     n : int
         0 or more.
 

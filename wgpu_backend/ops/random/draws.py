@@ -54,8 +54,8 @@ def random_uniform(
 
     Parameters
     ----------
-    key : (2,), u32
-    shape : sequence of int
+    key : (2,)
+        u32.
     dtype : DType
         f32, f16 or bf16.
     low, high : float
@@ -97,8 +97,8 @@ def random_gaussian(
 
     Parameters
     ----------
-    key : (2,), u32
-    shape : sequence of int
+    key : (2,)
+        u32.
     dtype : DType
         f32, f16 or bf16.
     loc, scale : float
@@ -142,8 +142,8 @@ def random_normal_key(
 
     Parameters
     ----------
-    key : (2,), u32
-    shape : sequence of int
+    key : (2,)
+        u32.
     dtype : DType
         f32, f16 or bf16.
     loc, scale : float
@@ -163,10 +163,10 @@ def random_truncated_normal(
 
     Parameters
     ----------
-    key : (2,), u32
+    key : (2,)
+        u32.
     lower, upper : float
         In standard deviations.
-    shape : sequence of int
     dtype : DType
         f32, f16 or bf16.
 
@@ -193,8 +193,8 @@ def random_gumbel(key: Node, shape: Sequence[int], dtype: DType = F32) -> Launch
 
     Parameters
     ----------
-    key : (2,), u32
-    shape : sequence of int
+    key : (2,)
+        u32.
     dtype : DType
         f32, f16 or bf16.
     """
@@ -216,8 +216,8 @@ def random_laplace(
 
     Parameters
     ----------
-    key : (2,), u32
-    shape : sequence of int
+    key : (2,)
+        u32.
     dtype : DType
         f32, f16 or bf16.
     loc, scale : float
@@ -246,10 +246,10 @@ def random_randint(
 
     Parameters
     ----------
-    key : (2,), u32
+    key : (2,)
+        u32.
     low, high : int
         Within the range of the type, and of 32 bits.
-    shape : sequence of int
     dtype : DType
         An integer type.
 

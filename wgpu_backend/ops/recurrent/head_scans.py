@@ -259,7 +259,8 @@ def wkv7(r: Node, k: Node, v: Node, decay: Node, delta: Node, state: Node, runs:
 
     Parameters
     ----------
-    r, k : (tokens, heads, keys), f32, f16 or bf16
+    r, k : (tokens, heads, keys)
+        f32, f16 or bf16.
     v : (tokens, heads, values)
     decay : (tokens, heads, keys) or (tokens, heads, 1)
     delta : (2, tokens, heads, keys)

@@ -38,7 +38,8 @@ def short_conv(
 
     Parameters
     ----------
-    x : (tokens, channels), f32, f16 or bf16, of any strides
+    x : (tokens, channels)
+        f32, f16 or bf16, of any strides.
     weight : (channels, taps), f32, f16 or bf16
         The last tap is the token's own; 2 to 32 taps.
     state : (slots, taps - 1, channels), f32
@@ -114,7 +115,8 @@ def token_shift(x: Node, state: Node, runs: Node) -> Launch:
 
     Parameters
     ----------
-    x : (tokens, channels), f32, f16 or bf16, of any strides
+    x : (tokens, channels)
+        f32, f16 or bf16, of any strides.
     state : (slots, 1, channels), f32
         The token before a sequence's next; written in place.
     runs : (sequences, 4), i32

@@ -27,7 +27,8 @@ def ssm_conv(x: Node, weight: Node) -> Launch:
     ----------
     x : (sequences, channels, taps - 1 + tokens), f32, f16 or bf16, of any strides
         The last values before the tokens, then theirs.
-    weight : (channels, taps), f32, f16 or bf16
+    weight : (channels, taps)
+        f32, f16 or bf16.
 
     Returns
     -------

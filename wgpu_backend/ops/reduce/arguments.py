@@ -36,8 +36,6 @@ def argument(x: Node, *, axis: int, smallest: bool) -> Launch:
     ----------
     x : (...), f32, f16, bf16, i32, i16, i8, u32, u16, u8 or bool
         The axes kept are at most four after joining those that step as one.
-    axis : int
-    smallest : bool
 
     Returns
     -------
@@ -83,7 +81,8 @@ def argmax(x: Node, axis: int | None = None, *, keep_dims: bool = False) -> Node
 
     Parameters
     ----------
-    x : (...), up to eight axes, f32, f16, bf16, integers or bool
+    x : (...)
+        Up to eight axes, f32, f16, bf16, integers or bool.
     axis : int or None
         None counts through all values in row-major order.
     keep_dims : bool
@@ -106,7 +105,8 @@ def argmin(x: Node, axis: int | None = None, *, keep_dims: bool = False) -> Node
 
     Parameters
     ----------
-    x : (...), up to eight axes, f32, f16, bf16, integers or bool
+    x : (...)
+        Up to eight axes, f32, f16, bf16, integers or bool.
     axis, keep_dims
         As in `argmax`.
 

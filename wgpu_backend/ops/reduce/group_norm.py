@@ -33,7 +33,8 @@ def channel_moments(x: Node, *, part: int) -> Launch:
 
     Parameters
     ----------
-    x : (n, positions, channels), f32, f16 or bf16
+    x : (n, positions, channels)
+        f32, f16 or bf16.
     part : int
         Positions of a part; the last may have fewer.
 
@@ -84,7 +85,8 @@ def group_moments(moments: Node, *, groups: int, positions: int, part: int, eps:
 
     Parameters
     ----------
-    moments : (n, parts, channels, 2), f32
+    moments : (n, parts, channels, 2)
+        f32.
     groups : int
         Divides channels.
     positions, part : int
@@ -146,9 +148,12 @@ def group_normed(
 
     Parameters
     ----------
-    x : (n, ..., channels), f32, f16 or bf16
-    moments : (n, groups, 2), f32
-    weight, bias : (channels,), f32, f16 or bf16, or None
+    x : (n, ..., channels)
+        f32, f16 or bf16.
+    moments : (n, groups, 2)
+        f32.
+    weight, bias : (channels,)
+        f32, f16 or bf16, or None.
     silu : bool
         Of the result: times its sigmoid.
 
@@ -234,7 +239,8 @@ def group_norm(
 
     Parameters
     ----------
-    x : (n, ..., channels), f32, f16 or bf16
+    x : (n, ..., channels)
+        f32, f16 or bf16.
     groups : int
         Divides channels; neighbours are of one group.
     weight, bias : (channels,), f32, f16 or bf16, or None

@@ -58,7 +58,8 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
 
     Parameters
     ----------
-    x : (..., cols), f32, f16 or bf16; rows may be strided, values of a row are neighbours
+    x : (..., cols)
+        f32, f16 or bf16; rows may be strided, values of a row are neighbours.
     weight : (cols,) or None
     eps : float
         Added to the mean square.
@@ -118,7 +119,8 @@ def rms_norm_add(x: Node, addend: Node, weight: Node | None = None, *, eps: floa
     ----------
     x, weight, eps
         See `rms_norm`.
-    addend : (..., cols), f32
+    addend : (..., cols)
+        f32.
 
     Returns
     -------
@@ -179,7 +181,8 @@ def layer_norm(
 
     Parameters
     ----------
-    x : (..., cols), f32, f16 or bf16
+    x : (..., cols)
+        f32, f16 or bf16.
     weight, bias : (cols,) or None
     eps : float
         Added to the variance.
@@ -227,7 +230,8 @@ def softmax(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (..., cols), f32, f16 or bf16
+    x : (..., cols)
+        f32, f16 or bf16.
 
     Returns
     -------

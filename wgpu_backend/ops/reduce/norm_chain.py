@@ -119,7 +119,6 @@ def norm_chain(
         Of shapes that broadcast to `across`; at most four.
     norm : str
         ``rms_norm`` or ``layer_norm``.
-    eps : float
     weight, bias : (cols,) or None
         Of the norm.
     also : int

@@ -49,7 +49,8 @@ def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), up to eight axes, f32, f16, bf16, integers or bool
+    x : (...)
+        Up to eight axes, f32, f16, bf16, integers or bool.
     axes : int, sequence of int, or None
         None sums everything.
     keep_dims : bool
@@ -93,7 +94,8 @@ def logsumexp(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16 or bf16
+    x : (...)
+        f32, f16 or bf16.
     axes, keep_dims
         As in `sum`.
 
@@ -111,7 +113,8 @@ def any(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), bool; of numbers, those that are not 0 are true
+    x : (...)
+        Bool; of numbers, those that are not 0 are true.
     axes, keep_dims
         As in `sum`.
 
@@ -127,7 +130,8 @@ def all(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), bool; of numbers, those that are not 0 are true
+    x : (...)
+        Bool; of numbers, those that are not 0 are true.
     axes, keep_dims
         As in `sum`.
 
@@ -156,7 +160,8 @@ def mean(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16 or bf16
+    x : (...)
+        f32, f16 or bf16.
     axes, keep_dims
         As in `sum`.
 
@@ -182,7 +187,8 @@ def variance(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float
 
     Parameters
     ----------
-    x : (...), f32, f16 or bf16
+    x : (...)
+        f32, f16 or bf16.
     axes, keep_dims
         As in `sum`.
     ddof : float
@@ -211,7 +217,8 @@ def stddev(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float =
 
     Parameters
     ----------
-    x : (...), f32, f16 or bf16
+    x : (...)
+        f32, f16 or bf16.
     axes, keep_dims, ddof
         As in `variance`.
 
@@ -240,7 +247,8 @@ def max(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or integers
+    x : (...)
+        f32, f16, bf16 or integers.
     axes, keep_dims
         As in `sum`.
 
@@ -261,7 +269,8 @@ def min(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
     Parameters
     ----------
-    x : (...), f32, f16, bf16 or integers
+    x : (...)
+        f32, f16, bf16 or integers.
     axes, keep_dims
         As in `sum`.
 
@@ -278,7 +287,8 @@ def l2_norm(x: Node, *, eps: float) -> Launch:
 
     Parameters
     ----------
-    x : (..., cols), f32, f16 or bf16
+    x : (..., cols)
+        f32, f16 or bf16.
     eps : float
         Shorter rows are divided by it.
 

@@ -45,7 +45,8 @@ def scan(
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16, integers or bool
+    x : (rows, cols)
+        f32, f16, bf16, integers or bool.
     carry : (rows, blocks), of the type of the result, or None
         Each row folded up to the end of each block of 1,024 values; None where a row is one block,
         and of products of floats.
@@ -141,7 +142,8 @@ def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
 
     Parameters
     ----------
-    x : (...), up to eight axes, f32, f16, bf16, integers or bool
+    x : (...)
+        Up to eight axes, f32, f16, bf16, integers or bool.
     axis : int
         Another than the last one costs a copy, and the result is a view.
     reverse : bool
@@ -217,7 +219,8 @@ def logcumsumexp(
 
     Parameters
     ----------
-    x : (...), up to eight axes, f32, f16 or bf16
+    x : (...)
+        Up to eight axes, f32, f16 or bf16.
     axis, reverse, exclusive
         As in `cumsum`; what comes before all values is -∞.
 

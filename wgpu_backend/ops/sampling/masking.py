@@ -18,7 +18,8 @@ def mask_logits(x: Node, mask: Node) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32
+    x : (rows, cols)
+        f32.
     mask : (rows, words), u32
         Bit ``c % 32`` of word ``c // 32`` is column c's.
 

@@ -60,8 +60,8 @@ def radix_sorted(x: Node, *, descending: bool) -> Node:
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
-    descending : bool
+    x : (rows, cols)
+        f32, f16, bf16, integers of up to 32 bits or bool.
 
     Returns
     -------
@@ -91,7 +91,6 @@ def radix_count(x: Node, *, shift: int, bits: int, descending: bool) -> Launch:
         Values where `shift` is 0; then what `radix_scatter` makes of them.
     shift, bits : int
         The digit.
-    descending : bool
 
     Returns
     -------
@@ -136,7 +135,6 @@ def radix_scatter(x: Node, ends: Node, *, shift: int, bits: int, descending: boo
         Running sums of what `radix_count` gives.
     shift, bits : int
         The digit.
-    descending : bool
 
     Returns
     -------

@@ -37,7 +37,8 @@ def top_k(x: Node, *, k: int) -> Node:
 
     Parameters
     ----------
-    x : (rows, cols), f32
+    x : (rows, cols)
+        f32.
     k : int
         1 to 256.
 
@@ -62,7 +63,8 @@ def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32
+    x : (rows, cols)
+        f32.
     k : int
         1 to 256.
     part : int
@@ -93,7 +95,8 @@ def top_k_of_ids(x: Node, ids: Node, *, k: int) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32
+    x : (rows, cols)
+        f32.
     ids : (rows, n), i32
         Columns to look at, no column twice; those outside the row are passed over.
     k : int
@@ -155,10 +158,12 @@ def penalise(x: Node, history: Node, sampling: Node) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32
+    x : (rows, cols)
+        f32.
     history : (rows, n), i32
         Tokens seen, in any order; -1 marks an empty place.
-    sampling : (rows, 8), f32
+    sampling : (rows, 8)
+        f32.
 
     Returns
     -------
@@ -237,7 +242,8 @@ def sample_into(token_slots: Node, x: Node, ids: Node, sampling: Node, draws: No
 
     Parameters
     ----------
-    token_slots : (slots,), i32, a state, dense
+    token_slots : (slots,)
+        i32, a state, dense.
     x, ids, sampling
         See `sample`.
     draws : (rows, 2), u32
@@ -298,7 +304,8 @@ def resolve_tokens(ids: Node, token_slots: Node) -> Launch:
     ----------
     ids : (...), i32
         Tokens; ``reference(slot)`` stands for what a slot of `token_slots` holds.
-    token_slots : (slots,), i32, dense
+    token_slots : (slots,)
+        i32, dense.
 
     Returns
     -------

@@ -24,8 +24,10 @@ def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
 
     Parameters
     ----------
-    x : (n,), sorted; f32, f16, bf16, integers or bool
-    v : (...), up to eight axes, of the dtype of `x`
+    x : (n,)
+        Sorted; f32, f16, bf16, integers or bool.
+    v : (...)
+        Up to eight axes, of the dtype of `x`.
     side : str
         Before equal values with ``"left"``, behind them with ``"right"``.
 

@@ -51,8 +51,8 @@ def sort_rows(x: Node, *, descending: bool) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
-    descending : bool
+    x : (rows, cols)
+        f32, f16, bf16, integers of up to 32 bits or bool.
 
     Returns
     -------
@@ -163,7 +163,8 @@ def top_k(x: Node, k: int) -> Node:
 
     Parameters
     ----------
-    x : (..., cols), up to eight axes, f32, f16, bf16, integers or bool
+    x : (..., cols)
+        Up to eight axes, f32, f16, bf16, integers or bool.
     k : int
         1 to the length of a row; up to 256 also more, for floats.
 
@@ -196,10 +197,10 @@ def topk(x: Node, k: int, axis: int = -1) -> Node:
 
     Parameters
     ----------
-    x : (..., n, ...), up to eight axes, f32, f16, bf16, integers or bool
+    x : (..., n, ...)
+        Up to eight axes, f32, f16, bf16, integers or bool.
     k : int
         1 to `n`.
-    axis : int
 
     Returns
     -------
@@ -252,7 +253,8 @@ def select_top_k(x: Node, *, k: int) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
+    x : (rows, cols)
+        f32, f16, bf16, integers of up to 32 bits or bool.
     k : int
         1 to the length of a row.
 
@@ -285,10 +287,10 @@ def values_of_blocks(x: Node, blocks: Node, *, length: int) -> Launch:
 
     Parameters
     ----------
-    x : (rows, cols), f32, f16, bf16, integers of up to 32 bits or bool
+    x : (rows, cols)
+        f32, f16, bf16, integers of up to 32 bits or bool.
     blocks : (rows, n), i32
         Which of the row's blocks of `length` values; none is outside the row.
-    length : int
 
     Returns
     -------
@@ -329,8 +331,10 @@ def columns_of_blocks(places: Node, blocks: Node, *, length: int) -> Launch:
 
     Parameters
     ----------
-    places : (rows, k), i32
-    blocks : (rows, n), i32
+    places : (rows, k)
+        i32.
+    blocks : (rows, n)
+        i32.
     length : int
         Values in a block.
 

@@ -18,10 +18,12 @@ def rows_of_tokens(x: Node, ids: Node, token_slots: Node) -> Launch:
 
     Parameters
     ----------
-    x : (n, cols), any float or block format
+    x : (n, cols)
+        Any float or block format.
     ids : (k,), i32
         Rows, and references to slots of `token_slots`.
-    token_slots : (slots,), i32, dense
+    token_slots : (slots,)
+        i32, dense.
 
     Returns
     -------

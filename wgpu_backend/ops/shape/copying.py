@@ -246,9 +246,10 @@ def concat(a: Node, b: Node, *, axis: int) -> Launch:
 
     Parameters
     ----------
-    a : (..., i, ...), any plain dtype
-    b : (..., j, ...), all other extents and the dtype as in `a`
-    axis : int
+    a : (..., i, ...)
+        Any plain dtype.
+    b : (..., j, ...)
+        All other extents and the dtype as in `a`.
 
     Returns
     -------

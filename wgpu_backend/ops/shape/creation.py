@@ -114,7 +114,6 @@ def linspace(
 
     Parameters
     ----------
-    start, stop : float
     num : int
         How many; 0 or more.
     endpoint : bool
@@ -169,7 +168,6 @@ def full(*, shape: Sequence[int], value: complex, dtype: DType = F32) -> Launch:
 
     Parameters
     ----------
-    shape : sequence of int
     value : bool, int, float or complex
         Rounded to the type; for integers a whole number within their range.
     dtype : DType
@@ -216,7 +214,6 @@ def eye(*, rows: int, cols: int, k: int = 0, dtype: DType = F32) -> Launch:
 
     Parameters
     ----------
-    rows, cols : int
     k : int
         Which diagonal: 0 begins at the first value, above 0 they lie above it.
     dtype : DType
@@ -262,7 +259,6 @@ def random_normal(
 
     Parameters
     ----------
-    shape : sequence of int
     dtype : DType
         f32, f16 or bf16.
     loc, scale : float

@@ -21,7 +21,8 @@ def roll(x: Node, shifts: int | Sequence[int], axes: Axes = None) -> Node:
 
     Parameters
     ----------
-    x : (...), up to eight axes, any plain dtype
+    x : (...)
+        Up to eight axes, any plain dtype.
     shifts : int or sequence of int
         Places to move by; one for all axes or one for each.
     axes : int, sequence of int, or None
@@ -62,7 +63,8 @@ def tile(x: Node, *times: int | Sequence[int]) -> Node:
 
     Parameters
     ----------
-    x : (...), any plain dtype
+    x : (...)
+        Any plain dtype.
     *times : int
         How often along each axis, the last one last; axes it lacks come first.
 
@@ -89,8 +91,8 @@ def repeat_each(x: Node, repeats: int, axis: int) -> Node:
 
     Parameters
     ----------
-    x : (..., n, ...), any plain dtype
-    repeats, axis : int
+    x : (..., n, ...)
+        Any plain dtype.
 
     Returns
     -------
@@ -136,7 +138,8 @@ def diagonal(x: Node, k: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
 
     Parameters
     ----------
-    x : (..., rows, ..., cols, ...), any plain dtype
+    x : (..., rows, ..., cols, ...)
+        Any plain dtype.
     k : int
         0 is the main diagonal, above 0 they lie above it.
     axis1, axis2 : int

@@ -27,10 +27,10 @@ def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = Fals
 
     Parameters
     ----------
-    x : (...), up to four axes of any strides, any plain dtype
+    x : (...)
+        Up to four axes of any strides, any plain dtype.
     start : sequence of int
         Where the window begins along each axis; may be negative.
-    shape : tuple of int
     repeated : bool
         Beyond its ends `x` repeats; else it is zero there.
 
@@ -77,7 +77,8 @@ def windowed(x: Node, start: Sequence[int], shape: Shape, *, repeated: bool = Fa
 
     Parameters
     ----------
-    x : (...), any plain dtype
+    x : (...)
+        Any plain dtype.
     start, shape, repeated
         See `window`.
 
@@ -104,7 +105,8 @@ def pad_ext(x: Node, *amounts: Sequence[int]) -> Node:
 
     Parameters
     ----------
-    x : (...), any plain dtype
+    x : (...)
+        Any plain dtype.
     *amounts : (int, int)
         Values added in front and behind along each axis, the first axis first; negative numbers
         cut off.
@@ -132,7 +134,8 @@ def pad(x: Node, *amounts: Extents) -> Node:
 
     Parameters
     ----------
-    x : (...), any plain dtype
+    x : (...)
+        Any plain dtype.
     *amounts : int
         Values added along each axis, the first axis first; negative numbers cut off.
 
@@ -173,7 +176,8 @@ def repeat_4d(x: Node, *shape: Extents) -> Node:
 
     Parameters
     ----------
-    x : (...), any plain dtype
+    x : (...)
+        Any plain dtype.
     *shape : int
         Multiples of the extents of `x`; axes it lacks come first and count as 1.
 
@@ -202,8 +206,8 @@ def repeat(x: Node, axis: int, n: int) -> Node:
 
     Parameters
     ----------
-    x : (..., m, ...), any plain dtype
-    axis, n : int
+    x : (..., m, ...)
+        Any plain dtype.
 
     Returns
     -------
@@ -227,7 +231,6 @@ def stack(x: Node, axis: int, *others: Node) -> Node:
     Parameters
     ----------
     x : (..., i, ...)
-    axis : int
     *others : (..., j, ...), all other extents and the dtype as in `x`
 
     Returns
@@ -247,7 +250,8 @@ def as_strided(x: Node, shape: Sequence[int], strides: Sequence[int], offset: in
 
     Parameters
     ----------
-    x : (...), any plain dtype
+    x : (...)
+        Any plain dtype.
     shape, strides : sequence of int
         Strides count elements, and may be 0.
     offset : int
@@ -273,11 +277,10 @@ def view(
 
     Parameters
     ----------
-    x : (...), any plain dtype
-    shape : sequence of int
+    x : (...)
+        Any plain dtype.
     strides : sequence of int or None
         None for values that follow each other.
-    offset : int
 
     Returns
     -------

@@ -25,7 +25,8 @@ def tri(x: Node, kind: int) -> Launch:
 
     Parameters
     ----------
-    x : (..., rows, cols), any plain dtype
+    x : (..., rows, cols)
+        Any plain dtype.
     kind : int
         0 keeps what lies above the diagonal and the diagonal, 1 what lies above it, 2 what lies
         below it and the diagonal, 3 what lies below it.
@@ -73,7 +74,8 @@ def band(x: Node, *, lowest: int, highest: int) -> Launch:
 
     Parameters
     ----------
-    x : (..., rows, cols), up to eight axes, any plain dtype
+    x : (..., rows, cols)
+        Up to eight axes, any plain dtype.
     lowest, highest : int
         Column less row of what is kept.
 
@@ -114,7 +116,8 @@ def tril(x: Node, k: int = 0) -> Node:
 
     Parameters
     ----------
-    x : (..., rows, cols), up to eight axes, any plain dtype
+    x : (..., rows, cols)
+        Up to eight axes, any plain dtype.
     k : int
         Last diagonal that is kept: 0 is the main one, above 0 they lie above it.
 
@@ -130,7 +133,8 @@ def triu(x: Node, k: int = 0) -> Node:
 
     Parameters
     ----------
-    x : (..., rows, cols), up to eight axes, any plain dtype
+    x : (..., rows, cols)
+        Up to eight axes, any plain dtype.
     k : int
         First diagonal that is kept.
 
@@ -147,7 +151,8 @@ def diag(x: Node) -> Launch:
 
     Parameters
     ----------
-    x : (..., n), up to three axes, any plain dtype
+    x : (..., n)
+        Up to three axes, any plain dtype.
 
     Returns
     -------
@@ -179,9 +184,10 @@ def solve_columns(a: Node, b: Node, *, lower: bool, unit_diagonal: bool) -> Laun
 
     Parameters
     ----------
-    a : (..., n, n), f32, f16 or bf16
-    b : (..., n, k), f32, f16 or bf16
-    lower, unit_diagonal : bool
+    a : (..., n, n)
+        f32, f16 or bf16.
+    b : (..., n, k)
+        f32, f16 or bf16.
 
     Returns
     -------

@@ -14,7 +14,6 @@ def in_textures(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> Wei
 
     Parameters
     ----------
-    spec : Spec
     capabilities : Capabilities
         Kernels of lanes that shuffle values read textures, and no others.
     rounded : bool

@@ -134,7 +134,6 @@ def in_order(dtype: DType, rows: Bytes) -> Bytes:
 
     Parameters
     ----------
-    dtype : DType
     rows : (n, row_nbytes), uint8
         Filled up with zeros to whole tiles.
 

@@ -38,7 +38,8 @@ def rebased(rows: Bytes) -> Bytes:
 
     Parameters
     ----------
-    rows : (n, row_nbytes), uint8
+    rows : (n, row_nbytes)
+        uint8.
 
     Returns
     -------

@@ -14,7 +14,8 @@ class Candidates:
 
     Parameters
     ----------
-    ids : (n,), int64
+    ids : (n,)
+        int64.
     logits : (n,), float32
         Descending; of equal ones the lower id comes first.
     """
@@ -37,7 +38,6 @@ def largest(logits: NDArray[np.float32], count: int) -> Candidates:
     ----------
     logits : (n,), float32
         No NaN.
-    count : int
 
     Returns
     -------

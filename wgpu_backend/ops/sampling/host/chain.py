@@ -29,8 +29,6 @@ def chain_of(
 
     Parameters
     ----------
-    options : SamplingOptions
-    seed : int
     vocabulary : int
         Tokens that there are.
     breakers : Breakers or None

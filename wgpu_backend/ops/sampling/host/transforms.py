@@ -26,10 +26,10 @@ def penalise(
 
     Parameters
     ----------
-    logits : (n,), float32
+    logits : (n,)
+        Float32.
     history : sequence of int
         Tokens seen; those outside the vocabulary (-1 marks an empty place) do not count.
-    sampling : SamplingParams
 
     Returns
     -------
@@ -94,8 +94,6 @@ def pick(candidates: Candidates, sampling: SamplingParams, draw: int) -> int:
 
     Parameters
     ----------
-    candidates : Candidates
-    sampling : SamplingParams
     draw : int
         Uniform in [0, 2^32).
 
