@@ -1,4 +1,4 @@
-"""What is known of a device, as plain data that needs no device to be read."""
+"""Plain data about a device, readable without one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXEL_ROW_NBYTES = ROW_TEXELS * TEXEL_NBYTES
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """How much of a product one work group makes, where a kernel leaves that open.
+    """The part of a product that one work group computes, where a kernel leaves that open.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class GroupSizes:
-    """Threads of work groups, for kernels that leave that open, and how much each of them does.
+    """Work group sizes, for kernels that leave them open, and the items that each thread takes.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def _nothing() -> Mapping[str, Tile]:
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What is known of a device: kernels, layouts of weights and fusion are chosen by it.
+    """Everything known about a device: the basis for choosing kernels, weight layouts and fusion.
 
     It is put together before anything runs, from what the adapter tells, a probe, the self-test's
     verdict, what was tuned, and what kernel families know of devices of its kind.

@@ -1,4 +1,4 @@
-"""Fusion: rules that replace an op, and what feeds it, by one op with the same result.
+"""Fusion: rules that replace an op, and the ops that feed it, by one op with the same result.
 
 A rule stands beside the op it makes, see `wgpu_backend.ops.op.Op.fuses`. It is asked for every node
 of one of its ops and answers with a replacement or None::
@@ -47,13 +47,13 @@ ROUNDS = 8  # of rules that feed each other; today's need four
 
 
 def _anywhere(op: Operation, launch: Launch, capabilities: Capabilities) -> bool:
-    """Whether a device has a kernel, where nobody says which have."""
+    """Return True: the default where the device's kernels are not known."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How one op takes the place of others.
+    """A rule by which one op takes the place of others.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class Rule:
 
 
 class Graph:
-    """A schedule while rules rewrite it: who writes a storage, who reads it, what devices can.
+    """A schedule while rules rewrite it, with the writers and readers of each storage.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class Graph:
     # For rules.
 
     def producer(self, operand: Node, *ops: str) -> OpNode | None:
-        """Node that writes all that `operand` sees, if one of these ops made it.
+        """Return the node that writes all that `operand` sees, if one of these ops made it.
 
         None also where several ops write that storage, or `operand` is a part of it or strided.
         """
@@ -130,24 +130,24 @@ class Graph:
         return found if not ops or found.op in ops else None
 
     def single_use_producer(self, operand: Node, *ops: str) -> OpNode | None:
-        """Likewise, if nobody else reads that result."""
+        """Return `producer` if `operand` is the only reader of its result."""
         if operand.storage in self._wanted or len(self._readers[operand.storage]) != 1:
             return None
         return self.producer(operand, *ops)
 
     def read_by(self, storage: Storage, *readers: OpNode) -> bool:
-        """Whether nobody but these reads a storage."""
+        """Return whether these nodes are the only readers of a storage."""
         own = [o.storage for m in readers for o in operands_of(m.node)].count(storage)
         return len(self._readers[storage]) == own and storage not in self._wanted
 
     def serves_only(self, operand: Node, takes: Callable[[OpNode], bool]) -> bool:
-        """Whether an operand is no output, and `takes` says yes of every node that reads it."""
+        """Return whether an operand is not an output and `takes` accepts all its readers."""
         readers = [made(node) for node in self._readers[operand.storage]]
         wanted = operand.storage in self._wanted
         return not wanted and all(reader is not None and takes(reader) for reader in readers)
 
     def write(self, state: Node, op: str) -> OpNode | None:
-        """The write, by this op, that made a state what `state` sees, if it is the only one."""
+        """Return the only write that made a state what `state` sees, if this op made it."""
         writers = self._writers.get(state.storage, ())
         # What took the place of a write is another node, and has run before the reader.
         if len(writers) != 1 or not (writers[0] is state or among(writers[0], self.nodes)):
@@ -156,7 +156,7 @@ class Graph:
         return found if found and found.op == op else None
 
     def absorb(self, write: OpNode, reader: OpNode) -> bool:
-        """Do away with a write into a state, which the replacement does instead.
+        """Remove a write into a state, because the replacement does it.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class Graph:
         return True
 
     def can_defer_write(self, maker: OpNode, result: Node, *readers: OpNode) -> bool:
-        """Do away with a node, since the replacement writes `result` in its later place.
+        """Remove a node, because the replacement writes `result` later.
 
         Parameters
         ----------
@@ -202,11 +202,11 @@ class Graph:
         return True
 
     def call(self, op: Callee, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
-        """Result of an op, as a new node of this graph."""
+        """Call an op and return its result as a new node of this graph."""
         return op.added(self, *args, **kwargs)
 
     def shared(self, op: Callee, operand: Node, **kwargs: Any) -> Node:  # noqa: ANN401
-        """`call`, but one node serves all who ask for the same behind it."""
+        """Return `call`, with one node for all callers that want the same."""
         key = (op, operand.storage, operand.spec, *sorted(kwargs.items()))
         known = self._shared.get(key)
         if known is None or self._changes(operand.storage) or not self._comes_before(known):
@@ -214,31 +214,31 @@ class Graph:
         return known
 
     def is_shared(self, op: Callee, operand: Node, **kwargs: Any) -> bool:  # noqa: ANN401
-        """Whether `shared` has such a node already."""
+        """Return whether `shared` has such a node already."""
         return (op, operand.storage, operand.spec, *sorted(kwargs.items())) in self._shared
 
     # What ops call: see `wgpu_backend.graph.node.Builder`.
 
     def add(self, call: Call, launch: Launch) -> Node:
-        """Node for the result of an op."""
+        """Return a node for the result of an op."""
         storage = launch.into.storage if launch.into is not None else self._allocate(launch.out)
         node = Node(launch.out, storage, builder=self, call=call, launch=launch)
         self._fresh.append(node)
         return node
 
     def view(self, source: Node, spec: Spec) -> Node:
-        """Node that looks at the storage of another."""
+        """Return a node that looks at the storage of another."""
         return Node(spec, source.storage, builder=self, source=source)
 
     def constant(self, data: bytes, dtype: DType, shape: Sequence[int]) -> Node:
-        """Node with values that are known now."""
+        """Return a node with values that are known now."""
         spec = Spec.dense(shape, dtype)
         return Node(spec, Storage(spec.nbytes, "input", "", data), builder=self)
 
     # For `fused`.
 
     def rewrite(self, rules: Mapping[str, Sequence[Rule]]) -> bool:
-        """Ask every rule once for every node; whether any answered."""
+        """Try every rule once on every node; return whether any matched."""
         before = self.nodes
         self.nodes = list[Node]()
         for node in before:
@@ -252,14 +252,14 @@ class Graph:
         return changed
 
     def forget(self) -> None:
-        """Let go of all nodes, which know their graph and would live on in a cycle."""
+        """Drop all nodes: they refer to their graph, and would keep it alive in a cycle."""
         self.nodes = []
         self._fresh, self._absorbed = [], []
         for known in (self._shared, self._writers, self._readers):
             known.clear()
 
     def _answer(self, node: Node, rules: Mapping[str, Sequence[Rule]]) -> list[Node] | None:
-        """What comes in place of a node."""
+        """Return the nodes that replace a node, or None if no rule matches."""
         asked = made(node)
         if asked is None:
             return None
@@ -271,18 +271,18 @@ class Graph:
         return None
 
     def _fits(self, new: Node, old: Node) -> bool:
-        """Whether the device has a kernel for a new node, which may run in the place of another."""
+        """Return whether the device has a kernel for `new`, and `new` may run in place of `old`."""
         found = made(new)
         has_kernel = found is None or self._runs(found.call.op, found.launch, self.capabilities)
         return has_kernel and self._may_wait(new, old)
 
     def _may_wait(self, new: Node, old: Node) -> bool:
-        """Whether `new` reads in the place of `old` what the nodes it replaces read before."""
+        """Return whether `new`, in the place of `old`, reads the same as the nodes it replaces."""
         there = operands_of(old)
         return all(among(o, there) or self._unchanged(o) for o in operands_of(new))
 
     def _unchanged(self, operand: Node) -> bool:
-        """Whether nobody wrote what an operand sees since it was last read."""
+        """Return whether an operand was not written since it was last read."""
         if not self._changes(operand.storage):
             return True
         for node in reversed(self.nodes):
@@ -293,7 +293,7 @@ class Graph:
         return False
 
     def _first(self, write: OpNode, reader: OpNode) -> bool:
-        """Whether a node is the first to read a state that another wrote."""
+        """Return whether a node is the first to read a state that another wrote."""
         state = write.node.storage
         if state.kind != "state" or state in self._wanted:
             return False
@@ -303,7 +303,7 @@ class Graph:
         )
 
     def _comes_before(self, node: Node) -> bool:
-        """Whether a node, or what took its place, runs before the one a rule is asked for."""
+        """Return whether a node, or its replacement, runs before the node being matched."""
         before = (*reversed(self.nodes), *self._fresh)
         return any(n.storage is node.storage for n in before)
 
@@ -319,7 +319,7 @@ class Graph:
         self.nodes += new
 
     def _count(self, node: Node, sign: int) -> None:
-        """Note who writes and reads what, or forget it."""
+        """Add a node to the readers and writers (sign 1), or remove it (-1)."""
         writers = self._writers.setdefault(node.storage, [])
         for nodes in (writers, *(self._readers[operand.storage] for operand in operands_of(node))):
             if sign > 0:
@@ -328,7 +328,7 @@ class Graph:
                 del nodes[next(i for i, n in enumerate(nodes) if n is node)]
 
     def _drop_dead(self) -> None:
-        """Keep what outputs and lasting storages need."""
+        """Keep the nodes that outputs and lasting storages need."""
         needed = set(self._wanted)
         kept: list[Node] = []
         for node in reversed(self.nodes):
@@ -342,7 +342,7 @@ class Graph:
 
 
 def _renamed(node: Node, new: Node, rule: str) -> Node:
-    """`new` in the place of `node`, whose readers know its storage."""
+    """Return `new` in the place of `node`, in the storage that the readers of `node` know."""
     if new.spec.shape != node.spec.shape or new.spec.dtype != node.spec.dtype:
         raise BackendError(
             f"fusion {rule}: it makes {new.spec.shape} {new.spec.dtype} of "
@@ -359,7 +359,7 @@ def fused(
     allocate: Callable[[Spec], Storage],
     runs: Runs = _anywhere,
 ) -> list[Node]:
-    """Fewer nodes that give the same outputs.
+    """Return fewer nodes that give the same outputs.
 
     Parameters
     ----------

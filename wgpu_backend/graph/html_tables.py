@@ -7,7 +7,7 @@ from html import escape
 
 
 def html_table(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
-    """Table whose texts are escaped; without a header, the first of each row is one.
+    """Return an HTML table with escaped texts; without a header, the first cell of a row is one.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def _cell(tag: str, value: object) -> str:
 
 
 def binary_size(nbytes: int | None) -> str:
-    """Bytes as people read them: ``1.5 GiB``; a dash where nobody knows."""
+    """Return a byte count for people: ``1.5 GiB``; a dash for None."""
     if nbytes is None:
         return "–"
     size, units = float(nbytes), ["B", "KiB", "MiB", "GiB", "TiB"]

@@ -1,4 +1,4 @@
-"""The memory plan: which intermediate lives in which slot, and what that costs.
+"""The memory plan: the slot of each intermediate, and the memory that the slots need.
 
 A slot is a whole buffer, because the driver layer tracks whole buffers. Storages are placed from
 the largest to the smallest into the first slot that is free over their whole life: "Efficient
@@ -19,19 +19,19 @@ SLACK = 32
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """First and last step at which a storage holds something wanted, both inclusive."""
+    """The first and last step at which a storage holds live data, both inclusive."""
 
     first: int
     last: int
 
     def overlaps(self, other: Life) -> bool:
-        """Whether both are alive at some step."""
+        """Return whether both are alive at some step."""
         return self.first <= other.last and other.first <= self.last
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """Slots for every intermediate storage.
+    """The slots of every intermediate storage.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class MemoryPlan:
 def lifetimes(
     steps: Sequence[tuple[Node, Launch]], outputs: Iterable[Node], roots: Mapping[Storage, Storage]
 ) -> dict[Storage, Life]:
-    """Life of every intermediate storage, by the root it is merged into."""
+    """Return the life of every intermediate storage, by the root it is merged into."""
     lives: dict[Storage, Life] = {}
     for step, (node, launch) in enumerate(steps):
         touched = [node.storage, *(n.storage for n in launch.operands.values())]
@@ -98,7 +98,7 @@ def plan(
 def _in_place(
     nodes: Sequence[Node], outputs: Sequence[Node]
 ) -> tuple[list[tuple[Node, Launch | None]], dict[Storage, Storage]]:
-    """Merge results into operands that end with them."""
+    """Merge results into operands that are last used there."""
     kept = {n.storage for n in outputs}
     last: dict[Storage, Node] = {}
     for node in nodes:
@@ -166,7 +166,7 @@ def _rounded(nbytes: int, granularity: int) -> int:
 
 
 def _live_peak(lives: Mapping[Storage, Life], granularity: int) -> int:
-    """Largest sum of bytes alive at one step."""
+    """Return the largest sum of bytes alive at one step."""
     change: dict[int, int] = {}
     for storage, life in lives.items():
         size = _rounded(storage.nbytes, granularity)

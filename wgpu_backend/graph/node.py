@@ -25,7 +25,7 @@ _sequence = itertools.count()
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Storage:
-    """The bytes behind one or more nodes; compared by identity.
+    """The bytes of one or more nodes; compared by identity.
 
     Parameters
     ----------
@@ -103,39 +103,39 @@ class Launch:
     last_resort: bool = False
 
     def count(self, name: str) -> int:
-        """Parameter that counts something."""
+        """Return a parameter that is a whole number."""
         value = self.params[name]
         assert isinstance(value, int), f"{name} is {value}, needs a whole number"
         return value
 
 
 class Operation(Protocol):
-    """What a node knows of the op that made it."""
+    """The op of a node, as the graph sees it."""
 
     @property
     def name(self) -> str:
-        """Name of the op."""
+        """The name of the op."""
         ...
 
     @property
     def shader(self) -> Source:
-        """Its WGSL."""
+        """The op's WGSL."""
         ...
 
     @property
     def trusted(self) -> bool:
-        """Whether its kernels stay inside their buffers unclamped."""
+        """Whether its kernels stay inside their buffers without bounds clamping."""
         ...
 
     @property
     def select(self) -> Callable[[Launch, Capabilities], Launch] | None:
-        """Chooses the variant that suits a device."""
+        """The function that chooses the variant for a device, or None."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An op with the arguments it was called with: what the NumPy twin is given."""
+    """An op and the arguments of one call, as its NumPy reference gets them."""
 
     op: Operation
     args: tuple[Any, ...]
@@ -143,18 +143,18 @@ class Call:
 
 
 class Builder(Protocol):
-    """Makes nodes; a Context is one."""
+    """A maker of nodes, such as a Context."""
 
     def add(self, call: Call, launch: Launch) -> Node:
-        """Node for the result of an op."""
+        """Return a node for the result of an op."""
         ...
 
     def view(self, source: Node, spec: Spec) -> Node:
-        """Node that looks at the storage of another."""
+        """Return a node that looks at the storage of another."""
         ...
 
     def constant(self, data: bytes, dtype: DType, shape: Sequence[int]) -> Node:
-        """Node with values that are known now, as a plain type holds them."""
+        """Return a node with known values of a plain type."""
         ...
 
 
@@ -194,12 +194,12 @@ class Node:
         self.sequence = next(_sequence)
 
     def dependencies(self) -> list[Node]:
-        """Nodes that must be there before this one."""
+        """Return the nodes that must be computed before this one."""
         return [*operands_of(self), *([] if self.source is None else [self.source])]
 
 
 def operands_of(node: Node) -> list[Node]:
-    """Nodes that a node's launch reads, and the one that it writes into."""
+    """Return the nodes that a node's launch reads, and the one that it writes into."""
     launch = node.launch
     if launch is None:
         return []
@@ -207,17 +207,17 @@ def operands_of(node: Node) -> list[Node]:
 
 
 def read_by(node: Node) -> set[Storage]:
-    """Storages that a node's launch looks at."""
+    """Return the storages that a node's launch reads."""
     return {operand.storage for operand in operands_of(node)}
 
 
 def written_by(node: Node) -> list[Storage]:
-    """Storages that a node's launch fills."""
+    """Return the storages that a node's launch fills."""
     launch = node.launch
     also = () if launch is None else (launch.operands[name].storage for name in launch.writes)
     return [node.storage, *also]
 
 
 def among(node: Node, nodes: Iterable[Node]) -> bool:
-    """Whether a node itself is there: ``==`` and ``in`` ask tensors for their values."""
+    """Return whether `nodes` contains a node itself; ``in`` would compare the values of tensors."""
     return any(each is node for each in nodes)

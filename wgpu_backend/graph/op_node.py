@@ -11,7 +11,7 @@ from wgpu_backend.graph.spec import Spec
 
 
 class Callee(Protocol):
-    """What a rule may call: an op."""
+    """An op that a rule may call."""
 
     def added(self, builder: Any, /, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
         """Add the op's node to a graph."""
@@ -28,26 +28,26 @@ class OpNode:
 
     @property
     def op(self) -> str:
-        """Name of the op."""
+        """The name of the op."""
         return self.call.op.name
 
     @property
     def operands(self) -> Mapping[str, Node]:
-        """What it reads, by the names of its bindings."""
+        """The operands, by the names of their bindings."""
         return self.launch.operands
 
     @property
     def spec(self) -> Spec:
-        """Of its result."""
+        """The spec of the result."""
         return self.node.spec
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the op was given by keyword beside its operands."""
+        """The op's keyword arguments that are not operands."""
         return {name: v for name, v in self.call.kwargs.items() if not isinstance(v, Node)}
 
     def arguments(self, *names: str) -> list[Any]:
-        """Arguments that the op was called with, its operands as they were before it viewed them.
+        """Return arguments of the op's call, with operands as they were before the op viewed them.
 
         Parameters
         ----------
@@ -59,7 +59,7 @@ class OpNode:
 
 
 def made(node: Node) -> OpNode | None:
-    """A node as rules see it; None for leaves and views."""
+    """Return a node as rules see it; None for leaves and views."""
     if node.call is None or node.launch is None:
         return None
     return OpNode(node, node.call, node.launch)

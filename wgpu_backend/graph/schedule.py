@@ -1,4 +1,4 @@
-"""Which nodes run, in which order: those the outputs need, in the order they were made."""
+"""The schedule: the nodes that the outputs need, in the order they were made."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from wgpu_backend.graph.node import Node
 
 
 def schedule(outputs: Iterable[Node]) -> list[Node]:
-    """Nodes with a launch that `outputs` depend on, in a valid order.
+    """Return the nodes with a launch that `outputs` depend on, in a valid order.
 
     The order of creation is valid even for ops that write into state: a read made before the
     write runs before it.

@@ -1,4 +1,4 @@
-"""How a tensor's elements lie in its storage: shape, type, strides, offset.
+"""The layout of a tensor's elements in its storage: shape, type, strides, offset.
 
 Shapes are row-major: `shape[-1]` is contiguous in a dense tensor. Strides and offset count
 elements.
@@ -21,7 +21,7 @@ MOST_NBYTES = 2**63 - 1  # of one tensor
 
 
 def extents(subject: str, values: object) -> Shape:
-    """Whole numbers, given one after the other or as one sequence.
+    """Return whole numbers that were given one by one or as one sequence.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def extents(subject: str, values: object) -> Shape:
 
 
 def _items(values: Any) -> tuple[Any, ...]:  # noqa: ANN401
-    """Values of a sequence; of anything else, itself."""
+    """Return the values of a sequence; for anything else, a tuple of it."""
     try:
         return (values,) if isinstance(values, str) else tuple(values)
     except TypeError:
@@ -62,7 +62,7 @@ def _whole(subject: str, value: Any, among: tuple[Any, ...]) -> int:  # noqa: AN
 
 
 def dense_strides(shape: Sequence[int]) -> Shape:
-    """Strides of a dense tensor of that shape."""
+    """Return the strides of a dense tensor of that shape."""
     strides: list[int] = []
     step = 1
     for extent in reversed(shape):
@@ -73,7 +73,7 @@ def dense_strides(shape: Sequence[int]) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """Shape, dtype, strides and offset of a tensor; strides and offset in elements."""
+    """The shape, dtype, strides and offset of a tensor; strides and offset in elements."""
 
     shape: Shape
     dtype: DType
@@ -82,7 +82,7 @@ class Spec:
 
     @classmethod
     def dense(cls, shape: int | Sequence[Extents], dtype: object) -> Spec:
-        """Spec of a fresh tensor.
+        """Return the spec of a new, dense tensor.
 
         Parameters
         ----------
@@ -108,12 +108,12 @@ class Spec:
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return math.prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a dense tensor of this shape."""
+        """The bytes of a dense tensor of this shape."""
         return self.dtype.nbytes(self.size)
 
     @property
@@ -127,7 +127,7 @@ class Spec:
 
     @property
     def span(self) -> int:
-        """One past the largest element index the tensor touches in its storage."""
+        """The largest element index that the tensor touches in its storage, plus one."""
         if self.size == 0:
             return self.offset
         return (
@@ -137,7 +137,7 @@ class Spec:
         )
 
     def axis(self, axis: int, subject: str) -> int:
-        """`axis` counted from the front.
+        """Return `axis` counted from the front.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class Spec:
 
 
 def broadcast(subject: str, a: Spec, b: Spec) -> Shape:
-    """Shape that both specs broadcast to, by NumPy's rule."""
+    """Return the shape that both specs broadcast to, by NumPy's rule."""
     rank = max(len(a.shape), len(b.shape))
     shape: list[int] = []
     for i in range(-rank, 0):
@@ -168,14 +168,14 @@ def broadcast(subject: str, a: Spec, b: Spec) -> Shape:
 
 
 def broadcast_strides(spec: Spec, shape: Shape) -> Shape:
-    """Strides with which `spec` reads as `shape`: zero along every repeated axis."""
+    """Return the strides with which `spec` reads as `shape`: zero along every repeated axis."""
     missing = len(shape) - len(spec.shape)
     own = tuple(s if n != 1 else 0 for n, s in zip(spec.shape, spec.strides, strict=True))
     return (0,) * missing + own
 
 
 def reshape(spec: Spec, shape: Sequence[Extents]) -> Spec | None:
-    """View of a spec under another shape (one extent may be -1), or None where it needs a copy."""
+    """Return a view under another shape (one extent may be -1), or None if it needs a copy."""
     filled = fill_extent(spec, extents("reshape", shape))
     strides = _reshaped_strides(spec, filled)
     return None if strides is None else Spec(filled, spec.dtype, strides, spec.offset)
@@ -196,7 +196,7 @@ def fill_extent(spec: Spec, shape: Sequence[int]) -> Shape:
 
 
 def merged_axes(spec: Spec) -> list[tuple[int, int]]:
-    """Extents and strides with neighbours joined that step through storage as one."""
+    """Return extents and strides, with neighbouring axes joined where they step as one."""
     merged: list[tuple[int, int]] = []
     for extent, stride in zip(spec.shape, spec.strides, strict=True):
         if extent == 1:
@@ -229,7 +229,7 @@ def _reshaped_strides(spec: Spec, shape: Shape) -> Shape | None:
 
 
 def permute(spec: Spec, order: Sequence[Extents]) -> Spec:
-    """Axes in another order: axis `order[i]` becomes axis `i`, as NumPy's transpose."""
+    """Permute axes: axis `order[i]` becomes axis `i`, as in NumPy's transpose."""
     wanted = extents("permute", order)
     axes = [spec.axis(a, "permute") for a in wanted]
     if sorted(axes) != list(range(len(spec.shape))):
@@ -239,7 +239,7 @@ def permute(spec: Spec, order: Sequence[Extents]) -> Spec:
 
 
 def sliced(spec: Spec, axis: int, start: int, stop: int, step: int = 1) -> Spec:
-    """Values `start` to `stop` of one axis, every `step`-th; `0 <= start <= stop <= extent`."""
+    """Take `start` to `stop` of one axis, every `step`-th; `0 <= start <= stop <= extent`."""
     axis = spec.axis(axis, "slice")
     start, stop, step = extents("slice", (start, stop, step))
     extent = spec.shape[axis]

@@ -1,4 +1,4 @@
-"""Where WGSL comes from: a file of the package, a file elsewhere, or text an op brings along."""
+"""Sources of WGSL: a file of the package, a file elsewhere, or a text that an op brings along."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wgpu_backend.errors import ShaderError
 
 @dataclass(frozen=True, slots=True)
 class Inline:
-    """WGSL written where its op is.
+    """WGSL written next to its op.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ Source = str | Path | Inline
 
 
 def read(source: Source) -> str:
-    """WGSL of a source.
+    """Return the WGSL of a source.
 
     Raises
     ------
@@ -60,14 +60,14 @@ def _package_text(path: str) -> str:
 
 
 def display(source: Source) -> str:
-    """What messages call a source: a path, or the name of a text."""
+    """Return the name of a source for messages: a path, or the name of a text."""
     if isinstance(source, Inline):
         return source.name
     return str(source) if isinstance(source, Path) else f"shaders/{source}.wgsl"
 
 
 def alike(path: str) -> str:
-    """Name of a file of the package that is much like a wrong one, or nothing."""
+    """Return the path of the package that is most like a wrong one, or an empty text."""
     folder, _, name = path.rpartition("/")
     stems = {other.rpartition("/")[2]: other for other in _paths()}
     near = {o.rpartition("/")[2]: o for o in _paths() if o.rpartition("/")[0] == folder}
@@ -80,7 +80,7 @@ def alike(path: str) -> str:
 
 @cache
 def _paths() -> list[str]:
-    """Every file below ``shaders/``, as imports name it."""
+    """List every file below ``shaders/``, as imports name it."""
     return sorted(_below(files("wgpu_backend.shaders"), ""))
 
 
@@ -93,7 +93,7 @@ def _below(folder: Traversable, prefix: str) -> Iterator[str]:
 
 
 def alternatives(path: str) -> list[str]:
-    """Files that may take the place of a named import: those beside it with the same functions."""
+    """List the files that can replace a named import: same folder, same functions."""
     if path not in _paths():
         return []
     folder, wanted = path.rpartition("/")[0], _imported(path)
@@ -102,13 +102,13 @@ def alternatives(path: str) -> list[str]:
 
 
 def _imported(path: str) -> set[str]:
-    """Functions of a file that get the name of the import."""
+    """Return the functions of a file that get the name of the import."""
     return set(re.findall(r"^fn (buf_\w+)\(", _package_text(path), re.MULTILINE))
 
 
 @cache
 def definitions() -> Mapping[str, str]:
-    """Functions of the package's ``lib/``, with the file that has them, as an import names it."""
+    """Map each function of the package's ``lib/`` to its file, as an import names it."""
     found: dict[str, str] = {}
     for path in (path for path in _paths() if path.startswith("lib/")):
         for function in re.findall(r"^fn (\w+)\(", _package_text(path), re.MULTILINE):
@@ -117,7 +117,7 @@ def definitions() -> Mapping[str, str]:
 
 
 def stem(source: Source) -> str:
-    """Short name of a source, for labels."""
+    """Return the short name of a source, for labels."""
     if isinstance(source, Inline):
         return source.name
     if isinstance(source, Path):
@@ -128,7 +128,7 @@ def stem(source: Source) -> str:
 
 
 def beside(importer: Source, path: str) -> Source:
-    """File meant by `path`: next to the importing file where there is one, else the package's."""
+    """Find the file that `path` means: next to the importing file if there, else the package's."""
     if isinstance(importer, Path):
         local = importer.parent / f"{path}.wgsl"
         if local.exists():

@@ -1,4 +1,4 @@
-"""Backend: a model's file on a device. It loads weights, hands them out, and makes contexts."""
+"""The Backend: a model's file on a device. It loads and returns weights, and makes contexts."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Progress = Callable[[float], None]
 
 
 class LoadCancelled(BackendError):
-    """Loading was called off by its `cancelled` callback."""
+    """Loading was cancelled by its `cancelled` callback."""
 
 
 @dataclass(frozen=True, slots=True)
 class BackendParams:
-    """How to open a backend.
+    """Options for opening a backend.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class BackendParams:
 
 @dataclass(frozen=True, slots=True)
 class CacheConfig:
-    """How a backend wants caches to lie; see `Backend.cache_config`.
+    """The layout that a backend needs of caches; see `Backend.cache_config`.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ _BACKENDS: dict[str, MakeExecutor] = {}
 
 
 def register_backend(name: str, make: MakeExecutor) -> None:
-    """Make a kind of backend known under a name.
+    """Register a kind of backend under a name.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def register_backend(name: str, make: MakeExecutor) -> None:
 
 @uninterrupted
 def make_executor(name: str, params: BackendParams) -> Executor:
-    """Executor of a kind of backend, without a model.
+    """Make an executor of a kind of backend, without a model.
 
     Raises
     ------
@@ -127,7 +127,7 @@ def make_executor(name: str, params: BackendParams) -> Executor:
 def new_backend(
     path: str | Path, params: BackendParams | None = None, *, name: str = "wgpu"
 ) -> Backend:
-    """Open a model's file on a device; `Backend.load` then brings the weights.
+    """Open a model's file on a device; `Backend.load` then loads the weights.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def new_backend(
 
 
 class Weight(Tensor):
-    """A tensor of the model's file; it adopts the context of the operand beside it."""
+    """A tensor of the model's file; a view of it takes the context of the other operand."""
 
     __slots__ = ("_executor",)
 
@@ -166,16 +166,16 @@ class Weight(Tensor):
         self._executor = executor
 
     def numpy(self) -> Array:
-        """Values on the host, block formats as f32."""
+        """Return the values on the host, block formats as f32."""
         return self._executor.read(self)
 
     def beside(self, spec: Spec) -> Tensor:
-        """View of the weight."""
+        """Return a view of the weight."""
         return Weight(spec, self.storage, self._executor, self)
 
 
 class Backend:
-    """Weights of one model on one device.
+    """The weights of one model on one device.
 
     Use it as a context manager, or `close` it.
     """
@@ -195,20 +195,20 @@ class Backend:
 
     @property
     def config(self) -> Config:
-        """Keys and values of the model's file."""
+        """The keys and values of the model's file."""
         return self.file.config
 
     @property
     def device(self) -> DeviceInfo:
-        """Device the weights lie on."""
+        """The device that holds the weights."""
         return self.executor.info
 
     def backend_devices(self) -> list[DeviceInfo]:
-        """Devices this backend uses."""
+        """Return the devices that this backend uses."""
         return [self.executor.info]
 
     def Devices(self) -> list[DeviceInfo]:
-        """Devices this backend uses: `backend_devices`, by the name that keeps its capital."""
+        """Return `backend_devices`; the capital letter is that of Ollama's interface."""
         return self.backend_devices()
 
     def __repr__(self) -> str:
@@ -223,7 +223,7 @@ class Backend:
         *,
         fused_weights: FusedWeights = (),
     ) -> None:
-        """Bring the weights to the device, tensor by tensor.
+        """Load the weights onto the device, tensor by tensor.
 
         Parameters
         ----------
@@ -258,7 +258,7 @@ class Backend:
                 progress(done / total)
 
     def _upload(self, infos: Sequence[TensorInfo]) -> None:
-        """Put weights side by side; each is a view of what they make together."""
+        """Upload weights side by side; each becomes a view of the whole."""
         spec = fused_spec(infos)
         data = [self.file.source(info.name) for info in infos]
         try:
@@ -274,16 +274,16 @@ class Backend:
             offset += part.size
 
     def get(self, name: str) -> Tensor | None:
-        """Weight by name, or None where the model has none."""
+        """Return a weight by name, or None if the model does not have it."""
         return self._weights.get(name)
 
     @property
     def weights(self) -> Mapping[str, Tensor]:
-        """Weights by name, as far as they are loaded."""
+        """The weights loaded so far, by name."""
         return self._weights
 
     def require(self, name: str) -> Tensor:
-        """Weight by name.
+        """Return a weight by name.
 
         Raises
         ------
@@ -296,11 +296,11 @@ class Backend:
         return found
 
     def new_context(self) -> Context:
-        """Context for one graph or for many."""
+        """Make a context for one graph or for many."""
         return Context(self.executor)
 
     def new_context_size(self, nodes: int) -> Context:
-        """Context that may make so many nodes.
+        """Make a context for at most `nodes` ops.
 
         Raises
         ------
@@ -312,11 +312,11 @@ class Backend:
         return Context(self.executor, nodes)
 
     def cache_config(self) -> CacheConfig:
-        """How caches have to lie for this backend's attention."""
+        """Return the cache layout that this backend's attention needs."""
         return CacheConfig()
 
     def backend_memory(self) -> BackendMemory:
-        """What is held where, by layer, in bytes."""
+        """Return the bytes in use, by device and layer."""
         weights = {name: _share(weight) for name, weight in self._weights.items()}
         executor = self.executor
         return backend_memory(
@@ -324,12 +324,12 @@ class Backend:
         )
 
     def memory_report(self) -> str:
-        """Who holds how much device memory, as a table."""
+        """Return the use of device memory, as a table."""
         return self.executor.memory_report()
 
     @uninterrupted
     def close(self) -> None:
-        """Release the weights and the device; again is harmless."""
+        """Release the weights and the device; calling it again is harmless."""
         if self._closed:
             return
         self._closed = True
@@ -341,7 +341,7 @@ class Backend:
 
 
 def _share(weight: Tensor) -> int:
-    """Bytes on the device of a weight, which may be a view of several side by side."""
+    """Return the device bytes of a weight, which may be a view of several side by side."""
     whole = weight.spec if weight.source is None else weight.source.spec
     return weight.storage.nbytes * weight.spec.size // max(whole.size, 1)
 

@@ -1,4 +1,4 @@
-"""Context: where tensors of one graph are made, computed and kept until it closes."""
+"""The Context: it makes the tensors of a graph, computes them, and keeps them until it closes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAX_GRAPH_NODES = 1 << 20
 
 
 class Context(Leaves):
-    """Makes tensors and computes them.
+    """A maker of tensors, which it computes.
 
     Use it as a context manager, or `close` it; closing gives back all device memory that its
     tensors hold.
@@ -53,12 +53,12 @@ class Context(Leaves):
 
     @property
     def executor(self) -> Executor:
-        """What holds the tensors' bytes and runs graphs."""
+        """The executor that holds the tensors' bytes and runs graphs."""
         return self._executor
 
     @property
     def device(self) -> DeviceInfo:
-        """Device the tensors lie on."""
+        """The device that holds the tensors."""
         return self._executor.info
 
     def __repr__(self) -> str:
@@ -68,7 +68,7 @@ class Context(Leaves):
     # What ops call: see `wgpu_backend.graph.node.Builder`.
 
     def add(self, call: Call, launch: Launch) -> Tensor:
-        """Node for the result of an op."""
+        """Return a node for the result of an op."""
         self._check()
         self._nodes += 1
         if self._nodes > self._max_nodes:
@@ -82,23 +82,23 @@ class Context(Leaves):
         return Tensor(launch.out, storage, builder=self, call=call, launch=launch)
 
     def view(self, source: Node, spec: Spec) -> Tensor:
-        """Node that looks at the storage of another."""
+        """Return a node that looks at the storage of another."""
         return Tensor(spec, source.storage, builder=self, source=source)
 
     def layer(self, index: int) -> LayerPlace:
-        """Where caches of one layer are made, so that memory reports name it."""
+        """Return the maker of one layer's caches, which memory reports name."""
         return LayerPlace(self, index)
 
     # Computing.
 
     def forward(self, *tensors: Tensor) -> Context:
-        """Add tensors to what the next `compute` or `record` runs, for the writes they do."""
+        """Add tensors to the next `compute` or `record`, for the writes they do."""
         self._forward += tensors
         return self
 
     @uninterrupted
     def record(self, *outputs: Tensor, times: int = 1) -> Recorded:
-        """Graph of these outputs, ready to run many times with other values of its inputs.
+        """Record the graph of these outputs, to be run many times with new inputs.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class Context(Leaves):
         self._run(tensors, lambda: None)
 
     def compute_with_notify(self, notify: Callable[[], None], *tensors: Tensor) -> None:
-        """`compute`, with a call when the work has been handed to the device."""
+        """Run `compute`, and call `notify` when the work has been submitted to the device."""
         self._run(tensors, notify)
 
     @uninterrupted
@@ -137,14 +137,14 @@ class Context(Leaves):
         self._keep(wanted, recorded)
 
     def set_batch_size(self, tokens: int) -> None:
-        """Say how many tokens a batch has at most; `reserve` and plans may use it."""
+        """Set the largest number of tokens in a batch; `reserve` and plans may use it."""
         if tokens < 1:
             raise ShapeError(f"set_batch_size: {tokens}, needs at least 1")
         self.batch_size = tokens
 
     @uninterrupted
     def reserve(self, *outputs: Tensor) -> int:
-        """Record a graph without running it, so that its memory is there when it is needed.
+        """Record a graph without running it, so that its memory is allocated in advance.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class Context(Leaves):
         return nbytes
 
     def max_graph_nodes(self) -> int:
-        """Nodes that the context may make."""
+        """Return the number of nodes that the context may make."""
         return self._max_nodes
 
     def compare_with(
@@ -178,7 +178,7 @@ class Context(Leaves):
 
     @uninterrupted
     def values(self, tensor: Tensor) -> Array:
-        """Values of a tensor on the host, computed first where they have not been."""
+        """Return the values of a tensor on the host; compute them first if needed."""
         self._check()
         if tensor.storage.kind == "input" and isinstance(tensor.storage.handle, bytes):
             return _host(tensor)
@@ -225,7 +225,7 @@ class Context(Leaves):
 
     @uninterrupted
     def close(self) -> None:
-        """Give back what the context's tensors hold; again is harmless."""
+        """Release the memory of the context's tensors; calling it again is harmless."""
         if self._closed:
             return
         self._closed = True
@@ -237,22 +237,22 @@ class Context(Leaves):
 
 @dataclass(frozen=True, slots=True)
 class LayerPlace:
-    """Makes the states of one layer in a context."""
+    """The maker of one layer's states in a context."""
 
     context: Context
     index: int
 
     def zeros(self, *shape: Extents, dtype: Type = F32) -> Tensor:
-        """Tensor of zeros that ops may write into."""
+        """Make a tensor of zeros that ops may write into."""
         return self.context.state(shape, dtype, f"cache.{self.index}.state")
 
     def empty(self, *shape: Extents, dtype: Type = F32) -> Tensor:
-        """Tensor to be written by ops; its values are zeros until then."""
+        """Make a tensor for ops to write into; its values are zeros until then."""
         return self.zeros(*shape, dtype=dtype)
 
 
 def _is_whole(tensor: Tensor) -> bool:
-    """Whether a tensor's values begin its storage and follow each other, as results are read."""
+    """Return whether a tensor is dense and starts at its storage's begin, as results are read."""
     return tensor.spec.is_dense and tensor.spec.offset == 0
 
 

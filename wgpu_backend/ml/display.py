@@ -1,4 +1,4 @@
-"""Tensors as people see them: text, a table for notebooks, and a comparison with references."""
+"""Tensors for people: as text, as HTML in notebooks, and compared with references."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ CLOSE = 0.99  # cosine similarity that tells rounding from a mistake
 
 
 class Shown(Protocol):
-    """A tensor, as far as it is shown."""
+    """A tensor that can be shown."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents."""
+        """The extents."""
         ...
 
     def numpy(self) -> Array:
-        """Values on the host."""
+        """Return the values on the host."""
         ...
 
 
 def dump(values: Array, *, precision: int = 4, threshold: int = 1000, edge_items: int = 3) -> str:
-    """Values as nested brackets.
+    """Return values as nested brackets.
 
     Parameters
     ----------
@@ -55,14 +55,14 @@ def dump(values: Array, *, precision: int = 4, threshold: int = 1000, edge_items
 
 
 def as_html(heading: str, values: Array | None) -> str:
-    """Heading and values for a notebook; None where nothing has been computed."""
+    """Return heading and values as HTML for a notebook; None stands for values not yet computed."""
     body = "not computed" if values is None else html.escape(dump(values, threshold=64))
     return f"<b>{html.escape(heading)}</b><pre>{body}</pre>"
 
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """One tensor beside its reference.
+    """One tensor compared with its reference.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Likeness:
 
     @property
     def close(self) -> bool:
-        """Whether shapes are equal and values alike."""
+        """Whether shapes are equal and values close."""
         return self.shape == self.wanted and self.cosine >= CLOSE
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""What a backend's engine room offers: storage, and graphs recorded for replay."""
+"""The interface of executors: storage, and graphs recorded for replay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Result(Protocol):
     """Outputs on their way to the host."""
 
     def wait(self) -> list[Array]:
-        """Outputs in the order they were recorded, each of its shape; f16 stays f16."""
+        """Return the outputs in the order they were recorded, with their shapes; f16 stays f16."""
         ...
 
 
@@ -56,7 +56,7 @@ class Recorded(Protocol):
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Values of the named inputs for `replay`."""
+        """The values of the named inputs for `replay`."""
         ...
 
     def run(self, inputs: Mapping[str, Array]) -> Result:
@@ -64,19 +64,19 @@ class Recorded(Protocol):
         ...
 
     def replay(self) -> Result:
-        """Run with what `arrays` hold now; does not wait."""
+        """Run with the current values of `arrays`; does not wait."""
         ...
 
     def replays(self, count: int) -> list[Result]:
-        """Run with what the first `turns` hold now, one after the other; does not wait."""
+        """Run with each of the first `turns` in order; does not wait."""
         ...
 
     def timed(self) -> list[tuple[str, str, float]]:
-        """Run with a clock: op, shader and seconds of each dispatch."""
+        """Run and time each dispatch: op, shader and seconds."""
         ...
 
     def keep(self, storages: Sequence[Storage]) -> None:
-        """After a run: make these storages states of their own, and close."""
+        """Make these storages states of their own after a run, and close."""
         ...
 
     def replay_between(self, before: Pairs, after: Pairs) -> None:
@@ -84,42 +84,42 @@ class Recorded(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the memory of the run back."""
+        """Release the memory of the run."""
         ...
 
 
 class Executor(Protocol):
-    """Holds the bytes of tensors and runs graphs over them."""
+    """A holder of tensors' bytes, which runs graphs over them."""
 
     @property
     def info(self) -> DeviceInfo:
-        """Device it runs on."""
+        """The device it runs on."""
         ...
 
     @property
     def capabilities(self) -> Capabilities:
-        """What kernels may use."""
+        """The features that kernels may use."""
         ...
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
-        """Storage of a weight, filled from its bytes in a GGUF file, which may lie in pieces.
+        """Return the storage of a weight, filled from its bytes, which may lie in pieces.
 
         With `alone` it is for `free`, otherwise it stays until the executor closes.
         """
         ...
 
     def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
-        """Storage that outlives graphs: zeroed, or of any bytes for who writes all of it."""
+        """Return storage that outlives graphs; its bytes are zeros, or undefined."""
         ...
 
     def free(self, storage: Storage) -> None:
-        """Release the bytes of a state, or of a weight that is alone; again is harmless."""
+        """Release the bytes of a state, or of an `alone` weight; calling it again is harmless."""
         ...
 
     def record(
         self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> Recorded:
-        """Make a graph ready to run, up to so many times in one submit.
+        """Record a graph for running, up to `times` times in one submit.
 
         With `shared`, intermediates lie in memory that all graphs share. Without `read`, runs copy
         nothing to the host: their results are empty, and `keep` is what they are for.
@@ -127,44 +127,44 @@ class Executor(Protocol):
         ...
 
     def copy(self, pairs: Pairs) -> None:
-        """Copy dense tensors of whole storages, each into one of the same size, on the device."""
+        """Copy dense tensors of whole storages on the device, each into one of the same size."""
         ...
 
     def drop(self, handle: Any) -> None:  # noqa: ANN401
-        """Release the bytes behind the handle of a storage that is gone; never waits."""
+        """Release the bytes of a storage that was collected; never waits."""
         ...
 
     def cached_nbytes(self, keep: int | None = None) -> int:
-        """Bytes that were released and are kept for reuse, after reducing them to `keep`."""
+        """Return the released bytes kept for reuse, after reducing them to `keep`."""
         ...
 
     def read(self, node: Node) -> Array:
-        """Values of a computed node or a weight; block formats come dequantised as f32."""
+        """Return the values of a computed node or a weight; block formats as f32."""
         ...
 
     def write(self, node: Node, data: bytes) -> None:
-        """Put bytes where a dense state lies."""
+        """Write bytes into a dense state."""
         ...
 
     def memory_report(self) -> str:
-        """Who holds how much, as a table."""
+        """Return the use of memory, as a table."""
         ...
 
     def cache_nbytes(self) -> dict[str, int]:
-        """Bytes of states, by label."""
+        """Return the bytes of states, by label."""
         ...
 
     def graph_nbytes(self) -> int:
-        """Bytes of intermediates, inputs and parameters."""
+        """Return the bytes of intermediates, inputs and parameters."""
         ...
 
     def close(self) -> None:
-        """Release everything; again is harmless."""
+        """Release everything; calling it again is harmless."""
         ...
 
 
 def in_one(data: Pieces) -> memoryview:
-    """All bytes of a weight, read where they are not in memory."""
+    """Return all bytes of a weight, read from the file if they are not in memory."""
     if isinstance(data, memoryview):
         return data
     whole, at = memoryview(bytearray(sum(piece.nbytes for piece in data))), 0
@@ -175,14 +175,14 @@ def in_one(data: Pieces) -> memoryview:
 
 
 def weight_values(dtype: DType, data: Pieces, spec: Spec) -> Array:
-    """Values that `spec` looks at, from the bytes of the whole weight; block formats as f32."""
+    """Return the values that `spec` sees of a whole weight's bytes; block formats as f32."""
     whole = in_one(data)
     size = len(whole) // dtype.block_nbytes * dtype.block
     return strided(dequantise(dtype, whole, Spec.dense((size,), dtype)), spec).copy()
 
 
 def sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Sum of the numbers that go with each name."""
+    """Sum the numbers of each name."""
     total: dict[str, int] = {}
     for name, number in pairs:
         total[name] = total.get(name, 0) + number

@@ -17,7 +17,7 @@ STACK_ROWS = 8
 def fused_groups(
     tensors: Mapping[str, TensorInfo], fused_weights: FusedWeights, limit: int
 ) -> Iterator[list[TensorInfo]]:
-    """Tensors in the order of the file, with those of a stack in one list where they fit together.
+    """Yield the file's tensors in order, with those of a stack in one list if they fit together.
 
     Tensors without elements are left out: no buffer may have 0 bytes.
 
@@ -47,7 +47,7 @@ def fused_groups(
 
 
 def fused_spec(infos: Sequence[TensorInfo]) -> Spec:
-    """Spec of weights below each other; one without axes has none beside it."""
+    """Return the spec of weights stacked along their first axis; one without axes stays alone."""
     first = infos[0]
     if not first.shape:
         return Spec.dense((), first.dtype)
@@ -55,7 +55,7 @@ def fused_spec(infos: Sequence[TensorInfo]) -> Spec:
 
 
 def _fused_with(name: str, fused_weights: FusedWeights) -> Sequence[str]:
-    """Names of the weights to lie beside the one of that name, itself among them."""
+    """Return the names in the stack of a weight, itself among them."""
     stem, _, suffix = name.rpartition(".")
     block, _, own = stem.rpartition(".")
     for stack in fused_weights:

@@ -20,16 +20,16 @@ T = TypeVar("T")
 
 
 class Owner(Protocol[T]):
-    """What a tensor asks of its context; see `wgpu_backend.ml.context.Context`."""
+    """The context of a tensor, as far as the tensor uses it; see `ml.context.Context`."""
 
     memo: MutableMapping[Any, T]
 
     def from_numpy(self, values: ArrayLike, dtype: DType | None = None) -> T:
-        """Tensor with the values of an array."""
+        """Return a tensor with the values of an array."""
         ...
 
     def values(self, tensor: T) -> Array:
-        """Values of a tensor on the host."""
+        """Return the values of a tensor on the host."""
         ...
 
     def assign(self, tensor: T, data: builtins.bytes) -> None:
@@ -44,31 +44,31 @@ class HostView(Node):
 
     @property
     def shape(self) -> Shape:
-        """Extents, the contiguous axis last."""
+        """The extents, the contiguous axis last."""
         return self.spec.shape
 
     @property
     def dtype(self) -> DType:
-        """Element type."""
+        """The element type."""
         return self.spec.dtype
 
     @property
     def strides(self) -> Shape:
-        """Elements from one value to the next along each axis."""
+        """The elements from one value to the next along each axis."""
         return self.spec.strides
 
     @property
     def size(self) -> int:
-        """Number of elements."""
+        """The number of elements."""
         return self.spec.size
 
     @property
     def ndim(self) -> int:
-        """Number of axes."""
+        """The number of axes."""
         return len(self.spec.shape)
 
     def owner(self) -> Owner[HostView]:
-        """Context the tensor belongs to; ContextError for a weight, which has none."""
+        """Return the context the tensor belongs to; ContextError for a weight, which has none."""
         if self.builder is None:
             raise ContextError(f"{self.storage.label}: a weight belongs to no context")
         return cast("Owner[HostView]", self.builder)
@@ -78,15 +78,15 @@ class HostView(Node):
         return f"Tensor({self.shape}, {self.dtype}{label})"
 
     def dim(self, axis: int) -> int:
-        """Extent of an axis."""
+        """Return the extent of an axis."""
         return self.shape[self.spec.axis(axis, "dim")]
 
     def stride(self, axis: int) -> int:
-        """Elements from one value to the next along an axis."""
+        """Return the elements from one value to the next along an axis."""
         return self.strides[self.spec.axis(axis, "stride")]
 
     def numpy(self) -> Array:
-        """Values on the host, computed first where they have not been.
+        """Return the values on the host; compute them first if needed.
 
         Returns
         -------
@@ -96,11 +96,11 @@ class HostView(Node):
         return self.owner().values(self)
 
     def backend_get(self) -> Array:
-        """Values on the host: `numpy`, by the name that Ollama's interface has for weights."""
+        """Return `numpy()`, under the name that Ollama's interface has for weights."""
         return self.numpy()
 
     def item(self) -> bool | int | float | complex:
-        """The value of a tensor of one.
+        """Return the value of a tensor of one element.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class HostView(Node):
         return self._one("item", "numpy() and tolist() give all")
 
     def tolist(self) -> Any:  # noqa: ANN401
-        """Values as lists in lists, as deep as there are axes; a number of none."""
+        """Return the values as nested lists, one level for each axis; a number without axes."""
         return self.numpy().tolist()
 
     def _one(self, asked: str, remedy: str) -> Any:  # noqa: ANN401
@@ -128,27 +128,27 @@ class HostView(Node):
         return int(self._one("int", "numpy() and ints() give all"))
 
     def floats(self) -> list[float]:
-        """Values on the host, in row-major order."""
+        """Return the values on the host, in row-major order."""
         return [float(v) for v in self.numpy().reshape(-1)]
 
     def ints(self) -> list[int]:
-        """Values on the host as integers, in row-major order."""
+        """Return the values on the host as integers, in row-major order."""
         return [int(v) for v in self.numpy().reshape(-1)]
 
     def bytes(self) -> builtins.bytes:
-        """Values on the host as they are, in row-major order; block formats as f32."""
+        """Return the values' bytes on the host, in row-major order; block formats as f32."""
         return self.numpy().tobytes()
 
     def from_floats(self, values: Sequence[float]) -> Self:
-        """Put numbers into a constant or a state, converted to its type; the tensor itself."""
+        """Put numbers into a constant or a state, converted to its type; return the tensor."""
         return self._assign("from_floats", values)
 
     def from_ints(self, values: Sequence[int]) -> Self:
-        """Put integers into a constant or a state, converted to its type; the tensor itself."""
+        """Put integers into a constant or a state, converted to its type; return the tensor."""
         return self._assign("from_ints", values)
 
     def from_bytes(self, data: builtins.bytes) -> Self:
-        """Put bytes into a constant or a state as they are; the tensor itself.
+        """Put bytes into a constant or a state unchanged; return the tensor.
 
         Raises
         ------
@@ -164,7 +164,7 @@ class HostView(Node):
         return self.from_bytes(held(asked, as_array(asked, values), self.dtype).tobytes())
 
     def dump(self, *, precision: int = 4, threshold: int = 1000, edge_items: int = 3) -> str:
-        """Values as nested brackets, computed first where they have not been.
+        """Return the values as nested brackets; compute them first if needed.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""Basic indexing of tensors: what an index makes of a spec."""
+"""Basic indexing of tensors: from an index to the spec of a view."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ELSEWHERE = (
 
 
 def indexed(spec: Spec, index: Any) -> Spec:  # noqa: ANN401
-    """Spec of a view: ``x[index]`` with integers, slices of positive step, ``...`` and None.
+    """Return the spec of ``x[index]`` for integers, slices of positive step, ``...`` and None.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def indexed(spec: Spec, index: Any) -> Spec:  # noqa: ANN401
 
 
 def _filled(spec: Spec, items: tuple[Any, ...]) -> list[Any]:
-    """One index for each axis, and None for each new one."""
+    """Return one index for each axis, and None for each new one."""
     rank = len(spec.shape)
     taken = sum(item is not None and item is not Ellipsis for item in items)
     dots = [i for i, item in enumerate(items) if item is Ellipsis]

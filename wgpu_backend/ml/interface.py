@@ -1,4 +1,4 @@
-"""Whether an op from outside and its WGSL fit together, checked before a compiler is asked.
+"""A check that a custom op and its WGSL fit together, made before the shader is compiled.
 
 Bindings and fields are found by their names, so a slip in one of them is the likeliest mistake
 while an op is written; every error here points at the line.
@@ -61,7 +61,7 @@ def _check_entry(launch: Launch, shader: Shader) -> None:
 
 
 def _check_form(shader: Shader) -> None:
-    """Bindings that are written in a way that was not recognised."""
+    """Refuse bindings that are not written in the one supported form."""
     known = {b.name for b in shader.bindings}
     for found in re.finditer(_VARIABLE, _bare(shader.text)):
         if found[1] not in known:
@@ -92,13 +92,13 @@ def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
 
 
 def _suffixes(node: Node) -> list[str]:
-    """What the names of an operand's bindings end with: its planes, and what its layout packs."""
+    """Return the suffixes of an operand's bindings: its planes, and the data its layout packs."""
     layout = layout_of(node)
     return [*plane_nbytes(node.spec.dtype), *([layout.binding] if layout else [])]
 
 
 class _Floats(NamedTuple):
-    """A binding whose elements are floats, and where its type stands."""
+    """A binding whose elements are floats, and the place of its type."""
 
     name: str
     declared: str
@@ -108,7 +108,7 @@ class _Floats(NamedTuple):
 
 
 def _check_types(op: str, launch: Launch, shader: Shader) -> None:
-    """Refuse bindings of floats where something else lies: its bits would be taken for numbers.
+    """Refuse float bindings of data of other types: its bits would be read as numbers.
 
     Nothing is said of words of u32 and i32, which may be any type's bits; nor of a file with a
     bitcast; nor where operand and result are both declared so, as values may be moved unseen.
@@ -135,7 +135,7 @@ def _floats_of(text: str, origins: tuple[str, ...]) -> Sequence[_Floats]:
 
 @lru_cache(maxsize=256)
 def _bare(text: str) -> str:
-    """Text of a shader without comments."""
+    """Return the text of a shader without comments."""
     return _COMMENT.sub("", text)
 
 

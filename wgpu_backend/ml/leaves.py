@@ -1,4 +1,4 @@
-"""Tensors made of nothing but shapes and values: inputs, states, constants, arange."""
+"""Tensors made of shapes and values alone: inputs, states, constants, arange."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Type = DType | str | np.dtype[Any] | type[np.generic]  # see `wgpu_backend.dtype
 
 
 class Leaves:
-    """What a context makes tensors with, see `wgpu_backend.ml.context.Context`."""
+    """The methods of a context that make tensors, see `wgpu_backend.ml.context.Context`."""
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
@@ -38,7 +38,7 @@ class Leaves:
             raise ContextError("context: it is closed; make a new one")
 
     def input(self, name: str, shape: int | Sequence[Extents], dtype: Type = F32) -> Tensor:
-        """Tensor that a recorded graph gets anew on every run, by `name`."""
+        """Make a tensor that a recorded graph gets anew on every run, by `name`."""
         self._check()
         spec = Spec.dense(shape, dtype)
         plain = not spec.dtype.quantised
@@ -49,7 +49,7 @@ class Leaves:
     def state(
         self, shape: int | Sequence[Extents], dtype: Type = F32, label: str = "state"
     ) -> Tensor:
-        """Zeroed tensor that ops may write into, kept until the context closes.
+        """Make a zeroed tensor that ops may write into, kept until the context closes.
 
         Raises
         ------
@@ -67,7 +67,7 @@ class Leaves:
         return leaf(spec, storage, self._builder)
 
     def zeros(self, *shape: Extents, dtype: Type = F32) -> Tensor:
-        """Tensor of zeros.
+        """Make a tensor of zeros.
 
         Parameters
         ----------
@@ -78,11 +78,11 @@ class Leaves:
         return self.state(shape, dtype, "zeros")
 
     def empty(self, *shape: Extents, dtype: Type = F32) -> Tensor:
-        """Tensor to be written by ops; its values are zeros until then."""
+        """Make a tensor for ops to write into; its values are zeros until then."""
         return self.state(shape, dtype, "empty")
 
     def from_numpy(self, values: ArrayLike, dtype: Type | None = None) -> Tensor:
-        """Tensor with the values of an array, converted to `dtype`.
+        """Make a tensor with the values of an array, converted to `dtype`.
 
         Parameters
         ----------
@@ -102,11 +102,11 @@ class Leaves:
         return self._converted("from_numpy", values, None if dtype is None else dtype_of(dtype))
 
     def from_floats(self, values: Sequence[float], *shape: Extents) -> Tensor:
-        """f32 tensor with these values; DTypeError where one is beyond f32."""
+        """Make an f32 tensor with these values; DTypeError if one is beyond f32."""
         return self._converted("from_floats", values, F32, shape)
 
     def from_ints(self, values: Sequence[int], *shape: Extents) -> Tensor:
-        """i32 tensor with these values; DTypeError where one is none of i32."""
+        """Make an i32 tensor with these values; DTypeError if one is not an i32."""
         return self._converted("from_ints", values, I32, shape)
 
     def _converted(
@@ -125,7 +125,7 @@ class Leaves:
         return self.constant(data, wanted, found)
 
     def from_bytes(self, dtype: Type, data: bytes, *shape: Extents) -> Tensor:
-        """Tensor with these bytes as they are.
+        """Make a tensor with these bytes unchanged.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class Leaves:
 
     @uninterrupted
     def weight(self, dtype: Type, data: bytes, *shape: Extents) -> Tensor:
-        """Tensor with these bytes, which the device lays out as it does the weights of a model.
+        """Make a tensor with these bytes, which the device lays out as a model's weight.
 
         Raises
         ------
@@ -155,7 +155,7 @@ class Leaves:
         return leaf(spec, storage, self._builder)
 
     def arange(self, start: float, stop: float, step: float = 1.0, dtype: Type = F32) -> Tensor:
-        """Values from `start` in steps, up to and without `stop`; see `ops.creation.arange`."""
+        """Return values from `start` in steps, without `stop`; see `ops.shape.creation.arange`."""
         made = creation.arange.added(
             self._builder, start=start, stop=stop, step=step, dtype=dtype_of(dtype)
         )
@@ -170,7 +170,7 @@ class Leaves:
         scale: float = 1.0,
         key: int = 0,
     ) -> Tensor:
-        """Normally distributed numbers, the same for the same key on every device.
+        """Return normally distributed numbers, the same for a key on every device.
 
         Parameters
         ----------
@@ -193,7 +193,7 @@ class Leaves:
         return cast("Tensor", made)
 
     def constant(self, data: bytes, dtype: DType, shape: Sequence[int]) -> Tensor:
-        """Tensor of a plain type whose bytes are known to be as many as its shape needs."""
+        """Make a tensor of a plain type; the caller has checked the number of bytes."""
         self._check()
         spec = Spec.dense(shape, dtype)
         return leaf(spec, Storage(spec.nbytes, "input", "", data), self._builder)

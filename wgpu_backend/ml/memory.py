@@ -1,4 +1,4 @@
-"""What a backend holds where: weights and caches by layer, working memory by device."""
+"""The memory of a backend: weights and caches by layer, working memory by device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LAYER = re.compile(r"(?:blk|cache)\.(\d+)\.")
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemory:
-    """Memory of one device, in bytes.
+    """The memory of one device, in bytes.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class DeviceMemory:
 
 @dataclass(frozen=True, slots=True)
 class BackendMemory:
-    """Memory of a backend, in bytes.
+    """The memory of a backend, in bytes.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class BackendMemory:
 
 
 def by_layer(sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Bytes of each layer, by the numbers in names; names without one count to the last entry."""
+    """Return bytes by layer, from the numbers in names; the last entry is the rest."""
     layers: dict[int, int] = {}
     rest = 0
     for name, nbytes in sizes.items():
@@ -86,7 +86,7 @@ def by_layer(sizes: Mapping[str, int]) -> tuple[int, ...]:
 def backend_memory(
     info: DeviceInfo, weights: Mapping[str, int], cache: Mapping[str, int], graph: int
 ) -> BackendMemory:
-    """Report of a backend whose model lies on one device.
+    """Report the memory of a backend whose model lies on one device.
 
     Parameters
     ----------

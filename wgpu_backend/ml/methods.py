@@ -10,7 +10,7 @@ _TYPES = {"Node": "Tensor", "Launch": "Tensor"}  # as those see them who call
 
 
 def function_of(op: Callable[..., Any], owner: type, name: str) -> Callable[..., Any]:
-    """Plain function that calls an op with the tensor as its first operand.
+    """Return a plain function that calls an op with the tensor as its first operand.
 
     Python binds it without any code of ours, as graphs call thousands.
 
@@ -34,7 +34,7 @@ def function_of(op: Callable[..., Any], owner: type, name: str) -> Callable[...,
 
 
 def _signature(op: Callable[..., Any]) -> tuple[str, inspect.Signature]:
-    """Name of the op's first operand, and its signature with `self` in that place."""
+    """Return the name of the op's first operand, and its signature with `self` in that place."""
     found = inspect.signature(op)
     first, *rest = found.parameters.values()
     own = first.replace(name="self", annotation=first.empty)
@@ -44,7 +44,7 @@ def _signature(op: Callable[..., Any]) -> tuple[str, inspect.Signature]:
 
 
 def _seen(annotation: Any) -> Any:  # noqa: ANN401
-    """An annotation as it is written, with the words of those who call."""
+    """Replace the graph's types in an annotation by those that callers see."""
     if not isinstance(annotation, str):
         return annotation
     for inner, public in _TYPES.items():

@@ -1,4 +1,4 @@
-"""Runs graphs with NumPy: the device of last resort, and the reference of the tests."""
+"""The NumPy executor: the device of last resort, and the reference of the tests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NUMPY_DEVICE = DeviceInfo(id="cpu", name="NumPy", kind="cpu", api="NumPy")
 
 
 class NumpyExecutor:
-    """Executor on the host, with weights dequantised to f32.
+    """An executor on the host, with weights dequantised to f32.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class NumpyExecutor:
         self._owners: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
-        """Keep a weight as f32; ModelError where a scale of it is NaN or infinite."""
+        """Store a weight as f32; ModelError if one of its scales is NaN or infinite."""
         data = in_one(data)
         blocks = np.frombuffer(data, np.uint8).reshape(-1, spec.dtype.block_nbytes)
         require_finite(label, nonfinite_blocks(spec.dtype, blocks), len(blocks))
@@ -74,7 +74,7 @@ class NumpyExecutor:
         return storage
 
     def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
-        """Zeroed storage that outlives graphs."""
+        """Return zeroed storage that outlives graphs."""
         try:
             values = np.zeros(spec.size, _held(spec.dtype).numpy)
         except MemoryError as error:
@@ -84,14 +84,14 @@ class NumpyExecutor:
         return storage
 
     def free(self, storage: Storage) -> None:
-        """Release the bytes of a state, or of a weight that is alone; again is harmless."""
+        """Release the bytes of a state, or of an `alone` weight; calling it again is harmless."""
         self._owners.pop(storage, None)
         storage.handle = None
 
     def record(
         self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> NumpyRecorded:
-        """Make a graph ready to run; intermediates live only while it runs."""
+        """Record a graph for running; intermediates live only while it runs."""
         return NumpyRecorded(outputs, times, self._fused if self.rules else None, read=read)
 
     def copy(self, pairs: Pairs) -> None:
@@ -99,38 +99,38 @@ class NumpyExecutor:
         _copy(pairs)
 
     def drop(self, handle: object) -> None:
-        """Nothing: an array goes with its last reference."""
+        """Do nothing: an array is freed with its last reference."""
 
     def cached_nbytes(self, keep: int | None = None) -> int:
-        """Nothing is kept for reuse."""
+        """Return 0: released memory is not kept."""
         return 0
 
     def _fused(self, nodes: Sequence[Node], outputs: Sequence[Node]) -> Sequence[Node]:
         return fused(nodes, outputs, self.rules, self.capabilities, _intermediate, runs)
 
     def read(self, node: Node) -> Array:
-        """Values of a computed node or a weight."""
+        """Return the values of a computed node or a weight."""
         if node.storage.handle is None:
             raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} has not been computed")
         return value_of(node).copy() if node.spec.dtype != F16 else stored(node).copy()
 
     def write(self, node: Node, data: bytes) -> None:
-        """Put bytes where a dense state lies."""
+        """Write bytes into a dense state."""
         assert node.spec.dtype.numpy is not None
         values = np.frombuffer(data, node.spec.dtype.numpy)
         stored(node)[...] = values.reshape(node.spec.shape)
 
     def cache_nbytes(self) -> dict[str, int]:
-        """Bytes of states, by label."""
+        """Return the bytes of states, by label."""
         states = (s for s, owner in self._owners.items() if owner == "cache")
         return sums((storage.label, storage.nbytes) for storage in states)
 
     def graph_nbytes(self) -> int:
-        """Nothing: intermediates live only while a graph runs."""
+        """Return 0: intermediates live only while a graph runs."""
         return 0
 
     def memory_report(self) -> str:
-        """Who holds how much."""
+        """Return the use of memory, as a table."""
         return "\n".join(f"{name:12} {n / 2**20:10.1f} MiB" for name, n in self._nbytes.items())
 
     @property
@@ -139,7 +139,7 @@ class NumpyExecutor:
         return {name: held.get(name, 0) for name in ("weights", "cache")}
 
     def close(self) -> None:
-        """Nothing is held but arrays."""
+        """Forget the owners; arrays are freed with their last reference."""
         self._owners.clear()
 
 
@@ -153,7 +153,7 @@ def _intermediate(spec: Spec) -> Storage:
 
 
 def stored(node: Node) -> Array:
-    """View of a node's values as they are stored."""
+    """Return a view of a node's values as they are stored."""
     handle = node.storage.handle
     if isinstance(handle, bytes):
         handle = np.frombuffer(handle, node.spec.dtype.numpy)
@@ -164,13 +164,13 @@ def stored(node: Node) -> Array:
 
 
 def _bits_as(handle: Array, kind: np.dtype[np.generic]) -> Array:
-    """Values under another type, as views of bits see them; bytes left over are dropped."""
+    """Reinterpret values as another type, as bit views do; bytes left over are dropped."""
     raw = handle.reshape(-1).view(np.uint8)
     return raw[: raw.size // kind.itemsize * kind.itemsize].view(kind)
 
 
 def value_of(node: Node, *, keep_f16: bool = False) -> Array:
-    """Values of a node as twins take them: bf16 as f32, and f16 unless `keep_f16` are wanted."""
+    """Return a node's values as references take them: bf16 as f32, f16 too unless `keep_f16`."""
     values = stored(node)
     if node.storage.kind == "weight":
         return values
@@ -197,17 +197,17 @@ def _argument(argument: Any, launch: Launch, keep_f16: bool) -> Any:  # noqa: AN
 
 
 def _register(dtype: DType) -> np.dtype[np.generic] | None:
-    """Type that twins are given values in, see `value_of`."""
+    """Return the type in which references get values, see `value_of`."""
     return F32.numpy if dtype in (F16, BF16) or dtype.quantised else dtype.numpy
 
 
 def _held(dtype: DType) -> DType:
-    """Type that values are kept in: those of blocks as f32, which they were rounded to."""
+    """Return the type in which values are stored: f32 for blocks, rounded to their format."""
     return F32 if dtype.quantised else dtype
 
 
 def execute(node: Node, launch: Launch, call: Call) -> None:
-    """Run one op's twin and keep its result."""
+    """Run one op's NumPy reference and store its result."""
     twin = reference_of(call.op.name)
     keep_f16 = wants_f16(call.op.name)
     args = [_argument(a, launch, keep_f16) for a in call.args]
@@ -238,12 +238,12 @@ def _narrowed(result: Array, out: Spec) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class NumpyResult:
-    """Outputs, there already."""
+    """Outputs that are there already."""
 
     arrays: list[Array]
 
     def wait(self) -> list[Array]:
-        """Outputs in the order they were recorded."""
+        """Return the outputs in the order they were recorded."""
         return self.arrays
 
 
@@ -291,11 +291,11 @@ class NumpyRecorded:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Values of the named inputs for `replay`."""
+        """The values of the named inputs for `replay`."""
         return self.turns[0]
 
     def _last_uses(self) -> dict[int, list[Storage]]:
-        """Storages that nothing needs after each step."""
+        """Return the storages that are not needed after each step."""
         last: dict[Storage, int] = {}
         for step, (node, launch) in enumerate(self.plan.steps):
             for storage in [node.storage, *(o.storage for o in launch.operands.values())]:
@@ -313,16 +313,16 @@ class NumpyRecorded:
         return self.replay()
 
     def replay(self) -> NumpyResult:
-        """Run with what `arrays` hold now."""
+        """Run with the current values of `arrays`."""
         return NumpyResult(self._run(self.arrays))
 
     def replays(self, count: int) -> list[Result]:
-        """Run with what the first `turns` hold now, one after the other."""
+        """Run with each of the first `turns` in order."""
         require_turns(self.turns, count)
         return [NumpyResult(self._run(arrays)) for arrays in self.turns[:count]]
 
     def timed(self) -> list[tuple[str, str, float]]:
-        """Run with a clock, with what `arrays` hold now."""
+        """Run with the current values of `arrays` and time each op."""
         timings: list[tuple[str, str, float]] = []
         start = time.perf_counter()
 
@@ -338,7 +338,7 @@ class NumpyRecorded:
     def _run(
         self, arrays: Mapping[str, Array], done: Callable[[Call], None] = lambda call: None
     ) -> list[Array]:
-        """Values of the outputs; `done` is called with each op after it ran."""
+        """Return the values of the outputs; `done` is called with each op after it ran."""
         try:
             for name, values in arrays.items():
                 self._inputs[name].handle = values.reshape(-1)
@@ -361,7 +361,7 @@ class NumpyRecorded:
                 storage.handle = None
 
     def keep(self, storages: Sequence[Storage]) -> None:
-        """After a run: make these storages states of their own, and close."""
+        """Make these storages states of their own after a run, and close."""
         for storage in storages:
             storage.kind = "state"
         self.close()
@@ -373,7 +373,7 @@ class NumpyRecorded:
         _copy(after)
 
     def close(self) -> None:
-        """Forget the values of intermediates."""
+        """Drop the values of intermediates."""
         for node, _ in self.plan.steps:
             if node.storage.kind == "intermediate":
                 node.storage.handle = None

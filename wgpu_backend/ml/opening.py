@@ -1,4 +1,4 @@
-"""A context of its own, on a device that somebody names: tensors without a model's file."""
+"""Contexts that own their device: tensors without a model's file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wgpu_backend.ml.executor import Executor
 
 
 def choose_device(which: str | int | DeviceInfo | None) -> tuple[str, DeviceInfo]:
-    """Kind of backend and device for what a user named; the best there is for None.
+    """Return the kind of backend and the device for a name; the best device for None.
 
     Raises
     ------
@@ -35,16 +35,16 @@ def open_executor(
     fusion: bool | Collection[str] = True,
     exact: bool = True,
 ) -> Executor:
-    """Executor on a device by name; see `context`."""
+    """Open an executor on a device by name; see `context`."""
     kind, info = choose_device(device)
     return make_executor(kind, BackendParams(info, profile, fusion=fusion, exact=exact))
 
 
 class DeviceContext(Context):
-    """A context that closes its device, too."""
+    """A context that owns its device and closes it, too."""
 
     def close(self) -> None:
-        """Give back what tensors hold, and the device; again is harmless."""
+        """Release the tensors' memory and the device; calling it again is harmless."""
         super().close()
         self.executor.close()
 
@@ -56,7 +56,7 @@ def context(
     fusion: bool | Collection[str] = True,
     exact: bool = True,
 ) -> Context:
-    """Open a device, without a model, and make a context on it.
+    """Open a device without a model, and make a context on it.
 
     ::
 

@@ -1,4 +1,4 @@
-"""Tensor: a node that knows its Context, with every op as a method.
+"""The Tensor: a node that knows its Context, with every op as a method.
 
 Shapes are row-major: ``shape[-1]`` is contiguous in a dense tensor. Ops make nodes; nothing is
 computed before `Context.compute` or `numpy`.
@@ -74,13 +74,13 @@ class Method(Generic[P]):
 
 
 class Tensor(Operators):
-    """An array on a device, or the promise of one."""
+    """An array on a device, computed when its values are needed."""
 
     __slots__ = ("__weakref__",)
 
     @property
     def context(self) -> Owner[Tensor]:
-        """Context the tensor belongs to.
+        """The context the tensor belongs to.
 
         Raises
         ------
@@ -95,21 +95,21 @@ class Tensor(Operators):
         return cast("Tensor", self.builder.view(self, spec))
 
     def beside(self, spec: Spec) -> Tensor:
-        """View of a tensor that belongs to no context."""
+        """Return a view of a tensor that does not belong to a context."""
         return Tensor(spec, self.storage, source=self)
 
     @property
     def T(self) -> Tensor:
-        """View with the axes reversed."""
+        """A view with the axes reversed."""
         return self.transpose()
 
     def reshape(self, *shape: Extents) -> Tensor:
-        """Same values under another shape; one extent may be -1. Copies where strides demand it."""
+        """Return the values under another shape; one extent may be -1. Copies if needed."""
         found = specs.reshape(self.spec, shape)
         return self._view(found) if found else self.contiguous().reshape(*shape)
 
     def permute(self, *order: Extents) -> Tensor:
-        """View with the axes in another order: axis ``order[i]`` becomes axis i."""
+        """Return a view with axes in another order: axis ``order[i]`` becomes axis i."""
         return self._view(specs.permute(self.spec, order))
 
     def transpose(self, *order: Extents) -> Tensor:
@@ -117,18 +117,18 @@ class Tensor(Operators):
         return self.permute(*(order or range(len(self.shape) - 1, -1, -1)))
 
     def slice(self, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
-        """View of the values `start` to `stop` of one axis, every `step`-th."""
+        """Return a view of `start` to `stop` of one axis, every `step`-th value."""
         return self._view(specs.sliced(self.spec, axis, start, stop, step))
 
     def chunk(self, axis: int, size: int) -> list[Tensor]:
-        """Views of `size` values each along an axis; the last may be shorter."""
+        """Split an axis into views of `size` values each; the last may be shorter."""
         extent, (size,) = self.dim(axis), specs.extents("chunk", (size,))
         if size < 1:
             raise ShapeError(f"chunk: {size} values each, needs at least 1")
         return [self.slice(axis, i, min(i + size, extent)) for i in range(0, extent, size)]
 
     def chunk_sections(self, axis: int, *sections: Extents) -> list[Tensor]:
-        """Views of the given numbers of values along an axis, which they add up to."""
+        """Split an axis into views of these numbers of values, which add up to its extent."""
         counts = specs.extents("chunk_sections", sections)
         if sum(counts) != self.dim(axis):
             raise ShapeError(
@@ -415,7 +415,7 @@ class Tensor(Operators):
     sparse_mixer = Method(sparse_mixer.sparse_mixer)
 
     def __getitem__(self, index: Any) -> Tensor:  # noqa: ANN401
-        """View by integers, slices with positive steps, ``...`` and None, as NumPy has it."""
+        """Return a view by integers, slices with positive steps, ``...`` and None, as in NumPy."""
         return self._view(indexed(self.spec, index))
 
     def __iter__(self) -> Iterator[Tensor]:
@@ -439,12 +439,12 @@ def _rope_table(positions: Tensor, options: RopeOptions, factors: Tensor | None)
 
 
 def leaf(spec: Spec, storage: Storage, context: Builder | None = None) -> Tensor:
-    """Tensor over storage that no op fills."""
+    """Make a tensor over storage that ops do not fill."""
     return Tensor(spec, storage, builder=context)
 
 
 def shape_of(count: int, shape: Sequence[Extents], subject: str) -> Shape:
-    """`shape`, if it holds that many values; all of them on one axis when empty."""
+    """Return `shape` if it holds `count` values; (count,) if it is empty."""
     wanted = specs.extents(subject, shape) or (count,)
     if math.prod(wanted) != count:
         raise ShapeError(f"{subject}: {count} values, shape {wanted} holds {math.prod(wanted)}")
