@@ -19,7 +19,15 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from wgpu_backend.errors import ShaderError
-from wgpu_backend.graph.wgsl_source import Source, alike, beside, display, read, stem
+from wgpu_backend.graph.wgsl_source import (
+    Source,
+    alike,
+    beside,
+    display,
+    first_line,
+    read,
+    stem,
+)
 
 Choice = str | int | float | bool | np.generic
 Origin = str
@@ -50,7 +58,7 @@ class Composer:
     def lines(self, path: Source, rename: str | None = None) -> Iterator[tuple[str, Origin]]:
         """Yield the composed lines of a file with the origin of each."""
         name = display(path)
-        for number, line in enumerate(read(path).splitlines(), 1):
+        for number, line in enumerate(read(path).splitlines(), first_line(path)):
             found = _IMPORT.match(line)
             if found:
                 where = f"{name}:{number}", line

@@ -1,7 +1,0 @@
-// y = GELU(gate) · up, the tanh form; `a` is the gate, `b` is up.
-// @import lib/elementwise/binary
-// @import lib/numeric/gelu
-
-fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> {
-    return gelu_tanh(a) * b;
-}

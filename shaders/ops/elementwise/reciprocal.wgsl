@@ -1,8 +1,0 @@
-// y = 1 / x, infinite of zero.
-// @import lib/numeric/nan
-// @import lib/elementwise/unary
-
-fn apply(x: vec4<f32>) -> vec4<f32> {
-    let zero = (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) == vec4<u32>(0u);
-    return keep_nan(x, infinite_where(zero, x, 1.0 / x));
-}
