@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_floors import FLOORS
 from wgpu_backend.kernels.table import FAMILIES
 
 ROOT = Path(__file__).parent.parent
@@ -14,6 +15,7 @@ DOCUMENTS = [
     "README.md",
     "docs/engine.md",
     "docs/rasterisers.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/design").glob("*.md")),
 ]
 FILES = {
     path.relative_to(ROOT).as_posix()
@@ -50,7 +52,7 @@ def test_files_that_a_document_names_exist(document):
 
 def test_the_way_from_a_method_to_a_kernel_takes_six_files():
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    table = text.split("WGSL, in order:")[1].split("\n**")[0]
+    table = text.split("WGSL, in order:")[1].split("\n#")[0]
     rows = re.findall(r"^\| `([^`]+)` \| (.*) \|$", table, re.MULTILINE)
     assert len(rows) == 6
     for file, told in rows:
@@ -69,6 +71,20 @@ def of_lost_family(name):
 def lost_family(document):
     """Whether a document is about a family that this checkout lacks."""
     return document == "docs/rasterisers.md" and of_lost_family("kernels/rasteriser/")
+
+
+def test_every_room_has_one_row_in_the_map():
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    table = text.split("## Rooms")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    named = re.findall(r"`([\w.]+)/?`", " ".join(rows))
+    order = [unit for floor in FLOORS for unit in floor if not unit.startswith("__")]
+    assert [name.removesuffix(".py") for name in named] == order
+
+
+def test_architecture_is_read_in_one_sitting():
+    words = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split()
+    assert len(words) <= 1500
 
 
 def test_a_term_has_one_line_in_the_glossary():
