@@ -39,12 +39,12 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu.dispatch import kernels
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ml.wgpu.storage import Part
-from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_declared
+from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_input_specs
 from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
+from wgpu_backend.nn.kvcache.factory import make_cache
 from wgpu_backend.nn.kvcache.layered import LayeredCache
-from wgpu_backend.nn.kvcache.layers import LayerCache, LayerShape, StateShape, kept_by
-from wgpu_backend.nn.kvcache.making import cache_of
+from wgpu_backend.nn.kvcache.layers import LayerCache, LayerShape, StateShape, iterate_entries
 from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.op import fusions
@@ -141,7 +141,7 @@ def measured(path: Path) -> Row | None:
             return None
         steps = [step(model, executor, place) for place in (NEAR, FAR)]
         layers = model.cache_layers()
-        caches = [cache_of(executor, layers, 1, place) for place in PLACES]
+        caches = [make_cache(executor, layers, 1, place) for place in PLACES]
         return Row(
             path.stem,
             backend.config.architecture,
@@ -210,12 +210,12 @@ def needed(file: GGUFFile) -> int:
 def past(layers: Sequence[LayerCache], cache: Cache, place: int) -> int:
     """Bytes that a step at some position reads of the past, with the states that it writes."""
     total = 0
-    for number, kept in kept_by(layers):
+    for number, kept in iterate_entries(layers):
         if isinstance(kept, StateShape):
             total += sum(2 * 4 * math.prod(shape) for shape in kept.shapes.values())
         elif isinstance(kept, LayerShape):
             part = part_of(cache, number)
-            total += part.reach(place, 1) * F16.nbytes(sum(kept.stored.values()))
+            total += part.reach(place, 1) * F16.nbytes(sum(kept.columns.values()))
     return total
 
 
@@ -234,7 +234,7 @@ def tensors(cache: Cache) -> Iterator[Tensor]:
 def read_again(layers: Sequence[LayerCache], length: int) -> tuple[int, float, int]:
     """Tokens read again where a chat goes on from any position: most, mean, and an interval."""
     interval = max(2 * PASS, length // 8)
-    cache = cache_of(NumpyExecutor(), layers, 1, length, F16, Checkpoints(interval, 3))
+    cache = make_cache(NumpyExecutor(), layers, 1, length, F16, Checkpoints(interval, 3))
     for count in [PASS] * ((length - 200) // PASS) + [1] * 200:  # a prompt, and an answer
         one_pass(cache, count)
     again = [at - cache.resume_point(0, at) for at in range(cache.length(0) + 1)]
@@ -245,7 +245,7 @@ def read_again(layers: Sequence[LayerCache], length: int) -> tuple[int, float, i
 def one_pass(cache: Cache, count: int) -> None:
     """Tokens go through a cache."""
     shape = BatchShape(count, count, 1, cache.reach(cache.length(0) + count, count))
-    declared = all_declared(shape, cache, {})
+    declared = all_input_specs(shape, cache, {})
     arrays = {name: np.zeros(size, dtype.numpy) for name, (size, dtype) in declared.items()}
     BatchArrays(shape, arrays, cache, {}).fill([Work(0, [1] * count)])
 

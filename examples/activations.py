@@ -71,7 +71,7 @@ class Watcher:
         states: list[wb.Tensor] = []
         for layer in model.layers:
             x = layer.forward(x, batch)
-            states.append(batch.wanted(x))
+            states.append(batch.select_outputs(x))
         return states
 
     def close(self) -> None:

@@ -87,8 +87,8 @@ class Watcher:
             x = layer.forward(x, batch)
         layer = model.layers[self.layer]
         attention = layer.mixer
-        q, k, _ = attention.heads_of(layer.mixer_norm(x))
-        q, k = (y.permute(1, 0, 2) for y in attention.positioned(q, k, batch))
+        q, k, _ = attention.project_heads(layer.mixer_norm(x))
+        q, k = (y.permute(1, 0, 2) for y in attention.apply_positions(q, k, batch))
         shared = attention.heads // attention.kv_heads  # query heads of one key head
         rows = q.reshape(attention.kv_heads, shared * tokens, attention.head)
         scores = k.contiguous().mulmat(rows).reshape(attention.heads, tokens, tokens)

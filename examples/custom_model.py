@@ -39,7 +39,11 @@ class ParallelLayer(wb.nn.DecoderLayer):
         normed = self.norm(x, EPS)
         y = self.mixer.forward(normed, batch)
         if self.last:
-            x, y, normed = batch.wanted(x), batch.wanted(y), batch.wanted(normed)
+            x, y, normed = (
+                batch.select_outputs(x),
+                batch.select_outputs(y),
+                batch.select_outputs(normed),
+            )
         return self.mlp.forward(normed, self.mixer.project(y, x))
 
 

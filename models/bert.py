@@ -19,7 +19,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.encoder import Encoder
 from wgpu_backend.nn.model import architecture
-from wgpu_backend.nn.model_inputs import Given, TokenInput
+from wgpu_backend.nn.model_inputs import ModelInput, TokenInput
 
 
 @architecture("bert")
@@ -41,7 +41,7 @@ class Bert(Encoder):
         attention = nn.SelfAttention(config, None, causal=False)
         return nn.PostNormLayer(config, attention, nn.MLP(config, "gelu_erf", gated=False))
 
-    def inputs(self) -> Mapping[str, Given]:
+    def inputs(self) -> Mapping[str, ModelInput]:
         """Types of tokens, where the model has any."""
         return {} if self.token_types is None else {"token_types": TokenInput(dtype=I32)}
 
@@ -49,7 +49,7 @@ class Bert(Encoder):
         """Sum of the embeddings, normalised."""
         x = super().embed(batch)
         if self.token_types is not None:
-            types = batch.given("token_types")
+            types = batch.input("token_types")
             x = x.add(self.token_types(batch.context.from_ints([0]) if types is None else types))
         return self.embedding_norm(x, self.make_norm(self.config).eps)
 

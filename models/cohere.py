@@ -57,8 +57,8 @@ class Cohere2Moe(Cohere2):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Side by side."""
         window = config.window(4, first=True)
-        rope = self.rope if window or config.before_experts else None
+        rope = self.rope if window or config.precedes_experts else None
         attention = nn.SelfAttention(config, rope, window=window)
         routing = nn.Routing.from_config(config, "sigmoid", normalised=False)
-        mlp = nn.MLP(config) if config.before_experts else nn.Experts(config, routing=routing)
+        mlp = nn.MLP(config) if config.precedes_experts else nn.Experts(config, routing=routing)
         return nn.ParallelLayer(config, attention, mlp)

@@ -27,7 +27,7 @@ class DeepSeek2(Decoder):
         attention = nn.LatentAttention(
             config, self.rope, scale=self.score_scale(config), temperature=self.temperature(config)
         )
-        if config.before_experts:
+        if config.precedes_experts:
             return nn.Layer(config, attention, nn.MLP(config))
         routing = nn.Routing.from_config(config, normalised=False)
         return nn.Layer(config, attention, nn.Experts(config, routing=routing))

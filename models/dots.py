@@ -20,7 +20,7 @@ class Dots1(Decoder):
         """Llama's, with experts behind the first layers."""
         attention = nn.SelfAttention(config, self.rope, qk_norm="head")
         routing = nn.Routing.from_config(config, "sigmoid", normalised=False)
-        mlp = nn.MLP(config) if config.before_experts else nn.Experts(config, routing=routing)
+        mlp = nn.MLP(config) if config.precedes_experts else nn.Experts(config, routing=routing)
         return nn.Layer(config, attention, mlp)
 
 

@@ -29,6 +29,6 @@ class ErnieMoe(Ernie):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Llama's, with experts or without."""
         step = self.config.uint("interleave_moe_layer_step", 1, at_least=1)
-        dense = config.before_experts or (config.index + 1) % step
+        dense = config.precedes_experts or (config.index + 1) % step
         attention = nn.SelfAttention(config, self.rope)
         return nn.Layer(config, attention, nn.MLP(config) if dense else nn.Experts(config))

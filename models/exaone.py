@@ -36,5 +36,5 @@ class ExaoneMoe(Decoder):
         rope = self.rope if window else None
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head")
         routing = nn.Routing.from_config(config, "sigmoid", normalised=False)
-        mlp = nn.MLP(config) if config.before_experts else nn.Experts(config, routing=routing)
+        mlp = nn.MLP(config) if config.precedes_experts else nn.Experts(config, routing=routing)
         return nn.Layer(config, attention, mlp)

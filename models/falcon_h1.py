@@ -38,7 +38,7 @@ class HybridHeads(nn.DecoderLayer):
         normed = self.norm(x)
         y, z = self.attention.forward(normed, batch), self.mamba.forward(normed, batch)
         if self.last:
-            x, y, z = batch.wanted(x), batch.wanted(y), batch.wanted(z)
+            x, y, z = batch.select_outputs(x), batch.select_outputs(y), batch.select_outputs(z)
         x = self.attention.project(y, self.mamba.project(z, x))
         return self.mlp.forward(x.rms_norm(self.mlp_norm, eps=self.eps), x)
 

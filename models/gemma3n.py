@@ -64,7 +64,7 @@ class Laurel(nn.Module):
 
     def __init__(self, config: nn.LayerConfig) -> None:
         self.width = config.width
-        self.rank = (config.shape_of("laurel_l.weight") or (0,))[0]
+        self.rank = (config.get_shape("laurel_l.weight") or (0,))[0]
         self.norm = config.norm("laurel_post_norm")
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -93,10 +93,10 @@ class Gemma3nLayer(nn.DecoderLayer):
         normed = self.norm(predicted[:, self.altup.active])
         y = self.mixer.forward(normed, batch)
         if self.last:
-            rows = batch.wanted(predicted.reshape(*x.shape))
+            rows = batch.select_outputs(predicted.reshape(*x.shape))
             predicted = rows.reshape(-1, self.altup.states, self.width)
-            y, normed = batch.wanted(y), batch.wanted(normed)
-            given = given if given is None else batch.wanted(given)
+            y, normed = batch.select_outputs(y), batch.select_outputs(normed)
+            given = given if given is None else batch.select_outputs(given)
         x = self._computed(predicted[:, self.altup.active], normed, self.mixer.project(y))
         x = self.altup.correct(predicted, x)
         return (x if given is None else self._with(given, x)).reshape(x.shape[0], -1)
@@ -155,8 +155,8 @@ class Gemma3n(Gemma3):
         x = self.states_of(x)
         layers = cast("Sequence[Gemma3nLayer]", self.layers)
         for i, (layer, given) in enumerate(zip(layers, inputs, strict=True)):
-            x = self.steered(i, layer.forward(x, batch, given))
-        return self.normed(self.state_of(x))
+            x = self.add_direction(i, layer.forward(x, batch, given))
+        return self.normalise(self.state_of(x))
 
     def states_of(self, x: Tensor) -> Tensor:
         """States (tokens, states * width) of embeddings (tokens, width)."""

@@ -40,9 +40,9 @@ class Attention(nn.SelfAttention):
         if self.key_is_value:
             self.value = nn.weight("attn_v", needed=False)
 
-    def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (tokens, heads, head), keys and values (tokens, kv_heads, head) of rows."""
-        q, k, v = super().heads_of(x)
+        q, k, v = super().project_heads(x)
         return q, k, v.rms_norm(None, eps=self.eps)
 
     def _projections(self, x: Tensor) -> list[Tensor]:
@@ -74,7 +74,7 @@ class BorrowingAttention(nn.SelfAttention):
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * head), for `project`."""
-        q = self._normed(self.query(x).reshape(-1, self.heads, self.head), self.query_norm)
+        q = self._normalise(self.query(x).reshape(-1, self.heads, self.head), self.query_norm)
         q = q if self.rope is None else self.rope(q, batch.positions)
         return nn.attend(self.layer, q, None, None, batch, scale=self.scale, window=self.window)
 
@@ -162,7 +162,7 @@ class Router(nn.Linear):
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map (tokens, cols) to (tokens, experts)."""
         x = x.rms_norm(self.scale, eps=self.eps)
-        return self.changed(self.weight.linear(x, residual), x).scale(factor=self.cols**-0.5)
+        return self.add_adapters(self.weight.linear(x, residual), x).scale(factor=self.cols**-0.5)
 
 
 class WeighedDown(nn.ExpertLinear):
@@ -175,8 +175,8 @@ class WeighedDown(nn.ExpertLinear):
     def by(self, ids: Tensor, x: Tensor) -> Tensor:
         """Map (tokens, used, k) by the experts of (tokens, used) ids: (tokens, used, m)."""
         y = self.weight.mulmat_id(x, ids)
-        for change in self.changes:
-            y = change.by(y, ids, x)
+        for adapter in self.adapters:
+            y = adapter.by(y, ids, x)
         return y
 
     def weighed(self, weights: Tensor, ids: Tensor) -> Tensor:
@@ -233,7 +233,7 @@ class Gemma4Layer(nn.Layer):
         """(tokens, width) to the same, with (tokens, cols) that are given to the layer."""
         x = super().forward(x, batch)
         if self.given is not None and given is not None:
-            x = x.add(self.given(x, batch.wanted(given) if self.last else given))
+            x = x.add(self.given(x, batch.select_outputs(given) if self.last else given))
         return x if self.scale is None else x.mul(self.scale)
 
 
@@ -268,5 +268,5 @@ class Gemma4(Gemma):
         inputs = self.inputs_of_layers
         given = [None] * len(layers) if inputs is None else inputs(x, batch.tokens)
         for i, (layer, own) in enumerate(zip(layers, given, strict=True)):
-            x = self.steered(i, layer.forward(x, batch, own))
-        return self.normed(x)
+            x = self.add_direction(i, layer.forward(x, batch, own))
+        return self.normalise(x)

@@ -42,5 +42,5 @@ class GLM4Moe(Decoder):
         qk_norm = "head" if "attn_q_norm.weight" in config else None
         attention = nn.SelfAttention(config, self.rope, qk_norm=qk_norm)
         routing = nn.Routing.from_config(config, "sigmoid", normalised=False)
-        mlp = nn.MLP(config) if config.before_experts else nn.Experts(config, routing=routing)
+        mlp = nn.MLP(config) if config.precedes_experts else nn.Experts(config, routing=routing)
         return nn.Layer(config, attention, mlp, before=("attn_norm", "post_attention_norm"))

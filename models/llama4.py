@@ -46,7 +46,7 @@ class Llama4(Decoder):
 class NormedAttention(nn.SelfAttention):
     """Attention whose queries and keys have unit mean square, once rotated."""
 
-    def positioned(self, q: Tensor, k: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def apply_positions(self, q: Tensor, k: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Queries and keys, rotated and normalised without weights."""
-        q, k = super().positioned(q, k, batch)
+        q, k = super().apply_positions(q, k, batch)
         return q.rms_norm(None, eps=self.eps), k.rms_norm(None, eps=self.eps)

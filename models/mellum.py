@@ -34,5 +34,5 @@ class Laguna(Decoder):
         rope = self.local_rope if window else self.rope
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head", gate="softplus")
         routing = nn.Routing.from_config(config, "sigmoid", normalised=False)
-        mlp = nn.MLP(config) if config.before_experts else nn.Experts(config, routing=routing)
+        mlp = nn.MLP(config) if config.precedes_experts else nn.Experts(config, routing=routing)
         return nn.Layer(config, attention, mlp)

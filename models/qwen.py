@@ -22,7 +22,7 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.model import architecture
-from wgpu_backend.nn.model_inputs import Given, RowsInput
+from wgpu_backend.nn.model_inputs import ModelInput, RowsInput
 from wgpu_backend.nn.transformer import EMBEDDINGS
 
 
@@ -115,7 +115,7 @@ class Qwen3VL(Qwen3):
         most = len(self.layers) - 1
         self.deeper = self.config.uint("n_deepstack_layers", 0, at_most=most)
 
-    def inputs(self) -> Mapping[str, Given]:
+    def inputs(self) -> Mapping[str, ModelInput]:
         """What replaces embeddings, then what is added behind each layer."""
         return {**super().inputs(), EMBEDDINGS: RowsInput((1 + self.deeper) * self.width)}
 
@@ -125,15 +125,15 @@ class Qwen3VL(Qwen3):
         for i, layer in enumerate(self.layers):
             x = layer.forward(x, batch)
             x = self._with_deeper(x, batch, i + 1) if i < self.deeper else x
-        return self.normed(x)
+        return self.normalise(x)
 
     def _with_deeper(self, x: Tensor, batch: Batch, number: int) -> Tensor:
         """(tokens, width) with what is given for one layer, where something is."""
-        given = batch.given(EMBEDDINGS)
+        given = batch.input(EMBEDDINGS)
         if given is None:
             return x
         own = given.slice(-1, number * self.width, (number + 1) * self.width)
-        return batch.is_given(EMBEDDINGS).where(x.add(own), x)
+        return batch.input_mask(EMBEDDINGS).where(x.add(own), x)
 
 
 @architecture("qwen3vlmoe")

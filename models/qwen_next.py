@@ -29,7 +29,7 @@ class GatedAttention(nn.SelfAttention):
         q, gate = q.reshape(tokens, self.heads, 2 * self.head).chunk(-1, self.head)
         k = k.reshape(tokens, self.kv_heads, self.head)
         v = v.reshape(tokens, self.kv_heads, self.value_head)
-        q, k = self.positioned(q, k, batch)
+        q, k = self.apply_positions(q, k, batch)
         y = nn.attend(self.layer, q, k, v, batch, scale=self.scale)
         return y.mul(gate.sigmoid().reshape(tokens, -1))
 

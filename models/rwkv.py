@@ -74,7 +74,7 @@ class TimeMix(nn.Module):
         """(tokens, width) as (tokens, heads, head)."""
         return x.reshape(-1, self.heads, self.head)
 
-    def normed(self, y: Tensor) -> Tensor:
+    def normalise(self, y: Tensor) -> Tensor:
         """(tokens, heads, head) to (tokens, width), every head at mean 0 and variance 1."""
         rows = y.layer_norm(None, eps=_GROUP_EPS).reshape(-1, self.width).mul(self.norm.weight)
         return rows if self.norm.bias is None else rows.add(self.norm.bias)
@@ -106,7 +106,7 @@ class TimeMix6(TimeMix):
             state.runs,
             self.bonus,
         )
-        return self.gate(g).swiglu(self.normed(y))
+        return self.gate(g).swiglu(self.normalise(y))
 
     def _mixed(self, x: Tensor, shift: Tensor) -> list[Tensor]:
         """Five mixtures of each token with the one before."""
@@ -178,7 +178,7 @@ class TimeMix7(TimeMix):
             self.by_head(k), self.by_head(own), self.by_head(decay), delta, state.rows, state.runs
         )
         kept = self.by_head(r.mul(k).mul(self.bonus)).sum_rows().mul(self.by_head(own))
-        y = self.normed(y).add(kept.reshape(-1, self.width))
+        y = self.normalise(y).add(kept.reshape(-1, self.width))
         return y.mul(self.gate(g, lambda low: low.sigmoid()))
 
     def _mixed(self, x: Tensor, shift: Tensor) -> list[Tensor]:
@@ -219,7 +219,7 @@ class RwkvLayer(nn.DecoderLayer):
         normed = self.channel_norm(x)
         shift = before(normed, self.index, "channel", batch)
         if self.last:
-            x, normed, shift = (batch.wanted(rows) for rows in (x, normed, shift))
+            x, normed, shift = (batch.select_outputs(rows) for rows in (x, normed, shift))
         return x.add(self.channel.forward(normed, shift))
 
 
@@ -246,8 +246,8 @@ class Rwkv(Decoder):
             x = cast("RwkvLayer", layer).forward(x, batch, first)
             if rescaled and (i + 1) % rescaled == 0:
                 x = x.scale(factor=0.5)
-            x = self.steered(i, x)
-        return self.normed(x)
+            x = self.add_direction(i, x)
+        return self.normalise(x)
 
 
 @architecture("rwkv6")

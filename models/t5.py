@@ -21,13 +21,13 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.encoder import Encoder
-from wgpu_backend.nn.model import Reader, architecture
-from wgpu_backend.nn.transformer import Stack
+from wgpu_backend.nn.model import PromptEncoder, architecture
+from wgpu_backend.nn.transformer import Transformer
 
 REACH = 128  # positions; those farther away are all alike
 
 
-class RelativeStack(Stack):
+class RelativeStack(Transformer):
     """Distances fall into buckets: near ones each into its own, far ones by their logarithm."""
 
     causal: ClassVar[bool]
@@ -95,13 +95,13 @@ class T5(RelativeStack, Decoder):
         cross = nn.CrossAttention(config, scale=1.0)
         return nn.CrossLayer(config, self.attention(config), cross, self.feed_forward(config))
 
-    def reader(self) -> Reader:
+    def prompt_encoder(self) -> PromptEncoder:
         """The model itself, which has the encoder."""
         return self
 
-    def encoded(self, states: Tensor) -> Sequence[tuple[Tensor, Tensor]]:
+    def project_states(self, states: Tensor) -> Sequence[tuple[Tensor, Tensor]]:
         """Keys and values of each layer for an encoder's states."""
-        return [cast("nn.CrossLayer", layer).cross.encoded(states) for layer in self.layers]
+        return [cast("nn.CrossLayer", layer).cross.project_states(states) for layer in self.layers]
 
 
 def _by_distance(by_bucket: nn.Embedding, batch: Batch, *, causal: bool) -> Tensor:

@@ -205,7 +205,7 @@ def test_an_unknown_op_is_an_error_with_the_known_ones():
     ("head", "said"),
     [
         ("", "it registers nothing, needs a class under @wgpu_backend.architecture"),
-        ('@wb.architecture("llama")\n', ":3: ModelError: architecture llama: registered already"),
+        ('@wb.architecture("llama")\n', ":3: ModelError: architecture llama: already registered"),
     ],
 )
 def test_a_file_is_told_of_itself_where_the_package_is_fresh(tmp_path, head: str, said: str):

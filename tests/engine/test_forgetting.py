@@ -16,9 +16,9 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.models.llama import Llama
 from wgpu_backend.nn.batch import Work
 from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
+from wgpu_backend.nn.kvcache.factory import make_cache
 from wgpu_backend.nn.kvcache.layered import LayeredCache
 from wgpu_backend.nn.kvcache.layers import StateShape
-from wgpu_backend.nn.kvcache.making import cache_of
 from wgpu_backend.nn.kvcache.paged import PagedCache
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.testing import nmse
@@ -110,7 +110,7 @@ def make(backend):
         layers, executor = model.cache_layers(), backend.executor
         if forgets:
             points = Checkpoints(INTERVAL, 3)
-            cache = cache_of(executor, layers, 2, POSITIONS, F32, points)
+            cache = make_cache(executor, layers, 2, POSITIONS, F32, points)
             assert isinstance(cache, LayeredCache)
         else:
             cache = PagedCache(executor, list(layers), 4 * POSITIONS, F32)

@@ -28,19 +28,19 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import CacheFull, ContextError
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_declared
-from wgpu_backend.nn.kvcache.cache import GraphInputs, Stored
+from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_input_specs
+from wgpu_backend.nn.kvcache.cache import GraphInputs, KeyValues
 from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
+from wgpu_backend.nn.kvcache.factory import make_cache
 from wgpu_backend.nn.kvcache.layered import LayeredCache
 from wgpu_backend.nn.kvcache.layers import (
     LayerCache,
     LayerShape,
     SharedLayer,
     StateShape,
-    kept_by,
+    iterate_entries,
     paged_layers,
 )
-from wgpu_backend.nn.kvcache.making import cache_of
 from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.nn.kvcache.recurrent import RecurrentCache
 
@@ -109,7 +109,7 @@ def folded(state: float, values: Sequence[int]) -> float:
 def readers(layers: Sequence[LayerCache]) -> dict[int, tuple[int, LayerShape]]:
     """Layers that attend, with the one whose keys each reads."""
     own = paged_layers(layers)
-    shared = {i: kept.layer for i, kept in kept_by(layers) if isinstance(kept, SharedLayer)}
+    shared = {i: kept.layer for i, kept in iterate_entries(layers) if isinstance(kept, SharedLayer)}
     return {i: (of, own[of]) for i, of in ({i: i for i in own} | shared).items()}
 
 
@@ -131,7 +131,7 @@ class World:
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self.cache: Any = cache_of(
+        self.cache: Any = make_cache(
             NumpyExecutor(),
             kind.layers,
             kind.sequences,
@@ -152,11 +152,11 @@ class World:
         for work in works:
             self.tokens[work.sequence] = [*self.tokens[work.sequence], *work.tokens]
         for layer, (of, _) in readers(self.kind.layers).items():
-            stored = self.cache.stored(layer, Names(shape))
+            stored = self.cache.key_values(layer, Names(shape))
             if layer == of:
                 self._write(stored, arrays, of)
         for layer, (of, kept) in readers(self.kind.layers).items():
-            self._look(self.cache.stored(layer, Names(shape)), kept, of, arrays, works)
+            self._look(self.cache.key_values(layer, Names(shape)), kept, of, arrays, works)
         for part in self.parts:
             if isinstance(part, RecurrentCache):
                 self._fold(part, arrays["state.runs"], works)
@@ -172,7 +172,7 @@ class World:
         longest = max(self.cache.length(w.sequence) + len(w.tokens) for w in works)
         reach = self.cache.reach(padded(longest), rows)
         shape = BatchShape(rows, rows, padded(len(works)), reach)
-        declared = all_declared(shape, self.cache, {})
+        declared = all_input_specs(shape, self.cache, {})
         arrays = {n: np.full(extents, 1, dtype.numpy) for n, (extents, dtype) in declared.items()}
         if rows == 1:
             arrays["sequences"][0] = 0
@@ -180,7 +180,7 @@ class World:
         BatchArrays(shape, arrays, self.cache, {}).fill(works)
         return shape, arrays
 
-    def _write(self, stored: Stored, arrays: dict[str, Any], of: int) -> None:
+    def _write(self, stored: KeyValues, arrays: dict[str, Any], of: int) -> None:
         """Put keys and values into their slots, as a graph does."""
         slots = arrays[str(stored.pages.table).replace("table", "slots")]
         taken = slots[slots >= 0]
@@ -190,7 +190,12 @@ class World:
         values(stored.keys)[taken, 0] = arrays["positions"][slots >= 0]
 
     def _look(
-        self, stored: Stored, kept: LayerShape, of: int, arrays: dict[str, Any], works: list[Work]
+        self,
+        stored: KeyValues,
+        kept: LayerShape,
+        of: int,
+        arrays: dict[str, Any],
+        works: list[Work],
     ) -> None:
         """Look up all that each token sees by the block table and the positions of the layer."""
         table, positions, ends = (
@@ -231,7 +236,7 @@ class World:
     def poison(self) -> None:
         """Fill what nobody holds any more with NaN."""
         for i, part in enumerate(self.parts):
-            size, free = BLOCK if isinstance(part, PagedCache) else 1, set(part.unheld())
+            size, free = BLOCK if isinstance(part, PagedCache) else 1, set(part.free_list())
             for each in free - self.poisoned.get(i, set()):
                 for tensor in part.tensors:
                     values(tensor)[each * size : (each + 1) * size] = np.nan
@@ -377,7 +382,7 @@ class Machine(RuleBasedStateMachine):
             rows = part.tensors[0].shape[0]
             size = BLOCK if isinstance(part, PagedCache) else 1
             zeros = isinstance(part, RecurrentCache)
-            assert len(part.unheld()) == rows // size - zeros
+            assert len(part.free_list()) == rows // size - zeros
 
 
 def machine(kind: Kind) -> type[Machine]:

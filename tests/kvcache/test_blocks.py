@@ -43,7 +43,7 @@ class Sequences(RuleBasedStateMachine):
         return self.values.get(sequence, [])
 
     def state(self) -> object:
-        table = {s: (list(self.table.blocks_of(s)), self.table.length(s)) for s in range(4)}
+        table = {s: (list(self.table.get_blocks(s)), self.table.length(s)) for s in range(4)}
         return table, self.table.free
 
     def unchanged(self, before: object) -> None:
@@ -56,7 +56,7 @@ class Sequences(RuleBasedStateMachine):
             slots = self.table.extend(sequence, count)
         except CacheFull:
             total = -(-(len(self.held(sequence)) + count) // BLOCK)
-            assert total - len(self.table.blocks_of(sequence)) > self.table.free
+            assert total - len(self.table.get_blocks(sequence)) > self.table.free
             return self.unchanged(before)
         assert len(slots) == len(set(slots)) == count
         new = [self.world.write(slot) for slot in slots]
@@ -93,20 +93,20 @@ class Sequences(RuleBasedStateMachine):
     @invariant()
     def every_sequence_reads_what_was_written_for_it(self) -> None:
         for sequence in range(4):
-            blocks, values = self.table.blocks_of(sequence), self.held(sequence)
+            blocks, values = self.table.get_blocks(sequence), self.held(sequence)
             assert self.table.length(sequence) == len(values)
             slots = [blocks[i // BLOCK] * BLOCK + i % BLOCK for i in range(len(values))]
             assert [self.world.slots[slot] for slot in slots] == values
 
     @invariant()
     def every_block_is_free_or_held(self) -> None:
-        held = {block for s in range(4) for block in self.table.blocks_of(s)}
+        held = {block for s in range(4) for block in self.table.get_blocks(s)}
         assert len(held) + self.table.free == BLOCKS
 
     @invariant()
     def no_sequence_holds_more_than_it_needs(self) -> None:
         for sequence in range(4):
-            assert len(self.table.blocks_of(sequence)) == -(-len(self.held(sequence)) // BLOCK)
+            assert len(self.table.get_blocks(sequence)) == -(-len(self.held(sequence)) // BLOCK)
 
 
 TestSequences = Sequences.TestCase
@@ -116,10 +116,10 @@ TestSequences.settings = settings(max_examples=200, stateful_step_count=40, dead
 def test_whole_blocks_of_a_prefix_are_shared_and_the_rest_is_copied():
     table = BlockTable(8, 4)
     table.extend(0, 11)
-    first, second, third = table.blocks_of(0)
+    first, second, third = table.get_blocks(0)
     pairs = table.share(0, 1, 10)
-    own = table.blocks_of(1)[2]
-    assert table.blocks_of(1) == [first, second, own]
+    own = table.get_blocks(1)[2]
+    assert table.get_blocks(1) == [first, second, own]
     assert pairs == [(third * 4, own * 4), (third * 4 + 1, own * 4 + 1)]
     assert table.free == 4
 

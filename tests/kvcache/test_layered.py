@@ -6,11 +6,11 @@ import pytest
 from wgpu_backend.dtypes import F16, F32, Q8_0
 from wgpu_backend.errors import CacheFull, ContextError, DTypeError, ModelError, ShapeError
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_declared
+from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_input_specs
 from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
+from wgpu_backend.nn.kvcache.factory import make_cache, state_rows
 from wgpu_backend.nn.kvcache.layered import LayeredCache
-from wgpu_backend.nn.kvcache.layers import LayerShape, SharedLayer, StateShape, unturned
-from wgpu_backend.nn.kvcache.making import cache_of, state_rows
+from wgpu_backend.nn.kvcache.layers import LayerShape, SharedLayer, StateShape, keep_keys
 from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
 ALL, NEAR = LayerShape(64, 64), LayerShape(64, 64, window=512)
@@ -20,7 +20,7 @@ EXECUTOR = NumpyExecutor()
 
 
 def made(*layers, positions=4096, sequences=1, dtype=F16, checkpoints=None):
-    return cache_of(EXECUTOR, layers, sequences, positions, dtype, checkpoints)
+    return make_cache(EXECUTOR, layers, sequences, positions, dtype, checkpoints)
 
 
 def passes(cache, *counts, sequence=0):
@@ -28,7 +28,7 @@ def passes(cache, *counts, sequence=0):
     for count in counts:
         most = cache.length(sequence) + count
         shape = BatchShape(count, count, 1, cache.reach(most, count))
-        declared = all_declared(shape, cache, {})
+        declared = all_input_specs(shape, cache, {})
         arrays = {
             name: np.zeros(extents, dtype.numpy) for name, (extents, dtype) in declared.items()
         }
@@ -122,9 +122,9 @@ def test_layers_that_share_keys_take_no_room():
 def test_a_shared_prefix_of_states_takes_no_room():
     cache = made(STATE, sequences=2)
     passes(cache, 256, 256)
-    free = len(cache.parts[0].unheld())
+    free = len(cache.parts[0].free_list())
     assert cache.copy_prefix(0, 1, 300) == 256
-    assert len(cache.parts[0].unheld()) == free
+    assert len(cache.parts[0].free_list()) == free
 
 
 def test_a_cache_without_room_says_what_is_missing():
@@ -142,7 +142,7 @@ def test_checkpoints_go_before_a_pass_is_refused():
 
 
 def test_checkpoints_of_others_go_before_a_shift_is_refused():
-    cache = made(LayerShape(64, 64, window=128, turn=unturned))
+    cache = made(LayerShape(64, 64, window=128, turn=keep_keys))
     passes(cache, 256, 44)
     other = 0
     while cache.free_positions:
@@ -157,7 +157,7 @@ def test_checkpoints_of_others_go_before_a_shift_is_refused():
 @pytest.mark.parametrize("ends", [[300], [150, 90, 60], [20] * 15])
 def test_whether_a_window_shifts_does_not_hang_on_its_checkpoints(ends):
     """Others may need their room: what is decided by them would be another text than alone."""
-    cache = made(LayerShape(64, 64, window=128, turn=unturned))
+    cache = made(LayerShape(64, 64, window=128, turn=keep_keys))
     passes(cache, *ends)
     assert cache.can_shift(0, 10, 50)
     assert not cache.can_shift(0, 172, 236)
@@ -170,7 +170,7 @@ def test_layers_of_a_wrong_kind_are_told_apart():
     with pytest.raises(ContextError, match="layer 0 has no state 'kv', it has conv, ssm"):
         cache.state(0, "kv", None)
     with pytest.raises(ContextError, match=r"layer 2 stores no keys; \[1\] do"):
-        cache.stored(2, None)
+        cache.key_values(2, None)
     with pytest.raises(ModelError, match=r"layer 1 shares keys of layer 0, which has none; \[2\]"):
         made(STATE, SharedLayer(0), ALL)
 
@@ -187,5 +187,5 @@ def test_types_are_refused_before_anything_is_allocated():
 def test_blocks_are_as_many_as_one_sequence_and_its_checkpoints_need():
     cache = made(NEAR, positions=1 << 15)
     passes(cache, *[256] * 100)
-    held = nbytes(cache)[0] // (64 * 2 * 2) // BLOCK - len(cache.parts[0].unheld())
+    held = nbytes(cache)[0] // (64 * 2 * 2) // BLOCK - len(cache.parts[0].free_list())
     assert held <= (512 + 256) // BLOCK + 2 + 8 * (512 // BLOCK + 1)

@@ -8,7 +8,7 @@ from wgpu_backend.errors import CacheFull, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.nn.kvcache.cache import GraphInputs, ints
-from wgpu_backend.nn.kvcache.layers import LayerShape, unturned
+from wgpu_backend.nn.kvcache.layers import LayerShape, keep_keys
 from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
 
@@ -17,7 +17,7 @@ def turned(keys, by):
     return keys.scale(factor=2.0 if by == -39 else np.nan)
 
 
-LAYERS = (LayerShape(128, 64, turn=turned), LayerShape(64, 192, turn=unturned))
+LAYERS = (LayerShape(128, 64, turn=turned), LayerShape(64, 192, turn=keep_keys))
 
 
 @pytest.fixture(params=["gpu", "numpy"])
@@ -217,7 +217,7 @@ def test_layers_share_their_pages_and_what_is_joined_of_them():
     cache = PagedCache(executor, LAYERS, 2 * BLOCK, Q8_0)
     with Context(executor) as ctx:
         inputs = given(ctx, cache, 0, 3)
-        stored = [cache.stored(layer, inputs) for layer in range(len(LAYERS))]
+        stored = [cache.key_values(layer, inputs) for layer in range(len(LAYERS))]
         assert stored[0].pages.joined is stored[1].pages.joined
         assert stored[0].pages.ends is None
     cache.close()
@@ -229,6 +229,6 @@ def test_pages_have_ends_where_tokens_see_ahead():
     with Context(executor) as ctx:
         inputs = given(ctx, cache, 0, 3)
         inputs.sees_ahead = True
-        stored = cache.stored(0, inputs)
+        stored = cache.key_values(0, inputs)
         assert stored.pages.ends is stored.ends
     cache.close()

@@ -140,5 +140,5 @@ def test_texts_take_blocks_of_their_own():
         cache.put(0, None, None, None)
     cache.drop(2)
     cache.drop(0)
-    assert len(cache.unheld()) == 3
+    assert len(cache.free_list()) == 3
     cache.close()

@@ -36,7 +36,7 @@ def made(request):
         yield SimpleNamespace(
             context=ctx,
             put=lambda layer, k, v: cache.put(layer, k, v, inputs),
-            stored=lambda layer: cache.stored(layer, inputs),
+            key_values=lambda layer: cache.key_values(layer, inputs),
             attended={},
         )
     cache.close()

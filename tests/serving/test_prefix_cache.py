@@ -7,8 +7,8 @@ from wgpu_backend.engine.batching import prefix_cache
 from wgpu_backend.engine.batching.prefix_cache import PrefixCache
 from wgpu_backend.errors import CacheFull
 from wgpu_backend.ml.backend import BackendParams, make_executor
+from wgpu_backend.nn.kvcache.factory import make_cache
 from wgpu_backend.nn.kvcache.layers import LayerShape, StateShape
-from wgpu_backend.nn.kvcache.making import cache_of
 from wgpu_backend.nn.kvcache.paged import BLOCK
 
 SHAPE = LayerShape(4, 4)
@@ -21,14 +21,14 @@ def executor():
 
 @pytest.fixture
 def cache(executor):
-    cache = cache_of(executor, [SHAPE], 4, 20 * BLOCK)
+    cache = make_cache(executor, [SHAPE], 4, 20 * BLOCK)
     yield cache
     cache.close()
 
 
 def extend(cache, sequence, tokens):
     """Take room for tokens, as a pass does."""
-    declared = cache.declared(tokens, 1, cache.positions)
+    declared = cache.input_specs(tokens, 1, cache.positions)
     arrays = {name: np.zeros(shape, dtype.numpy) for name, (shape, dtype) in declared.items()}
     arrays |= {name: np.zeros(tokens, np.int32) for name in ("positions", "ends")}
     cache.fill(arrays, [(sequence, tokens)])
@@ -55,7 +55,7 @@ def test_a_conversation_goes_on_with_its_own_sequence(cache):
 
 
 def test_a_prefix_whose_last_block_is_shared_and_no_other_free(executor):
-    cache = cache_of(executor, [SHAPE], 4, 4 * BLOCK)
+    cache = make_cache(executor, [SHAPE], 4, 4 * BLOCK)
     prefixes, prompt = PrefixCache(cache), [*range(2 * BLOCK)]
     running, _ = prefixes.begin([*prompt, 900])
     for _ in range(2):
@@ -158,7 +158,7 @@ def test_what_is_hidden_is_not_found(cache):
     ids=["window", "state"],
 )
 def test_windows_and_states_go_on_from_a_checkpoint(executor, layer):
-    cache = cache_of(executor, [SHAPE, layer], 6, 40 * BLOCK)
+    cache = make_cache(executor, [SHAPE, layer], 6, 40 * BLOCK)
     prefixes = PrefixCache(cache)
     answer(prefixes, cache, range(100), range(500, 510))
     assert answer(prefixes, cache, [*range(100), *range(500, 520)]) == 110
@@ -170,7 +170,7 @@ def test_windows_and_states_go_on_from_a_checkpoint(executor, layer):
 
 
 def test_a_copy_that_finds_no_room_is_read_again(executor, monkeypatch):
-    cache = cache_of(executor, [SHAPE], 4, 20 * BLOCK)
+    cache = make_cache(executor, [SHAPE], 4, 20 * BLOCK)
     prefixes = PrefixCache(cache)
     answer(prefixes, cache, range(200))
 

@@ -14,7 +14,7 @@ from wgpu_backend.nn.batch import Batch, Work
 from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.nn.kvcache.encoded import EncodedCache
 from wgpu_backend.nn.kvcache.layered import LayeredCache
-from wgpu_backend.nn.model import Model, Reader
+from wgpu_backend.nn.model import Model, PromptEncoder
 
 SLOTS = "encoded.slots"
 
@@ -25,7 +25,7 @@ class EncodingRunner(Runner):
     Parameters
     ----------
     model : Model
-    reader : Reader
+    prompt_encoder : PromptEncoder
         The model's encoder, and what it makes for the decoder.
     cache : Cache
         Of the decoder; with a part for encoded texts.
@@ -34,18 +34,18 @@ class EncodingRunner(Runner):
     """
 
     def __init__(
-        self, model: Model, reader: Reader, cache: Cache, chunk: int | None = None
+        self, model: Model, prompt_encoder: PromptEncoder, cache: Cache, chunk: int | None = None
     ) -> None:
         super().__init__(model, cache, chunk)
-        self._reader = reader
+        self._prompt_encoder = prompt_encoder
         self._texts = texts = _texts_of(cache)
         executor, dtype = model.backend.executor, texts.tensors[0].dtype
-        own = reader.encoder.make_cache(executor, 1, texts.positions, dtype)
-        self._encoder = Runner(reader.encoder, own)
+        own = prompt_encoder.encoder.make_cache(executor, 1, texts.positions, dtype)
+        self._encoder = Runner(prompt_encoder.encoder, own)
 
         def build(batch: Batch, hidden: Tensor) -> Sequence[Tensor]:
             slots = batch.context.input(SLOTS, (batch.shape.tokens,), I32)
-            for layer, (key, value) in enumerate(reader.encoded(hidden)):
+            for layer, (key, value) in enumerate(prompt_encoder.project_states(hidden)):
                 batch.context.forward(*texts.write(layer, key, value, slots))
             return [hidden.slice(0, 0, 1)]  # something to wait for
 
@@ -53,7 +53,7 @@ class EncodingRunner(Runner):
 
     def begins(self, prompt: Sequence[int]) -> Sequence[int]:
         """The token that answers begin with."""
-        return [self._reader.start]
+        return [self._prompt_encoder.start]
 
     @uninterrupted
     def read(self, sequence: int, prompt: Sequence[int]) -> None:
@@ -86,8 +86,8 @@ class EncodingRunner(Runner):
 
 def runner_of(model: Model, cache: Cache) -> Runner:
     """What runs a model: with its encoder, where it has one."""
-    reader = model.reader()
-    return Runner(model, cache) if reader is None else EncodingRunner(model, reader, cache)
+    encoder = model.prompt_encoder()
+    return Runner(model, cache) if encoder is None else EncodingRunner(model, encoder, cache)
 
 
 def _texts_of(cache: Cache) -> EncodedCache:

@@ -57,7 +57,7 @@ class Inspection(Readings):
         layers = self.backend.config.uint("block_count", 1)
         if not 0 <= layer < layers:
             raise OptionError(f"layer: {layer}, the model has 0 to {layers - 1}")
-        if self.model.reader() is not None:
+        if self.model.prompt_encoder() is not None:
             raise ModelError("attention: of a model with an encoder before it cannot be shown")
         turn = self._session.calls.take
         session = self._session

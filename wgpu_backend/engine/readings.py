@@ -151,7 +151,7 @@ class Readings:
         inputs: Mapping[str, NDArray[np.int32]] | None = None,
     ) -> NDArray[np.float32]:
         """Results of `head` for every token, in passes of at most `limit` tokens."""
-        if self.model.reader() is not None:
+        if self.model.prompt_encoder() is not None:
             raise self.model.fail(
                 f"{asked}: {self.model.config.architecture} reads a prompt and writes an answer; "
                 "use generate, or a file of its encoder alone"

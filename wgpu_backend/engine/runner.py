@@ -21,10 +21,10 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded, Result, write_inputs
 from wgpu_backend.ml.tensor import Tensor, leaf
-from wgpu_backend.nn.batch import Batch, BatchArrays, BatchShape, Work, all_declared
+from wgpu_backend.nn.batch import Batch, BatchArrays, BatchShape, Work, all_input_specs
 from wgpu_backend.nn.kvcache.cache import Cache, GraphInputs
 from wgpu_backend.nn.model import Model
-from wgpu_backend.nn.model_inputs import unknown
+from wgpu_backend.nn.model_inputs import find_unknown
 from wgpu_backend.ops.sampling.sampling import resolve_tokens
 
 CHUNK = 256  # tokens of one pass: longer prompts are cut, which bounds what a pass takes
@@ -275,14 +275,14 @@ class Runner:
     def _require_known(self, shape: BatchShape) -> None:
         """Refuse inputs that the model did not declare."""
         known = self.model.inputs()
-        if wrong := unknown(shape.given, known):
+        if wrong := find_unknown(shape.inputs, known):
             raise ContextError(
                 f"run: input {wrong[0]!r} is unknown to {type(self.model).__name__}, "
                 f"which takes {', '.join(known) or 'tokens alone'}"
             )
 
     def _batch(self, context: Context, shape: BatchShape) -> Batch:
-        declared = all_declared(shape, self.cache, self.model.inputs())
+        declared = all_input_specs(shape, self.cache, self.model.inputs())
         inputs = GraphInputs(
             context,
             declared,

@@ -220,7 +220,7 @@ class Context(SavedContext, Closing):
         ContextError, CacheFull
             As of `decode`.
         """
-        if self.model.language.model.reader() is None:
+        if self.model.language.model.prompt_encoder() is None:
             return self.decode(batch)
         return self.alone(lambda: self._encode(batch))
 

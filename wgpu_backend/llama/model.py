@@ -181,7 +181,9 @@ class Model(Tokens):
 
     def has_encoder(self) -> bool:
         """Whether an encoder reads prompts for a decoder, or there is an encoder alone."""
-        return self.language.model.reader() is not None or not self.language.model.has_logits
+        return (
+            self.language.model.prompt_encoder() is not None or not self.language.model.has_logits
+        )
 
     def has_decoder(self) -> bool:
         """Whether next tokens are scored."""
@@ -189,7 +191,7 @@ class Model(Tokens):
 
     def decoder_start_token(self) -> int:
         """Token that answers begin with where an encoder reads prompts; else -1."""
-        reader = self.language.model.reader()
+        reader = self.language.model.prompt_encoder()
         return -1 if reader is None else reader.start
 
     def is_recurrent(self) -> bool:

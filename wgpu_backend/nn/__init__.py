@@ -1,4 +1,4 @@
-"""Blocks that models are made of, and how their fields find their weights."""
+"""The blocks that models are made of, and the lookup of their weights."""
 
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.classifier import Classifier

@@ -77,7 +77,7 @@ def attend(
         Options exclude each other: a temperature goes by positions in the sequence, which a cache
         that drops what a window or chunk has left does not count.
     """
-    stored = batch.stored(layer) if k is None else batch.put(layer, k, v)
+    stored = batch.key_values(layer) if k is None else batch.put(layer, k, v)
     window, chunk = window or stored.window, chunk or stored.chunk
     if temperature is not None and (window or chunk):
         raise ShapeError(

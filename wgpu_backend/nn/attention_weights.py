@@ -40,7 +40,7 @@ def attention_weights(attended: Attended, count: int) -> Tensor:
     if cap := attended.softcap:
         scores = scores.scale(factor=1 / cap).tanh().scale(factor=cap)
     tokens = q.shape[0]
-    mask = np.where(_seen(attended, tokens, count), 0, _HIDDEN).astype(np.float32)
+    mask = np.where(_make_mask(attended, tokens, count), 0, _HIDDEN).astype(np.float32)
     weights = _softmax(scores.add(q.context.from_numpy(mask)), attended.sinks)
     return weights.permute(1, 0, 2).contiguous()
 
@@ -54,7 +54,7 @@ def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
     return scores.concat(column, axis=2).softmax().slice(2, 0, keys)
 
 
-def _seen(attended: Attended, tokens: int, count: int) -> NDArray[np.bool_]:
+def _make_mask(attended: Attended, tokens: int, count: int) -> NDArray[np.bool_]:
     """What each token (row) sees; padding sees the first."""
     row, column = np.indices((tokens, tokens))
     seen = (column <= row) if attended.causal else (column < count)

@@ -1,4 +1,4 @@
-"""What one forward pass is given: tokens, where they stand, where their keys go, what is wanted."""
+"""The inputs of one forward pass: tokens, positions, cache slots and requested output rows."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.kvcache.cache import (
     Cache,
     Counts,
-    Declared,
     GraphInputs,
+    InputSpecs,
+    KeyValues,
     LayerState,
-    Stored,
     ints,
 )
-from wgpu_backend.nn.model_inputs import Given
+from wgpu_backend.nn.model_inputs import ModelInput
 
 Span = tuple[int, int]
 _NOTHING: Mapping[str, NDArray[Any]] = {}
@@ -28,17 +28,18 @@ _NOTHING: Mapping[str, NDArray[Any]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Tokens of one sequence for a pass, and which of them results are wanted for.
+    """A chunk of one sequence's tokens for a pass, and the rows whose results are requested.
 
     Parameters
     ----------
     sequence : int
     tokens : sequence of int
     outputs : sequence of int
+        Places in `tokens` whose results are requested.
     inputs : mapping of str to ndarray
-        What is given beside tokens, by the names of `Model.inputs`.
+        Model inputs in addition to tokens, by the names of `Model.inputs`.
     spans : sequence of (int, int)
-        First and last of tokens that see each other, such as those of an image.
+        First and last token of each span whose tokens attend to each other, as those of an image.
     """
 
     sequence: int
@@ -49,46 +50,46 @@ class Work:
 
     @property
     def whole(self) -> bool:
-        """Whether results are wanted for every token, in their order."""
+        """Return whether results of every token are requested, in their order."""
         return list(self.outputs) == list(range(len(self.tokens)))
 
 
 class BatchShape(NamedTuple):
-    """What decides the graph of a batch; batches of one shape share a recorded graph.
+    """The key of a batch's graph: batches of one shape share a recorded graph.
 
-    A tuple, since every step makes one and looks its graph up by it.
+    It is a tuple because every step makes one and looks up its graph by it.
 
     Parameters
     ----------
     tokens : int
         Rows of the batch, padding included.
     outputs : int
-        Rows that logits are wanted for. As many as tokens are all of them, in their order.
+        Output rows. As many as `tokens` means all of them, in their order.
     sequences : int
         Sequences, padding included.
     longest : int
-        Most positions any sequence has.
-    given : tuple of str
-        Inputs of `Model.inputs` that some work of the batch has values for.
+        Most positions of any sequence.
+    inputs : tuple of str
+        Names of `Model.inputs` that some chunk of the batch has values for.
     spans : bool
-        Whether some work has tokens that see others that come later.
+        Whether some chunk has tokens that attend to later tokens.
     """
 
     tokens: int
     outputs: int
     sequences: int
     longest: int
-    given: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
     spans: bool = False
 
     @property
     def whole(self) -> bool:
-        """Whether every row is wanted, so that none are gathered."""
+        """Return whether every row is an output, so that none are gathered."""
         return self.outputs == self.tokens
 
 
-def declared(shape: BatchShape) -> Declared:
-    """Inputs that every batch has."""
+def input_specs(shape: BatchShape) -> InputSpecs:
+    """Return the specifications of the inputs that every batch has."""
     return {
         **{name: ints(shape.tokens) for name in ("tokens", "positions", "sequences", "ends")},
         "starts": ints(shape.sequences + 1),
@@ -98,19 +99,19 @@ def declared(shape: BatchShape) -> Declared:
 
 @dataclass(frozen=True, slots=True)
 class Attended:
-    """What a layer attends with, for who wants to see its weights.
+    """The operands of a layer's attention, kept so that its weights can be shown.
 
     Parameters
     ----------
     q : (tokens, heads, k_cols), f32
     k : (tokens, kv_heads, k_cols), f32, or None
-        None where the layer reads what another one has stored.
+        None where the layer reads keys that another layer stored.
     scale, softcap : float
     window, chunk, symmetric_window : int
     causal : bool
     sinks : (heads,) or None
     besides : str
-        What else goes into its scores, for people; empty for nothing.
+        Further terms of the scores, in words; empty for none.
     """
 
     q: Tensor
@@ -135,10 +136,10 @@ class Batch:
     shape : BatchShape
     tokens : (tokens,), i32
     inputs : GraphInputs
-        All others, made when they are asked for.
+        All other inputs, made on first use.
     cache : Cache
     attended : dict of int to Attended
-        By layer, filled while the graph is built.
+        Operands by layer, filled while the graph is built.
     """
 
     context: Context
@@ -150,46 +151,46 @@ class Batch:
 
     @property
     def positions(self) -> Tensor:
-        """Position of each token in its sequence, -1 for padding: (tokens,), i32."""
+        """Return each token's position in its sequence, -1 for padding: (tokens,), i32."""
         return self.inputs["positions"]
 
     @property
     def sequences(self) -> Tensor:
-        """Which of the batch's sequences each token is of, 0 for padding: (tokens,), i32."""
+        """Return the index of each token's sequence, 0 for padding: (tokens,), i32."""
         return self.inputs["sequences"]
 
     @property
     def starts(self) -> Tensor:
-        """First row of each sequence, and one past the last's: (sequences + 1,), i32.
+        """Return the first row of each sequence, and the end of the last: (sequences + 1,), i32.
 
-        Rows of a sequence are neighbours; padding comes behind all of them. Where sequences are
-        padded, those have no rows.
+        Rows of a sequence are contiguous; padding follows all of them. Padding sequences have no
+        rows.
         """
         return self.inputs["starts"]
 
     @property
     def ends(self) -> Tensor:
-        """Last position that each token sees, in absolute positions: (tokens,), i32.
+        """Return the last position that each token attends to: (tokens,), i32.
 
-        The token's own, or that of its span's last; the text's last where the model is not causal;
-        -1 for padding.
+        It is the token's own position, or that of its span's last token. Where the model is not
+        causal it is the text's last position. Padding has -1.
         """
         return self.inputs["ends"]
 
-    def given(self, name: str) -> Tensor | None:
-        """Input of `Model.inputs`; None where no work of the batch has values for it."""
-        return self.inputs[name] if name in self.shape.given else None
+    def input(self, name: str) -> Tensor | None:
+        """Return a model input; None where no chunk of the batch has values for it."""
+        return self.inputs[name] if name in self.shape.inputs else None
 
-    def given_rows(self, name: str) -> Tensor:
-        """Row of the batch that each row of a `RowsInput` replaces, -1 for none: (tokens,), i32."""
+    def input_rows(self, name: str) -> Tensor:
+        """Return the row that each row of a `RowsInput` replaces, -1 for none: (tokens,), i32."""
         return self.inputs[f"{name}.rows"]
 
-    def is_given(self, name: str) -> Tensor:
-        """Whether each row of the batch has values of a `RowsInput`: (tokens, 1), bool."""
-        return self.given_rows(name).reshape(-1, 1).greater_equal(self.context.from_ints([0]))
+    def input_mask(self, name: str) -> Tensor:
+        """Return whether each row has values of a `RowsInput`: (tokens, 1), bool."""
+        return self.input_rows(name).reshape(-1, 1).greater_equal(self.context.from_ints([0]))
 
-    def put(self, layer: int, key: Tensor, value: Tensor | None) -> Stored:
-        """Write the batch's keys and values, and give what a layer may attend to.
+    def put(self, layer: int, key: Tensor, value: Tensor | None) -> KeyValues:
+        """Write the batch's keys and values, and return those the layer may attend to.
 
         Parameters
         ----------
@@ -200,42 +201,44 @@ class Batch:
         """
         return self.cache.put(layer, key, value, self.inputs)
 
-    def stored(self, layer: int) -> Stored:
-        """What a layer may attend to that stores nothing itself."""
-        return self.cache.stored(layer, self.inputs)
+    def key_values(self, layer: int) -> KeyValues:
+        """Return the keys and values that a layer reads without writing any."""
+        return self.cache.key_values(layer, self.inputs)
 
-    def encoded(self, layer: int) -> Stored:
-        """What an encoder made for a layer, which every token of a sequence sees whole."""
-        return self.cache.encoded(layer, self.inputs)
+    def encoder_key_values(self, layer: int) -> KeyValues:
+        """Return an encoder's keys and values for a layer; every token sees all of them."""
+        return self.cache.encoder_key_values(layer, self.inputs)
 
     def state(self, layer: int, name: str) -> LayerState:
-        """A state of a recurrent layer."""
+        """Return a state of a recurrent layer."""
         return self.cache.state(layer, name, self.inputs)
 
-    def wanted(self, x: Tensor) -> Tensor:
-        """Rows of (tokens, cols) that results are wanted for: (outputs, cols)."""
+    def select_outputs(self, x: Tensor) -> Tensor:
+        """Select the output rows of (tokens, cols): (outputs, cols)."""
         return x if self.shape.whole else x.rows(self.inputs["outputs"])
+
+    wanted = select_outputs  # the name that models written for 0.1 call
 
 
 class BatchArrays:
-    """Values of the inputs of a batch's graph, filled anew for each pass.
+    """The values of the inputs of a batch's graph, written again for each pass.
 
     Parameters
     ----------
     shape : BatchShape
     arrays : mapping of str to ndarray
-        By the names of the graph's inputs, zeros at first. Others than `names` are left alone;
-        those that the graph has no use for may be missing.
+        Arrays by the names of the graph's inputs, zeros at first. Only `names` are written;
+        inputs that the graph does not use may be missing.
     cache : Cache
-    given : mapping of str to Given
-        What the model may be given beside tokens.
+    extra_inputs : mapping of str to ModelInput
+        Model inputs in addition to tokens.
     causal : bool
-        Whether tokens see none that come later.
+        Whether tokens attend to earlier tokens only.
 
     Attributes
     ----------
     names : set of str
-        Of the inputs that `fill` fills.
+        Names of the inputs that `fill` writes.
     """
 
     def __init__(
@@ -243,15 +246,15 @@ class BatchArrays:
         shape: BatchShape,
         arrays: Mapping[str, NDArray[Any]],
         cache: Cache,
-        given: Mapping[str, Given],
+        extra_inputs: Mapping[str, ModelInput],
         *,
         causal: bool = True,
     ) -> None:
         self._shape = shape
         self._cache = cache
-        self._given = {name: given[name] for name in shape.given}
+        self._extra_inputs = {name: extra_inputs[name] for name in shape.inputs}
         self._causal = causal
-        own = all_declared(shape, cache, given)
+        own = all_input_specs(shape, cache, extra_inputs)
         self.names = set(own)
         self._arrays = {
             name: arrays[name] if name in arrays else np.zeros(extents, dtype.numpy)
@@ -262,7 +265,7 @@ class BatchArrays:
             self._arrays["starts"][1:] = 1
 
     def fill(self, works: Sequence[Work]) -> None:
-        """Take room for the tokens of a pass and write down what its graph is given.
+        """Take cache room for the tokens of a pass, and write the inputs of its graph.
 
         Raises
         ------
@@ -273,12 +276,12 @@ class BatchArrays:
             counts = self._one(works[0])
         else:
             counts = self._several(works)
-        for name, given in self._given.items():
-            given.fill(name, self._arrays, [work.inputs.get(name) for work in works])
+        for name, extra in self._extra_inputs.items():
+            extra.fill(name, self._arrays, [work.inputs.get(name) for work in works])
         self._cache.fill(self._arrays, counts)
 
     def _one(self, work: Work) -> Counts:
-        """A single token, the step of a generation: scalars, and row 0 for all else."""
+        """Write a single token, one step of a generation: scalars, and row 0 for the rest."""
         arrays = self._arrays
         arrays["positions"][0] = arrays["ends"][0] = self._cache.length(work.sequence)
         arrays["tokens"][0] = work.tokens[0]
@@ -296,7 +299,7 @@ class BatchArrays:
             arrays["starts"][row + 1] = at + count
             outputs += [at + output for output in work.outputs]
             at += count
-        # Rows behind the last token may be left from a fuller batch.
+        # Rows after the last token may hold values of an earlier, fuller batch.
         arrays["positions"][at:] = -1
         arrays["tokens"][at:] = arrays["sequences"][at:] = 0
         arrays["starts"][len(works) + 1 :] = at
@@ -308,7 +311,7 @@ class BatchArrays:
         return [(work.sequence, len(work.tokens)) for work in works]
 
     def _fill_ends(self, works: Sequence[Work]) -> None:
-        """Write down how far each token sees: to itself, to its span's end, or to the text's."""
+        """Write how far each token sees: to itself, its span's end, or the end of the text."""
         positions, ends = self._arrays["positions"], self._arrays["ends"]
         ends[...] = positions
         at = 0
@@ -321,10 +324,12 @@ class BatchArrays:
             at = last + 1
 
 
-def all_declared(shape: BatchShape, cache: Cache, given: Mapping[str, Given]) -> Declared:
-    """Inputs of a batch, of its cache, and of what works are given beside tokens."""
-    inputs = dict(declared(shape))
-    inputs |= cache.declared(shape.tokens, shape.sequences, shape.longest)
-    for name in shape.given:
-        inputs |= given[name].declared(name, shape.tokens, shape.sequences)
+def all_input_specs(
+    shape: BatchShape, cache: Cache, extra_inputs: Mapping[str, ModelInput]
+) -> InputSpecs:
+    """Return the specifications of the inputs of a batch, its cache and its model inputs."""
+    inputs = dict(input_specs(shape))
+    inputs |= cache.input_specs(shape.tokens, shape.sequences, shape.longest)
+    for name in shape.inputs:
+        inputs |= extra_inputs[name].input_specs(name, shape.tokens, shape.sequences)
     return inputs

@@ -18,8 +18,8 @@ from wgpu_backend.ops.attention.paged import attention
 class CrossAttention(Module):
     """Queries of a decoder's tokens, keys and values of an encoder's states (Vaswani 2017, §3.2.3).
 
-    Keys and values are made and stored once for each text, by `encoded`; a pass of the decoder
-    makes queries alone. Biases are those that the file has.
+    `project_states` makes keys and values once for each text; a pass of the decoder makes queries
+    only. Biases are used where the file has them.
 
     Parameters
     ----------
@@ -59,14 +59,14 @@ class CrossAttention(Module):
         """Values that a position of the encoder's text takes in the cache."""
         return EncodedShape(self.keys, self.values)
 
-    def encoded(self, states: Tensor) -> tuple[Tensor, Tensor]:
+    def project_states(self, states: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values, (tokens, cols) each, of an encoder's states (tokens, width)."""
         key, value = fused_linear(states, self.key, self.value)
         return key, value
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
-        stored = batch.encoded(self.layer)
+        stored = batch.encoder_key_values(self.layer)
         y = attention(
             self.query(x).reshape(x.shape[0], self.heads, self.head),
             stored.keys,
@@ -126,6 +126,6 @@ class CrossLayer(DecoderLayer):
         x = self.mixer.project(self.mixer.forward(self.mixer_norm(x), batch), x)
         y = self.cross.forward(self.cross_norm(x), batch)
         if self.last:
-            x, y = batch.wanted(x), batch.wanted(y)
+            x, y = batch.select_outputs(x), batch.select_outputs(y)
         x = self.cross.project(y, x)
         return self.mlp.forward(self.mlp_norm(x), x)

@@ -1,4 +1,4 @@
-"""Encoder: what models that make vectors of whole texts have in common."""
+"""The `Encoder` base class of models that make embeddings of whole texts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import ClassVar
 from wgpu_backend import nn
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.transformer import Stack
+from wgpu_backend.nn.transformer import Transformer
 
 
-class Encoder(Stack):
-    """A `Stack` whose tokens see all of their text, also what comes later.
+class Encoder(Transformer):
+    """A `Transformer` whose tokens attend to all of their text, later tokens included.
 
-    Its attention says ``causal=False``. A text is one pass, whole; it has no next token, so there
-    are no logits: `LanguageModel.embed` pools the states of its rows. A reranker's classifier
-    scores a pooled state, where the file has one.
+    Its attention is made with ``causal=False``, so a text has to be one pass. There are no logits:
+    `LanguageModel.embed` pools the states of the rows. A reranker's classifier scores a pooled
+    state, where the file has one.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Encoder(Stack):
     Attributes
     ----------
     classifier_activation : str
-        Between the matrices of a classifier.
+        Activation between the matrices of a classifier.
     """
 
     causal = False
@@ -42,9 +42,9 @@ class Encoder(Stack):
 
     @property
     def is_reranker(self) -> bool:
-        """Whether the file has a classifier."""
+        """Return whether the file has a classifier."""
         return self.classifier.is_there
 
     def score(self, pooled: Tensor) -> Tensor:
-        """Scores of texts by one state of each."""
+        """Return the scores of texts by one pooled state of each."""
         return self.classifier(pooled) if self.classifier.is_there else super().score(pooled)

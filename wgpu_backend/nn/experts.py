@@ -101,7 +101,7 @@ class Routing:
         by_logits = self.scores == "softmax of chosen"
         scores = logits if by_logits else activated(_SCORES[self.scores], logits)
         ranked = scores if bias is None else scores.add(bias.reshape(-1))
-        ids = self._of_best_groups(ranked).top_k(self.used)
+        ids = self._mask_groups(ranked).top_k(self.used)
         chosen = scores.reshape(tokens, self.experts, 1).rows(ids).reshape(tokens, self.used)
         if by_logits:
             chosen = chosen.softmax()
@@ -109,7 +109,7 @@ class Routing:
             chosen = chosen / chosen.sum_rows()
         return ids, chosen if self.scale == 1 else chosen.scale(factor=self.scale)
 
-    def _of_best_groups(self, ranked: Tensor) -> Tensor:
+    def _mask_groups(self, ranked: Tensor) -> Tensor:
         """Scores, and less than any of them for experts of groups that are not used."""
         if self.groups_used == self.groups:
             return ranked
@@ -127,7 +127,7 @@ class SharedGate(Linear):
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map (tokens, width) to (tokens, 1), and add `residual` of that shape."""
-        return self.changed(self.weight.reshape(1, -1).linear(x, residual), x)
+        return self.add_adapters(self.weight.reshape(1, -1).linear(x, residual), x)
 
 
 class Experts(Module):
@@ -181,9 +181,9 @@ class Experts(Module):
         self.rows = self.inner
         for name in ("exp_probs_b", "exp_probs_b.bias"):
             if name in config:
-                one = (1,) * (len(config.shape_of(name) or ()) - 1)
+                one = (1,) * (len(config.get_shape(name) or ()) - 1)
                 self.choice_bias = weight(name, *one, "count")
-        down = config.shape_of("ffn_down_shexp.weight")
+        down = config.get_shape("ffn_down_shexp.weight")
         if down is not None:
             own = keys.uint("expert_shared_feed_forward_length", down[-1])
             self.shared = MLP(
@@ -206,7 +206,7 @@ class Experts(Module):
         logits, *gate = fused_linear(x, self.router, *gates)
         mixed = self.chosen(x, *self.routing.choose(logits, self.choice_bias))
         if self.shared is not None:
-            return mixed.add(self._shared(self.shared, x, residual, *gate))
+            return mixed.add(self._run_shared(self.shared, x, residual, *gate))
         return mixed if residual is None else residual.add(mixed)
 
     def chosen(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
@@ -224,7 +224,7 @@ class Experts(Module):
             return gated(self.activation, self.gate.by(ids, rows), up)
         return gated(self.activation, *up.chunk(-1, self.inner))
 
-    def _shared(
+    def _run_shared(
         self, shared: MLP, x: Tensor, residual: Tensor | None, gate: Tensor | None = None
     ) -> Tensor:
         """Network of all tokens, through a gate of its own where there is one."""

@@ -76,7 +76,7 @@ class GatedDelta(Module):
         """Write and read memories: (tokens, width) to (tokens, inner), for `project`."""
         tokens, keys = x.shape[0], self.key_heads * self.keys
         conv, memory = batch.state(self.layer, "conv"), batch.state(self.layer, "memory")
-        mixed, gate, beta, alpha = self._projected(x)
+        mixed, gate, beta, alpha = self._project_inputs(x)
         qkv = mixed.short_conv(self.conv.weight, conv.rows, conv.runs, self.conv.bias, silu=True)
         qk, v = qkv.chunk_sections(-1, 2 * keys, self.inner)
         q, k = qk.reshape(tokens, 2 * self.key_heads, self.keys).chunk(1, self.key_heads)
@@ -97,7 +97,7 @@ class GatedDelta(Module):
         normed = y.rms_norm(self.norm, eps=self.eps).reshape(tokens, self.inner)
         return gate.swiglu(normed)
 
-    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _project_inputs(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Before the convolution, the gate, and what becomes beta and decay of each head."""
         if self.both is None:
             mixed, gate, beta, alpha = fused_linear(x, self.mixed, self.gate, self.beta, self.alpha)

@@ -8,7 +8,7 @@ from functools import partial
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.batch import Batch
-from wgpu_backend.nn.kvcache.layers import LayerCache, LayerShape, unturned
+from wgpu_backend.nn.kvcache.layers import LayerCache, LayerShape, keep_keys
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import HeadLinear, Linear, Norm, fused_linear
 from wgpu_backend.nn.module import Module, weight
@@ -97,17 +97,17 @@ class LatentAttention(Module):
     @property
     def cached(self) -> LayerCache:
         """A latent and the shared part of the key; or keys and values of every head."""
-        turn = unturned if self.rope is None else partial(self._turned, self.rope)
+        turn = keep_keys if self.rope is None else partial(self._rotate_keys, self.rope)
         if self.key_up is not None:
             return LayerShape(self.latent_rows, None, turn=turn)
         return LayerShape(self.queries, self.outputs, turn=turn)
 
-    def _turned(self, rope: Rotary, keys: Tensor, by: int) -> Tensor:
+    def _rotate_keys(self, rope: Rotary, keys: Tensor, by: int) -> Tensor:
         """Keys of the cache so many positions further on: of their last columns, each head's."""
         plain = self.rank if self.key_up is not None else self.own
         heads = keys.reshape(keys.shape[0], -1, plain + self.shared)
         own, shared = heads.chunk_sections(-1, plain, self.shared)
-        return own.concat(rope.turned(shared.contiguous(), by), axis=2).reshape(*keys.shape)
+        return own.concat(rope.rotate_by(shared.contiguous(), by), axis=2).reshape(*keys.shape)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
@@ -116,11 +116,11 @@ class LatentAttention(Module):
         latents, shared = both.chunk_sections(-1, self.rank, self.shared)
         latents = self.latent_norm(latents)
         own, rotated = self._heads(queries).chunk_sections(-1, self.own, self.shared)
-        shared = self._rotated(shared.reshape(-1, 1, self.shared), batch)
-        rotated = self._rotated(rotated, batch)
+        shared = self._rotate(shared.reshape(-1, 1, self.shared), batch)
+        rotated = self._rotate(rotated, batch)
         if self.key_up is None:
-            return self._made(own, rotated, latents, shared, batch)
-        return self._absorbed(self.key_up, own, rotated, latents, shared, batch)
+            return self._attend_heads(own, rotated, latents, shared, batch)
+        return self._attend_latents(self.key_up, own, rotated, latents, shared, batch)
 
     def _heads(self, queries: Tensor) -> Tensor:
         """Queries, or the latents that they come from, as (tokens, heads, head)."""
@@ -128,10 +128,10 @@ class LatentAttention(Module):
             queries = self.query_up(self.query_norm(queries))
         return queries.reshape(-1, self.heads, self.head)
 
-    def _rotated(self, x: Tensor, batch: Batch) -> Tensor:
+    def _rotate(self, x: Tensor, batch: Batch) -> Tensor:
         return x if self.rope is None else self.rope(x, batch.positions)
 
-    def _absorbed(
+    def _attend_latents(
         self,
         key_up: HeadLinear,
         own: Tensor,
@@ -152,7 +152,7 @@ class LatentAttention(Module):
         seen = y.reshape(tokens, self.heads, self.rank).permute(1, 0, 2)
         return self.value_up(seen).permute(1, 0, 2).reshape(tokens, self.outputs)
 
-    def _made(
+    def _attend_heads(
         self, own: Tensor, rotated: Tensor, latents: Tensor, shared: Tensor, batch: Batch
     ) -> Tensor:
         """Keys and values of every head are made of the latents."""

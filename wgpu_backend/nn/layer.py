@@ -97,17 +97,17 @@ class Layer(DecoderLayer):
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """(tokens, width) to the same; behind the mixer of the last only wanted rows go on."""
-        y = self.mixer.forward(_normed(self.mixer_norm, x), batch)
+        y = self.mixer.forward(_normalise(self.mixer_norm, x), batch)
         if self.last:
-            x, y = batch.wanted(x), batch.wanted(y)
-        x = self._added(self.mixer.project, y, x, self.mixer_post_norm)
-        return self._added(self.mlp.forward, _normed(self.mlp_norm, x), x, self.mlp_post_norm)
+            x, y = batch.select_outputs(x), batch.select_outputs(y)
+        x = self._apply(self.mixer.project, y, x, self.mixer_post_norm)
+        return self._apply(self.mlp.forward, _normalise(self.mlp_norm, x), x, self.mlp_post_norm)
 
-    def _added(self, part: Part, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
+    def _apply(self, part: Part, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
         """Result of a part on `y`, and the residual `x`, in the part's own kernel if it can."""
         if norm is None and self.residual_scale == 1:
             return part(y, x)
-        y = _normed(norm, part(y))
+        y = _normalise(norm, part(y))
         return x.add(y if self.residual_scale == 1 else y.scale(factor=self.residual_scale))
 
 
@@ -142,7 +142,7 @@ class PostNormLayer(DecoderLayer):
         """(tokens, width) to the same; behind the mixer of the last only wanted rows go on."""
         y = self.mixer.forward(x, batch)
         if self.last:
-            x, y = batch.wanted(x), batch.wanted(y)
+            x, y = batch.select_outputs(x), batch.select_outputs(y)
         x = self.mixer_norm(self.mixer.project(y, x))
         return self.mlp_norm(self.mlp.forward(x, x))
 
@@ -182,10 +182,14 @@ class ParallelLayer(DecoderLayer):
         normed = self.mixer_norm(x)
         y = self.mixer.forward(normed, batch)
         if self.last:
-            x, y, normed = batch.wanted(x), batch.wanted(y), batch.wanted(normed)
+            x, y, normed = (
+                batch.select_outputs(x),
+                batch.select_outputs(y),
+                batch.select_outputs(normed),
+            )
         normed = normed if self.mlp_norm is None else self.mlp_norm(x)
         return self.mlp.forward(normed, self.mixer.project(y, x))
 
 
-def _normed(norm: Norm | None, x: Tensor) -> Tensor:
+def _normalise(norm: Norm | None, x: Tensor) -> Tensor:
     return x if norm is None else norm(x)

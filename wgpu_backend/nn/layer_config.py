@@ -46,7 +46,7 @@ class LayerConfig:
         return self.config.uint("embedding_length", at_least=1)
 
     @property
-    def before_experts(self) -> bool:
+    def precedes_experts(self) -> bool:
         """Whether the layer is one of the first, which have no experts in a model of experts."""
         return self.index < self.config.uint("leading_dense_block_count", 0)
 
@@ -93,9 +93,9 @@ class LayerConfig:
 
     def __contains__(self, name: str) -> bool:
         """Whether the layer has a weight of that name, its ``.weight`` or ``.bias`` included."""
-        return self.shape_of(name) is not None
+        return self.get_shape(name) is not None
 
-    def shape_of(self, name: str) -> Shape | None:
+    def get_shape(self, name: str) -> Shape | None:
         """Shape of a weight of the layer, or None where it has none of that name."""
         return self.shapes.get(f"blk.{self.index}.{name}")
 

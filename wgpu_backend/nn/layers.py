@@ -23,11 +23,11 @@ class Linear(Module):
 
     Attributes
     ----------
-    changes : tuple of LowRank
+    adapters : tuple of LowRank
         What adapters add to the product.
     """
 
-    changes: tuple[LowRank, ...] = ()
+    adapters: tuple[LowRank, ...] = ()
     weight: Tensor = tagged("weight", "shape")
     bias: Tensor | None = tagged("bias", "bias_shape")
     scale: Tensor | None = tagged("scale", 1)
@@ -39,12 +39,12 @@ class Linear(Module):
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map (..., k) to (..., m), and add `residual` of that shape."""
-        return self.changed(self._product(x, residual), x)
+        return self.add_adapters(self._product(x, residual), x)
 
-    def changed(self, y: Tensor, x: Tensor) -> Tensor:
+    def add_adapters(self, y: Tensor, x: Tensor) -> Tensor:
         """Product `y` of the weight with `x`, and what adapters add to it."""
-        for change in self.changes:
-            y = change.linear(y, x)
+        for adapter in self.adapters:
+            y = adapter.linear(y, x)
         return y
 
     def _product(self, x: Tensor, residual: Tensor | None) -> Tensor:
@@ -68,7 +68,7 @@ class Linear(Module):
             y = self._scaled(y, self.scale, None)
         elif self.bias is not None:
             y = y.add(self.bias)
-        return self.changed(y, x)
+        return self.add_adapters(y, x)
 
 
 def fused_linear(x: Tensor, *layers: Linear) -> list[Tensor]:
@@ -86,21 +86,21 @@ def fused_linear(x: Tensor, *layers: Linear) -> list[Tensor]:
         One for each layer; parts of a wider result where products were joined.
     """
     results: list[Tensor] = []
-    for run in _runs(layers):
+    for run in _group_adjacent(layers):
         if len(run) == 1:
             results.append(run[0](x))
             continue
-        weight = _joined([layer.weight for layer in run])
-        bias = None if run[0].bias is None else _joined([b.bias for b in run if b.bias is not None])
+        weight = _join([layer.weight for layer in run])
+        bias = None if run[0].bias is None else _join([b.bias for b in run if b.bias is not None])
         y, start = weight.linear(x, bias), 0
         for layer in run:
             stop = start + layer.weight.shape[0]
-            results.append(layer.changed(y.slice(-1, start, stop), x))
+            results.append(layer.add_adapters(y.slice(-1, start, stop), x))
             start = stop
     return results
 
 
-def _runs(layers: Sequence[Linear]) -> list[list[Linear]]:
+def _group_adjacent(layers: Sequence[Linear]) -> list[list[Linear]]:
     """Layers in groups whose weights, and biases, follow each other in one storage."""
     runs = [[layers[0]]]
     for layer in layers[1:]:
@@ -119,7 +119,7 @@ def _follows(a: Tensor | None, b: Tensor | None) -> bool:
     return a.storage is b.storage and a.spec.offset + a.spec.size == b.spec.offset
 
 
-def _joined(parts: Sequence[Tensor]) -> Tensor:
+def _join(parts: Sequence[Tensor]) -> Tensor:
     """One view of neighbours."""
     first, spec = parts[0], parts[0].spec
     if len(parts) == 1:
@@ -147,7 +147,7 @@ def beside(parts: Sequence[Tensor]) -> Tensor:
 def below(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """Rows of weights below each other, for use beside `x`: a view where they lie so."""
     if all(_follows(a, b) for a, b in pairwise(weights)):
-        return _joined(weights)
+        return _join(weights)
     rows = x.context.from_numpy(np.empty((0, *weights[0].shape[1:]), np.float32))
     for weight in weights:
         rows = rows.concat(weight, axis=0)
@@ -168,8 +168,8 @@ class ExpertLinear(Linear):
         """Map (tokens, 1 or used, k) by the experts of (tokens, used) ids: (tokens, used, m)."""
         y = self.scaled(self.weight.mulmat_id(x, ids), ids)
         y = y if self.bias is None else y.add_id(self.bias, ids)
-        for change in self.changes:
-            y = change.by(y, ids, x)
+        for adapter in self.adapters:
+            y = adapter.by(y, ids, x)
         return y
 
     def scaled(self, y: Tensor, ids: Tensor) -> Tensor:
@@ -187,8 +187,8 @@ class HeadLinear(Linear):
         y = self.weight.mulmat(x)
         if self.scale is not None:
             y = y.mul(self.scale)
-        for change in self.changes:
-            y = change.by_head(y, x)
+        for adapter in self.adapters:
+            y = adapter.by_head(y, x)
         return y if residual is None else y.add(residual)
 
 
@@ -209,18 +209,18 @@ class Embedding(Module):
 
     Attributes
     ----------
-    changes : tuple of LowRank
+    adapters : tuple of LowRank
         What adapters add to the rows.
     """
 
-    changes: tuple[LowRank, ...] = ()
+    adapters: tuple[LowRank, ...] = ()
     weight: Tensor = tagged("weight", "shape")
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Rows for (tokens,) i32 ids: (tokens, cols), f32."""
         y = self.weight.rows(ids)
-        for change in self.changes:
-            y = change.rows(y, ids)
+        for adapter in self.adapters:
+            y = adapter.rows(y, ids)
         return y
 
 

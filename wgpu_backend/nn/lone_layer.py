@@ -28,7 +28,7 @@ class MixerLayer(DecoderLayer):
         """(tokens, width) to the same; of the last layer only the wanted rows."""
         y = self.mixer.forward(self.norm(x), batch)
         if self.last:
-            x, y = batch.wanted(x), batch.wanted(y)
+            x, y = batch.select_outputs(x), batch.select_outputs(y)
         return self.mixer.project(y, x)
 
 
@@ -55,5 +55,5 @@ class FeedForwardLayer(DecoderLayer):
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """(tokens, width) to the same; of the last layer only the wanted rows."""
         if self.last:
-            x = batch.wanted(x)
+            x = batch.select_outputs(x)
         return self.mlp.forward(self.norm(x), x)

@@ -40,7 +40,7 @@ class Mamba(Module):
         self.rank = config.uint("ssm.time_step_rank", at_least=1)
         self.expanded, self.selected = 2 * self.inner, self.rank + 2 * self.states
         normed = config.config.bool("ssm.dt_b_c_rms", False)
-        self.normed = normed or "ssm_dt_norm.weight" in config
+        self.is_normalised = normed or "ssm_dt_norm.weight" in config
         eps = config.float("attention.layer_norm_rms_epsilon")
         self.eps = config.float("ssm.dt_b_c_rms_epsilon", eps)
 
@@ -55,7 +55,7 @@ class Mamba(Module):
         x, gate = self.expand(x).chunk(-1, self.inner)
         conv, ssm = batch.state(self.layer, "conv"), batch.state(self.layer, "ssm")
         x = x.short_conv(self.conv.weight, conv.rows, conv.runs, self.conv.bias, silu=True)
-        dt, b, c = self._selected(x)
+        dt, b, c = self._select_parameters(x)
         y = x.reshape(tokens, 1, self.inner).selective_scan(
             self.step(dt).reshape(tokens, 1, self.inner),
             self.decay.reshape(1, self.inner, self.states),
@@ -66,10 +66,10 @@ class Mamba(Module):
         )
         return gate.swiglu(y.reshape(tokens, self.inner).add(x.mul(self.skip)))
 
-    def _selected(self, x: Tensor) -> tuple[Tensor, ...]:
+    def _select_parameters(self, x: Tensor) -> tuple[Tensor, ...]:
         """Low-rank steps, inputs and outputs of the scan, by the token."""
         parts = self.select(x).chunk_sections(-1, self.rank, self.states, self.states)
-        if not self.normed:
+        if not self.is_normalised:
             return tuple(parts)
         norms = (self.step_norm, self.input_norm, self.output_norm)
         return tuple(
@@ -147,9 +147,9 @@ class Mamba2(Module):
             ssm.runs,
         )
         y = y.add(x.mul(self.skip)).reshape(tokens, self.inner)
-        return self._normed(gate.swiglu(y))
+        return self._normalise(gate.swiglu(y))
 
-    def _normed(self, y: Tensor) -> Tensor:
+    def _normalise(self, y: Tensor) -> Tensor:
         if self.norm is None:
             return y
         if self.groups == 1:

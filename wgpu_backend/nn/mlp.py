@@ -128,9 +128,9 @@ class MLP(Module):
         activation = config.activation(activation)
         require_activation(activation, gated=gated)
         self.width, self.activation, self.gated = config.width, activation, gated
-        own = config.shape_of(f"ffn_down{suffix}.weight") or (0, 0)
+        own = config.get_shape(f"ffn_down{suffix}.weight") or (0, 0)
         self.inner = inner or config.uint("feed_forward_length", own[-1], at_least=1)
-        rows = (config.shape_of(f"ffn_up{suffix}.weight") or (0, 0))[0]
+        rows = (config.get_shape(f"ffn_up{suffix}.weight") or (0, 0))[0]
         joined = f"ffn_gate{suffix}.weight" not in config and rows == 2 * self.inner
         self.rows = self.inner * (2 if gated and joined else 1)
         self.norm = config.norm(norm, "inner")

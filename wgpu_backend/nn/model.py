@@ -1,4 +1,4 @@
-"""Model: what every architecture is, and how one is found by the name in a file."""
+"""The `Model` base class, and the registry of architectures by the name in a file."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from wgpu_backend.ml.fused_weights import FusedWeights
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.factory import make_cache
 from wgpu_backend.nn.kvcache.layers import LayerCache
-from wgpu_backend.nn.kvcache.making import cache_of
 from wgpu_backend.nn.layers import Embedding, Linear
 from wgpu_backend.nn.low_rank import LowRank
-from wgpu_backend.nn.model_inputs import Given
+from wgpu_backend.nn.model_inputs import ModelInput
 from wgpu_backend.nn.module import Module, modules, populate
 from wgpu_backend.ops import plugins
 
 
-class Reader(Protocol):
-    """The encoder of a model of an encoder and a decoder, and what the decoder takes of it."""
+class PromptEncoder(Protocol):
+    """The encoder of an encoder-decoder model, and its outputs that the decoder uses."""
 
     @property
     def encoder(self) -> Model:
-        """Reads a prompt, whole."""
+        """Return the model that reads a whole prompt."""
         ...
 
     @property
     def start(self) -> int:
-        """Token that an answer begins with, before any that the decoder makes."""
+        """Return the token that every answer begins with, before the decoder's own tokens."""
         ...
 
-    def encoded(self, states: Tensor) -> Sequence[tuple[Tensor, Tensor]]:
-        """Keys and values, (tokens, cols) each, of the encoder's states for each layer."""
+    def project_states(self, states: Tensor) -> Sequence[tuple[Tensor, Tensor]]:
+        """Return each layer's keys and values, (tokens, cols) each, of the encoder's states."""
         ...
 
 
@@ -59,24 +59,24 @@ class Model(Module, ABC):
     Attributes
     ----------
     fused_weights : sequence of sequence of str
-        Weights of a block to lay side by side, see ``Backend.load``.
+        Weights of a block to store next to each other, see ``Backend.load``.
     causal : bool
-        Whether tokens see none that come later. Where they do, a text is one pass, whole.
+        Whether tokens attend to earlier tokens only. Otherwise a text has to be one pass.
     scored_pooling : str
-        Which state of a text `score` takes: the first token's (``"cls"``), the ``"last"`` one's, or
-        the ``"mean"``.
+        The state of a text that `score` uses: the first token's (``"cls"``), the ``"last"`` one's
+        or the ``"mean"``.
     steerable : bool
-        Whether `hidden` takes `directions`.
+        Whether `hidden` adds `directions`.
     directions : mapping of int to Tensor
-        What is added to states behind a layer: (width,), f32.
+        Control vectors, added to the states after a layer: (width,), f32.
     variant : hashable
-        Tells apart what was done to the model since it was made: graphs that were recorded for
-        another variant are not this model's.
+        Key of the current adapters and directions. Graphs recorded for another variant are not
+        reused.
 
     Raises
     ------
     ModelError
-        A weight or a key is missing or does not fit.
+        A weight or a key is missing or has a wrong value or shape.
     """
 
     fused_weights: ClassVar[FusedWeights] = ()
@@ -94,16 +94,16 @@ class Model(Module, ABC):
 
     @property
     def config(self) -> Config:
-        """Keys and values of the model's file."""
+        """Return the keys and values of the model's file."""
         return self.backend.config
 
     def fill(self, module: Module, prefix: str = "") -> None:
-        """Fill the fields of a module with the weights below a name.
+        """Fill the fields of a module with the weights below a prefix.
 
         Raises
         ------
         ModelError
-            One is missing, or has another shape than the fields say.
+            A weight is missing, or its shape differs from the one the field declares.
         """
         try:
             populate(module, self._take, prefix)
@@ -115,10 +115,10 @@ class Model(Module, ABC):
         return self.backend.get(name)
 
     def adaptable(self) -> dict[str, list[Linear | Embedding]]:
-        """What adapters may change, by the name of its weight in the file.
+        """Return the modules that adapters can change, by the name of their weight in the file.
 
-        Products, and embeddings of tokens; where these also score tokens, the name means the
-        embeddings, and scores stay as they are.
+        These are linear layers and token embeddings. Where the embeddings are also the output
+        matrix, the name stands for the embeddings; the output matrix is not changed.
         """
         found: dict[str, list[Linear | Embedding]] = {}
         for kind in (Embedding, Linear):
@@ -130,29 +130,30 @@ class Model(Module, ABC):
                     found.setdefault(name, []).append(module)
         return found
 
-    def adapt(self, changes: Mapping[str, Sequence[LowRank]]) -> None:
-        """Have weights changed by these, by the names of `adaptable`; others as the file has them.
+    def adapt(self, adapters: Mapping[str, Sequence[LowRank]]) -> None:
+        """Set the adapters of the weights named by `adaptable`; other weights get none.
 
-        Graphs have it from then on: `variant` has to tell them from those before.
+        Graphs recorded from then on include them, so `variant` has to change as well.
         """
-        for name, those in self.adaptable().items():
-            for module in those:
-                module.changes = tuple(changes.get(name, ()))
+        for name, adapted in self.adaptable().items():
+            for module in adapted:
+                module.adapters = tuple(adapters.get(name, ()))
 
     def require_all_used(self, layers: int, elsewhere: tuple[str, ...] = ()) -> None:
-        """Refuse a file that has weights which no field took: without them answers are others.
+        """Raise if the file has weights that no field took: the results would be wrong.
 
         Parameters
         ----------
         layers : int
-            Of further ones, such as those that predict several tokens, nothing is needed.
+            Number of layers in use. Weights of further layers, such as those for multi-token
+            prediction, are ignored.
         elsewhere : tuple of str
-            Names that begin so are another model's, which stands in the same file.
+            Prefixes of weights that belong to another model in the same file.
 
         Raises
         ------
         ModelError
-            There is one.
+            There is such a weight.
         """
         for name, info in self.backend.file.tensors.items():
             parts = name.split(".")
@@ -160,12 +161,13 @@ class Model(Module, ABC):
             further |= name.startswith(elsewhere) or not info.nbytes
             if not further and name not in self._used:
                 architecture = self.config.architecture
-                raise self.fail(f"tensor {name} is none that architecture {architecture!r} has")
+                raise self.fail(f"unexpected tensor {name} for architecture {architecture!r}")
 
     def fit_context(self, positions: int) -> None:
-        """Take in how many positions a sequence may have; nothing, unless a model minds.
+        """Set the context length; override it if weights depend on the length.
 
-        Called before the first pass. Until then a model is ready for the context its file names.
+        Called before the first pass. Does nothing by default: a model is made for the context
+        length of its file.
 
         Parameters
         ----------
@@ -174,56 +176,56 @@ class Model(Module, ABC):
         """
 
     def context_limit(self) -> int | None:
-        """Most positions the model can tell apart, as a learned table of them; None for any."""
+        """Return the most positions the model supports, as with a learned table; None for any."""
         return None
 
     @abstractmethod
     def cache_layers(self) -> Sequence[LayerCache]:
-        """What each layer keeps of the past: an entry a layer, see `kvcache.layers`."""
+        """Return the cache entries of each layer, see `kvcache.layers`."""
 
     def make_cache(
         self, executor: Executor, sequences: int, positions: int, dtype: DType = F16
     ) -> Cache:
-        """Cache that the model's passes need: of what `cache_layers` says, unless a model minds.
+        """Make the cache that the model's passes need: by default that of `cache_layers`.
 
         Parameters
         ----------
         executor : Executor
         sequences : int
-            How many may be long at once.
+            Sequences that may be long at the same time.
         positions : int
-            Over all sequences.
+            Total positions of all sequences.
         dtype : DType
-            Of keys and values; see `PagedCache`.
+            Type of keys and values; see `PagedCache`.
 
         Raises
         ------
         DTypeError, ShapeError
             Keys or values cannot have that type.
         OutOfMemory
-            It does not fit; nothing stays allocated.
+            The cache does not fit; nothing stays allocated.
         """
-        return cache_of(executor, self.cache_layers(), sequences, positions, dtype)
+        return make_cache(executor, self.cache_layers(), sequences, positions, dtype)
 
-    def reader(self) -> Reader | None:
-        """Encoder that reads prompts for the model, which attends to them; None for none."""
+    def prompt_encoder(self) -> PromptEncoder | None:
+        """Return the encoder that reads prompts for the decoder; None for decoder-only models."""
         return None
 
-    def inputs(self) -> Mapping[str, Given]:
-        """What works may give beside tokens, by name; see `wgpu_backend.nn.model_inputs`."""
+    def inputs(self) -> Mapping[str, ModelInput]:
+        """Return the model inputs in addition to tokens, by name; see `nn.model_inputs`."""
         return {}
 
     @abstractmethod
     def hidden(self, batch: Batch) -> Tensor:
-        """States of the wanted rows after the last norm: (outputs, cols), f32."""
+        """Return the states of the output rows after the last norm: (outputs, cols), f32."""
 
     @property
     def has_logits(self) -> bool:
-        """Whether the model scores next tokens; an encoder does not."""
+        """Return whether the model has logits; an encoder does not."""
         return type(self).logits is not Model.logits
 
     def require_logits(self) -> None:
-        """Refuse to go on where there are none.
+        """Raise if the model has no logits.
 
         Raises
         ------
@@ -234,12 +236,12 @@ class Model(Module, ABC):
             raise self._no_logits()
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of every vocabulary entry: (outputs, vocabulary), f32.
+        """Return the logits of every vocabulary entry: (outputs, vocabulary), f32.
 
         Raises
         ------
         ModelError
-            The model has none.
+            The model has no logits.
         """
         raise self._no_logits()
 
@@ -248,22 +250,22 @@ class Model(Module, ABC):
         return self.fail(f"{name} is an encoder and has no logits; use embed")
 
     def vector(self, pooled: Tensor) -> Tensor:
-        """What becomes of (texts, cols) states once a text has one, before its length is 1."""
+        """Map pooled states, (texts, cols), to embeddings, before they are normalised."""
         return pooled
 
     def score(self, pooled: Tensor) -> Tensor:
-        """Scores of texts by one state of each, see `scored_pooling`: (texts, classes), f32.
+        """Return the scores of pooled states, see `scored_pooling`: (texts, classes), f32.
 
         Raises
         ------
         ModelError
-            The model is no reranker.
+            The model is not a reranker.
         """
         raise self.not_a_reranker()
 
     @property
     def is_reranker(self) -> bool:
-        """Whether the file has weights that score a text."""
+        """Return whether the file has weights that score a text."""
         return False
 
     def not_a_reranker(self) -> ModelError:
@@ -274,17 +276,17 @@ class Model(Module, ABC):
         )
 
     def require_shapes(self, wanted: Mapping[str, tuple[int, ...]]) -> None:
-        """Compare weights with what the keys of the file say; NumPy's rules would fit many more.
+        """Raise if shapes of weights contradict the file's keys; broadcasting would hide it.
 
         Parameters
         ----------
         wanted : mapping of str to tuple of int
-            Row-major shapes by GGUF name; of weights that the file may have or not.
+            Row-major shapes by GGUF name; weights may be missing from the file.
 
         Raises
         ------
         ModelError
-            One differs.
+            A shape differs.
         """
         for name, info in self.backend.file.tensors.items():
             shape = wanted.get(name, info.shape)
@@ -292,12 +294,13 @@ class Model(Module, ABC):
                 raise self.fail(f"tensor {name} is {info.shape}, by the file's keys it is {shape}")
 
     def fail(self, message: str) -> ModelError:
-        """Error that names the model's file."""
+        """Return an error whose message names the model's file."""
         return ModelError(f"{self.backend.file.path}: {message}")
 
 
 M = TypeVar("M", bound=type[Model])
-_MODELS = "wgpu_backend.models"  # a folder that is listed: no model is known by name here
+# A folder that is listed: a new model file needs no entry anywhere.
+_MODELS = "wgpu_backend.models"
 _ARCHITECTURES: dict[str, type[Model]] = {}
 
 
@@ -307,10 +310,10 @@ def architecture(*names: str) -> Callable[[M], M]:
     Raises
     ------
     ModelError
-        There is no name, one is taken, or the class is no `Model` or lacks methods of one.
+        There is no name, a name is taken, or the class is not a complete `Model`.
     """
     if not names or not all(isinstance(name, str) for name in names):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ModelError('architecture: it needs a name, as @architecture("my-model")')
+        raise ModelError('architecture: a name is needed, as in @architecture("my-model")')
 
     def register(model: M) -> M:
         _require_complete(names[0], model)
@@ -326,37 +329,40 @@ def architecture(*names: str) -> Callable[[M], M]:
 
 
 def _require_complete(name: str, model: type[Model]) -> None:
-    """Refuse what could not be made when a file needs it."""
+    """Raise if the class could not be instantiated when a file names it."""
     if not issubclass(model, Model):  # pyright: ignore[reportUnnecessaryIsInstance] outside it may
         raise ModelError(
-            f"architecture {name}: {model.__name__} is no wgpu_backend.Model; inherit from "
+            f"architecture {name}: {model.__name__} is not a wgpu_backend.Model; inherit from "
             "wgpu_backend.Decoder"
         )
     lacking = ", ".join(sorted(model.__abstractmethods__))
     if lacking:
-        raise ModelError(f"architecture {name}: {model.__name__} has no {lacking}, needs it")
+        raise ModelError(
+            f"architecture {name}: {model.__name__} lacks {lacking}, which it has to define"
+        )
 
 
 def _require_free(name: str, model: type[Model]) -> None:
     if not model.__module__.startswith("wgpu_backend."):
-        _import_own()  # or the package's model, imported later, would be the one that fails
+        # Otherwise the package's own model, imported later, would be the one that fails.
+        _import_own()
     if name in _ARCHITECTURES:
         first = _ARCHITECTURES[name]
         raise ModelError(
-            f"architecture {name}: registered already by {first.__module__}.{first.__qualname__}; "
+            f"architecture {name}: already registered by {first.__module__}.{first.__qualname__}; "
             "choose another name, here and in the file's general.architecture"
         )
 
 
 def architectures() -> dict[str, type[Model]]:
-    """Every known architecture: of the package's `models` folder, of plugins, and registered."""
+    """Return every known architecture: of the `models` folder, of plugins, and registered."""
     _import_own()
     plugins.load("wgpu_backend.architectures")
     return dict(sorted(_ARCHITECTURES.items()))
 
 
 def _import_own() -> None:
-    # By listing a folder: nothing below the models knows one of them by name.
+    # The folder is listed, so that no module below the models names one of them.
     package = import_module(_MODELS)
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
@@ -368,19 +374,19 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def model_class(config: Config) -> type[Model]:
-    """Class for the architecture a file names.
+    """Return the class for the architecture a file names.
 
     Raises
     ------
     ModelError
-        Nobody registered it.
+        No class is registered for it.
     """
     known = architectures()
     if config.architecture not in known:
         raise ModelError(
             f"{config.source}: architecture {config.architecture!r} is unknown"
             f"{_nearest(config.architecture, known)}; README lists the {len(known)} known ones; "
-            "one of your own is known after `import my_model` before load(), or with "
+            "to add your own, `import my_model` before load(), or use "
             "`wgpu-backend run --import my_model.py MODEL`"
         )
     return known[config.architecture]

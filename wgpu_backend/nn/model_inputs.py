@@ -1,4 +1,4 @@
-"""What a pass is given beside tokens, as a model declares it: one kind for each way of counting."""
+"""Extra model inputs per token, per row or per sequence, as a model declares them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.errors import ShapeError
-from wgpu_backend.nn.kvcache.cache import Arrays, Declared, ints
+from wgpu_backend.nn.kvcache.cache import Arrays, InputSpecs, ints
 
 Array = NDArray[Any]
 
 
-class Given(Protocol):
-    """An input that a work may have values for."""
+class ModelInput(Protocol):
+    """An input in addition to tokens, which a chunk may have values for."""
 
-    def declared(self, name: str, tokens: int, sequences: int) -> Declared:
-        """Inputs of the graph that it takes, in a batch of so many rows."""
+    def input_specs(self, name: str, tokens: int, sequences: int) -> InputSpecs:
+        """Return the graph inputs that it needs in a batch of so many rows."""
         ...
 
     def fill(self, name: str, arrays: Arrays, values: Sequence[Array | None]) -> None:
-        """Write down what each work of a pass has; None where one has nothing.
+        """Write the values of each chunk of a pass into the arrays; None where it has none.
 
         Raises
         ------
         ShapeError
-            Values are not of the shape that was declared.
+            Values do not have the declared shape.
         """
         ...
 
@@ -41,37 +41,37 @@ class TokenInput:
     Parameters
     ----------
     shape : tuple of int
-        Of a token's values.
+        Shape of the values of one token.
     dtype : DType
     positions : bool
-        Tokens of a work without values have their position, in each of them; else 0.
+        Whether tokens of a chunk without values get their position in every element; else 0.
     """
 
     shape: tuple[int, ...] = ()
     dtype: DType = F32
     positions: bool = False
 
-    def declared(self, name: str, tokens: int, sequences: int) -> Declared:
-        """Values of all rows: (tokens, *shape)."""
+    def input_specs(self, name: str, tokens: int, sequences: int) -> InputSpecs:
+        """Return the specification of the values of all rows: (tokens, *shape)."""
         return {name: ((tokens, *self.shape), self.dtype)}
 
     def fill(self, name: str, arrays: Arrays, values: Sequence[Array | None]) -> None:
-        """Write down values of the works; a work has as many as it has tokens."""
+        """Write the values of the chunks; a chunk has values for each of its tokens."""
         into, starts = arrays[name], arrays["starts"]
         rest = (1,) * len(self.shape)
         into[...] = arrays["positions"].reshape(-1, *rest) if self.positions else 0
         for row, array in enumerate(values):
             if array is not None:
                 begin, end = int(starts[row]), int(starts[row + 1])
-                into[begin:end] = _shaped(name, array, (end - begin, *self.shape))
+                into[begin:end] = _check_shape(name, array, (end - begin, *self.shape))
 
 
 @dataclass(frozen=True, slots=True)
 class RowsInput:
-    """Values for some tokens: embeddings of an image in the places of its tokens.
+    """Values for some tokens: embeddings of an image in place of its tokens.
 
-    A work gives (tokens, cols), with NaN in the first column of rows that it has none for. The
-    model takes them in place of its own: ``batch.is_given(name).where(batch.given(name), x)``.
+    A chunk has (tokens, cols), with NaN in the first column of rows without values. The model
+    replaces its own rows by them: ``batch.input_mask(name).where(batch.input(name), x)``.
 
     Parameters
     ----------
@@ -80,19 +80,20 @@ class RowsInput:
 
     cols: int
 
-    def declared(self, name: str, tokens: int, sequences: int) -> Declared:
-        """Values (tokens, cols), and the row of the batch that each replaces, -1 for none."""
+    def input_specs(self, name: str, tokens: int, sequences: int) -> InputSpecs:
+        """Return the specification of the values (tokens, cols), and of the row each replaces."""
+        # The row is -1 where a token has no values.
         return {name: ((tokens, self.cols), F32), f"{name}.rows": ints(tokens)}
 
     def fill(self, name: str, arrays: Arrays, values: Sequence[Array | None]) -> None:
-        """Write down the rows that there are values for."""
+        """Write the rows that have values, and their row numbers."""
         into, rows, starts = arrays[name], arrays[f"{name}.rows"], arrays["starts"]
         rows[...] = -1
         for row, array in enumerate(values):
             if array is None:
                 continue
             begin, end = int(starts[row]), int(starts[row + 1])
-            shaped = _shaped(name, array, (end - begin, self.cols))
+            shaped = _check_shape(name, array, (end - begin, self.cols))
             there = np.flatnonzero(~np.isnan(shaped[:, 0]))
             into[begin + there], rows[begin + there] = shaped[there], begin + there
 
@@ -110,25 +111,25 @@ class SequenceInput:
     shape: tuple[int, ...] = ()
     dtype: DType = F32
 
-    def declared(self, name: str, tokens: int, sequences: int) -> Declared:
-        """Values of all sequences: (sequences, *shape)."""
+    def input_specs(self, name: str, tokens: int, sequences: int) -> InputSpecs:
+        """Return the specification of the values of all sequences: (sequences, *shape)."""
         return {name: ((sequences, *self.shape), self.dtype)}
 
     def fill(self, name: str, arrays: Arrays, values: Sequence[Array | None]) -> None:
-        """Write down values of each work; 0 where one has none."""
+        """Write the values of each chunk; 0 where a chunk has none."""
         into = arrays[name]
         into[...] = 0
         for row, array in enumerate(values):
             if array is not None:
-                into[row] = _shaped(name, array, self.shape)
+                into[row] = _check_shape(name, array, self.shape)
 
 
-def unknown(names: Sequence[str], known: Mapping[str, Given]) -> list[str]:
-    """Those of `names` that nobody declared."""
+def find_unknown(names: Sequence[str], known: Mapping[str, ModelInput]) -> list[str]:
+    """Return the names that the model does not declare."""
     return [name for name in names if name not in known]
 
 
-def _shaped(name: str, array: Array, shape: tuple[int, ...]) -> Array:
+def _check_shape(name: str, array: Array, shape: tuple[int, ...]) -> Array:
     if array.shape != shape:
-        raise ShapeError(f"input {name}: a work gives {array.shape}, needs {shape}")
+        raise ShapeError(f"input {name}: its shape is {array.shape}, needs {shape}")
     return array

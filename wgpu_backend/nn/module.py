@@ -1,6 +1,6 @@
-"""Fields of a model and the GGUF names of their weights.
+"""Modules, and the GGUF names of the weights of their fields.
 
-A model declares what it is made of; `populate` finds the weights::
+A model declares its parts as fields; `populate` finds the weights::
 
     class Layer(Module):
         attention_norm: RMSNorm = weight("attn_norm")
@@ -8,11 +8,11 @@ A model declares what it is made of; `populate` finds the weights::
 
     class Llama(Module):
         layers: list[Layer] = weight("blk")                    # blk.0, blk.1, …
-        output: Linear = weight("output", alt="token_embd")    # the first name that is there
+        output: Linear = weight("output", alt="token_embd")    # the first name that exists
 
-A field tagged with the empty name has its weights beside those of the module it belongs to. Tags
-may say what shape a weight has, in names of attributes of the module or in numbers, and modules may
-be tagged, or put in a field ready made, when they are constructed::
+A field tagged with the empty name shares the prefix of its module. A tag may give the shape of a
+weight, as numbers or as names of attributes of the module. Fields may also be tagged, or set to a
+module, when a module is constructed::
 
     class MLP(Module):
         gate: Linear | None
@@ -41,18 +41,18 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """What a field is made of.
+    """The weights that a field is filled with.
 
     Parameters
     ----------
     names : tuple of str
-        GGUF names: its own, and what to take instead.
+        GGUF names: the field's own, then the alternatives.
     shape : tuple of int and str
-        Extents, in numbers or in names of attributes of the module; empty for any.
+        Extents, as numbers or names of attributes of the module; empty for any.
     kind : Module, type of Module or None
-        What takes the weights, where the annotation of the field does not say.
+        The module that takes the weights; None for the annotation of the field.
     needed : bool or None
-        Whether a file without the weights is refused; None where the annotation says.
+        Whether a file without the weights is refused; None to decide by the annotation.
     """
 
     names: tuple[str, ...]
@@ -68,48 +68,48 @@ def weight(
     kind: Module | type[Module] | None = None,
     needed: bool | None = None,
 ) -> Any:  # noqa: ANN401
-    """Say which weights a field is made of.
+    """Declare the weights that a field is filled with.
 
     Parameters
     ----------
     name : str
-        Below the name of the enclosing module.
+        Name below that of the enclosing module.
     shape : int or str
-        Extents of the weight, row-major: numbers, or names of attributes of the enclosing module,
-        which may be whole shapes or None for any. A module of one weight, such as a `Linear`, has
-        the shape of that.
+        Extents of the weight, row-major: numbers, or names of attributes of the enclosing module.
+        An attribute may be a whole shape, or None for any. For a module of one weight, such as a
+        `Linear`, it is the shape of that weight.
     alt : str or tuple of str
-        Names to try when there is no such weight; they start from the root of the file.
+        Names to try if there is no such weight, from the root of the file.
     kind : Module, type of Module or None
-        What to fill, in place of what the annotation says.
+        The module to fill, instead of the annotation.
     needed : bool or None
-        Whether to refuse a file without it; None goes by the annotation, which may say ``| None``.
+        Whether to refuse a file without it; None decides by ``| None`` in the annotation.
     """
     return Tag((name, *((alt,) if isinstance(alt, str) else alt)), shape, kind, needed)
 
 
 class Module:
-    """Something with weights; fields are declared with `weight`.
+    """A part of a model with weights; fields are declared with `weight`.
 
     Attributes
     ----------
     shape : tuple of int, or None
-        What the enclosing module says of the shape of its weight; None for any.
+        Shape that the enclosing module requires of the weight; None for any.
     full_name : str
-        What names of its weights in the file begin with, once it is filled; with a dot at its end,
-        or empty.
+        Prefix of the names of its weights in the file, once it is filled. It ends with a dot, or
+        is empty.
     """
 
     shape: Shape | None = None
     full_name: str = ""
 
     def declare(self, has: Callable[[str], bool]) -> None:
-        """Tag fields by which weights there are; called before they are filled.
+        """Tag fields depending on the weights of the file; called before they are filled.
 
         Parameters
         ----------
         has : callable
-            Whether the file has a weight of a name, below that of the module.
+            Returns whether the file has a weight of this name, below that of the module.
         """
 
 
@@ -120,28 +120,28 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
     ----------
     module : Module
     find : callable
-        Weight by name, or None.
+        Returns the weight of a name, or None.
     prefix : str
-        Name of the module in the file, with a dot at its end, or empty.
+        Name of the module in the file, ending with a dot, or empty.
 
     Returns
     -------
     bool
-        Whether any weight was found, or there is none to find.
+        Whether any weight was found, or the module has none.
 
     Raises
     ------
     ModelError
-        A field that may not be None found no weight, or one of another shape.
+        A required field found no weight, or a weight has another shape.
     """
     module.declare(lambda name: find(prefix + name) is not None)
     values: dict[str, object] = {}
-    # Raised at the end: whether others are there decides what it means. Only their words: an error
-    # kept by a frame that it knows would keep all weights, too.
+    # Raised at the end, because the other weights decide what a missing one means. Only messages
+    # are kept: an error refers to this frame, and would keep all weights alive.
     missing: list[str] = []
     tags = _tags(module)
     for name, tag in tags.items():
-        kind, optional = _unwrapped(_hints(type(module)).get(name, Module))
+        kind, optional = _unwrap_optional(_hints(type(module)).get(name, Module))
         try:
             value = values[name] = _field(module, tag.kind or kind, tag, find, prefix)
         except ModelError as error:
@@ -151,7 +151,7 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
         if value is None and needed:
             names = [prefix + tag.names[0], *tag.names[1:]]
             where = f"{type(module).__name__}.{name}"
-            hint = _misnamed(find, names, tensor=(tag.kind or kind) is Tensor)
+            hint = _hint_misnamed(find, names, tensor=(tag.kind or kind) is Tensor)
             missing.append(f"tensor {' or '.join(names)} is missing, {where} needs it{hint}")
     if missing:
         raise ModelError(missing[0])
@@ -161,8 +161,8 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
     return not tags or any(value is not None for value in values.values())
 
 
-def _misnamed(find: Find, names: Sequence[str], *, tensor: bool) -> str:
-    """What to say where the file has a weight of nearly that name: with its end, or without."""
+def _hint_misnamed(find: Find, names: Sequence[str], *, tensor: bool) -> str:
+    """Return a hint if the file has a weight of nearly that name."""
     for name in names:
         if tensor and find(f"{name}.weight") is not None:
             return f"; {name}.weight is there, and a Tensor is tagged with the whole name"
@@ -172,7 +172,7 @@ def _misnamed(find: Find, names: Sequence[str], *, tensor: bool) -> str:
 
 
 def modules(root: object) -> Iterator[Module]:
-    """A module and all that its fields and lists of them lead to, each once."""
+    """Yield a module and all modules in its fields and lists, each once."""
     seen: set[int] = set()
     left = [root]
     while left:
@@ -191,8 +191,8 @@ def _hints(kind: type[Module]) -> dict[str, Any]:
 
 
 def _tags(module: Module) -> dict[str, Tag]:
-    """Fields to fill, by name; modules that were put there are filled in place."""
-    tags = dict(_declared(type(module)))
+    """Return the fields to fill, by name; modules that are set already are filled in place."""
+    tags = dict(_class_tags(type(module)))
     for name, value in vars(module).items():
         if isinstance(value, Tag):
             tags[name] = value
@@ -204,15 +204,15 @@ def _tags(module: Module) -> dict[str, Tag]:
 
 
 @cache
-def _declared(kind: type[Module]) -> dict[str, Tag]:
+def _class_tags(kind: type[Module]) -> dict[str, Tag]:
     tags: dict[str, Tag] = {}
     for base in reversed(kind.__mro__):
         tags.update({k: v for k, v in vars(base).items() if isinstance(v, Tag)})
     return tags
 
 
-def _unwrapped(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401
-    """`X | None` as X and true."""
+def _unwrap_optional(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401
+    """Split `X | None` into X and True."""
     if get_origin(hint) in (Union, types.UnionType):
         kinds = [a for a in get_args(hint) if a is not type(None)]
         return kinds[0], len(kinds) < len(get_args(hint))
@@ -222,7 +222,7 @@ def _unwrapped(hint: Any) -> tuple[Any, bool]:  # noqa: ANN401
 def _field(owner: Module, kind: Any, tag: Tag, find: Find, prefix: str) -> Any:  # noqa: ANN401
     candidates = [prefix + tag.names[0], *tag.names[1:]]
     if tag.kind is not None and tag.names == ("",):
-        return _filled(kind, find, prefix)
+        return _fill(kind, find, prefix)
     if get_origin(kind) is list:
         return _modules(get_args(kind)[0], find, candidates[0]) or None
     shape = _shape(owner, tag.shape)
@@ -237,14 +237,14 @@ def _field(owner: Module, kind: Any, tag: Tag, find: Find, prefix: str) -> Any: 
     return None
 
 
-def _filled(module: Module, find: Find, prefix: str) -> Module:
-    """Module that was put in a field; none of its weights may be missing."""
+def _fill(module: Module, find: Find, prefix: str) -> Module:
+    """Fill a module that is set in a field; none of its weights may be missing."""
     populate(module, find, prefix)
     return module
 
 
 def _shape(owner: Module, extents: tuple[int | str, ...]) -> Shape | None:
-    """Shape that a tag says, once the names in it have values."""
+    """Return the shape of a tag, with names replaced by their values."""
     values: list[Shape | int | None] = [
         getattr(owner, extent) if isinstance(extent, str) else extent for extent in extents
     ]
@@ -266,7 +266,7 @@ def _tensor(find: Find, name: str, shape: Shape | None) -> Tensor | None:
 def _module(
     kind: Module | type[Module], find: Find, prefix: str, shape: Shape | None = None
 ) -> Module | None:
-    """Module at a prefix, or None where none of its weights is there."""
+    """Return the module at a prefix, or None if none of its weights exists."""
     probe = {"any": False}
 
     def probing(name: str) -> Tensor | None:
@@ -288,6 +288,6 @@ def _module(
 
 def _modules(kind: type[Module], find: Find, name: str) -> list[Module]:
     made: list[Module] = []
-    while _declared(kind) and (module := _module(kind, find, f"{name}.{len(made)}.")) is not None:
+    while _class_tags(kind) and (module := _module(kind, find, f"{name}.{len(made)}.")) is not None:
         made.append(module)
     return made

@@ -61,7 +61,7 @@ class Rotary:
 
     def positions(self, batch: Batch) -> Tensor:
         """Positions of a batch, for `__call__`: of time, height and width where they are given."""
-        given = batch.given(POSITIONS) if self.options.sections else None
+        given = batch.input(POSITIONS) if self.options.sections else None
         if given is None:
             return batch.positions
         memo, key = batch.context.memo, (POSITIONS, given)
@@ -70,7 +70,7 @@ class Rotary:
             found = memo[key] = given.transpose().contiguous()
         return found
 
-    def turned(self, x: Tensor, by: int) -> Tensor:
+    def rotate_by(self, x: Tensor, by: int) -> Tensor:
         """Rotated (tokens, heads, cols) as they would be so many positions further on.
 
         Rotations add up (Su et al. 2021, §3.2.2), whatever the frequencies are; with several

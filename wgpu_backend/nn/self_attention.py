@@ -11,7 +11,7 @@ import numpy as np
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.batch import Batch
-from wgpu_backend.nn.kvcache.layers import Kept, LayerShape, unturned
+from wgpu_backend.nn.kvcache.layers import CacheEntry, LayerShape, keep_keys
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import HeadLayerNorm, Linear, Norm, RMSNorm, fused_linear
 from wgpu_backend.nn.module import Module, weight
@@ -122,7 +122,7 @@ class SelfAttention(Module):
             self.key_norm = self._norm(config, "attn_k_norm", qk_norm, self.kv_heads)
         self.activation = gate
         if gate is not None:
-            rows = (config.shape_of("attn_gate.weight") or (0,))[0]
+            rows = (config.get_shape("attn_gate.weight") or (0,))[0]
             self.gates = rows if rows == self.heads else self.outputs
             self.gate = weight("attn_gate", "gates", "width", needed=True)
         self.output_norm = config.norm(output_norm, "outputs")
@@ -163,27 +163,27 @@ class SelfAttention(Module):
         self.output = weight(output, "width", "outputs")
 
     @property
-    def cached(self) -> Kept:
+    def cached(self) -> CacheEntry:
         """What a position takes in the cache, for how long, and how its keys move."""
-        turn = unturned if self.rope is None else partial(self._turned, self.rope)
+        turn = keep_keys if self.rope is None else partial(self._rotate_keys, self.rope)
         return LayerShape(self.keys, self.values, window=self.window, chunk=self.chunk, turn=turn)
 
-    def _turned(self, rope: Rotary, keys: Tensor, by: int) -> Tensor:
+    def _rotate_keys(self, rope: Rotary, keys: Tensor, by: int) -> Tensor:
         """Keys (positions, keys) of the cache as they are so many positions further on."""
         y = keys.reshape(-1, self.kv_heads, self.head)
         if not self.norm_after_rope or self.key_norm is None:
-            return rope.turned(y, by).reshape(*keys.shape)
+            return rope.rotate_by(y, by).reshape(*keys.shape)
         # A mean square does not change by rotation, so the norm's weights are all there is to it.
         # What a weight of 0 has hidden stays hidden.
         weight = cast("RMSNorm", self.key_norm).weight
         none, one = (keys.context.from_numpy(np.full(1, x, np.float32)) for x in (0, 1))
         plain = none.not_equal(weight).where(weight, one)
-        return rope.turned(y.div(plain), by).mul(weight).reshape(*keys.shape)
+        return rope.rotate_by(y.div(plain), by).mul(weight).reshape(*keys.shape)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
-        q, k, v = self.heads_of(x)
-        q, k = self.positioned(q, k, batch)
+        q, k, v = self.project_heads(x)
+        q, k = self.apply_positions(q, k, batch)
         y = attend(
             self.layer,
             q,
@@ -201,29 +201,29 @@ class SelfAttention(Module):
             softcap=self.softcap,
             sinks=self.sinks,
         )
-        return y if self.gate is None else self._gated(self.gate(x), y)
+        return y if self.gate is None else self._apply_gate(self.gate(x), y)
 
-    def _gated(self, gate: Tensor, y: Tensor) -> Tensor:
+    def _apply_gate(self, gate: Tensor, y: Tensor) -> Tensor:
         """(tokens, heads * value_head) behind a gate for each value, or for each head."""
         gate = gate.sigmoid() if self.activation == "sigmoid" else gate.softplus()
         heads = (y.shape[0], self.heads, self.value_head)
         gates = gate.reshape(y.shape[0], self.heads, -1)
         return y.reshape(*heads).mul(gates).reshape(*y.shape)
 
-    def heads_of(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def project_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (tokens, heads, head), keys and values (tokens, kv_heads, …) of rows."""
         tokens = x.shape[0]
         q, k, v = self._projections(x)
         if self.clamp:
             v = v.clamp(-self.clamp, self.clamp)
-            q, k = (q, k) if self.clamps_normed else self._clamped(q, k)
+            q, k = (q, k) if self.clamps_normed else self._clamp(q, k)
         return (
             q.reshape(tokens, self.heads, self.head),
             k.reshape(tokens, self.kv_heads, self.head),
             v.reshape(tokens, self.kv_heads, self.value_head),
         )
 
-    def _clamped(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+    def _clamp(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return q.clamp(-self.clamp, self.clamp), k.clamp(-self.clamp, self.clamp)
 
     def _projections(self, x: Tensor) -> list[Tensor]:
@@ -231,20 +231,20 @@ class SelfAttention(Module):
             return fused_linear(x, self.query, self.key, self.value)
         return self.joined(x).chunk_sections(-1, self.queries, self.keys, self.values)
 
-    def positioned(self, q: Tensor, k: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    def apply_positions(self, q: Tensor, k: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """Queries and keys, normalised and rotated."""
         if not self.norm_after_rope:
-            q, k = self._normed(q, self.query_norm), self._normed(k, self.key_norm)
+            q, k = self._normalise(q, self.query_norm), self._normalise(k, self.key_norm)
         if self.clamp and self.clamps_normed:
-            q, k = self._clamped(q, k)
+            q, k = self._clamp(q, k)
         if self.rope is not None:
             positions = self.rope.positions(batch)
             q, k = self.rope(q, positions), self.rope(k, positions)
         if self.norm_after_rope:
-            q, k = self._normed(q, self.query_norm), self._normed(k, self.key_norm)
+            q, k = self._normalise(q, self.query_norm), self._normalise(k, self.key_norm)
         return q, k
 
-    def _normed(self, x: Tensor, norm: Norm | None) -> Tensor:
+    def _normalise(self, x: Tensor, norm: Norm | None) -> Tensor:
         """Heads behind a norm; one over all heads has a weight that long."""
         if norm is None:
             return x

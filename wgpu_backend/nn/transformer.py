@@ -1,4 +1,4 @@
-"""Stack: what models of one stack of layers have in common, whatever they answer."""
+"""The `Transformer` base class: everything that models with one sequence of layers share."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import Batch
-from wgpu_backend.nn.kvcache.layers import LayerCache, unmovable
+from wgpu_backend.nn.kvcache.layers import LayerCache, forbid_shift
 from wgpu_backend.nn.mlp import activated, require_activation
 from wgpu_backend.nn.model import Model
 from wgpu_backend.nn.rope import Factors
@@ -23,13 +23,12 @@ EMBEDDINGS = "embeddings"
 _DENSE = ("dense_2.weight", "dense_3.weight")
 
 
-class Stack(Model):
-    """Embedding of tokens, layers, and a norm.
+class Transformer(Model):
+    """A model of token embeddings, a sequence of layers, and a norm.
 
-    A subclass says in `layer` what a layer is made of; the rest is what most models have, and
-    methods that a few replace: `embed`, `make_rope`. `Decoder` adds scores of the next token,
-    `Encoder` lets tokens see all of their text. What sentence-transformers calls dense modules maps
-    a pooled state on, where the file has those.
+    A subclass builds a layer in `layer`; a few also override `embed` or `make_rope`. `Decoder`
+    adds the logits of the next token, `Encoder` lets tokens attend to all of their text. Dense
+    modules, as in sentence-transformers, map a pooled state, where the file has them.
 
     Parameters
     ----------
@@ -40,23 +39,22 @@ class Stack(Model):
     norm : type of Norm
         Kind of every norm.
     output_norm_name : str or None
-        Of the last norm's weight; None where no norm follows the layers.
+        Name of the last norm's weight; None where no norm follows the layers.
     prefix : str
-        What names of the layers' weights begin with.
+        Prefix of the names of the layers' weights.
     elsewhere : tuple of str
-        Beginnings of the names of weights that are another model's.
+        Prefixes of weights that belong to another model in the file.
     rope_interleaved : bool
-        Whether neighbours are rotated with each other; otherwise halves of a head.
+        Whether RoPE pairs adjacent values; otherwise the halves of a head.
     sectioning : str or None
-        How ``rope.dimension_sections`` lie over the pairs, see `RopeOptions`; None where a token
+        Assignment of ``rope.dimension_sections`` to pairs, see `RopeOptions`; None where a token
         has one position.
     local_base : float
-        Base of the rotation in layers with a window, where a file does not say; 0 for that of the
-        others.
+        Default RoPE base of layers with a window; 0 for that of the other layers.
     embedding_scale : float
-        Factor; 1 where a model does not set it.
+        Factor of embeddings; 1 by default.
     steerable : bool
-        A subclass with a `hidden` of its own that calls `steered` says so.
+        Whether `hidden` calls `add_direction`. A subclass that overrides `hidden` sets it.
     """
 
     norm: ClassVar[type[nn.Norm]] = nn.RMSNorm
@@ -89,7 +87,7 @@ class Stack(Model):
     rope_short: Tensor | None = nn.weight("rope_factors_short.weight")
 
     def __init_subclass__(cls) -> None:
-        """Take it that a `hidden` of one's own knows no directions, unless the class says so."""
+        """Mark a class that overrides `hidden` as not steerable, unless it sets the flag."""
         super().__init_subclass__()
         if "hidden" in vars(cls) and "steerable" not in vars(cls):
             cls.steerable = False
@@ -114,7 +112,7 @@ class Stack(Model):
         self.require_all_used(count, self.elsewhere)
 
     def _dense_sizes(self, backend: Backend) -> None:
-        """Read how wide what the dense modules make is, and their activations."""
+        """Read the widths and activations of the dense modules."""
         keys = backend.config
         ways = keys.string("pooling", "").count("+") + 1
         self.pooled_width = keys.uint("dense_2_feat_in", ways * self.width)
@@ -127,7 +125,7 @@ class Stack(Model):
             require_activation(activation or "tanh")
 
     def vector(self, pooled: Tensor) -> Tensor:
-        """Pooled states behind the dense modules, where the file has them."""
+        """Map pooled states through the dense modules, where the file has them."""
         modules = zip((self.dense_2, self.dense_3), self.dense_activations, strict=True)
         for dense, activation in modules:
             pooled = pooled if dense is None else dense(pooled)
@@ -136,48 +134,48 @@ class Stack(Model):
 
     @property
     def block_count(self) -> int:
-        """Layers of the file, such as predict several tokens among them."""
+        """Return the number of layers in the file, including multi-token prediction."""
         return self.config.uint("block_count", at_least=1)
 
     def _layer_configs(self, count: int) -> list[nn.LayerConfig]:
-        """What the file says of each layer, once it has as many as its key says."""
+        """Return the configuration of each layer; the file has to have `block_count` of them."""
         tensors = self.backend.file.tensors
         shapes = {name.removeprefix(self.prefix): info.shape for name, info in tensors.items()}
         found = {name.split(".")[1] for name in shapes if name.startswith("blk.")}
         if len(found) != self.block_count:
             raise self.fail(f"it has {len(found)} layers, block_count says {self.block_count}")
-        # Of the class: layers that know their model would keep it alive, and its device memory.
+        # Bound to the class: layers that hold their model would keep its device memory alive.
         make_norm = partial(type(self).make_norm, self.config)
         return [nn.LayerConfig(self.config, shapes, i, count, make_norm) for i in range(count)]
 
     @classmethod
     def make_norm(cls, config: Config) -> nn.Norm:
-        """Norm of the model's kind, with the file's epsilon."""
+        """Make a norm of the model's kind, with the file's epsilon."""
         return cls.norm.from_config(config)
 
     @cached_property
     def rope(self) -> nn.Rotary:
-        """Rotation of queries and keys; made for the first layer that asks for it."""
+        """Return the rotation of queries and keys, made on first use."""
         return self.make_rope()
 
     @abstractmethod
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Make a layer of blocks that know their sizes; its weights come later."""
+        """Make a layer whose blocks know their sizes; weights are filled in later."""
 
     def make_rope(self, *, stretched: bool = True, **changes: Any) -> nn.Rotary:  # noqa: ANN401
-        """Rotation of queries and keys, by the keys and factors of the file.
+        """Make the rotation of queries and keys from the file's keys and factors.
 
         Parameters
         ----------
         stretched : bool
-            Whether by the factors, where there are any.
+            Whether to apply the file's scaling factors, if any.
         **changes
-            Options in place of the file's.
+            Options that replace those of the file.
 
         Raises
         ------
         ModelError
-            LongRoPE has no factors.
+            The file has LongRoPE without its factors.
         """
         heads = self._configs[0].uint("attention.head_count", at_least=1)
         head = self.config.uint("attention.key_length", self.width // heads)
@@ -196,7 +194,7 @@ class Stack(Model):
         return nn.Rotary(options, self._read(self.rope_short), self._read(self.rope_long))
 
     def _sections(self) -> dict[str, Any]:
-        """Options of a rotation by several positions."""
+        """Return the options of a rotation by several positions."""
         key = "rope.dimension_sections"
         if self.sectioning is None or key not in self.config:
             return {}
@@ -210,7 +208,7 @@ class Stack(Model):
 
     @cached_property
     def local_rope(self) -> nn.Rotary:
-        """Rotation in layers with a window, of a base of its own and not stretched."""
+        """Return the rotation of layers with a window: its own base, without scaling."""
         own = self.local_base or self.rope.options.base
         base = self.config.float("rope.freq_base_swa", own)
         dims = self.config.uint("rope.dimension_count_swa", self.rope.options.dims)
@@ -225,47 +223,48 @@ class Stack(Model):
         self.rope.fit_context(positions)
 
     def context_limit(self) -> int | None:
-        """Positions that were learned, where they were."""
+        """Return the number of learned positions, if positions are learned."""
         table = self.position_embedding
         return None if table is None else table.weight.shape[0]
 
     def cache_layers(self) -> Sequence[LayerCache]:
-        """What each layer keeps; keys that were made of learned positions cannot move."""
+        """Return each layer's cache entries; keys with learned positions cannot be shifted."""
         kept = [layer.cached for layer in self.layers]
-        return kept if self.position_embedding is None else [unmovable(each) for each in kept]
+        return kept if self.position_embedding is None else [forbid_shift(each) for each in kept]
 
     def hidden(self, batch: Batch) -> Tensor:
-        """States of the wanted rows after the last norm."""
+        """Return the states of the output rows after the last norm."""
         x = self.embed(batch)
         for i, layer in enumerate(self.layers):
-            x = self.steered(i, layer.forward(x, batch))
-        return self.normed(x)
+            x = self.add_direction(i, layer.forward(x, batch))
+        return self.normalise(x)
 
-    def steered(self, layer: int, x: Tensor) -> Tensor:
-        """States behind a layer, (rows, width) or several side by side, with its direction."""
+    def add_direction(self, layer: int, x: Tensor) -> Tensor:
+        """Add a layer's control vector to its states, (rows, width) or several in a row."""
         direction = self.directions.get(layer)
         if direction is None:
             return x
         return x.reshape(-1, self.width).add(direction).reshape(*x.shape)
 
-    def normed(self, x: Tensor) -> Tensor:
-        """States after the last norm, where there is one."""
+    def normalise(self, x: Tensor) -> Tensor:
+        """Apply the last norm, if there is one."""
         return x if self.output_norm is None else self.output_norm(x)
 
     def embed(self, batch: Batch) -> Tensor:
-        """States of the tokens before the first layer: (tokens, width)."""
+        """Return the states of the tokens before the first layer: (tokens, width)."""
         x = self.token_embedding(batch.tokens)
         if self.embedding_scale != 1:
             x = x.scale(factor=self.embedding_scale)
-        x = self.with_given(x, batch)
+        x = self.insert_embeddings(x, batch)
         if self.position_embedding is None:
             return x
-        positions = batch.positions.maximum(batch.context.from_ints([0]))  # padding stands at -1
+        # Padding has position -1, which is not a row of the table.
+        positions = batch.positions.maximum(batch.context.from_ints([0]))
         return x.add(self.position_embedding(positions))
 
-    def with_given(self, x: Tensor, batch: Batch) -> Tensor:
-        """(tokens, width) with what is given in place of tokens, such as parts of an image."""
-        given = batch.given(EMBEDDINGS)
-        if given is None:
+    def insert_embeddings(self, x: Tensor, batch: Batch) -> Tensor:
+        """Replace rows of (tokens, width) by given embeddings, such as parts of an image."""
+        embeddings = batch.input(EMBEDDINGS)
+        if embeddings is None:
             return x
-        return batch.is_given(EMBEDDINGS).where(given.slice(-1, 0, self.width), x)
+        return batch.input_mask(EMBEDDINGS).where(embeddings.slice(-1, 0, self.width), x)

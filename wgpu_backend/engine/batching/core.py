@@ -70,7 +70,7 @@ class Core:
         self.inbox: SimpleQueue[Ticket | int | Callable[[], object] | None] = SimpleQueue()
         self.totals = Totals()
         self._model = model
-        self._reads = model.model.reader() is not None
+        self._reads = model.model.prompt_encoder() is not None
         self._reuses = reuse and not self._reads
         self.prefixes = PrefixCache(model.cache, enabled=self._reuses, host_nbytes=host_nbytes)
         self._runner: Runner = model.attach(self)

@@ -16,7 +16,7 @@ from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import BackendError, CacheFull, OptionError
 from wgpu_backend.nn.kvcache.cache import Cache
-from wgpu_backend.nn.kvcache.layers import StateShape, kept_by
+from wgpu_backend.nn.kvcache.layers import StateShape, iterate_entries
 
 _LOG = logging.getLogger("wgpu_backend.serving")
 
@@ -129,10 +129,10 @@ def require_cuttable(what: str, model: LanguageModel) -> None:
         It has states, which are kept at the ends of passes, or reads with an encoder.
     """
     name = model.backend.file.path
-    if any(isinstance(kept, StateShape) for _, kept in kept_by(model.model.cache_layers())):
+    if any(isinstance(kept, StateShape) for _, kept in iterate_entries(model.model.cache_layers())):
         raise OptionError(
             f"{what}: {name} has layers with states, which cannot take back a token that was "
             "guessed wrong; leave draft out, or use a model of attention alone"
         )
-    if model.model.reader() is not None:
+    if model.model.prompt_encoder() is not None:
         raise OptionError(f"{what}: {name} reads with an encoder; leave draft out")

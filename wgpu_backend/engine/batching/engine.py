@@ -165,14 +165,14 @@ class Engine:
         A grammar that cannot be used is told by the generation, as a GrammarError.
         """
         tokens = request.fitting(self.num_ctx, self.model.vocabulary)
-        if request.prompt_logprobs and self.model.model.reader() is not None:
+        if request.prompt_logprobs and self.model.model.prompt_encoder() is not None:
             raise OptionError(
                 f"prompt_logprobs: {self.model.backend.file.path} reads prompts with an encoder, "
                 "which tells nothing of how likely they are"
             )
         ticket = Ticket(next(self._ids), request, tokens, mailbox or Mailbox(request.n))
         ticket.scales = request.scales(self.model.adapters.scales)
-        if ticket.scales is not None and self.model.model.reader() is not None:
+        if ticket.scales is not None and self.model.model.prompt_encoder() is not None:
             raise OptionError("lora: needs the scales that are set for a model with an encoder")
         generation = Generation(ticket.id, request, ticket.mailbox, self._core.inbox.put)
         self._intake.take(request.n, lambda: self._put(ticket))

@@ -18,7 +18,7 @@ Moves = list[tuple[int, int]]
 
 
 @dataclass(slots=True)
-class Held:
+class SequenceBlocks:
     """Blocks of one sequence, and how many positions are in them.
 
     Parameters
@@ -49,14 +49,14 @@ class BlockTable:
         self.block = block
         self._free = list(range(blocks - 1, -1, -1))
         self._references = [0] * blocks
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, SequenceBlocks] = {}
 
     @property
     def free(self) -> int:
         """Blocks nobody holds."""
         return len(self._free)
 
-    def unheld(self) -> Sequence[int]:
+    def free_list(self) -> Sequence[int]:
         """Those blocks."""
         return self._free
 
@@ -65,7 +65,7 @@ class BlockTable:
         held = self._held.get(sequence)
         return held.length if held else 0
 
-    def blocks_of(self, sequence: int) -> Sequence[int]:
+    def get_blocks(self, sequence: int) -> Sequence[int]:
         """Blocks of a sequence, in the order of its positions; `GONE` for those given back."""
         held = self._held.get(sequence)
         return held.blocks if held else ()
@@ -78,7 +78,7 @@ class BlockTable:
         lost = tokens > 0 and self._lost_end(held)
         return -(-(held.length + tokens) // self.block) - len(held.blocks) + lost
 
-    def _lost_end(self, held: Held) -> bool:
+    def _lost_end(self, held: SequenceBlocks) -> bool:
         """Whether the block that takes the next position was given back."""
         return held.length % self.block > 0 and held.blocks[-1] == GONE
 
@@ -100,7 +100,7 @@ class BlockTable:
                 f"cache: {tokens} more positions need {needed} blocks of {self.block}, "
                 f"{len(self._free)} are free"
             )
-        held = self._held.setdefault(sequence, Held())
+        held = self._held.setdefault(sequence, SequenceBlocks())
         if tokens and self._lost_end(held):
             held.blocks[-1] = self._take()
             held.torn[len(held.blocks) - 1] = held.length % self.block
@@ -128,10 +128,10 @@ class BlockTable:
         length = min(max(length, 0), self.length(source))
         self.require_share(source, target, length)
         whole, rest = divmod(length, self.block)
-        shared = self.blocks_of(source)
+        shared = self.get_blocks(source)
         self.drop(target)
-        torn = _torn_before(self._held[source].torn, whole, rest) if length else {}
-        held = Held(list(shared[:whole]), length, torn)
+        torn = _cut_torn(self._held[source].torn, whole, rest) if length else {}
+        held = SequenceBlocks(list(shared[:whole]), length, torn)
         for block in held.blocks:
             self._keep(block)
         self._held[target] = held
@@ -141,7 +141,7 @@ class BlockTable:
             held.blocks.append(GONE)
             return []
         held.blocks.append(self._take())
-        return self._moved(shared[whole], held.blocks[whole], rest)
+        return self._list_copies(shared[whole], held.blocks[whole], rest)
 
     def require_share(self, source: int, target: int, length: int) -> None:
         """Fail where `share` would.
@@ -154,8 +154,8 @@ class BlockTable:
         if source == target:
             return self.require_truncate(source, length)
         whole, rest = divmod(min(max(length, 0), self.length(source)), self.block)
-        if rest and self.blocks_of(source)[whole] != GONE:
-            self._require_one(self.blocks_of(target))
+        if rest and self.get_blocks(source)[whole] != GONE:
+            self._require_one(self.get_blocks(target))
         return None
 
     def truncate(self, sequence: int, length: int) -> Moves:
@@ -181,14 +181,14 @@ class BlockTable:
         for block in held.blocks[kept:]:
             self._give_back(block)
         del held.blocks[kept:]
-        held.torn = _torn_before(held.torn, whole, rest)
+        held.torn = _cut_torn(held.torn, whole, rest)
         held.length = max(length, 0)
-        if not rest or not self._shared(held.blocks[whole]):
+        if not rest or not self._is_shared(held.blocks[whole]):
             return []
         old = held.blocks[whole]
         held.blocks[whole] = self._take()
         self._give_back(old)
-        return self._moved(old, held.blocks[whole], rest)
+        return self._list_copies(old, held.blocks[whole], rest)
 
     def require_truncate(self, sequence: int, length: int) -> None:
         """Fail where `truncate` would.
@@ -200,7 +200,7 @@ class BlockTable:
         """
         held = self._held.get(sequence)
         whole, rest = divmod(max(length, 0), self.block)
-        if held and rest and length < held.length and self._shared(held.blocks[whole]):
+        if held and rest and length < held.length and self._is_shared(held.blocks[whole]):
             self._require_one(held.blocks[whole + 1 :])
 
     def forget(self, sequence: int, wanted: Callable[[int], bool]) -> None:
@@ -248,7 +248,7 @@ class BlockTable:
         copied: Moves = []
         moved: Moves = []
         for home, there in self._places_after(held, begin, end):
-            block = home if not there or self._own(home) else self._take()
+            block = home if not there or self._is_owned(home) else self._take()
             blocks.append(block if there else GONE)
             if there and there.start % self.block:
                 torn[len(blocks) - 1] = there.start % self.block
@@ -263,7 +263,9 @@ class BlockTable:
         held.blocks, held.torn, held.length = blocks, torn, held.length - by
         return copied, moved
 
-    def _places_after(self, held: Held, begin: int, end: int) -> Iterator[tuple[int, range]]:
+    def _places_after(
+        self, held: SequenceBlocks, begin: int, end: int
+    ) -> Iterator[tuple[int, range]]:
         """Places of the table from that of `begin` on, once positions are cut out.
 
         Yields
@@ -283,7 +285,7 @@ class BlockTable:
                 at -= 1
             yield held.blocks[place], range(at, stop)
 
-    def _is_there(self, held: Held, position: int) -> bool:
+    def _is_there(self, held: SequenceBlocks, position: int) -> bool:
         place, offset = divmod(position, self.block)
         return held.blocks[place] != GONE and offset >= held.torn.get(place, 0)
 
@@ -298,11 +300,11 @@ class BlockTable:
         CacheFull
             There are not enough free blocks for those that others hold, too.
         """
-        held = self._held.get(sequence, Held())
+        held = self._held.get(sequence, SequenceBlocks())
         wanted = self._places_after(held, begin, end)
-        needed = sum(bool(there) and not self._own(home) for home, there in wanted)
+        needed = sum(bool(there) and not self._is_owned(home) for home, there in wanted)
         whole = held.blocks[-(-begin // self.block) : end // self.block]
-        free = len(self._free) + sum(map(self._own, whole))
+        free = len(self._free) + sum(map(self._is_owned, whole))
         if needed > free:
             raise CacheFull(
                 f"cache: a shift needs {needed} blocks of {self.block}, {free} are free"
@@ -310,7 +312,7 @@ class BlockTable:
 
     def missing(self, sequence: int, begin: int, end: int) -> int | None:
         """Last place of the table where some of these positions are gone; None for none."""
-        held = self._held.get(sequence, Held())
+        held = self._held.get(sequence, SequenceBlocks())
         for place in reversed(range(begin // self.block, -(-end // self.block))):
             start = place * self.block
             seen = max(begin, start)
@@ -320,7 +322,7 @@ class BlockTable:
 
     def present(self, sequence: int) -> list[tuple[int, int]]:
         """Positions that are still there, a block at a time: the first, and one past the last."""
-        held = self._held.get(sequence, Held())
+        held = self._held.get(sequence, SequenceBlocks())
         starts = [place * self.block for place in range(len(held.blocks))]
         return [
             (start + held.torn.get(place, 0), min(start + self.block, held.length))
@@ -330,7 +332,7 @@ class BlockTable:
 
     def slots(self, sequence: int, runs: Sequence[tuple[int, int]]) -> list[int]:
         """Slots of positions that are there."""
-        blocks = self.blocks_of(sequence)
+        blocks = self.get_blocks(sequence)
         return [self._slot(blocks, p) for begin, end in runs for p in range(begin, end)]
 
     def adopt(self, sequence: int, length: int, runs: Sequence[tuple[int, int]]) -> None:
@@ -346,7 +348,7 @@ class BlockTable:
                 f"cache: a saved sequence needs {len(runs)} blocks of {self.block}, "
                 f"{len(self._free)} are free"
             )
-        held = Held([GONE] * -(-length // self.block), length)
+        held = SequenceBlocks([GONE] * -(-length // self.block), length)
         for begin, _ in runs:
             place, offset = divmod(begin, self.block)
             held.blocks[place] = self._take()
@@ -359,10 +361,10 @@ class BlockTable:
         self.truncate(sequence, 0)
         self._held.pop(sequence, None)
 
-    def _own(self, block: int) -> bool:
+    def _is_owned(self, block: int) -> bool:
         return block != GONE and self._references[block] == 1
 
-    def _shared(self, block: int) -> bool:
+    def _is_shared(self, block: int) -> bool:
         return block != GONE and self._references[block] > 1
 
     def _require_one(self, going: Sequence[int]) -> None:
@@ -373,7 +375,7 @@ class BlockTable:
                 f"0 of {len(self._references)} are free"
             )
 
-    def _moved(self, old: int, new: int, count: int) -> Moves:
+    def _list_copies(self, old: int, new: int, count: int) -> Moves:
         return [(old * self.block + i, new * self.block + i) for i in range(count)]
 
     def _take(self) -> int:
@@ -393,7 +395,7 @@ class BlockTable:
             self._free.append(block)
 
 
-def _torn_before(torn: dict[int, int], whole: int, rest: int) -> dict[int, int]:
+def _cut_torn(torn: dict[int, int], whole: int, rest: int) -> dict[int, int]:
     """Torn blocks of a sequence that is cut to so many whole blocks and so many positions."""
     kept = {place: gone for place, gone in torn.items() if place < whole}
     return kept | ({whole: min(torn[whole], rest)} if rest and whole in torn else {})

@@ -23,7 +23,7 @@ from wgpu_backend.nn.kvcache.saving import Saved
 from wgpu_backend.ops.attention.paged import Pages
 
 Arrays = Mapping[str, NDArray[Any]]
-Declared = Mapping[str, tuple[Shape, DType]]
+InputSpecs = Mapping[str, tuple[Shape, DType]]
 """Shape and type of inputs, by name."""
 
 Counts = Sequence[tuple[int, int]]
@@ -48,7 +48,7 @@ class GraphInputs:
     def __init__(
         self,
         context: Context,
-        declared: Declared,
+        declared: InputSpecs,
         *,
         tokens: int,
         longest: int,
@@ -76,7 +76,7 @@ class GraphInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class KeyValues:
     """Keys and values of a layer, and where those of each sequence lie.
 
     Parameters
@@ -150,7 +150,7 @@ class Cache(Protocol):
 
     # For graphs.
 
-    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+    def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
         """Inputs of a pass's graph beside those of the batch."""
         ...
 
@@ -166,7 +166,7 @@ class Cache(Protocol):
         """
         ...
 
-    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
         """Write keys and values of a pass, and give what the layer may attend to.
 
         Parameters
@@ -179,7 +179,7 @@ class Cache(Protocol):
         """
         ...
 
-    def stored(self, layer: int, inputs: GraphInputs) -> Stored:
+    def key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
         """What a layer may attend to without a write of its own."""
         ...
 
@@ -187,7 +187,7 @@ class Cache(Protocol):
         """A state of a recurrent layer."""
         ...
 
-    def encoded(self, layer: int, inputs: GraphInputs) -> Stored:
+    def encoder_key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
         """Keys and values of an encoder's text, which a layer attends to whole."""
         ...
 

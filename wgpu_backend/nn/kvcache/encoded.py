@@ -12,7 +12,7 @@ from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.kvcache.cache import Arrays, Counts, Declared, GraphInputs, Stored, ints
+from wgpu_backend.nn.kvcache.cache import Arrays, Counts, GraphInputs, InputSpecs, KeyValues, ints
 from wgpu_backend.nn.kvcache.layers import EncodedShape, LayerShape
 from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 from wgpu_backend.ops.attention.paged import Pages
@@ -63,12 +63,12 @@ class EncodedCache(PagedCache):
 
     def write(self, layer: int, key: Tensor, value: Tensor, slots: Tensor) -> Sequence[Tensor]:
         """Write keys and values (tokens, cols) of a text; ``slots`` of padding are -1."""
-        states = self._states_of(layer)
+        states = self._get_states(layer)
         return [states["key"].set_rows(key, slots), states["value"].set_rows(value, slots)]
 
     # For graphs of the decoder.
 
-    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+    def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
         """Last position of each token's text, and the blocks of the sequences' texts."""
         return {ENDS: ints(tokens), TABLE: ints(sequences, self.positions // BLOCK)}
 
@@ -76,15 +76,15 @@ class EncodedCache(PagedCache):
         """No positions of a sequence: it has its own text."""
         return 0
 
-    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
         """Fail: a decoder writes nothing here."""
         raise ContextError(f"cache: layer {layer} is read here, an encoder's pass writes it")
 
-    def encoded(self, layer: int, inputs: GraphInputs) -> Stored:
+    def encoder_key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
         """Keys and values of the texts of a batch's sequences."""
-        states = self._states_of(layer)
+        states = self._get_states(layer)
         pages = inputs.pages(self, lambda: self._pages(inputs))
-        return Stored(states["key"], states["value"], pages, self.positions, inputs, ENDS)
+        return KeyValues(states["key"], states["value"], pages, self.positions, inputs, ENDS)
 
     def _pages(self, inputs: GraphInputs) -> Pages:
         # As if each token stood at the end of the text: it sees what is before it, all of it.

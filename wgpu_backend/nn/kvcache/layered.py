@@ -10,10 +10,10 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.kvcache.cache import (
     Arrays,
     Counts,
-    Declared,
     GraphInputs,
+    InputSpecs,
+    KeyValues,
     LayerState,
-    Stored,
     require_shift,
 )
 from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
@@ -37,7 +37,7 @@ class Part(Protocol):
         """What lies on the device."""
         ...
 
-    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+    def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
         """Inputs of a graph, see `Cache`."""
         ...
 
@@ -45,11 +45,11 @@ class Part(Protocol):
         """Positions that a graph has to do with, see `Cache`."""
         ...
 
-    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
         """Write keys and values, see `Cache`."""
         ...
 
-    def stored(self, layer: int, inputs: GraphInputs) -> Stored:
+    def key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
         """Keys and values, see `Cache`."""
         ...
 
@@ -167,22 +167,22 @@ class LayeredCache:
 
     # For graphs.
 
-    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+    def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
         """Inputs of all parts."""
-        declared = [part.declared(tokens, sequences, longest) for part in self.parts]
+        declared = [part.input_specs(tokens, sequences, longest) for part in self.parts]
         return {name: how for inputs in declared for name, how in inputs.items()}
 
     def reach(self, longest: int, tokens: int) -> int:
         """Positions that some part has to do with."""
         return max(part.reach(longest, tokens) for part in self.parts)
 
-    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
         """Write keys and values of a layer."""
         return self._part(layer).put(layer, key, value, inputs)
 
-    def stored(self, layer: int, inputs: GraphInputs) -> Stored:
+    def key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
         """Keys and values of a layer."""
-        return self._part(layer).stored(layer, inputs)
+        return self._part(layer).key_values(layer, inputs)
 
     def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
         """A state of a layer."""
@@ -190,11 +190,11 @@ class LayeredCache:
             raise ContextError(f"cache: layer {layer} has no state {name!r}, no layer has one")
         return self._states.state(layer, name, inputs)
 
-    def encoded(self, layer: int, inputs: GraphInputs) -> Stored:
+    def encoder_key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
         """Keys and values of an encoder's text for a layer."""
         if self._texts is None:
             raise ContextError(f"cache: layer {layer} attends to no encoder's text, no layer does")
-        return self._texts.encoded(layer, inputs)
+        return self._texts.encoder_key_values(layer, inputs)
 
     def _part(self, layer: int) -> Part:
         if layer not in self._paged:

@@ -15,7 +15,7 @@ Turn = Callable[[Tensor, int], Tensor]
 """Keys of a layer, (positions, key) f32, as they are so many positions further on."""
 
 
-def unturned(keys: Tensor, by: int) -> Tensor:
+def keep_keys(keys: Tensor, by: int) -> Tensor:
     """Keys that are the same at every position: a `Turn`."""
     return keys
 
@@ -35,7 +35,7 @@ class LayerShape:
     chunk : int
         A token sees no position before the last multiple of this; 0 for all.
     turn : callable or None
-        How keys move to other positions, `unturned` where they know none; None where they cannot,
+        How keys move to other positions, `keep_keys` where they know none; None where they cannot,
         as those of learned positions.
     """
 
@@ -46,7 +46,7 @@ class LayerShape:
     turn: Turn | None = field(default=None, compare=False)
 
     @property
-    def stored(self) -> Mapping[str, int]:
+    def columns(self) -> Mapping[str, int]:
         """Values of a position by what they are: of a layer's tensors."""
         return {"key": self.key, **({} if self.value is None else {"value": self.value})}
 
@@ -94,28 +94,28 @@ class EncodedShape:
     value: int
 
     @property
-    def stored(self) -> Mapping[str, int]:
+    def columns(self) -> Mapping[str, int]:
         """Values of a position by what they are: of a layer's tensors."""
         return {"key": self.key, "value": self.value}
 
 
-Kept = LayerShape | StateShape | SharedLayer | EncodedShape
-LayerCache = Kept | tuple[Kept, ...] | None
+CacheEntry = LayerShape | StateShape | SharedLayer | EncodedShape
+LayerCache = CacheEntry | tuple[CacheEntry, ...] | None
 """What one layer keeps: one thing, several, or nothing."""
 
 
-def unmovable(kept: LayerCache) -> LayerCache:
+def forbid_shift(kept: LayerCache) -> LayerCache:
     """The same, of keys that know their positions otherwise than by a rotation."""
     if isinstance(kept, tuple):
         return tuple(_without_turn(part) for part in kept)
     return None if kept is None else _without_turn(kept)
 
 
-def _without_turn(kept: Kept) -> Kept:
+def _without_turn(kept: CacheEntry) -> CacheEntry:
     return replace(kept, turn=None) if isinstance(kept, LayerShape) else kept
 
 
-def kept_by(layers: Sequence[LayerCache]) -> Iterator[tuple[int, Kept]]:
+def iterate_entries(layers: Sequence[LayerCache]) -> Iterator[tuple[int, CacheEntry]]:
     """Everything that layers keep, with the number of the layer."""
     for number, kept in enumerate(layers):
         parts = kept if isinstance(kept, tuple) else () if kept is None else (kept,)
@@ -124,12 +124,12 @@ def kept_by(layers: Sequence[LayerCache]) -> Iterator[tuple[int, Kept]]:
 
 def paged_layers(layers: Sequence[LayerCache]) -> dict[int, LayerShape]:
     """Layers that store keys and values."""
-    return {i: kept for i, kept in kept_by(layers) if isinstance(kept, LayerShape)}
+    return {i: kept for i, kept in iterate_entries(layers) if isinstance(kept, LayerShape)}
 
 
 def encoded_layers(layers: Sequence[LayerCache]) -> dict[int, EncodedShape]:
     """Layers that attend to an encoder's text."""
-    return {i: kept for i, kept in kept_by(layers) if isinstance(kept, EncodedShape)}
+    return {i: kept for i, kept in iterate_entries(layers) if isinstance(kept, EncodedShape)}
 
 
 def require_type(dtype: DType, layers: Mapping[int, LayerShape | EncodedShape]) -> None:
@@ -148,7 +148,7 @@ def require_type(dtype: DType, layers: Mapping[int, LayerShape | EncodedShape]) 
     if not dtype.quantised:
         return
     for number, shape in layers.items():
-        for what, cols in shape.stored.items():
+        for what, cols in shape.columns.items():
             if cols % dtype.block:
                 raise ShapeError(
                     f"cache: {what}s of layer {number} have {cols} values a position, {dtype} "
@@ -159,4 +159,4 @@ def require_type(dtype: DType, layers: Mapping[int, LayerShape | EncodedShape]) 
 def nbytes_per_position(layers: Sequence[LayerCache], dtype: DType) -> int:
     """Bytes of a position that every layer still stores."""
     shapes = [*paged_layers(layers).values(), *encoded_layers(layers).values()]
-    return sum(dtype.nbytes(sum(shape.stored.values())) for shape in shapes)
+    return sum(dtype.nbytes(sum(shape.columns.values())) for shape in shapes)

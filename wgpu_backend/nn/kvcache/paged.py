@@ -19,20 +19,20 @@ from wgpu_backend.nn.kvcache.blocks import BlockTable
 from wgpu_backend.nn.kvcache.cache import (
     Arrays,
     Counts,
-    Declared,
     GraphInputs,
+    InputSpecs,
+    KeyValues,
     LayerState,
-    Stored,
     ints,
     require_shift,
 )
 from wgpu_backend.nn.kvcache.layers import (
     LayerCache,
     SharedLayer,
-    kept_by,
+    iterate_entries,
+    keep_keys,
     paged_layers,
     require_type,
-    unturned,
 )
 from wgpu_backend.nn.kvcache.saving import Saved, SavedPart, read_rows, require_parts, write_rows
 from wgpu_backend.ops.attention.paged import Pages
@@ -102,12 +102,12 @@ class PagedCache:
             for i, shape in shapes.items():
                 self._states[i] = {
                     what: self._state(cols, dtype, f"cache.{i}.{what}")
-                    for what, cols in shape.stored.items()
+                    for what, cols in shape.columns.items()
                 }
         except BaseException:
             self.close()
             raise
-        for i, kept in kept_by(layers):
+        for i, kept in iterate_entries(layers):
             if isinstance(kept, SharedLayer) and kept.layer in shapes:
                 self._states[i], self._shapes[i] = self._states[kept.layer], shapes[kept.layer]
 
@@ -118,7 +118,7 @@ class PagedCache:
 
     # For graphs.
 
-    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+    def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
         """Slots of the pass, and the block table of its sequences."""
         width = -(-self.reach(longest, tokens) // self.block)
         return {self._slots_name: ints(tokens), self._table_name: ints(sequences, width)}
@@ -127,10 +127,10 @@ class PagedCache:
         """Positions of a sequence that a graph has to do with: all."""
         return min(longest, self.positions)
 
-    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
         """Write keys and values of a pass, and give what the layer may attend to."""
         new = {"key": key, **({} if value is None else {"value": value})}
-        states = self._states_of(layer)
+        states = self._get_states(layer)
         if new.keys() != states.keys():
             raise ContextError(
                 f"cache: layer {layer} stores {' and '.join(states)}, got {' and '.join(new)}"
@@ -140,48 +140,50 @@ class PagedCache:
         written = {
             what: states[what].set_rows(x.reshape(x.shape[0], -1), slots) for what, x in new.items()
         }
-        return self._stored(layer, written, inputs)
+        return self._make_view(layer, written, inputs)
 
     def _require_room(self, layer: int, given: Mapping[str, int]) -> None:
         """Refuse keys or values of another width than the layer said it keeps."""
-        kept = self._shapes[layer].stored
+        kept = self._shapes[layer].columns
         if given != kept:
             has, said = (", ".join(f"{n}={v}" for n, v in d.items()) for d in (given, kept))
             what = f"cache: a token of layer {layer} has {has} values"
             raise ShapeError(f"{what}, `cached` of the layer says CacheLayer({said})")
 
-    def stored(self, layer: int, inputs: GraphInputs) -> Stored:
+    def key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
         """What a layer may attend to without a write of its own."""
-        return self._stored(layer, self._states_of(layer), inputs)
+        return self._make_view(layer, self._get_states(layer), inputs)
 
     def _pages(self, inputs: GraphInputs) -> Pages:
         return Pages(
-            inputs[self._counted("positions")],
+            inputs[self._input_name("positions")],
             inputs["sequences"],
             inputs[self._table_name],
             self.block,
-            inputs[self._counted("ends")] if inputs.sees_ahead else None,
+            inputs[self._input_name("ends")] if inputs.sees_ahead else None,
         )
 
-    def _states_of(self, layer: int) -> dict[str, Tensor]:
+    def _get_states(self, layer: int) -> dict[str, Tensor]:
         if layer not in self._states:
             raise ContextError(f"cache: layer {layer} stores no keys; {sorted(self._states)} do")
         return self._states[layer]
 
-    def _stored(self, layer: int, states: Mapping[str, Tensor], inputs: GraphInputs) -> Stored:
+    def _make_view(
+        self, layer: int, states: Mapping[str, Tensor], inputs: GraphInputs
+    ) -> KeyValues:
         shape, keys = self._shapes[layer], states["key"]
-        return Stored(
+        return KeyValues(
             keys,
             states.get("value", keys),
             inputs.pages(self, lambda: self._pages(inputs)),
             self.reach(inputs.longest, inputs.tokens),
             inputs,
-            self._counted("ends"),
+            self._input_name("ends"),
             shape.window,
             shape.chunk,
         )
 
-    def _counted(self, name: str) -> str:
+    def _input_name(self, name: str) -> str:
         """Name of the input that has positions as this cache counts them."""
         return name
 
@@ -189,7 +191,7 @@ class PagedCache:
         """Fail: there are no states."""
         raise ContextError(f"cache: layer {layer} has no state {name!r}, it stores keys alone")
 
-    def encoded(self, layer: int, inputs: GraphInputs) -> Stored:
+    def encoder_key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
         """Fail: there is no encoder's text."""
         raise ContextError(f"cache: layer {layer} attends to no encoder's text, it has its own")
 
@@ -227,7 +229,7 @@ class PagedCache:
         """Write the block table of these sequences, a row each; unused entries become 0."""
         table[...] = 0
         for row, sequence in enumerate(sequences):
-            blocks = self._table.blocks_of(sequence)
+            blocks = self._table.get_blocks(sequence)
             table[row, : len(blocks)] = blocks
 
     def resume_point(self, sequence: int, position: int) -> int:
@@ -301,9 +303,9 @@ class PagedCache:
             self._table.drop(sequence)
             raise
 
-    def unheld(self) -> Sequence[int]:
+    def free_list(self) -> Sequence[int]:
         """Blocks nobody holds."""
-        return self._table.unheld()
+        return self._table.free_list()
 
     def shortage(self, counts: Counts) -> int:
         """Blocks that are missing for a pass."""
@@ -368,7 +370,7 @@ class PagedCache:
             written = [
                 keys.set_rows(turn(keys.rows(old), by), new)
                 for layer in self._own
-                if (turn := shapes[layer].turn) and (elsewhere or turn is not unturned)
+                if (turn := shapes[layer].turn) and (elsewhere or turn is not keep_keys)
                 for keys in (self._states[layer]["key"],)
             ]
             if elsewhere:

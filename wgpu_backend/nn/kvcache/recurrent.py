@@ -14,10 +14,10 @@ from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.nn.kvcache.cache import (
     Arrays,
     Counts,
-    Declared,
     GraphInputs,
+    InputSpecs,
+    KeyValues,
     LayerState,
-    Stored,
     ints,
 )
 from wgpu_backend.nn.kvcache.layers import StateShape
@@ -71,7 +71,7 @@ class RecurrentCache:
 
     # For graphs.
 
-    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+    def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
         """Which rows are whose, see `LayerState`."""
         return {RUNS: ints(sequences, 4)}
 
@@ -87,11 +87,11 @@ class RecurrentCache:
             raise ContextError(f"cache: layer {layer} has no state {name!r}, it has {known or 0}")
         return LayerState(rows, inputs[RUNS])
 
-    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> Stored:
+    def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
         """Fail: there are no keys."""
-        return self.stored(layer, inputs)
+        return self.key_values(layer, inputs)
 
-    def stored(self, layer: int, inputs: GraphInputs) -> Stored:
+    def key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
         """Fail: there are no keys."""
         raise ContextError(f"cache: layer {layer} stores no keys, it has states alone")
 
@@ -137,7 +137,7 @@ class RecurrentCache:
         if not self._references[row]:
             self._free.append(row)
 
-    def unheld(self) -> Sequence[int]:
+    def free_list(self) -> Sequence[int]:
         """Rows nobody holds."""
         return self._free
 

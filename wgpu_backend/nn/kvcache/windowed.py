@@ -8,7 +8,7 @@ from math import lcm
 
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.ml.executor import Executor
-from wgpu_backend.nn.kvcache.cache import Arrays, Counts, Declared, ints
+from wgpu_backend.nn.kvcache.cache import Arrays, Counts, InputSpecs, ints
 from wgpu_backend.nn.kvcache.layers import LayerCache
 from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
@@ -70,16 +70,16 @@ class WindowedCache(PagedCache):
         self.sight = sight
         self._tidied: dict[int, int] = {}
 
-    def declared(self, tokens: int, sequences: int, longest: int) -> Declared:
+    def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
         """Those of a causal cache, and positions as this one counts them."""
-        own = {self._counted(name): ints(tokens) for name in ("positions", "ends")}
-        return {**super().declared(tokens, sequences, longest), **own}
+        own = {self._input_name(name): ints(tokens) for name in ("positions", "ends")}
+        return {**super().input_specs(tokens, sequences, longest), **own}
 
     def reach(self, longest: int, tokens: int) -> int:
         """Positions of a sequence that a graph of so many tokens has to do with."""
         return min(longest, self.sight.reach(tokens))
 
-    def _counted(self, name: str) -> str:
+    def _input_name(self, name: str) -> str:
         return f"{self._prefix}{name}"
 
     def fill(self, arrays: Arrays, counts: Counts) -> None:
@@ -89,14 +89,14 @@ class WindowedCache(PagedCache):
         table = arrays[self._table_name]
         table[...] = 0
         for name in ("positions", "ends"):
-            arrays[self._counted(name)][...] = arrays[name]
+            arrays[self._input_name(name)][...] = arrays[name]
         at = 0
         for row, ((sequence, count), first) in enumerate(zip(counts, firsts, strict=True)):
-            blocks = self._table.blocks_of(sequence)[first // self.block :]
+            blocks = self._table.get_blocks(sequence)[first // self.block :]
             # Nobody sees those that are gone.
             table[row, : len(blocks)] = [max(block, 0) for block in blocks]
             for name in ("positions", "ends"):
-                arrays[self._counted(name)][at : at + count] -= first
+                arrays[self._input_name(name)][at : at + count] -= first
             at += count
 
     def _first(self, sequence: int) -> int:

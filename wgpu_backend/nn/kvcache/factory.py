@@ -18,7 +18,7 @@ from wgpu_backend.nn.kvcache.layers import (
     SharedLayer,
     StateShape,
     encoded_layers,
-    kept_by,
+    iterate_entries,
     paged_layers,
     require_type,
 )
@@ -32,7 +32,7 @@ STATES_NBYTES = 512 << 20  # that states may take with more rows than are needed
 PASS = 256  # tokens of a pass, about: ends of passes are what checkpoints are chosen from
 
 
-def cache_of(
+def make_cache(
     executor: Executor,
     layers: Sequence[LayerCache],
     sequences: int,
@@ -67,8 +67,8 @@ def cache_of(
     encoded = encoded_layers(layers)
     require_type(dtype, paged_layers(layers))
     require_type(dtype, encoded)
-    groups = _groups(layers)
-    states = {i: kept for i, kept in kept_by(layers) if isinstance(kept, StateShape)}
+    groups = _group_layers(layers)
+    states = {i: kept for i, kept in iterate_entries(layers) if isinstance(kept, StateShape)}
     if not states and not encoded and not any(groups):
         return PagedCache(executor, layers, positions, dtype)
     if checkpoints is None:
@@ -82,7 +82,7 @@ def cache_of(
             if sight is None:
                 part = PagedCache(executor, own, positions, dtype)
             else:
-                room = min(positions, _room(sight, sequences))
+                room = min(positions, _window_positions(sight, sequences))
                 prefix = f"{number}."
                 part = WindowedCache(executor, own, room, dtype, sight=sight, prefix=prefix)
             parts[part] = [*members]
@@ -117,19 +117,19 @@ def state_rows(states: Mapping[int, StateShape], sequences: int) -> int:
     return max(needed, min(wanted, fitting))
 
 
-def _groups(
+def _group_layers(
     layers: Sequence[LayerCache],
 ) -> dict[Sight | None, dict[int, LayerShape | SharedLayer]]:
     """Layers with keys by how far they see, None for all; the order is that of the layers."""
     groups: dict[Sight | None, dict[int, LayerShape | SharedLayer]] = {}
     of: dict[int, dict[int, LayerShape | SharedLayer]] = {}
-    for layer, kept in kept_by(layers):
+    for layer, kept in iterate_entries(layers):
         if isinstance(kept, LayerShape):
             sees_all = not kept.window and not kept.chunk
             sight = None if sees_all else Sight(kept.window, kept.chunk)
             of[layer] = groups.setdefault(sight, {})
             of[layer][layer] = kept
-    for layer, kept in kept_by(layers):
+    for layer, kept in iterate_entries(layers):
         if isinstance(kept, SharedLayer):
             if kept.layer not in of:
                 raise ModelError(
@@ -140,6 +140,6 @@ def _groups(
     return groups
 
 
-def _room(sight: Sight, sequences: int) -> int:
+def _window_positions(sight: Sight, sequences: int) -> int:
     """Positions that a window takes: where sequences are, and at the checkpoints."""
     return sequences * sight.reach(PASS) + CHECKPOINTS * sight.reach(1)
