@@ -80,6 +80,6 @@ def test_embeddings_of_tokens_are_as_good_as_these(tmp_path, name):
 
 
 def test_embeddings_of_another_width_are_refused(seeing):
-    with pytest.raises(ShapeError, match=r"input embeddings: a work gives \(20, 3\), needs"):
+    with pytest.raises(ShapeError, match=r"input embeddings: its shape is \(20, 3\), needs"):
         asked(seeing, {"embeddings": np.zeros((len(TOKENS), 3), np.float32)})
     assert seeing.model.width == WIDTH
