@@ -283,7 +283,7 @@ _MOVED = {
 
 
 class _Moved:
-    """Import hook that gives a moved module under its old name, with a DeprecationWarning."""
+    """An import hook that gives a moved module under its old name, with a DeprecationWarning."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> _ModuleSpec | None:

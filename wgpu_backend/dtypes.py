@@ -1,4 +1,4 @@
-"""Element types: what a name means in bytes, in NumPy and in a GGUF file.
+"""Element types: their bytes, NumPy type, and number in GGUF files, by name.
 
 A `DType` is a block of `block` elements in `block_nbytes` bytes. For plain types the block is one
 element. `snippet` names the WGSL file in `shaders/formats/load`, `store` or `dequant` that reads
@@ -49,7 +49,7 @@ class DType:
         return self.block > 1
 
     def nbytes(self, elements: int) -> int:
-        """Bytes of `elements` elements, a multiple of the block."""
+        """Return the bytes of `elements` elements, a multiple of the block."""
         if elements % self.block:
             raise DTypeError(f"{self.name}: {elements} elements, blocks hold {self.block}")
         return elements // self.block * self.block_nbytes
@@ -133,7 +133,7 @@ def named(name: str) -> DType:
 
 
 def dtype_of(value: object) -> DType:
-    """Element type that a DType, a name of ours or NumPy's, or a NumPy type stands for.
+    """Return the type for a DType, a name of ours or NumPy's, or a NumPy type.
 
     Parameters
     ----------
@@ -158,13 +158,12 @@ def dtype_of(value: object) -> DType:
 
 
 def held(subject: str, values: NDArray[Any], dtype: DType) -> NDArray[Any]:
-    """Values as a type holds them on the host, rounded to it where it is a float.
+    """Convert values to the form in which the host stores a type, rounded for floats.
 
     Parameters
     ----------
     subject : str
         Begins the message.
-    values : ndarray
     dtype : DType
         With a NumPy type.
 
@@ -197,7 +196,7 @@ def held(subject: str, values: NDArray[Any], dtype: DType) -> NDArray[Any]:
 
 
 def _lost(values: NDArray[Any], made: NDArray[Any]) -> NDArray[np.bool]:
-    """Which values a conversion made something else of than the nearest number."""
+    """Return a mask of the values that a conversion did not round to the nearest number."""
     if made.dtype.kind in "fc":
         return np.isfinite(values) & ~np.isfinite(made)
     if "b" in (made.dtype.kind, values.dtype.kind):  # NumPy compares no bool with 2⁶⁴ - 1
@@ -218,7 +217,7 @@ def _range(kind: np.dtype[Any]) -> str:
 
 
 def from_ggml(number: int) -> DType | None:
-    """Type with that number in GGUF files, or None."""
+    """Return the type with that number in GGUF files, or None."""
     return _BY_GGML.get(number)
 
 

@@ -32,7 +32,7 @@ import warnings
 
 
 class BackendError(Exception):
-    """Base of every error that the package raises on purpose."""
+    """The base of every error that the package raises on purpose."""
 
 
 class ShapeError(BackendError, ValueError):
@@ -56,11 +56,11 @@ class DeviceError(BackendError, RuntimeError):
 
 
 class DeviceLost(DeviceError):
-    """The driver gave the device up; everything on it is gone."""
+    """The driver reset or removed the device; everything on it is gone."""
 
 
 class NoDeviceLeft(DeviceError):
-    """Every device that might be used was lost too often."""
+    """Every usable device was lost too often."""
 
 
 class OutOfMemory(DeviceError):
@@ -104,15 +104,15 @@ class GrammarError(OptionError):
 
 
 class PluginError(BackendError):
-    """A Python file of one's own that cannot be imported, or registers nothing."""
+    """A plug-in file that cannot be imported, or registers nothing."""
 
 
 class StoreError(BackendError):
-    """A store of models that cannot do what was asked: a bad name, a full disk, a wrong digest."""
+    """A model store that cannot do a request: a bad name, a full disk, a wrong digest."""
 
 
 class ModelNotFound(StoreError):
-    """A store or a registry that has no model of that name."""
+    """A model name that a store or a registry does not have."""
 
 
 class ContextFull(BackendError, ValueError):
@@ -120,7 +120,6 @@ class ContextFull(BackendError, ValueError):
 
     Parameters
     ----------
-    message : str
     tokens, room : int or None
         Of the prompt, and what the context holds, where both are known.
     """
@@ -138,15 +137,14 @@ class CacheFull(BackendError):
 
 
 class QueueFull(BackendError):
-    """An engine has as many requests waiting as it was given room for."""
+    """The engine's queue of waiting requests is full."""
 
 
 class WorkerLost(BackendError):
-    """The process that had a model ended before it had answered.
+    """The model's worker process ended before it answered.
 
     Parameters
     ----------
-    message : str
     hung : bool
         Whether it was ended because it had answered nothing for too long.
     """
@@ -157,7 +155,7 @@ class WorkerLost(BackendError):
 
 
 class Unclosed:
-    """Emits a ResourceWarning when its owner is collected without `close`.
+    """An object that emits a ResourceWarning when its owner is collected without `close`.
 
     The owner keeps it and calls `silence` when it is closed. It is a separate object outside any
     reference cycle, so it is finalised together with its owner.

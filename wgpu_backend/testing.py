@@ -1,4 +1,4 @@
-"""Compare a device with NumPy: all that a test of an op needs, the package's or one's own.
+"""Comparison of a device with NumPy, for tests of the package's ops and of custom ones.
 
 ::
 
@@ -67,7 +67,6 @@ def values_of(executor: Executor, build: Build) -> Array:
 
     Parameters
     ----------
-    executor : Executor
     build : callable
         From the context to the tensor.
     """
@@ -76,11 +75,12 @@ def values_of(executor: Executor, build: Build) -> Array:
 
 
 def nmse(got: Array, want: Array) -> float:
-    """Sum of squared differences over the sum of squares of `want`.
+    """Return the sum of squared differences over the sum of squares of `want`.
 
     Parameters
     ----------
     got, want : (...), any number type
+        The values compared, and the reference.
 
     Returns
     -------
@@ -100,7 +100,7 @@ def nmse(got: Array, want: Array) -> float:
 
 
 def check_graph(where: Context | Executor, build: Build, *, limit: float = 1e-7) -> float:
-    """Compare what a device computes with what the ops' NumPy twins compute.
+    """Compare a device's results with those of the ops' NumPy references.
 
     Parameters
     ----------
@@ -147,14 +147,10 @@ class Case:
 
     Parameters
     ----------
-    op : str
-    device : DeviceInfo
     profile : str
         ``full`` or ``baseline``.
-    dtype : str
     layout : str
         How operands lay in memory, or what is special of them.
-    shapes : tuple of tuple of int
     error : float
         The `nmse` found; NaN where it failed otherwise, or there is no twin.
     problem : str
@@ -184,7 +180,7 @@ def check_op(
     executors: Mapping[str, Executor] | None = None,
     **how: Any,  # noqa: ANN401
 ) -> list[Case]:
-    """Run the battery on an op: types, extents, layouts, NaN, profiles, guard zones.
+    """Run the battery on an op: types, extents, layouts, NaN, profiles, red zones.
 
     Extents are odd, zero, and once more than 65,535, which is what one dimension of a grid takes.
 
@@ -221,7 +217,7 @@ def check_op(
 
 
 def opened(stack: ExitStack, device: str | DeviceInfo | None = None) -> dict[str, WgpuExecutor]:
-    """Executors of a device by profile, which the stack closes."""
+    """Open executors of a device by profile; the stack closes them."""
     made: dict[str, WgpuExecutor] = {}
     for profile in ("full", "baseline"):
         executor = make_executor("wgpu", BackendParams(device, profile, self_test=False))
@@ -232,19 +228,19 @@ def opened(stack: ExitStack, device: str | DeviceInfo | None = None) -> dict[str
 
 
 def run_trial(trial: Trial, executors: Mapping[str, Executor]) -> Iterator[Case]:
-    """Cases of a trial as they are run; nothing is raised, a case says what is wrong with it."""
+    """Run the cases of a trial; a case describes its error instead of raising it."""
     for profile, executor in executors.items():
         for dtype, shapes, layout in _planned(trial):
             yield _run(trial, executor, profile, dtype, layout, shapes)
 
 
 def count_cases(trial: Trial, executors: Mapping[str, Executor]) -> int:
-    """How many cases `run_trial` runs."""
+    """Return the number of cases that `run_trial` runs."""
     return len(executors) * sum(1 for _ in _planned(trial))
 
 
 def _planned(trial: Trial) -> Iterator[tuple[DType, Shapes, str]]:
-    """Type, shapes and layout of each case."""
+    """Yield type, shapes and layout of each case."""
     for dtype in trial.dtypes:
         for shapes, layout in cases(trial.shapes, trial.broadcast):
             if trial.nonfinite or layout != "nonfinite":
@@ -255,7 +251,7 @@ def _planned(trial: Trial) -> Iterator[tuple[DType, Shapes, str]]:
 
 
 def hint(run: Sequence[Case]) -> str:
-    """What cases that failed have in common, where that tells the mistake; else nothing.
+    """Return the likely mistake if the failed cases have one in common, else an empty text.
 
     Parameters
     ----------
@@ -285,7 +281,7 @@ def _operands(case: Case) -> list[str]:
 
 
 def _fits(trial: Trial, shapes: Shapes) -> bool:
-    """Whether the result of a large case is no matrix of all with all; asked without a device."""
+    """Return whether the result of a large case is small enough; checked without a device."""
     build = _called(trial, trial.dtypes[0], "dense", shapes)
     try:
         with Context(NumpyExecutor()) as context:
@@ -322,7 +318,7 @@ def _run(
 
 
 def _called(trial: Trial, dtype: DType, layout: str, shapes: Shapes) -> Build:
-    """Function that calls the op with operands of a case, whose values are drawn once."""
+    """Return a function that calls the op with a case's operands, whose values are drawn once."""
     rng = np.random.default_rng(len(layout) + sum(map(sum, shapes)))
     types = [dtype_of(shape, dtype) for shape in trial.shapes]
     given = [(values(rng, t, shape), t) for t, shape in zip(types, shapes, strict=True)]
@@ -337,7 +333,7 @@ def _called(trial: Trial, dtype: DType, layout: str, shapes: Shapes) -> Build:
 def _computed(
     op: Op[Any], executor: Executor, build: Build, limit: float
 ) -> tuple[Array, Array, tuple[str, ...]]:
-    """Values of a device, those of the twin, and what is wrong between guard zones."""
+    """Return the values of a device, those of the reference, and the faults in red zones."""
     twin = cache(lambda: _wanted(build)) if has_twin(op) else None
     guarded = _guarded(executor, build, twin, limit)  # first: a loop without end is found there
     got = values_of(executor, build)
@@ -360,7 +356,7 @@ def _wanted(build: Build) -> Array:
 
 
 def _placed(error: Exception) -> str:
-    """Error that nobody foresaw, with the line that raised it."""
+    """Describe an unexpected error, with the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno}: {frame.line})"
 
@@ -378,7 +374,7 @@ def _guarded(
 
 
 def has_twin(op: Op[Any]) -> bool:
-    """Whether there is something in NumPy to compare an op with."""
+    """Return whether an op has a NumPy reference."""
     try:
         reference_of(op.name)
     except BackendError:

@@ -1,6 +1,6 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
-"""Which devices there are: one entry for each adapter, best first, the NumPy device last."""
+"""The devices of a machine: one entry for each adapter, best first, the NumPy device last."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _api_rank(info: DeviceInfo) -> int:
 
 
 def _same(a: DeviceInfo, b: DeviceInfo) -> bool:
-    """Whether two entries look like one adapter through two APIs."""
+    """Return whether two entries look like one adapter through two APIs."""
     one, two = a.name.casefold(), b.name.casefold()
     return a.api != b.api and (one in two or two in one)
 
@@ -111,7 +111,7 @@ def folded(infos: Sequence[DeviceInfo]) -> list[DeviceInfo]:
 
 
 def describe(info: DeviceInfo) -> str:
-    """Write one device in a line: ``vulkan:0 NVIDIA H200 (discrete, Vulkan)``."""
+    """Describe a device in one line: ``vulkan:0 NVIDIA H200 (discrete, Vulkan)``."""
     return f"{info.id} {info.name} ({info.kind}, {info.api})"
 
 
@@ -142,7 +142,7 @@ class DeviceList(Sequence[DeviceInfo]):
         return html_table(rows, ("id", "name", "kind", "API", "driver", "memory"))
 
     def find(self, text: str | int | DeviceInfo) -> DeviceInfo:
-        """Look a device up the way a person names it.
+        """Find a device by a name as people write it.
 
         Parameters
         ----------
@@ -194,7 +194,7 @@ class DeviceList(Sequence[DeviceInfo]):
 
 
 def _words(text: object) -> str:
-    """What a device is called: a text, or its position."""
+    """Return the text by which to search for a device: a name, or its position."""
     if isinstance(text, bool) or not isinstance(text, str | int):
         raise DeviceError(
             f"device {text!r}: a {type(text).__name__} names none, needs an id, a kind, a part of "

@@ -35,7 +35,6 @@ class Dispatch:
 
     Parameters
     ----------
-    pipeline : Pipeline
     bindings : tuple of Binding
         In the order of the shader's bindings.
     groups : tuple of int
@@ -54,7 +53,7 @@ class Dispatch:
 
     @property
     def name(self) -> str:
-        """The label, or the shader's where there is none."""
+        """The label, or the shader's if it is empty."""
         return self.label or self.pipeline.label
 
 
@@ -81,7 +80,7 @@ def resolved(subject: str, binding: Binding, pool: Pool) -> Range:
 
 
 def copied(subject: str, binding: Binding, pool: Pool) -> Range:
-    """Check what is read or given; copies start at multiples of 4.
+    """Check a range that is copied; copies start at multiples of 4.
 
     Raises
     ------
@@ -95,7 +94,7 @@ def copied(subject: str, binding: Binding, pool: Pool) -> Range:
 
 
 def copying(source: Binding, target: Binding, pool: Pool, queue: Queue) -> Copy:
-    """One copy between buffers, checked: what wgpu refuses, it refuses by ending the process.
+    """Return one copy between buffers, checked here because wgpu would end the process.
 
     Raises
     ------
@@ -118,11 +117,10 @@ def _resource(buffer: Buffer, offset: int, nbytes: int) -> object:
 
 
 class Binder:
-    """Checks dispatches and makes their bind groups, equal ones once.
+    """A maker of bind groups, equal ones once, which checks dispatches.
 
     Parameters
     ----------
-    queue : Queue
     pool : Pool
         Where the buffers must come from.
     capabilities : Capabilities

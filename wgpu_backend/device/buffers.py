@@ -87,7 +87,7 @@ class Buffer:
 
     @property
     def raw(self) -> wgpu.GPUBuffer:
-        """The wgpu buffer, for this floor alone.
+        """The wgpu buffer, for the modules of `device` alone.
 
         Raises
         ------
@@ -99,20 +99,20 @@ class Buffer:
         return self._raw
 
     def detach(self) -> wgpu.GPUBuffer | wgpu.GPUTexture:
-        """Take the wgpu buffer away: the handle is dead."""
+        """Take the wgpu buffer away, after which the handle is dead."""
         raw, self._raw, self.alive = self.raw, None, False
         return raw
 
     def belongs_to(self, pool: Pool) -> bool:
-        """Whether this buffer came from that pool, and so from its device."""
+        """Return whether this buffer came from that pool, and so from its device."""
         return self._pool is pool
 
     def release(self) -> None:
-        """Give the memory back; again is harmless."""
+        """Release the memory; calling it again is harmless."""
         self._pool.release(self)
 
     def release_soon(self) -> None:
-        """`release` for finalisers: where that would have to wait, who comes next does it."""
+        """Release the memory without waiting, for finalisers: later, if the lock is taken."""
         self._pool.release_soon(self)
 
 
@@ -137,14 +137,14 @@ class Texture(Buffer):
 
     @property
     def raw(self) -> wgpu.GPUBuffer:
-        """Raise: there is no buffer behind a texture."""
+        """Raise an error: a texture has no buffer."""
         raise DeviceError(
             f"{self} is a texture, which is written by rows of texels and bound to be read"
         )
 
     @property
     def texture(self) -> wgpu.GPUTexture:
-        """The wgpu texture, for this floor alone.
+        """The wgpu texture, for the modules of `device` alone.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class Texture(Buffer):
         return self._texture
 
     def detach(self) -> wgpu.GPUTexture:
-        """Take the wgpu texture away: the handle is dead."""
+        """Take the wgpu texture away, after which the handle is dead."""
         texture, self.alive = self.texture, False
         return texture
 
@@ -167,7 +167,6 @@ class Binding:
 
     Parameters
     ----------
-    buffer : Buffer
     offset : int
         First byte, a multiple of ``Capabilities.binding_alignment``.
     nbytes : int
@@ -180,11 +179,10 @@ class Binding:
 
 
 class Pool:
-    """Allocates buffers, accounts for them, and keeps released ones for reuse.
+    """A pool that allocates buffers, accounts for them, and keeps released ones for reuse.
 
     Parameters
     ----------
-    queue : Queue
     max_buffer_nbytes : int
         Largest buffer of the device.
     budget : callable
@@ -207,12 +205,12 @@ class Pool:
         self.epoch = 0  # counts releases: who has checked its buffers need not check again
 
     def report(self) -> MemoryReport:
-        """Return who holds how much at this moment."""
+        """Return the memory in use at this moment."""
         with held(), self._queue.lock:
             return self._ledger.report(self._free_nbytes)
 
     def acquire(self, nbytes: int, purpose: Purpose, label: str = "") -> Buffer:
-        """Hand a buffer out.
+        """Return a new or reused buffer.
 
         Raises
         ------
@@ -235,7 +233,7 @@ class Pool:
             return self._entered(Buffer(self, raw, nbytes, purpose, label))
 
     def texture(self, rows: int, purpose: Purpose, label: str = "") -> Texture:
-        """Hand a texture out; releasing it destroys it.
+        """Return a new texture; releasing it destroys it.
 
         Raises
         ------
@@ -257,7 +255,7 @@ class Pool:
             return self._entered(Texture(self, texture, rows, purpose, label))
 
     def release(self, buffer: Buffer) -> None:
-        """Take a buffer back; again, or after close, is harmless."""
+        """Take a buffer back; calling it again, or after `close`, is harmless."""
         if self._queue.forked:
             return
         with held(), self._queue.lock:
@@ -275,13 +273,13 @@ class Pool:
             self.trim(self.keep_nbytes)
 
     def release_soon(self, buffer: Buffer) -> None:
-        """Take a buffer back now if nobody is at the queue, else when they leave."""
+        """Take a buffer back now if the queue is free, else when its lock is released."""
         queue = self._queue
         if not (queue.closed or queue.forked or sys.is_finalizing()):
             queue.later(partial(self.release, buffer))
 
     def drop(self, buffer: Buffer) -> None:
-        """Take a buffer that nobody holds any more out of the books, without waiting.
+        """Remove a collected buffer from the accounts, without waiting.
 
         For finalisers. The raw buffer goes with its handle, and may be gone already: whatever a
         collection finds is finalised in any order.
@@ -307,13 +305,13 @@ class Pool:
             self.trim()
 
     def _entered(self, buffer: B) -> B:
-        """Put a new handle into the books."""
+        """Add a new handle to the accounts."""
         self._live.add(buffer)
         self._ledger.add(buffer.purpose, buffer.capacity)
         return buffer
 
     def _retire(self, buffer: Buffer) -> wgpu.GPUBuffer | wgpu.GPUTexture:
-        """Make a handle dead and take its raw buffer out of the books."""
+        """Make a handle dead and remove its raw buffer from the accounts."""
         self.epoch += 1
         self._live.discard(buffer)
         self._ledger.remove(buffer.purpose, buffer.capacity)
@@ -332,7 +330,7 @@ class Pool:
         return raw
 
     def _check(self, subject: str, nbytes: int, capacity: int) -> None:
-        """Refuse before asking what the device or the host cannot give."""
+        """Refuse in advance more memory than the device or the host has."""
         report = self._ledger.report(self._free_nbytes)
         if capacity > self._max:
             raise OutOfMemory(
@@ -349,7 +347,7 @@ class Pool:
             )
 
     def _allocate(self, subject: str, capacity: int, purpose: Purpose) -> wgpu.GPUBuffer:
-        """Create a raw buffer; when memory is short, once more without the pool's reserve."""
+        """Create a raw buffer; if memory is short, try again without the pool's reserve."""
         usage = _READBACK_USAGE if purpose == "readback" else _USAGE
         try:
             return self._create(subject, capacity, usage)

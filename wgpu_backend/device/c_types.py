@@ -29,7 +29,7 @@ _CALLBACKS = (
 
 @cache
 def parse_c_types() -> None:
-    """Let cffi know wgpu-native's pointers, arrays and callbacks; the first call takes 70 ms."""
+    """Register wgpu-native's pointers, arrays and callbacks with cffi, in one parse of 70 ms."""
     library = find_spec("wgpu.backends.wgpu_native") and import_module("wgpu.backends.wgpu_native")
     ffi: Any = getattr(getattr(library, "_api", None), "ffi", None)
     known: Any = getattr(ffi, "_parsed_types", None)

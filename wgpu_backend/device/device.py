@@ -36,7 +36,6 @@ class Device:
 
     Attributes
     ----------
-    info : DeviceInfo
     capabilities : Capabilities
         What the adapter tells, by the profile it was opened with; executors know more.
     profile : str
@@ -112,12 +111,12 @@ class Device:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the adapter tells of what kernels may use."""
+        """The features that the adapter reports, as far as kernels use them."""
         return self._capabilities
 
     @property
     def lost(self) -> bool:
-        """Whether the driver was found to have given the device up."""
+        """Whether the driver is known to have lost the device."""
         return self._queue.lost
 
     @property
@@ -127,12 +126,12 @@ class Device:
 
     @property
     def native(self) -> bool:
-        """Whether the fast path into the C library is in use."""
+        """Whether the C library is called directly."""
         return self._queue.native is not None
 
     @property
     def counters(self) -> Counters:
-        """Objects made and submits done so far."""
+        """The objects made and submits done so far."""
         return self._queue.counters
 
     def buffer(self, nbytes: int, *, purpose: Purpose, label: str = "") -> Buffer:
@@ -160,7 +159,6 @@ class Device:
 
         Parameters
         ----------
-        buffer : Buffer
         data : bytes-like or ndarray
             Any number of bytes; up to 3 bytes after them become zero, to a multiple of 4.
         offset : int
@@ -197,7 +195,6 @@ class Device:
 
         Parameters
         ----------
-        texture : Texture
         data : bytes-like or ndarray
             `TEXEL_ROW_NBYTES` for each row of texels.
         first : int
@@ -215,7 +212,6 @@ class Device:
 
         Parameters
         ----------
-        buffer : Buffer
         offset : int
             First byte, a multiple of 4.
         nbytes : int or None
@@ -243,7 +239,6 @@ class Device:
 
         Parameters
         ----------
-        buffer : Buffer
         offset : int
             First byte, a multiple of 4.
         nbytes : int or None
@@ -279,7 +274,6 @@ class Device:
 
         Parameters
         ----------
-        dispatches : sequence of Dispatch
         reads : sequence of Binding
             What each replay copies to the host at its end.
         given : tuple of Binding and memoryview, or None
@@ -302,11 +296,11 @@ class Device:
             return program
 
     def memory_report(self) -> MemoryReport:
-        """Return who holds how much device memory."""
+        """Return the use of device memory."""
         return self._pool.report()
 
     def trim(self, keep_nbytes: int = 0) -> None:
-        """Free what the pool keeps for reuse, but for so many bytes."""
+        """Free memory that the pool keeps for reuse, down to `keep_nbytes`."""
         self._pool.trim(keep_nbytes)
 
     def keep_for_reuse(self, nbytes: int) -> None:
@@ -321,7 +315,7 @@ class Device:
 
     @uninterrupted
     def close(self) -> None:
-        """Free everything on the device; again is harmless, and a forked child leaves it be.
+        """Free everything on the device; harmless if called again or in a forked child.
 
         Threads that are reading results get them first.
         """
@@ -343,5 +337,5 @@ class Device:
             self._queue.close()
 
     def lose_for_test(self) -> None:
-        """Make the driver give the device up, to try what then happens."""
+        """Make the driver lose the device, to test the consequences."""
         self._queue.lose()

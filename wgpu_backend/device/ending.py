@@ -1,4 +1,4 @@
-"""The interpreter's end: devices are closed before it, and no call of theirs is under way then.
+"""The interpreter's end: devices are closed before it, and none of their calls is under way then.
 
 Daemon threads go on while the interpreter takes itself apart, and are ended wherever they next ask
 for its lock. One that was inside the graphics library then, or came into it after objects it uses
@@ -26,15 +26,15 @@ _STAY_SECONDS = 1.0
 
 
 class Closing(Protocol):
-    """What is closed at the end."""
+    """An object that is closed at the end."""
 
     def close(self) -> None:
-        """Wait for what is under way and free everything; again is harmless."""
+        """Wait for calls under way and free everything; calling it again is harmless."""
         ...
 
 
 class _Open:
-    """What there is to close, and whether it is too late to open more."""
+    """The objects to close, and whether it is too late to open more."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -47,7 +47,7 @@ _open = _Open()
 
 @contextmanager
 def opening(subject: str) -> Generator[None]:
-    """Ask for adapters or open a device, one thread at a time, and not after the end.
+    """Enter adapter queries or device opening, one thread at a time, and not after the end.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def opening(subject: str) -> Generator[None]:
 
 @contextmanager
 def one_at_a_time() -> Generator[None]:
-    """Let no other thread ask for or release adapters.
+    """Keep other threads from querying or releasing adapters.
 
     Those of OpenGL share a context, and wgpu-native aborts the process when two threads want it.
     """
@@ -73,17 +73,17 @@ def one_at_a_time() -> Generator[None]:
 
 
 def close_at_end(device: Closing) -> None:
-    """Have a device closed at the end if it is there then; inside `opening`."""
+    """Register a device to be closed at the end if it still exists; call it inside `opening`."""
     _open.devices.add(device)
 
 
 def is_over() -> bool:
-    """Whether devices were closed because the interpreter ends."""
+    """Return whether devices were closed because the interpreter ends."""
     return _open.over
 
 
 def stay_if_over() -> None:
-    """Stop a daemon thread that comes too late; the caller had better hold no lock."""
+    """Delay a daemon thread that comes too late; the caller should not hold a lock."""
     if _open.over and threading.current_thread().daemon:
         time.sleep(_STAY_SECONDS)
 
@@ -98,7 +98,7 @@ def _close_all() -> None:
 
 
 def _forget() -> None:
-    """In a forked child: the devices are its parent's, and so is whoever holds the lock."""
+    """Forget the devices in a forked child: they are the parent's, and so is the lock's holder."""
     global _open
     _open = _Open()
 

@@ -1,5 +1,5 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""What wgpu says went wrong, as the exceptions of this package.
+"""Errors of wgpu, translated into the exceptions of this package.
 
 wgpu raises its own errors from some calls and logs the rest; inside `Translated` both become one
 of ours: loss of the device is DeviceLost, exhaustion is OutOfMemory, anything else DeviceError.
@@ -38,7 +38,7 @@ def cause(error: BaseException) -> str:
 
 
 def is_loss(error: BaseException) -> bool:
-    """Whether a wgpu error says that the device is gone."""
+    """Return whether a wgpu error means that the device is gone."""
     text = str(error)
     return "device is lost" in text or "device was lost" in text
 
@@ -63,7 +63,7 @@ def converted(error: BaseException, subject: str, report: Callable[[], str]) -> 
 
 
 class _Divert(logging.Filter):
-    """Send what wgpu logs during our own calls to our own logger, quietly."""
+    """A filter that sends wgpu's log records during our calls to our own logger, as debug."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not getattr(_OURS, "depth", 0):
@@ -73,7 +73,7 @@ class _Divert(logging.Filter):
 
 
 def divert_logs() -> None:
-    """Install the filter on wgpu's logger; again is harmless."""
+    """Install the filter on wgpu's logger; calling it again is harmless."""
     logger = logging.getLogger("wgpu")
     if not any(isinstance(f, _Divert) for f in logger.filters):
         logger.addFilter(_Divert())
@@ -81,7 +81,7 @@ def divert_logs() -> None:
 
 @contextmanager
 def quiet() -> Generator[None]:
-    """Keep what wgpu logs in this thread out of the user's log."""
+    """Keep wgpu's log records of this thread out of the user's log."""
     _OURS.depth = getattr(_OURS, "depth", 0) + 1
     try:
         yield
@@ -90,7 +90,7 @@ def quiet() -> Generator[None]:
 
 
 class Translated:
-    """Context that raises our exceptions for wgpu's, as `converted` says; `quiet` besides.
+    """A context that raises our exceptions for wgpu's, see `convert`, and is `quiet`, too.
 
     A class, since every replay enters it, and a generator costs several calls more.
     """

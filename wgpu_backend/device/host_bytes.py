@@ -1,4 +1,4 @@
-"""What the host writes to a device, as bytes."""
+"""Host data as bytes, for writing to a device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Data = bytes | bytearray | memoryview | NDArray[Any]
 
 
 def bytes_of(data: Data) -> memoryview:
-    """View contiguous data as bytes; other data is copied."""
+    """View contiguous data as bytes; copy other data."""
     if isinstance(data, np.ndarray):
         flat: NDArray[Any] = np.ascontiguousarray(data).reshape(-1)
         return memoryview(flat.view(np.uint8).data)

@@ -1,4 +1,4 @@
-"""Whether a device multiplies packed bytes in one instruction, which no feature of wgpu tells."""
+"""Detection of packed integer dot products in hardware, for which wgpu has no feature flag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WITHOUT = re.compile(
 
 
 def has_integer_dot(info: DeviceInfo) -> bool:
-    """Whether ``dot4I8Packed`` is one instruction of a device, as far as can be known.
+    """Return whether ``dot4I8Packed`` is one instruction of a device, as far as can be known.
 
     WGSL has it everywhere. wgpu hands it to Vulkan drivers as it is, which is one instruction on
     GPUs since about 2017 (NVIDIA's since Pascal, AMD's since RDNA 2, Intel's since generation 12);

@@ -1,4 +1,4 @@
-"""Ctrl-C while something must not be left half done: it is noted, and raised where that is safe.
+"""Ctrl-C during work that must not be left half done: it is noted, and raised at a safe point.
 
 Python runs a signal's handler between any two steps of the main thread, so a KeyboardInterrupt may
 come up between taking a lock and the `try` that gives it back, or in a callback that C made, where
@@ -37,7 +37,7 @@ PAUSE = 0.05  # seconds between two looks at what is waited for
 
 
 class _Hold:
-    """What the main thread, and no other, keeps here."""
+    """The state of the main thread, the only one that gets signals."""
 
     depth = 0
     noted = False
@@ -49,7 +49,7 @@ def _note(_number: int, _frame: FrameType | None) -> None:
 
 
 def hold() -> bool:
-    """Begin to take note of interrupts; whether `release` has to follow."""
+    """Start noting interrupts; return whether `release` has to follow."""
     if threading.current_thread() is not threading.main_thread():
         return False
     if not _Hold.depth:
@@ -66,7 +66,7 @@ def hold() -> bool:
 
 
 def release() -> None:
-    """End what `hold` began; the last one delivers."""
+    """End `hold`; the outermost one delivers the interrupt."""
     _Hold.depth -= 1
     if not _Hold.depth:
         # A finaliser that Python runs between these lines may hold and release by itself, and an
@@ -79,14 +79,14 @@ def release() -> None:
 
 
 def deliver() -> None:
-    """Call the handler of an interrupt that was noted: by default, raise KeyboardInterrupt."""
+    """Call the handler for a noted interrupt: by default, raise KeyboardInterrupt."""
     if _Hold.noted and threading.current_thread() is threading.main_thread():
         _Hold.noted = False
         _Hold.before(signal.SIGINT, inspect.currentframe())
 
 
 class held:  # noqa: N801  # reads as a function, like `contextlib.suppress`
-    """Context in which an interrupt is noted and raised at its end, or by `deliver`."""
+    """A context in which an interrupt is noted, then raised at its end or by `deliver`."""
 
     __slots__ = ("_mine",)
 
@@ -110,7 +110,7 @@ def uninterrupted(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def wait_until(ready: Callable[[float], object]) -> None:
-    """Wait for another thread, and deliver meanwhile.
+    """Wait for another thread, and deliver interrupts meanwhile.
 
     Parameters
     ----------

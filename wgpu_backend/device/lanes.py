@@ -1,4 +1,4 @@
-"""How wide a software rasteriser is, which no driver tells: it is tried out."""
+"""A probe for the width of a software rasteriser, which drivers do not report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wgpu_backend.device.wgsl.module import load
 
 
 def lanes_together(device: Device) -> int:
-    """Threads of a work group of eight that are one subgroup, as `Capabilities.lanes` has it.
+    """Return the threads of a work group of eight that are one subgroup, for `Capabilities.lanes`.
 
     LLVM's rasteriser has eight lanes with AVX, and four on an older or another processor.
     """

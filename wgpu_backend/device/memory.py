@@ -1,4 +1,4 @@
-"""Who holds how much device memory; pure bookkeeping, no device is touched here."""
+"""Accounts of device memory, as plain data that needs no device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def human(nbytes: int) -> str:
-    """Write a byte count for people: ``1.5 GiB``."""
+    """Return a byte count for people: ``1.5 GiB``."""
     value = float(nbytes)
     for unit in _UNITS[:-1]:
         if abs(value) < 1024:
@@ -25,11 +25,10 @@ def human(nbytes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PurposeUse:
-    """What buffers of one purpose take.
+    """The memory of all buffers of one purpose.
 
     Parameters
     ----------
-    purpose : str
     nbytes : int
         Bytes live now.
     count : int
@@ -46,7 +45,7 @@ class PurposeUse:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Device memory at one moment; ``str()`` is a table.
+    """The device memory at one moment; ``str()`` is a table.
 
     Parameters
     ----------
@@ -64,12 +63,12 @@ class MemoryReport:
 
     @property
     def nbytes(self) -> int:
-        """Bytes live now, all purposes together."""
+        """The bytes live now, all purposes together."""
         return sum(use.nbytes for use in self.uses)
 
     @property
     def count(self) -> int:
-        """Buffers live now."""
+        """The buffers live now."""
         return sum(use.count for use in self.uses)
 
     def __str__(self) -> str:
@@ -83,7 +82,7 @@ class MemoryReport:
 
 
 class Ledger:
-    """Running totals by purpose; the caller holds the lock."""
+    """The running totals by purpose; the caller holds the lock."""
 
     def __init__(self) -> None:
         self._live: dict[Purpose, int] = {}
@@ -94,11 +93,11 @@ class Ledger:
 
     @property
     def nbytes(self) -> int:
-        """Bytes live now."""
+        """The bytes live now."""
         return self._total
 
     def add(self, purpose: Purpose, nbytes: int) -> None:
-        """Count a buffer in."""
+        """Add a buffer."""
         self._live[purpose] = self._live.get(purpose, 0) + nbytes
         self._count[purpose] = self._count.get(purpose, 0) + 1
         self._peak[purpose] = max(self._peak.get(purpose, 0), self._live[purpose])
@@ -106,13 +105,13 @@ class Ledger:
         self._total_peak = max(self._total_peak, self._total)
 
     def remove(self, purpose: Purpose, nbytes: int) -> None:
-        """Count a buffer out."""
+        """Remove a buffer."""
         self._live[purpose] -= nbytes
         self._count[purpose] -= 1
         self._total -= nbytes
 
     def report(self, pool_nbytes: int) -> MemoryReport:
-        """Freeze the totals into plain data."""
+        """Return the totals as plain data."""
         uses = tuple(
             PurposeUse(p, self._live[p], self._count[p], self._peak[p])
             for p in PURPOSES
@@ -122,7 +121,7 @@ class Ledger:
 
 
 def host_memory() -> tuple[int, int] | None:
-    """Return total and available bytes of the host, or None where the system does not tell.
+    """Return total and available bytes of the host, or None if the system does not report them.
 
     A software rasteriser allocates from it, lazily: asking for more than there is succeeds and
     kills the process at first use, so the device floor compares beforehand.
@@ -139,7 +138,7 @@ def host_memory() -> tuple[int, int] | None:
 
 
 def budget(*, software: bool) -> Callable[[int], int | None]:
-    """Return what bounds a software rasteriser: the host's memory, which it takes lazily.
+    """Return the memory limit of a software rasteriser, which allocates host memory lazily.
 
     What was handed out may not have been touched yet and still counts as available, so the total
     stays below what was available at the start, too.

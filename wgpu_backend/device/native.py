@@ -53,7 +53,7 @@ _MAP_PAUSE = 0.05
 
 
 class Native:
-    """The C library behind wgpu-py, checked for what this file needs."""
+    """The C library of wgpu-py, checked for the functions used here."""
 
     def __init__(self, api: Any) -> None:
         self._api = api
@@ -86,17 +86,17 @@ class Native:
         return api.GPUShaderModule(label, handle, gpu)
 
     def command(self, pipeline: Any, group: Any, counts: tuple[int, int, int]) -> tuple[Any, ...]:
-        """Turn one dispatch into what `record` loops over."""
+        """Return a dispatch in the form that `record` loops over."""
         return (pipeline._internal, group._internal, *counts)
 
     def copying(self, source: Any, offset: int, target: Any, at: int, size: int) -> tuple[Any, ...]:
-        """Turn a copy between buffers into what `record` loops over."""
+        """Return a copy between buffers in the form that `record` loops over."""
         return (source._internal, offset, target._internal, at, size)
 
     def record(
         self, gpu: Any, *passes: tuple[Sequence[tuple[Any, ...]], Sequence[tuple[Any, ...]]]
     ) -> Any:
-        """Encoder of passes of dispatches, each with copies behind it, for `send` or `drop`.
+        """Return an encoder of passes of dispatches, each followed by copies, for `send` or `drop`.
 
         No call raises before the encoder is finished, which tells of errors in all of them.
         """
@@ -109,7 +109,7 @@ class Native:
         return encoder
 
     def send(self, gpu: Any, encoder: Any) -> Any:
-        """Submit what was recorded, and `drop` it; what comes back can be waited for."""
+        """Submit recorded commands and `drop` them; return the index to wait for."""
         try:
             return self.finish(gpu, encoder)
         finally:
@@ -127,7 +127,7 @@ class Native:
         self.lib.wgpuComputePassEncoderRelease(handle)
 
     def encode_in(self, compute_pass: Any, commands: Sequence[tuple[Any, ...]]) -> None:
-        """Record dispatches in a pass that somebody else began and ends."""
+        """Record dispatches in a pass that the caller begins and ends."""
         self._dispatch(compute_pass._internal, commands)
 
     def _dispatch(self, handle: Any, commands: Sequence[tuple[Any, ...]]) -> None:
@@ -144,11 +144,11 @@ class Native:
             dispatch(handle, x, y, z)
 
     def submit(self, gpu: Any, encoder: Any) -> Any:
-        """Finish an encoder of wgpu-py and submit it; what comes back can be waited for."""
+        """Finish an encoder of wgpu-py and submit it; return the index to wait for."""
         return self.finish(gpu, encoder._internal)
 
     def finish(self, gpu: Any, encoder: Any) -> Any:
-        """`submit` for an encoder's handle."""
+        """Finish an encoder's handle and submit it, as `submit`."""
         commands = self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
         try:
             buffers = self.ffi.new("WGPUCommandBuffer[]", [commands])
@@ -158,14 +158,14 @@ class Native:
             self.lib.wgpuCommandBufferRelease(commands)
 
     def write(self, gpu: Any, buffer: Any, offset: int, data: memoryview) -> None:
-        """Copy bytes to a buffer, before whatever is submitted next."""
+        """Copy bytes to a buffer, before the next submission."""
         # Let go of the view here: a traceback that kept it would crash Python's collector.
         with self.ffi.from_buffer(data) as start:
             write = self.safe.wgpuQueueWriteBuffer
             write(gpu.queue._internal, buffer._internal, offset, start, data.nbytes)
 
     def write_nothing(self, gpu: Any, buffer: Any) -> None:
-        """Raise wgpu's error if the device is lost, in a microsecond and a half."""
+        """Raise wgpu's error if the device is lost, in 1.5 µs."""
         self.safe.wgpuQueueWriteBuffer(gpu.queue._internal, buffer._internal, 0, self.ffi.NULL, 0)
 
     def poll(self, gpu: Any, index: Any = None) -> None:
@@ -174,7 +174,7 @@ class Native:
         self.safe.wgpuDevicePoll(gpu._internal, True, chosen)
 
     def timestamp_period(self, gpu: Any) -> float:
-        """Nanoseconds of one tick of a timestamp."""
+        """Return the nanoseconds of one tick of a timestamp."""
         return float(self.lib.wgpuQueueGetTimestampPeriod(gpu.queue._internal))
 
     def destroy(self, gpu: Any) -> None:
@@ -195,12 +195,10 @@ def _keep(answers: list[int], callback: object) -> None:
 
 
 class Mapping:
-    """Requests to see a buffer's bytes on the host, one at a time.
+    """Requests to map a buffer for the host, one at a time.
 
     Parameters
     ----------
-    native : Native
-    gpu : wgpu.GPUDevice
     present : callable
         Gives a context in which a buffer's device is not lost, see `Queue.mapped_or_lost`.
     """
@@ -227,7 +225,7 @@ class Mapping:
         self._info.callback = answered
 
     def start(self, buffer: Any, nbytes: int) -> None:
-        """Ask for the first bytes, as they are after what was submitted."""
+        """Request the first bytes, as they are after the last submission."""
         self._answers.clear()
         self._answered.clear()
         self._buffer, self._nbytes = buffer, nbytes
@@ -263,13 +261,13 @@ class Mapping:
 
 
 def let_go(objects: Iterable[Any]) -> None:
-    """Release wgpu objects now, whoever still refers to them."""
+    """Release wgpu objects now, even if they are still referred to."""
     for thing in objects:
         thing._release()
 
 
 def stop_polling(gpu: Any) -> bool:
-    """End the thread that wgpu-py polls a device with; whether it is gone.
+    """Stop the thread in which wgpu-py polls a device; return whether it has ended.
 
     wgpu-py does not wait for it while the interpreter ends, and a device that is released under a
     poll aborts the process.
@@ -285,7 +283,7 @@ def stop_polling(gpu: Any) -> bool:
 
 @cache
 def leave_to_parents() -> None:
-    """Let children that are forked from here end by themselves.
+    """Let forked children exit without releasing what they inherit.
 
     What they inherit is their parent's. To release it they, and the driver when it is unloaded,
     would wait for threads that they have not.
@@ -304,7 +302,7 @@ def _release_nothing() -> None:
 
 
 def wait_for_all(gpu: Any) -> None:
-    """Wait until everything submitted is done; wgpu-py 0.32's public way raises TypeError."""
+    """Wait until everything submitted is done; the public call of wgpu-py 0.32 raises TypeError."""
     gpu._poll_wait()
 
 

@@ -1,4 +1,4 @@
-"""What replays will have read, some time."""
+"""Results of replays that are on their way to the host."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from wgpu_backend.errors import DeviceError
 
 
 class Waiting(Protocol):
-    """Who has something to do while somebody waits for the device."""
+    """An object with work to do while the host waits for the device."""
 
     label: str
 
     def prepare(self) -> None:
-        """Do it; never fails."""
+        """Do the work; never fails."""
         ...
 
 
 class Reading:
-    """Bytes of replays that were submitted together, on their way to the host.
+    """The bytes of replays that were submitted together, on their way to the host.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Reading:
 
     @uninterrupted
     def wait(self) -> bytes:
-        """Return all bytes; again gives the same."""
+        """Return all bytes; calling it again returns the same."""
         stay_if_over()
         if (program := self._program) is not None:
             program.prepare()  # not under the lock below, which a replay that holds the queue takes
@@ -56,13 +56,13 @@ class Reading:
             return self._data
 
     def drop(self) -> None:
-        """Forget the slot, after the read that is under way; what is not read by then never is."""
+        """Forget the slot, after a read under way; later reads fail."""
         with held(), self._lock:
             self._slot = self._program = None
 
 
 class Pending:
-    """What one replay will have read.
+    """The results of one replay.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class Pending:
         self._data: list[bytes] = []
 
     def wait(self) -> list[bytes]:
-        """Return the bytes of each of the Program's reads, in order; again gives the same.
+        """Return the bytes of each of the Program's reads, in order; again if called again.
 
         Without reads there is nothing to wait for: the list is empty at once.
 
@@ -99,7 +99,7 @@ class Pending:
 
 
 def split(data: bytes, sizes: Sequence[int], at: int = 0) -> list[bytes]:
-    """Cut what lies in a slot into the reads; each starts at a multiple of 4."""
+    """Split the bytes of a slot into the reads; each starts at a multiple of 4."""
     parts: list[bytes] = []
     for size in sizes:
         parts.append(data[at : at + size])

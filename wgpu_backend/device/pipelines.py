@@ -1,5 +1,5 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""Shaders become pipelines; compile errors point at the file the line came from."""
+"""Pipelines compiled from shaders; compile errors point at the file the line came from."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ class Pipeline:
 
     @property
     def label(self) -> str:
-        """The shader's name for people."""
+        """The shader's name for messages."""
         return self.shader.label
 
 
 def aimed(error: BaseException, shader: Shader) -> ShaderError:
-    """Re-aim a compile error at the file and line the shader was composed from.
+    """Point a compile error at the file and line from which the shader was composed.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def aimed(error: BaseException, shader: Shader) -> ShaderError:
 
 
 def _in_ones_own(shader: Shader, line: int, column: int, what: str) -> ShaderError:
-    """Error at a place; where that is a file of the package, at what one's own file defines."""
+    """Return an error at a place, or for a file of the package at the caller's function it uses."""
     origin = shader.origins[line - 1] if line <= len(shader.origins) else ""
     lines = shader.text.splitlines()
     outside = any(not o.startswith(PACKAGE) for o in shader.origins)
@@ -102,7 +102,6 @@ class Pipelines:
 
     Parameters
     ----------
-    queue : Queue
     capabilities : Capabilities
         What shaders are checked against beforehand.
     """
@@ -158,7 +157,7 @@ class Pipelines:
 
     @uninterrupted
     def settle(self) -> None:
-        """Wait for what compiles and take no more; the caller may not hold the queue's lock."""
+        """Wait for compilation under way and refuse more; do not hold the queue's lock."""
         with self._queue.lock:
             self._settled = True
             under_way = list(self._under_way.values())
@@ -198,7 +197,7 @@ class Pipelines:
         return gpu.create_shader_module(label=shader.label, code=text)
 
     def _layout(self, shader: Shader) -> wgpu.GPUBindGroupLayout:
-        """Return the bind-group layout, one for all shaders that bind alike.
+        """Return the bind-group layout, one for all shaders with equal bindings.
 
         Read-only storage is declared as such: wgpu puts a barrier after every dispatch that might
         have written a buffer.

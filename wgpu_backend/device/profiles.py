@@ -1,5 +1,5 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""What is asked of an adapter: everything useful it has, or what every WebGPU device has."""
+"""Profiles of a device: all useful features of an adapter, or WebGPU's defaults."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ BASELINE_LIMITS = {
 
 
 def request(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -> wgpu.GPUDevice:
-    """Open an adapter as a profile says.
+    """Open an adapter with the features and limits of a profile.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def request(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -> wgp
 
 
 def capabilities_of(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
-    """Read what kernels may use off an opened device."""
+    """Read what kernels may use from an opened device."""
     limits: dict[str, int] = gpu.limits
     alignment = max(
         limits["min-storage-buffer-offset-alignment"],

@@ -1,5 +1,5 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""A recorded list of dispatches that replays without making anything.
+"""A recorded list of dispatches that is replayed without making new objects.
 
 Pipelines and bind groups are ready when the Program is; a replay encodes the flat list again
 (wgpu's command buffers can be used once), submits it in bounded portions, and has what was asked
@@ -41,7 +41,7 @@ READBACK_SLOTS = 8
 
 
 def portions(dispatches: Sequence[Dispatch]) -> list[list[Dispatch]]:
-    """Cut dispatches into what is submitted at once; at least one portion, maybe empty."""
+    """Split dispatches into portions of one submit each; at least one portion, perhaps empty."""
     result: list[list[Dispatch]] = [[]]
     work = 0
     for dispatch in dispatches:
@@ -63,7 +63,6 @@ class Program:
     ----------
     binder : Binder
         Makes the bind groups; of this Program alone, it keeps them.
-    dispatches : sequence of Dispatch
     reads : sequence of Binding
         Ranges copied to the host after the last dispatch.
     given : tuple of Binding and memoryview, or None
@@ -119,7 +118,7 @@ class Program:
 
     @property
     def submits(self) -> int:
-        """How many submits one replay makes."""
+        """The number of submits of one replay."""
         return len(self._portions)
 
     def replay(self) -> Pending:
@@ -140,7 +139,7 @@ class Program:
         return self.replays(1)[0]
 
     def replays(self, count: int) -> list[Pending]:
-        """`replay` several times, in one submit unless a driver might give up over it.
+        """Replay several times, in one submit unless a driver might time out over it.
 
         Parameters
         ----------
@@ -210,7 +209,7 @@ class Program:
 
     @uninterrupted
     def prepare(self) -> None:
-        """Record the next replay's commands: who waits for the device has the time for it.
+        """Record the next replay's commands while the host waits for the device.
 
         Only for what was replayed twice, and not while somebody else is at the queue. What fails
         here the next replay will say, which then records for itself. Several portions, as large
@@ -252,7 +251,7 @@ class Program:
 
     @uninterrupted
     def close(self) -> None:
-        """Drop bind groups and readback buffers; again is harmless.
+        """Drop bind groups and readback buffers; calling it again is harmless.
 
         Another thread that is reading results gets them first.
         """
@@ -283,7 +282,7 @@ class Program:
             self._ahead = None
 
     def _alike(self) -> int:
-        """How many replays fit one submit; 0 where one takes several."""
+        """Return the number of replays that fit one submit; 0 if one needs several."""
         if len(self._portions) > 1:
             return 0
         work = sum(dispatch.work for dispatch in self.dispatches)
@@ -291,7 +290,7 @@ class Program:
         return max(1, min(most, MAX_WORK_PER_SUBMIT // max(work, 1)))
 
     def _check(self) -> None:
-        """Refuse to replay what would abort the process.
+        """Refuse a replay that would abort the process.
 
         Whether all buffers live is asked again only when some buffer was released since.
         """
@@ -304,7 +303,7 @@ class Program:
             self._epoch = self._pool.epoch
 
     def _free_slot(self) -> Slot:
-        """Return a slot to read into; where all are under way, one is read first."""
+        """Return a slot to read into; if all are under way, read one first."""
         if (idle := self._idle_slot()) is not None:
             return idle
         oldest = next(iter([*self._abandoned(), *self._under_way]))
@@ -316,7 +315,7 @@ class Program:
         return oldest
 
     def _idle_slot(self) -> Slot | None:
-        """Return a slot that needs no waiting: a free one, or a new one if no reader is gone."""
+        """Return a slot that needs no waiting: a free one, or a new one if all readers live."""
         for slot in self._slots:
             if not slot.busy:
                 return slot
@@ -325,7 +324,7 @@ class Program:
         return self._new_slot()
 
     def _abandoned(self) -> list[Slot]:
-        """Slots under way whose readers are gone, the oldest first."""
+        """Return slots under way whose readers are gone, the oldest first."""
         return [slot for slot, reader in self._under_way.items() if reader() is None]
 
     def _new_slot(self) -> Slot:
@@ -335,7 +334,7 @@ class Program:
         return slot
 
     def _submits_of(self, slot: Slot | None, turn: int, count: int) -> list[list[Pass]]:
-        """What one of several replays consists of, a list for each of its portions."""
+        """Return the passes of one of several replays, a list for each of its portions."""
         submits: list[list[Pass]] = [[(portion, ())] for portion in self._portions]
         if slot is not None:
             submits[-1] = [(self._portions[-1], slot.copies[turn])]
@@ -344,12 +343,12 @@ class Program:
         return submits
 
     def _record(self, slot: Slot | None, count: int) -> Recording:
-        """Commands of replays that fit one submit."""
+        """Record replays that fit one submit."""
         turns = [self._submits_of(slot, turn, count)[0] for turn in range(count)]
         return self._queue.record(*chain.from_iterable(turns))
 
     def _submit(self, count: int) -> tuple[object, Slot | None]:
-        """Submit all of it; returns what to wait for, and where the reads will be."""
+        """Submit all replays; return the index to wait for, and the slot of the reads."""
         queue, ahead = self._queue, self._ahead
         queue.counters.dispatches += count * len(self.dispatches)
         self._replays += 1

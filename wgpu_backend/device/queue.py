@@ -1,5 +1,5 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""The one way to the device: everything submitted passes here and is checked first.
+"""The queue of a device: every submission passes here and is checked first.
 
 wgpu-native aborts the process when a command buffer is submitted after device loss, submitted
 twice, or refers to a destroyed buffer. So a command buffer is made here from an encoder, submitted
@@ -47,7 +47,7 @@ Recording = Any
 
 @dataclass(slots=True)
 class Counters:
-    """How many objects a device has made so far, and how often it was sent work."""
+    """The number of objects a device has made so far, and of submits to it."""
 
     buffers: int = 0
     pipelines: int = 0
@@ -57,11 +57,10 @@ class Counters:
 
 
 class Queue:
-    """The guarded queue of one wgpu device.
+    """The queue of one wgpu device, guarded against calls that would abort the process.
 
     Parameters
     ----------
-    gpu : wgpu.GPUDevice
     native : Native or None
         The fast path, or None for wgpu-py's own methods only.
     report : callable
@@ -98,11 +97,11 @@ class Queue:
         return self._pid != os.getpid()
 
     def entered(self, subject: str) -> AbstractContextManager[None]:
-        """Hold the lock on a device that `guard` lets through."""
+        """Hold the lock of a device that passes `guard`."""
         return _Entered(self, subject)
 
     def later(self, act: Callable[[], None]) -> None:
-        """Do what needs the lock now if it is free, else when who holds it lets go.
+        """Run `act` with the lock: now if it is free, else when its holder releases it.
 
         For finalisers: they run on any thread at any time, where waiting could be for ever.
         """
@@ -111,7 +110,7 @@ class Queue:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Do what was left for later, unless who holds the lock will.
+        """Run the calls left for later, unless the holder of the lock will.
 
         That may be this thread: a finaliser runs in the midst of anything.
         """
@@ -125,7 +124,7 @@ class Queue:
                 self.lock.release()
 
     def guard(self, subject: str) -> None:
-        """Refuse to go on with a device that cannot be used.
+        """Refuse a device that cannot be used.
 
         Raises
         ------
@@ -150,7 +149,7 @@ class Queue:
         return _Watched(self, subject, self._report)
 
     def find_loss(self) -> bool:
-        """Ask wgpu whether the device is lost, by a call that fails politely if so."""
+        """Check whether the device is lost, by a call that raises an error if so."""
         if not self.lost and not self.closed:
             with quiet():
                 try:
@@ -161,7 +160,7 @@ class Queue:
 
     @contextmanager
     def mapped_or_lost(self, buffer: wgpu.GPUBuffer) -> Generator[None]:
-        """Hold off `lose` while bytes are read that were mapped; an error if it came first.
+        """Hold off `lose` while mapped bytes are read; raise an error if it came first.
 
         Waiting for a lost device destroys its buffers, and wgpu-native aborts the process when the
         range of a destroyed one is asked for.
@@ -174,11 +173,11 @@ class Queue:
             yield
 
     def encoder(self) -> wgpu.GPUCommandEncoder:
-        """Start recording commands that `run` has no words for; hand the encoder to `submit`."""
+        """Start recording commands that `run` does not cover; pass the encoder to `submit`."""
         return self.gpu.create_command_encoder()
 
     def write(self, buffer: wgpu.GPUBuffer, offset: int, data: memoryview) -> None:
-        """Copy bytes to a buffer, before what is submitted next; both are multiples of 4."""
+        """Copy bytes to a buffer before the next submission; offset and size: multiples of 4."""
         if self.native is not None:
             self.native.write(self.gpu, buffer, offset, data)
         else:
@@ -187,7 +186,7 @@ class Queue:
     def write_texel_rows(
         self, texture: wgpu.GPUTexture, first: int, rows: int, data: memoryview
     ) -> None:
-        """Copy whole rows of texels to a texture, before what is submitted next."""
+        """Copy whole rows of texels to a texture, before the next submission."""
         self.gpu.queue.write_texture(
             {"texture": texture, "origin": (0, first, 0)},
             data,
@@ -201,7 +200,7 @@ class Queue:
         group: wgpu.GPUBindGroup,
         counts: tuple[int, int, int],
     ) -> Command:
-        """One dispatch for `record` and `run`."""
+        """Return one dispatch for `record` and `run`."""
         if self.native is not None:
             return self.native.command(pipeline, group, counts)
         return (pipeline, group, *counts)
@@ -209,13 +208,13 @@ class Queue:
     def copying(
         self, source: wgpu.GPUBuffer, offset: int, target: wgpu.GPUBuffer, at: int, nbytes: int
     ) -> Copy:
-        """One copy for `record` and `run`; offsets and bytes are multiples of 4."""
+        """Return one copy for `record` and `run`; offsets and sizes are multiples of 4."""
         if self.native is not None:
             return self.native.copying(source, offset, target, at, nbytes)
         return (source, offset, target, at, nbytes)
 
     def run(self, commands: Sequence[Command], copies: Sequence[Copy] = ()) -> object:
-        """Submit dispatches, and copies behind them.
+        """Submit dispatches, followed by copies.
 
         Returns
         -------
@@ -225,7 +224,7 @@ class Queue:
         return self.send(self.record((commands, copies)))
 
     def record(self, *passes: Pass) -> Recording:
-        """Dispatches, and copies behind them, for `send`, once, or `drop`.
+        """Record dispatches, followed by copies, for one `send` or for `drop`.
 
         They are not finished: wgpu-native never frees what is finished and not submitted.
         """
@@ -239,7 +238,7 @@ class Queue:
         return encoder
 
     def send(self, recorded: Recording) -> object:
-        """Submit what was recorded; returns as `run`."""
+        """Submit recorded commands; return as `run` does."""
         if self.native is None:
             return self.submit(recorded)
         # Finishing raises if the device is lost, where submitting would abort.
@@ -248,7 +247,7 @@ class Queue:
         return index
 
     def drop(self, recorded: Recording) -> None:
-        """Let go of what was recorded and nobody will `send`."""
+        """Drop recorded commands instead of sending them."""
         if self.native is not None:
             self.native.drop(recorded)
         else:
@@ -295,15 +294,15 @@ class Queue:
             wait_for_all(self.gpu)
 
     def tick_seconds(self) -> float:
-        """Seconds of one tick of the device's clock; only the fast path knows it."""
+        """Return the seconds of one tick of the device's clock; known to the fast path only."""
         return (self.native.timestamp_period(self.gpu) if self.native else 1.0) * 1e-9
 
     def flush(self) -> None:
-        """Submit what is pending and wait: staging memory of earlier writes is freed."""
+        """Submit pending work and wait: this frees the staging memory of earlier writes."""
         self.wait(self.run([]))
 
     def close(self) -> None:
-        """Let go of the device; buffers and bind groups are gone already."""
+        """Release the device; buffers and bind groups are gone already."""
         self.closed = True
         with one_at_a_time(), quiet():
             if stop_polling(self.gpu):
@@ -332,7 +331,7 @@ def _encode(compute_pass: wgpu.GPUComputePassEncoder, commands: Sequence[Command
 
 
 class _Entered:
-    """The lock of a queue whose device may be used."""
+    """A context that holds the lock of a queue whose device may be used."""
 
     __slots__ = ("_held", "_queue", "_subject")
 
@@ -367,7 +366,7 @@ class _Entered:
 
 
 class _Watched(Translated):
-    """`Translated` that marks the queue when the device turns out to be lost."""
+    """A `Translated` context that marks the queue if the device was lost."""
 
     __slots__ = ("_queue",)
 

@@ -1,5 +1,5 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""Bytes from the device to the host through buffers that stay."""
+"""Transfers from the device to the host through buffers that are kept."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from wgpu_backend.device.queue import Copy, Queue
 
 
 class Slot:
-    """One host-visible buffer: `take` ranges, run its copies, `start`, and `finish` when needed.
+    """A host-visible buffer: `take` ranges, run its copies, `start`, and `finish` when needed.
 
     Parameters
     ----------
-    queue : Queue
-    pool : Pool
     nbytes : int
         Bytes it holds, a multiple of 4.
 
@@ -41,7 +39,7 @@ class Slot:
         self._mapping: Mapping | None = None
 
     def take(self, ranges: Sequence[Range], times: int = 1) -> None:
-        """Make the copies that bring ranges into the slot, one after the other, so many times."""
+        """Make the copies that bring ranges into the slot one after the other, `times` times."""
         self.copies = []
         at = 0
         for _ in range(times):
@@ -53,7 +51,7 @@ class Slot:
             self.copies.append(copies)
 
     def start(self, index: object, nbytes: int) -> None:
-        """Ask for the first `nbytes` bytes as they are after a submission."""
+        """Request the first `nbytes` bytes as they are after a submission."""
         self._index, self._wanted, self.busy = index, nbytes, True
         native = self._queue.native
         if native is None:
@@ -77,7 +75,7 @@ class Slot:
             return data
 
     def _read(self) -> bytes:
-        """The bytes by wgpu-py's own methods."""
+        """Read the bytes by wgpu-py's own methods."""
         raw = self.buffer.raw
         promise = raw.map_async("READ_NOSYNC", 0, self._wanted)  # the copy is submitted already
         self._queue.wait()  # wgpu-py's own thread for that ends where a device is destroyed
@@ -88,6 +86,6 @@ class Slot:
             return data
 
     def release(self) -> None:
-        """Give the buffer back."""
+        """Release the buffer."""
         self.copies = []
         self.buffer.release()

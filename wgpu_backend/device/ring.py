@@ -1,4 +1,4 @@
-"""Bytes of the host that replays are given, each its own."""
+"""Host bytes that replays get as inputs, for each its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Given = tuple[Binding, memoryview]
 
 
 class Ring:
-    """Brings what replays are given to its place: one's by a write, several's by one and a fetch.
+    """A ring of inputs: written directly for one replay, by a write and a copy each for several.
 
     A write comes before all that is submitted next, so what several replays of a submit are given
     is written to a buffer of its own, from where commands of each copy its part.
@@ -57,18 +57,18 @@ class Ring:
             ]
 
     def write(self, count: int) -> None:
-        """Write what the next replays are given, as it is now."""
+        """Write the current inputs of the next replays."""
         buffer, offset, nbytes = self.place
         if count > 1 and self._buffer is not None:
             buffer, offset = self._buffer, 0
         self._queue.write(buffer.raw, offset, self._data[: count * nbytes])
 
     def fetch(self, turn: int) -> Sequence[Copy]:
-        """Copies that one of several replays begins with."""
+        """Return the copy with which one of several replays begins."""
         return self._fetches[turn : turn + 1]
 
     def release(self) -> None:
-        """Give the buffer back."""
+        """Release the buffer."""
         self._fetches = []
         if self._buffer is not None:
             self._buffer.release()

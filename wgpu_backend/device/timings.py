@@ -1,5 +1,5 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""How long each dispatch takes: by the device's clock where it has one, else by the host's.
+"""Times of dispatches: by the device's clock if it has one, else by the host's.
 
 Each dispatch gets a pass of its own: time stamps inside one pass may be taken while neighbours
 still run, and would measure nothing.
@@ -24,7 +24,7 @@ _STAMPS_NBYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How long one dispatch took.
+    """The time of one dispatch.
 
     Parameters
     ----------
@@ -32,7 +32,6 @@ class Timing:
         The dispatch's.
     shader : str
         The shader's label.
-    seconds : float
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""Bytes between the host and a device's buffers and textures, in chunks."""
+"""Transfers between the host and a device's buffers and textures, in chunks."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ CHUNK_NBYTES = 16 << 20
 
 
 class Transfers:
-    """Copies of one device, see the methods of `Device` by the same names.
-
-    Parameters
-    ----------
-    queue : Queue
-    pool : Pool
-    """
+    """The copies of one device, see the methods of `Device` by the same names."""
 
     def __init__(self, queue: Queue, pool: Pool) -> None:
         self._queue, self._pool = queue, pool
@@ -32,7 +26,7 @@ class Transfers:
         self._unflushed = 0
 
     def drop(self) -> None:
-        """Let go of the buffer that bytes are read through."""
+        """Drop the buffer through which bytes are read."""
         self._slot = None
 
     def write(self, buffer: Buffer, data: Data, offset: int = 0) -> None:
@@ -104,7 +98,7 @@ class Transfers:
             raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
 
     def _write(self, buffer: Buffer, view: memoryview, offset: int) -> None:
-        """Write one chunk, which stays staged for a while."""
+        """Write one chunk, which stays in staging memory until a submit."""
         even = view.nbytes & ~3
         if even:
             self._queue.write(buffer.raw, offset, view[:even])

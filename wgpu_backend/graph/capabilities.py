@@ -117,7 +117,6 @@ class Capabilities:
         Products of few columns read activations in eight bits by planes, see `ops.q8_rounding`.
     gated_experts : bool
         A product with gates and projections of experts is the faster for having them together.
-    group_sizes : GroupSizes
     compiles_tiles : bool
         Kernels with tiles in workgroup memory or registers compile in a second or so.
     expert_tiles : tuple of (int, int)
@@ -175,8 +174,6 @@ class DeviceInfo:
         PCI address or vendor:device pair where known, else empty.
     total_memory, free_memory : int or None
         Bytes where the platform tells.
-    limits : dict of str to int
-    features : tuple of str
     """
 
     id: str

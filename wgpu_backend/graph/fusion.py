@@ -84,7 +84,6 @@ class Graph:
         From `schedule`.
     outputs : iterable of Node
         Their values are wanted, so no rule may do away with them.
-    capabilities : Capabilities
     allocate : callable
         Storage for the result of a new node.
     runs : callable
@@ -183,7 +182,6 @@ class Graph:
         ----------
         maker : OpNode
             Writes `result`: its own, or besides its own.
-        result : Node
         readers : OpNode
             Replaced nodes that read the maker's own result, if that is another, or `result`.
 
@@ -365,10 +363,8 @@ def fused(
     ----------
     nodes : sequence of Node
         From `schedule`; they are not changed.
-    outputs : iterable of Node
     rules : mapping of str to sequence of Rule
         By the name of the op they are asked for.
-    capabilities : Capabilities
     allocate : callable
         Storage for the result of a new node.
     runs : callable

@@ -7,13 +7,7 @@ from html import escape
 
 
 def html_table(rows: Iterable[Sequence[object]], header: Sequence[str] = ()) -> str:
-    """Return an HTML table with escaped texts; without a header, the first cell of a row is one.
-
-    Parameters
-    ----------
-    rows : iterable of sequence
-    header : sequence of str
-    """
+    """Return an HTML table with escaped texts; without a header, the first cell of a row is one."""
     first = "td" if header else "th"
     lines = [_row([_cell("th", name) for name in header])] if header else []
     for name, *values in rows:

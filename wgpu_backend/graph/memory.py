@@ -37,8 +37,6 @@ class MemoryPlan:
     ----------
     steps : tuple of (Node, Launch)
         The schedule, with in-place operands merged into the result.
-    slot_of : mapping of Storage to int
-    slot_nbytes : tuple of int
     peak_nbytes : int
         What the slots take together.
     live_nbytes : int

@@ -29,11 +29,9 @@ class Storage:
 
     Parameters
     ----------
-    nbytes : int
     kind : str
         ``intermediate`` lives inside one plan; ``input`` is written before each run; ``weight`` is
         only read; ``state`` outlives plans and is written by ops.
-    label : str
     handle : object
         What the backend keeps there: buffers of a device, or a NumPy array.
     layout : object
@@ -163,8 +161,6 @@ class Node:
 
     Parameters
     ----------
-    spec : Spec
-    storage : Storage
     builder : Builder or None
         None for weights, which adopt the builder of the operands beside them.
     call, launch

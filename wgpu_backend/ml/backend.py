@@ -133,7 +133,6 @@ def new_backend(
     ----------
     path : str or Path
         GGUF file, or Hugging Face folder.
-    params : BackendParams or None
     name : str
         Kind of backend: ``wgpu``, ``cpu``, or one registered.
 

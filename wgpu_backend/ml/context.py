@@ -31,7 +31,6 @@ class Context(Leaves):
 
     Parameters
     ----------
-    executor : Executor
     max_nodes : int
         Ops that it may make.
     """
@@ -102,7 +101,6 @@ class Context(Leaves):
 
         Parameters
         ----------
-        *outputs : Tensor
         times : int
             How often one submit may run it, see `Recorded.replays`.
         """

@@ -35,7 +35,6 @@ def dump(values: Array, *, precision: int = 4, threshold: int = 1000, edge_items
 
     Parameters
     ----------
-    values : ndarray
     precision : int
         Digits after the point.
     threshold : int
@@ -66,8 +65,6 @@ class Likeness:
 
     Parameters
     ----------
-    name : str
-    shape, wanted : tuple of int
     cosine : float
         Similarity of the values as vectors; NaN where shapes differ.
     largest : float
@@ -100,7 +97,6 @@ def compare(
 
     Parameters
     ----------
-    path : str or Path
     tensors : mapping of str to tensors
         By the names that the file has.
     abort_on_error : bool

@@ -23,7 +23,6 @@ def fused_groups(
 
     Parameters
     ----------
-    tensors : mapping of str to TensorInfo
     fused_weights : sequence of sequence of str
         See `Backend.load`.
     limit : int

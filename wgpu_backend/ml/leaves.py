@@ -71,7 +71,6 @@ class Leaves:
 
         Parameters
         ----------
-        *shape : int, or one sequence of int
         dtype : DType, str or NumPy type
             See `wgpu_backend.dtypes.dtype_of`; so wherever a type is named.
         """
@@ -86,7 +85,6 @@ class Leaves:
 
         Parameters
         ----------
-        values : array-like
         dtype : DType, str, NumPy type or None
             None keeps bool, u32 and complex64, and takes i32 for other integers, f32 for other
             numbers.
@@ -174,7 +172,6 @@ class Leaves:
 
         Parameters
         ----------
-        shape : sequence of int
         dtype : DType
             f32, f16 or bf16.
         loc, scale : float

@@ -17,7 +17,6 @@ class DeviceMemory:
 
     Parameters
     ----------
-    device_id, name : str
     weights : tuple of int
         Of each layer; the last entry is the output layer and what belongs to none.
     cache : tuple of int
@@ -48,7 +47,6 @@ class BackendMemory:
         The embedding, which is counted on its device too.
     cpu : DeviceMemory
         What the NumPy device holds; nothing when a GPU holds the model.
-    gpus : tuple of DeviceMemory
     """
 
     input_weights: int
@@ -90,7 +88,6 @@ def backend_memory(
 
     Parameters
     ----------
-    info : DeviceInfo
     weights, cache : mapping of str to int
         Bytes by name.
     graph : int

@@ -16,10 +16,8 @@ def function_of(op: Callable[..., Any], owner: type, name: str) -> Callable[...,
 
     Parameters
     ----------
-    op : callable
     owner : type
         Class that it becomes a method of, by this name.
-    name : str
     """
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401

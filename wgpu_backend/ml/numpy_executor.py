@@ -252,7 +252,6 @@ class NumpyRecorded:
 
     Parameters
     ----------
-    outputs : sequence of Node
     times : int
         How often one submit may run it.
     fuse : callable or None

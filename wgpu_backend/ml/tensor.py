@@ -374,7 +374,6 @@ class Tensor(Operators):
             Pairs are neighbours; otherwise halves.
         scale : float
             Factor of positions.
-        base : float
         freqs : (dims / 2,), f32, or None
             Positions that turn each pair by one radian, instead of what `base` gives.
 

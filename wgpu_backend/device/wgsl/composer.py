@@ -1,4 +1,4 @@
-"""WGSL files as they are, specialised by rewriting their own declarations.
+"""Composition of WGSL files, specialised by rewriting their own declarations.
 
 A shader's template variables are what it declares at column 0: ``alias X = …;``, ``const X = …;``
 and ``override X = …;`` are parameters with defaults, and so is every named import::
@@ -43,7 +43,7 @@ _LOOP = re.compile(
 
 
 class Composer:
-    """Resolves imports and parameters of one shader; `used` remembers which choices had effect."""
+    """A resolver of imports and parameters of a shader; `used`: the choices with an effect."""
 
     def __init__(self, choices: dict[str, Choice]) -> None:
         self.choices = choices
@@ -111,7 +111,7 @@ class Composer:
 def _unread(
     error: ShaderError, importer: Source, path: str, where: tuple[Origin, str]
 ) -> ShaderError:
-    """Error about an import that cannot be read, at its line."""
+    """Return an error about an import that cannot be read, at its line."""
     (origin, line), other = where, alike(path)
     hint = f"; there is {other}" if other else ""
     gutter = f"{origin.rpartition(':')[2]} │ "
@@ -120,7 +120,7 @@ def _unread(
 
 
 def _wgsl(name: str, value: Choice, declared: str) -> str:
-    """A value as WGSL writes it, a number in the type that the shader declares."""
+    """Format a value as WGSL, a number in the type that the shader declares."""
     if isinstance(value, str):
         return value
     if isinstance(value, np.generic):
@@ -140,7 +140,7 @@ def _wgsl(name: str, value: Choice, declared: str) -> str:
 def unrolled(
     lines: Sequence[tuple[str, Origin]], constants: Mapping[str, str]
 ) -> list[tuple[str, Origin]]:
-    """Repeat the body of every loop that stands under ``// @unroll``, inner loops too."""
+    """Repeat the body of every loop under ``// @unroll``, inner loops too."""
     out: list[tuple[str, Origin]] = []
     position = 0
     while position < len(lines):
@@ -184,7 +184,7 @@ def _literal(text: str, constants: Mapping[str, str], origin: Origin) -> int:
 def merged(
     lines: Sequence[tuple[str, Origin]], bindings: Mapping[str, str]
 ) -> list[tuple[str, Origin]]:
-    """Lines that call functions of a binding where they called those of an import, by names."""
+    """Rename calls of an import's functions to those of the binding it is merged into."""
     if not bindings:
         return list(lines)
     pattern = re.compile(rf"\b(?P<name>{'|'.join(bindings)})_(?P<rest>(?:load|gather)\w*)\b")

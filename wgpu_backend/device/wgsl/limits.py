@@ -1,4 +1,4 @@
-"""WGSL that a compiler would not survive, refused before it sees it.
+"""Limits on WGSL that would crash or stall a compiler, checked in advance.
 
 The compiler inside wgpu descends recursively and overflows its stack, which ends the process, on
 text that nests or chains deep enough; LLVM's rasteriser does on branches inside branches; a driver
@@ -71,7 +71,7 @@ def _labels(text: str) -> int:
 
 
 def _declarations(text: str) -> int:
-    """Functions, types, constants and variables outside functions: each may need the one before."""
+    """Count functions, types, constants and variables at the top level: each may need another."""
     depth = count = 0
     for found in _DECLARATION.finditer(text):
         mark = found[0]

@@ -1,4 +1,4 @@
-"""WGSL whose loops end: each counts its turns, and leaves when a thread has made too many.
+"""Loop counters in WGSL: each loop counts its iterations and ends when a thread exceeds a limit.
 
 For ops under development. A counter goes into every loop of the text, and a binding tells
 afterwards which loop ran over; lines stay where they are, so that errors still point at files.
@@ -60,11 +60,11 @@ class CountedLoops:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the binding, which must be zeros before a run."""
+        """The bytes of the binding, which must be zeros before a run."""
         return 4 * (1 + len(self.places))
 
     def error(self, counts: Sequence[int]) -> ShaderError | None:
-        """Error about the loop that did not end, from the words of the binding after a run.
+        """Return an error about the loop that did not end, from the binding's words after a run.
 
         Of loops inside each other it is the one that made the most turns since it was entered.
         """
@@ -80,7 +80,6 @@ def counted_loops(shader: Shader, bindings: int) -> CountedLoops | None:
 
     Parameters
     ----------
-    shader : Shader
     bindings : int
         Storage bindings that a kernel may have on the device.
 
@@ -111,12 +110,12 @@ def counted_loops(shader: Shader, bindings: int) -> CountedLoops | None:
 
 
 def _blank(found: re.Match[str]) -> str:
-    """Blanks for a comment, its line ends kept, so that places stay."""
+    """Replace a comment by blanks and keep its line ends, so that positions stay."""
     return re.sub(r"[^\n]", " ", found[0])
 
 
 def _body(text: str, start: int) -> int:
-    """Where the body of a loop begins: behind the first brace outside parentheses."""
+    """Return the start of a loop's body, after the first brace outside parentheses."""
     depth = 0
     for at in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[at], 0)

@@ -1,4 +1,4 @@
-"""What the WGSL compiler says, in the words of who wrote the shader.
+"""Messages of the WGSL compiler, in terms of the shader's source.
 
 The compiler tells types and operators by the names of its own data structures. Here they become
 WGSL's, with a hint where the slip is a common one; what is not recognised stays as it is.
@@ -44,20 +44,19 @@ _ABSTRACT = {"{AbstractFloat}": "a number with a point", "{AbstractInt}": "a who
 
 
 class Place(NamedTuple):
-    """Line of a shader that an error is about, and the shader's whole text."""
+    """The line of a shader that an error is about, and the shader's whole text."""
 
     line: str
     text: str
 
 
 def explained(what: str, place: Place) -> str:
-    """Say what is wrong in WGSL's terms, with what to write instead where that is known.
+    """Rewrite a compiler message in WGSL's terms, with the fix if it is known.
 
     Parameters
     ----------
     what : str
         The compiler's message, its notes joined by semicolons.
-    place : Place
     """
     what = _EXPRESSION.sub("", _INNER.sub("", what))
     what = _plain_types(what)
@@ -69,7 +68,7 @@ def explained(what: str, place: Place) -> str:
 
 
 def _plain_types(what: str) -> str:
-    """Types as WGSL writes them."""
+    """Write types as WGSL does."""
 
     def scalar(found: re.Match[str]) -> str:
         kind = _KINDS.get(found[1], found[1])

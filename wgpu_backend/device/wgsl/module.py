@@ -1,4 +1,4 @@
-"""Shaders ready for a device: composed WGSL, and the interface that is read from it.
+"""Shaders ready for a device: composed WGSL, and the interface read from it.
 
 Bindings and ``struct Params`` are read from the composed text, so nobody writes them twice;
 bindings are numbered anew in order of appearance, which lets a snippet bring its own. How text is
@@ -43,7 +43,7 @@ _SCALARS = {"u32": "I", "i32": "i", "f32": "f", "vec4<u32>": "4I"}
 
 @dataclass(frozen=True, slots=True)
 class BindingDecl:
-    """One binding as the WGSL declares it."""
+    """A binding as the WGSL declares it."""
 
     name: str
     index: int
@@ -52,7 +52,7 @@ class BindingDecl:
 
 @dataclass(frozen=True, slots=True)
 class ParamField:
-    """One field of ``struct Params``: WGSL type and byte offset."""
+    """A field of ``struct Params``: WGSL type and byte offset."""
 
     name: str
     type: str
@@ -95,7 +95,7 @@ class Shader:
     )
 
     def pointed(self, line: int, column: int, what: str) -> ShaderError:
-        """Error about a place, counted from 1: ``label: file:line: what``, the line, a caret."""
+        """Return an error at a place counted from 1: ``label: file:line: what``, line and caret."""
         origin = self.origins[line - 1] if line <= len(self.origins) else f"line {line}"
         shown = self.text.splitlines()[line - 1]
         gutter = f"{origin.rpartition(':')[2]} │ "
@@ -103,7 +103,7 @@ class Shader:
         return ShaderError(f"{self.label}: {origin}: {what}\n{gutter}{shown}\n{caret}")
 
     def pointed_at(self, declaration: str, what: str) -> ShaderError:
-        """Error about what a regular expression finds first, its first group where it has one.
+        """Return an error at the first match of a regular expression, or at its first group.
 
         What has the name that an import gave it is shown at that import.
         """
@@ -116,7 +116,7 @@ class Shader:
         return ShaderError(f"{self.label}: {place}{what}")
 
     def _imported(self, line: int, name: str, what: str) -> ShaderError | None:
-        """Error about a name that an import gave, at the outermost import that led to it."""
+        """Return an error about a name from an import, at the outermost import that led to it."""
         place = self._import_of(self.origins[line - 1], name)
         if place is None:
             return None
@@ -128,7 +128,7 @@ class Shader:
         return ShaderError(f"{self.label}: {origin}: {what}\n{gutter}{shown}\n{caret}")
 
     def _import_of(self, origin: Origin, name: str = "") -> tuple[Origin, str] | None:
-        """Import of the file of a line, and where a name is given, the one that gave it."""
+        """Find the import of a line's file, or the one that gave a name."""
         file = origin.rpartition(":")[0]
         for (imported, given), place in self.places.items():
             if imported == file and (not name or name == given or name.startswith(f"{given}_")):
@@ -136,7 +136,7 @@ class Shader:
         return None
 
     def pack(self, values: Mapping[str, float | Sequence[int]]) -> bytes:
-        """Lay `values` out as ``struct Params``.
+        """Pack `values` as ``struct Params``.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class Shader:
 
 
 def _numbers(kind: str, value: float | Sequence[int]) -> Sequence[float]:
-    """Values of a field; what an integer would cut off is an error."""
+    """Return the values of a field; raise an error if an integer would truncate one."""
     parts = value if isinstance(value, Sequence) else (value,)
     if kind == "f32":
         return parts
@@ -201,7 +201,7 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a shader lets one choose: named imports with their defaults, and parameters."""
+    """The choices that a shader declares: named imports with their defaults, and parameters."""
 
     modules: Mapping[str, str]
     parameters: frozenset[str]
@@ -223,7 +223,7 @@ def imports(path: Source) -> Declared:
 
 
 def forget() -> None:
-    """Read every file anew from now on: while a shader is written, it changes."""
+    """Read every file again from now on, as it may change during development."""
     imports.cache_clear()
     _load.cache_clear()
 
@@ -251,7 +251,7 @@ def _label(source: Source, taken: Sequence[str]) -> str:
 
 
 def _single(shader: Shader) -> Shader:
-    """`shader`, unless it declares a binding twice."""
+    """Return `shader`, unless it declares a binding twice."""
     first: dict[str, Origin] = {}
     for number, line in enumerate(_COMMENT.sub("", shader.text).splitlines(), 1):
         for found in _BINDING.finditer(line):
@@ -301,7 +301,7 @@ def _params(text: str, origins: Sequence[Origin]) -> tuple[ParamField, ...]:
 
 
 def _enable(text: str) -> str:
-    """Switch on the f16 extension on the first line where the text uses it; line count stays."""
+    """Enable f16 on the first line where the text uses it, so that the number of lines stays."""
     if not re.search(r"\bf16\b", _COMMENT.sub("", text)):
         return text
     return "enable f16; " + text

@@ -1,4 +1,4 @@
-"""How deep WGSL goes: brackets, expressions, and branches inside branches.
+"""The nesting depth of WGSL: brackets, expressions, and branches inside branches.
 
 Compilers descend once for each of these, so a text's depth is what their stacks must hold. All of
 it is found in one look from the front to the back, and with the place where it is.
@@ -21,7 +21,7 @@ _BRANCH = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How deep a text goes, and the character where it is deepest."""
+    """The depth of a text, and the character where it is deepest."""
 
     levels: int
     at: int = 0
@@ -54,7 +54,7 @@ def _blank(text: str) -> str:
 
 
 def brackets(text: str) -> Depth:
-    """How deep brackets nest; a statement's end closes the templates left open."""
+    """Measure the depth of brackets; a statement's end closes the templates left open."""
     depth = templates = 0
     deepest = Depth(0)
     for found in _BRACKET.finditer(text):
@@ -75,7 +75,7 @@ def nesting(text: str) -> int:
 
 @dataclass(slots=True)
 class _Group:
-    """What is between two brackets, as far as it was read."""
+    """The text between two brackets, as far as it was read."""
 
     operators: int = 0  # since the last comma
     operand: int = 0  # members, indices and calls since the last operator
@@ -96,7 +96,7 @@ class _Group:
 
 
 def expressions(text: str) -> Depth:
-    """Operators, members and brackets in the deepest expression, one inside the other.
+    """Measure the deepest expression: operators, members and brackets inside each other.
 
     ``a + b + c`` is two deep, since the first sum is inside the second. Arguments of a call stand
     side by side.
@@ -137,7 +137,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _Branches:
-    """A look at branches from the front to the back."""
+    """A scan of branches, from start to end."""
 
     llvm: bool
     blocks: list[_Block] = field(default_factory=list[_Block])
@@ -147,7 +147,7 @@ class _Branches:
     after_else: bool = False
 
     def see(self, mark: str) -> None:
-        """Take the next word or brace."""
+        """Process the next word or brace."""
         if mark == "else":
             self.pending = _Block(self.closed)
         elif mark == "if":
@@ -176,7 +176,7 @@ class _Branches:
             self.pending = _Block(self.blocks[-1].cases if self.llvm else 1)
 
     def _see_jump(self, mark: str) -> None:
-        """Count a jump out of a branch for what it leaves: the function, the turn, the case."""
+        """Count a jump out of a branch towards the block it leaves: function, loop or switch."""
         kinds = [block.kind for block in self.blocks]
         left = 0
         if mark == "continue":
@@ -192,7 +192,7 @@ class _Branches:
 
 
 def branches(text: str, *, llvm: bool) -> Depth:
-    """How many branches a statement is inside of; an `else if` is inside the `if` before it.
+    """Measure the depth of branches; an `else if` is inside the `if` before it.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ _FUNCTION = re.compile(r"\bfn\s+\w+\s*\([^{]*?\)\s*(?:->(?P<type>[^{]+))?\{")
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
-    """A case: its labels, and where it and its body begin and end."""
+    """A case: its labels, and the positions of it and its body."""
 
     labels: tuple[str, ...]
     start: int
@@ -39,7 +39,7 @@ class _Clause:
 
 
 def split_switches(text: str) -> str:
-    """WGSL whose switches have few cases each, and which does the same.
+    """Split long switches into equivalent ones of few cases.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def split_switches(text: str) -> str:
 
 
 def _split(text: str, start: int, open_brace: int, clauses: list[_Clause], name: str) -> str:
-    """Text with one switch in pieces."""
+    """Split one switch."""
     selector, close = text[start + len("switch") : open_brace], _end(text, open_brace)
     last = next(c for c in clauses if _default(c))
     bodies = [text[c.body + 1 : c.end - 1] for c in clauses]
@@ -88,7 +88,7 @@ def _split(text: str, start: int, open_brace: int, clauses: list[_Clause], name:
 
 
 def _assigned(variable: str) -> Callable[[re.Match[str]], str]:
-    """What stands in the place of a `return` with a value; nothing of one without."""
+    """Return the replacement of a `return`: an assignment, or nothing if it has no value."""
 
     def assignment(found: re.Match[str]) -> str:
         value = found["value"]
@@ -98,7 +98,7 @@ def _assigned(variable: str) -> Callable[[re.Match[str]], str]:
 
 
 def _returned(before: str) -> str:
-    """Type that the function returns which the text ends inside of, or nothing."""
+    """Return the result type of the function in which the text ends, or an empty text."""
     functions = list(_FUNCTION.finditer(before))
     return (functions[-1]["type"] or "").strip() if functions else ""
 
@@ -108,7 +108,7 @@ def _default(clause: _Clause) -> bool:
 
 
 def _clauses(text: str, open_brace: int) -> list[_Clause] | None:
-    """The cases of a switch; None where it is none, or has not exactly one default."""
+    """Return the cases of a switch; None if it is not one, or has not exactly one default."""
     if open_brace < 0 or (end := _end(text, open_brace)) < 0:
         return None
     clauses = list(_read(text, open_brace + 1, end))
@@ -127,7 +127,7 @@ def _read(text: str, at: int, end: int) -> Iterator[_Clause]:
 
 
 def _listed(labels: str) -> Iterator[str]:
-    """What stands between commas outside brackets."""
+    """Split at commas outside brackets."""
     at = 0
     while at <= len(labels):
         comma = _at_depth_0(labels, at, ",")
@@ -138,7 +138,7 @@ def _listed(labels: str) -> Iterator[str]:
 
 
 def _at_depth_0(text: str, start: int, wanted: str) -> int:
-    """Where a mark stands next outside parentheses; -1 for nowhere."""
+    """Find a mark outside parentheses; -1 if there is none."""
     depth = 0
     for at in range(start, len(text)):
         mark = text[at]
@@ -149,7 +149,7 @@ def _at_depth_0(text: str, start: int, wanted: str) -> int:
 
 
 def _end(text: str, open_brace: int) -> int:
-    """The brace that closes another; -1 for none."""
+    """Find the brace that closes another; -1 if there is none."""
     depth = 0
     for found in re.compile(r"[{}]").finditer(text, open_brace):
         depth += 1 if found[0] == "{" else -1

@@ -1,4 +1,4 @@
-"""How much memory the variables of a WGSL text take, as far as the text says.
+"""An estimate of the memory of a WGSL text's variables.
 
 This reads declarations, not the language: a size it cannot make out counts as nothing, and the
 compiler has the last word.
@@ -35,7 +35,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 @dataclass(frozen=True, slots=True)
 class Spaces:
-    """Bytes by address space.
+    """The bytes by address space.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Spaces:
 
 @dataclass(slots=True)
 class _Names:
-    """What the names of one text stand for."""
+    """The constants, types and structs that one text declares."""
 
     constants: dict[str, int] = field(default_factory=dict[str, int])
     types: dict[str, str] = field(default_factory=dict[str, str])
@@ -90,7 +90,7 @@ class _Names:
         return compute(left, right) if compute else None
 
     def size(self, text: str, depth: int = 0) -> int:
-        """Bytes of a type; 0 when unknown or not of a fixed size."""
+        """Return the bytes of a type; 0 if unknown or not of a fixed size."""
         name, _, rest = text.strip().partition("<")
         name = name.strip()
         parts = _arguments(rest)
@@ -108,7 +108,7 @@ class _Names:
 
 
 def _plain_size(name: str, element: int) -> int:
-    """Bytes of a scalar, vector, matrix or atomic whose template argument has `element` bytes."""
+    """Return the bytes of a scalar, vector, matrix or atomic of `element` bytes."""
     if vector := _VECTOR.match(name):
         return int(vector[1]) * (2 if vector[2] == "h" else element)
     if matrix := _MATRIX.match(name):

@@ -1,4 +1,4 @@
-"""What is remembered of devices: JSON files in the user's cache folder, which may be damaged."""
+"""A cache of facts about devices: JSON files in the user's cache folder, perhaps damaged."""
 
 from __future__ import annotations
 
@@ -14,13 +14,9 @@ DEVICES_KEPT = 64  # in a file
 
 
 def cache_file(name: str) -> Path | None:
-    """File in the folder for what can be made again, by the custom of the platform.
+    """Return the path of a file in the platform's cache folder.
 
     Where that is Linux's, ``XDG_CACHE_HOME`` counts.
-
-    Parameters
-    ----------
-    name : str
 
     Returns
     -------
@@ -32,7 +28,7 @@ def cache_file(name: str) -> Path | None:
 
 
 def read(path: Path | None) -> dict[str, object]:
-    """Entries of a file by device; none where it is missing, damaged, or may not be read."""
+    """Read a file's entries by device; none if it is missing, damaged, or not readable."""
     try:
         found: object = json.loads(path.read_text(encoding="utf-8")) if path else None
     except (OSError, ValueError, RecursionError):
@@ -41,7 +37,7 @@ def read(path: Path | None) -> dict[str, object]:
 
 
 def write(path: Path | None, entries: Mapping[str, object]) -> Path:
-    """Write a file with the latest entries; a reader never sees half of it.
+    """Write a file with the latest entries, in one step for readers.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""All that is known of a device, put together once, before anything runs on it."""
+"""The capabilities of a device, put together once, before anything runs on it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ def found_out(
     self_test: bool,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[Capabilities, frozenset[str]]:
-    """What the adapter tells, a probe, the self-test's verdict, what was tuned, what families know.
+    """Combine the adapter's features, a probe, the self-test's verdict, tuning and kernel families.
 
     Parameters
     ----------
     executor : WgpuExecutor
         On the device; it stays as it is.
-    profile : str
     self_test : bool
         Run the self-test where there is no verdict; else go on without.
     progress : callable or None

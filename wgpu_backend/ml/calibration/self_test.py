@@ -1,4 +1,4 @@
-"""Whether an adapter computes what it should, asked before it is first trusted.
+"""The self-test: a check that an adapter computes correctly, made before its first use.
 
 Drivers miscompile. A matrix product, quantised products, softmax and attention are compared with
 their NumPy twins. A device that gets one wrong is tried again with kernels that do without its
@@ -65,7 +65,7 @@ class Finding:
 
     @property
     def passed(self) -> bool:
-        """Whether the error is what rounding explains; NaN is not."""
+        """Whether rounding explains the error; NaN fails."""
         return self.error <= self.largest
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Finding:
 
 
 def _tell_nobody(share: float) -> None:
-    """Nobody wants to know."""
+    """Ignore the progress."""
 
 
 class LeftOutWarning(UserWarning):
@@ -81,12 +81,12 @@ class LeftOutWarning(UserWarning):
 
 
 def self_test(executor: Executor, run: Run | None = None) -> list[Finding]:
-    """Compare the device with NumPy, kernel by kernel, as they are without fusion."""
+    """Compare the device with NumPy, kernel by kernel, without fusion."""
     return (run or Run([executor])).findings([*cases()], _finding)
 
 
 def fused_test(executor: WgpuExecutor, run: Run | None = None) -> list[Finding]:
-    """Compare each op that only rules make, by its name; rounding as if it paid everywhere."""
+    """Compare each op that only rules make, with rounding wherever it is possible."""
     return (run or Run([executor])).findings([*fused_cases()], _fused_finding)
 
 
@@ -113,7 +113,7 @@ def _as_if(executor: Executor, capabilities: Capabilities) -> Executor:
 
 
 class Run:
-    """Comparisons on one device or on several of the same adapter, and how far they are.
+    """A run of comparisons, on one device or on several of the same adapter, with its progress.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ class Run:
     def findings(
         self, wanted: Sequence[Case], find: Callable[[Executor, Case], Finding]
     ) -> list[Finding]:
-        """What the comparisons give, in their order."""
+        """Return the results of the comparisons, in their order."""
         waiting = deque(enumerate(wanted))
         found: dict[int, Finding] = {}
         before = self._done
@@ -176,13 +176,12 @@ def require_trust(
     *,
     progress: Progress | None = None,
 ) -> frozenset[str]:
-    """Run the self-test unless this adapter, driver and set of shaders have a verdict already.
+    """Return the verdict on this adapter, driver and shaders; run the self-test if there is none.
 
     Parameters
     ----------
     executor : Executor
         Without fusion rules.
-    profile : str
     cache : Path or None
         File that remembers verdicts; None for one in the user's cache folder.
     progress : callable or None
@@ -215,20 +214,20 @@ def require_trust(
 
 
 def remembered_trust(executor: Executor, profile: str, cache: Path | None = None) -> frozenset[str]:
-    """`require_trust` for what computes nothing that matters: without a verdict it goes on."""
+    """Return the remembered verdict, or an empty one, for uses that do not need the test."""
     verdicts = _verdicts(cache or cache_file("trusted.json"))
     return frozenset(verdicts.get(device_key(executor, profile), []))
 
 
 def trusted(capabilities: Capabilities, verdict: Collection[str]) -> Capabilities:
-    """What kernels may use after a verdict."""
+    """Return what kernels may use after a verdict."""
     if SUBGROUPS not in verdict:
         return capabilities
     return replace(capabilities, subgroups=False, lanes=0)
 
 
 def _tested(executor: Executor, path: Path | None, progress: Progress) -> list[str]:
-    """Verdict on a device, with progress, since it takes long."""
+    """Test a device and report the progress, as it takes long."""
     info, begin = executor.info, time.perf_counter()
     takes = "about a minute" if info.kind == "software" else "some seconds"
     kept = f"remembered in {path.parent}" if path else "not remembered, as there is no home folder"
@@ -243,7 +242,7 @@ def _tested(executor: Executor, path: Path | None, progress: Progress) -> list[s
 
 
 def _helpers(executor: Executor, stack: ExitStack) -> Iterator[WgpuExecutor]:
-    """Devices beside a rasteriser's, whose queue compiles one kernel after another."""
+    """Open more devices of a rasteriser, whose queue compiles one kernel after another."""
     if executor.info.kind != "software" or not isinstance(executor, WgpuExecutor):
         return
     device = executor.device
@@ -258,7 +257,7 @@ def _helpers(executor: Executor, stack: ExitStack) -> Iterator[WgpuExecutor]:
 
 
 def _features_left_out(executor: Executor, run: Run) -> list[str]:
-    """Features of the device that kernels have to do without; the run then does."""
+    """Return the features that kernels must not use, and stop using them in this run."""
     info, wrong = executor.info, _wrong(executor, run)
     if not wrong:
         return []
@@ -291,7 +290,7 @@ def _left_out(executor: Executor, run: Run) -> list[str]:
 
 
 def device_key(executor: Executor, profile: str) -> str:
-    """Name of all that a verdict, or a measurement, hangs on: adapter, driver, profile, shaders."""
+    """Return the key of verdicts and measurements: adapter, driver, profile and shaders."""
     info = executor.info
     digest = sha256()
     for name, text in sorted(_shaders(files("wgpu_backend.shaders"), "")):
@@ -313,7 +312,7 @@ def _verdicts(path: Path | None) -> dict[str, list[str]]:
 
 
 def _error(executor: Executor, make: Make) -> float:
-    """NMSE of a case, NaN where the device gives one."""
+    """Return the NMSE of a case, NaN if the device gives one."""
     wanted = _values(NumpyExecutor(), make).astype(np.float64)
     found = _values(executor, make).astype(np.float64)
     return float(np.sum((found - wanted) ** 2) / np.sum(wanted**2))

@@ -1,4 +1,4 @@
-"""Graphs that the self-test runs: those without which nothing goes, and one for each fusion rule.
+"""Graphs of the self-test: those that every model needs, and one for each fusion rule.
 
 Each is a function of a context and random numbers, so that a device and NumPy are given the same.
 """
@@ -50,7 +50,7 @@ INSTEAD_OF_BYTES = {t.rule for family in FAMILIES for t in family.trials if not 
 
 
 def cases() -> Iterator[tuple[str, Make]]:
-    """Graphs without which nothing goes, as they are without fusion."""
+    """Yield the graphs that every model needs, without fusion."""
     yield "matrix product", lambda c, r: normal(c, r, 65, 96).mulmat(normal(c, r, 37, 96))
     yield "strided product", lambda c, r: normal(c, r, 7, 33).mulmat(normal(c, r, 5, 33))
     for dtype in (dtypes.Q8_0, dtypes.Q4_0, dtypes.Q5_1):
@@ -65,7 +65,7 @@ def cases() -> Iterator[tuple[str, Make]]:
 
 
 def fused_cases() -> Iterator[tuple[str, float, Make]]:
-    """Graphs in which a rule applies, with the largest error of its op."""
+    """Yield graphs in which a rule applies, with the largest error of its op."""
     yield "chain", LARGEST_ERROR, lambda c, r: (normal(c, r, 5, 33).silu().sqr()).tanh()
     yield "linear_q8", ROUNDING_ERROR, _rounded_products
     yield "linear_q8_pair", LARGEST_ERROR, _precise_product
@@ -104,7 +104,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
 
 
 def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:
-    """Products in several formats, for one column and for some, side by side."""
+    """Multiply in several formats, for one column and for several."""
     xs = normal(context, rng, 1, 256), normal(context, rng, 9, 256)
     formats = (dtypes.Q4_0, dtypes.Q6_K)
     made = [quantised(context, rng, d).mulmat(x).reshape(-1) for d in formats for x in xs]
@@ -141,7 +141,7 @@ def _split_norm(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _cached_attention(context: Context, rng: np.random.Generator, *, norms: bool = False) -> Tensor:
-    """Three tokens rotated, put into a cache of two blocks, and attended to."""
+    """Rotate three tokens, put them into a cache of two blocks, and attend to them."""
     positions = context.from_ints([0, 1, 2])
     table = positions.rope_table(context.from_numpy(np.float32(0.1) ** np.arange(16)))
     wide = normal(context, rng, 3, 256)
@@ -168,7 +168,7 @@ def _normed_heads(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _routed(context: Context, rng: np.random.Generator) -> Tensor:
-    """Weights of the experts of five tokens, and which they are."""
+    """Route five tokens: the weights and ids of their experts."""
     scores = normal(context, rng, 5, 33).softmax()
     ids = scores.top_k(4)
     weights = scores.reshape(5, 33, 1).rows(ids).reshape(5, 4)
@@ -181,7 +181,7 @@ def _summed_experts(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _summed_products(context: Context, rng: np.random.Generator) -> Tensor:
-    """Three of five experts of twelve rows for each of four tokens, and a residual."""
+    """Multiply with three of five experts of twelve rows for four tokens, and add a residual."""
     matrices = quantised(context, rng, dtypes.Q4_0, rows=60).reshape(5, 12, 256)
     ids = context.from_numpy(np.stack([rng.permutation(5)[:3] for _ in range(4)]))
     rows = matrices.mulmat_id(normal(context, rng, 4, 3, 256), ids)
@@ -189,7 +189,7 @@ def _summed_products(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _gated_experts(context: Context, rng: np.random.Generator) -> Tensor:
-    """Gates above projections, of three experts of thirteen rows each."""
+    """Multiply with three experts of 13 rows, each with gate rows above projection rows."""
     both = quantised(context, rng, dtypes.Q4_0, rows=78).reshape(3, 26, 256)
     ids = context.from_numpy(np.stack([rng.permutation(3)[:2] for _ in range(4)]))
     gate, up = both.mulmat_id(normal(context, rng, 4, 1, 256), ids).chunk(2, 13)
@@ -202,13 +202,13 @@ def _residual_behind_a_norm(context: Context, rng: np.random.Generator) -> Tenso
 
 
 def _gate_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
-    """Heads behind norms, whose values have gates."""
+    """Gate normed heads."""
     x, gate, weight = (normal(context, rng, *shape) for shape in ((5, 3, 64), (5, 192), (64,)))
     return gate.sigmoid().mul(x.rms_norm(weight, eps=1e-5).reshape(5, 192))
 
 
 def _latent_attention(context: Context, rng: np.random.Generator) -> Tensor:
-    """Attention of two tokens to latents of 64 values and 16 that turn, which heads share."""
+    """Attend two tokens to latents of 64 plain and 16 rotated values, shared by all heads."""
     frequencies = context.from_numpy(np.float32(0.1) ** np.arange(8))
     table = context.from_ints([0, 1]).rope_table(frequencies)
     wide, heads = normal(context, rng, 2, 84), normal(context, rng, 2, 3, 80)
@@ -227,7 +227,7 @@ def _latent_attention(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _joined_parts(context: Context, rng: np.random.Generator) -> Tensor:
-    """Keys of three tokens, a normed and a rotated part, in a cache."""
+    """Put keys of three tokens, a normed and a rotated part, into a cache."""
     frequencies = context.from_numpy(np.float32(0.1) ** np.arange(8))
     table = context.from_ints([3, 1, 2]).rope_table(frequencies)
     wide = normal(context, rng, 3, 84)

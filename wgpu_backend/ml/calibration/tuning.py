@@ -1,4 +1,4 @@
-"""How products are the fastest on a device: measured once, remembered, then used.
+"""Tuning: the fastest kernels for products on a device, measured once and remembered.
 
 A product's kernel, a format and a class of columns are tuned together (`ops.tiles.key`): which tile
 it takes, and, on hardware, whether activations in eight bits, or in two such parts, pay for being
@@ -43,7 +43,7 @@ ROUNDING_GAIN = 0.9  # the same for activations in eight bits, as they cost some
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How large the products are that are measured, and how often.
+    """The sizes of the measured products, and the number of rounds.
 
     Parameters
     ----------
@@ -63,13 +63,12 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One tile of a product.
+    """A tile of a product, with its time.
 
     Parameters
     ----------
     key : str
         Kernel, format and class of columns, see `ops.tiles`.
-    tile : Tile
     seconds : float
         The fastest of some rounds; infinite where it computed something else than the default.
     gbytes : float
@@ -88,7 +87,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A product with f32 activations beside one with rounded ones, both with chosen tiles.
+    """A product with f32 activations compared with one with rounded ones, each with its best tiles.
 
     Parameters
     ----------
@@ -108,14 +107,14 @@ class Compared:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """All that was measured, in the order of formats and columns."""
+    """All measurements, in the order of formats and columns."""
 
     tiles: Sequence[Measured]
     rounding: Sequence[Compared] = ()
 
     @property
     def winners(self) -> Mapping[str, Tile]:
-        """Chosen tile of each kernel, format and class of columns."""
+        """The chosen tile of each kernel, format and class of columns."""
         return _winners(self.tiles)
 
 
@@ -123,7 +122,7 @@ _Product = Callable[[Node, Node], Node]
 
 
 class _Asked(Mapping[str, Tile]):
-    """No tiles, but the name of the one that a product asked for last."""
+    """A mapping without tiles that notes the last name looked up."""
 
     def __init__(self) -> None:
         self.last = ""
@@ -161,8 +160,6 @@ def tune(
     ----------
     executor : WgpuExecutor
         Without fusion rules.
-    formats : sequence of DType
-    effort : Effort or None
     progress : callable
         Told the share that is done.
 
@@ -195,7 +192,7 @@ def _winners(tiles: Iterable[Measured]) -> Mapping[str, Tile]:
 
 
 def _weight(executor: WgpuExecutor, spec: Spec, *, rounded: bool = False) -> Tensor:
-    """Random bytes, of which any two are a finite f16; what they are worth does not matter.
+    """Return a weight of random bytes, of which any two are a finite f16.
 
     Where they lie may hang on whether products round activations.
     """
@@ -208,7 +205,7 @@ def _weight(executor: WgpuExecutor, spec: Spec, *, rounded: bool = False) -> Ten
 def _cases(
     executor: WgpuExecutor, weight: Tensor, rounded: Tensor, effort: Effort
 ) -> Iterator[_Case]:
-    """Products of a weight that leave a choice, by class of columns and kernel."""
+    """Yield the products of a weight that leave a choice, by class of columns and kernel."""
     products: list[tuple[Tensor, _Product]] = [(weight, linear)]
     if weight.dtype in FORMATS:
         products.append((rounded, _rounded))
@@ -223,7 +220,7 @@ def _cases(
 def _compared(
     executor: WgpuExecutor, weight: Tensor, effort: Effort, tiles: Mapping[str, Tile]
 ) -> Iterator[Compared]:
-    """Whether activations in eight bits pay, on a device where that is a question."""
+    """Measure whether activations in eight bits are faster, on devices where that is open."""
     nothing = frozenset[str]()
     known = complete(replace(executor.capabilities, rounded=nothing, unrounded=nothing))
     settled = known.rounded | known.unrounded
@@ -264,7 +261,7 @@ def _in_q16(weight: Node, x: Node) -> Node:
 
 
 def _forms(dtype: DType, columns: int, capabilities: Capabilities) -> Mapping[Prologue, _Product]:
-    """Products of rounded activations, the second as a device takes two parts of eight bits.
+    """Return products of rounded activations, the second in two parts of eight bits.
 
     Eight bits alone are taken only where a caller asks for them.
     """
@@ -291,7 +288,7 @@ def _case(executor: WgpuExecutor, weight: Tensor, x: Array, product: _Product) -
 
 
 def _tile_of(launch: Launch) -> tuple[Tile, ...]:
-    """Tile that hardware's kernels take of a product that nobody measured, if it is theirs."""
+    """Return the tile that a hardware kernel uses for an untuned product, if it is one."""
     sizes = {name: n for name, n in launch.choices.items() if isinstance(n, int)}
     if "W_ITEMS" in sizes:
         rows, columns = sizes["LANE_ROWS"] * sizes["ROWS"], sizes["WG"] // sizes["LANE_ROWS"]
@@ -303,7 +300,7 @@ def _tile_of(launch: Launch) -> tuple[Tile, ...]:
 
 
 def _measure(executor: WgpuExecutor, case: _Case, rounds: int) -> list[Measured]:
-    """Let the tiles of a case take turns."""
+    """Measure the tiles of a case in turn."""
     with ExitStack() as stack:
         recorded = [_recorded(executor, stack, case.make, {case.key: tile}) for tile in case.tiles]
         wanted, *others = [graph.run({}).wait()[0] for graph in recorded]
@@ -314,7 +311,7 @@ def _measure(executor: WgpuExecutor, case: _Case, rounds: int) -> list[Measured]
 
 
 def _judged(case: _Case, seconds: Sequence[float]) -> list[Measured]:
-    """The fastest tile is chosen if it is clearly faster than the default."""
+    """Choose the fastest tile if it is clearly faster than the default."""
     fastest = min(range(len(seconds)), key=seconds.__getitem__)
     winner = fastest if seconds[fastest] < GAIN * seconds[0] else 0
     return [
@@ -329,7 +326,7 @@ def _recorded(
     make: Callable[[Context], Tensor],
     tiles: Mapping[str, Tile],
 ) -> Recorded:
-    """A product as it is with some tiles; the stack closes it."""
+    """Record a product with these tiles; the stack closes it."""
     known = executor.capabilities
     tried = executor.as_if(replace(known, tuned={**known.tuned, **tiles}))
     context = stack.enter_context(Context(tried))
@@ -339,7 +336,7 @@ def _recorded(
 
 
 def _seconds(graph: Recorded) -> float:
-    """Time of the product, which is the last dispatch; activations are rounded before it."""
+    """Return the time of the product, the last dispatch; activations are rounded before it."""
     return graph.timed()[-1][2]
 
 

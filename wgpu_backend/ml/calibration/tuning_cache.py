@@ -1,4 +1,4 @@
-"""What tuning found, in a file: by adapter, driver, profile and shaders."""
+"""The results of tuning in a file, by adapter, driver, profile and shaders."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ ROUNDED, UNROUNDED = "rounded", "unrounded"
 def remember(
     executor: WgpuExecutor, profile: str, found: Tuning, cache: Path | None = None
 ) -> Path:
-    """Write what was chosen to the file that opened devices read.
+    """Write the chosen tiles to the file that opened devices read.
 
     Parameters
     ----------
-    executor : WgpuExecutor
-    profile : str
     found : Tuning
         Keys that are not among them keep what is remembered of them.
     cache : Path or None
@@ -64,14 +62,12 @@ def remember(
 def tuned(
     capabilities: Capabilities, executor: WgpuExecutor, profile: str, cache: Path | None = None
 ) -> Capabilities:
-    """Capabilities with what is remembered of a device; damage and strangers are ignored.
+    """Add remembered tuning to capabilities; ignore damaged or unknown entries.
 
     Parameters
     ----------
-    capabilities : Capabilities
     executor : WgpuExecutor
         On the device.
-    profile : str
     cache : Path or None
         See `remember`.
     """
@@ -94,7 +90,7 @@ def _products(known: Mapping[str, object], field: str) -> frozenset[str]:
 
 
 def _valid(capabilities: Capabilities, known: Mapping[str, object]) -> Iterator[tuple[str, Tile]]:
-    """Entries that name a tile which the device can take."""
+    """Yield the entries whose tile the device supports."""
     for name, sizes in known.items():
         for tile in candidates(name, capabilities):
             if sizes == [tile.rows, tile.columns, tile.threads]:

@@ -1,4 +1,4 @@
-"""How ops are to be tried by `wgpu_backend.testing`: shapes of operands, types, options."""
+"""Descriptions of the cases in which `wgpu_backend.testing` tries an op."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from wgpu_backend.ops.reference import REFERENCES
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How an op is tried.
+    """The operand shapes, types and options to try an op with.
 
     Parameters
     ----------
-    op : Op
     shapes : tuple of str
         Shape of each operand, its extents named or given: ``"rows cols"``, ``"n 64"``. A name
         stands for many extents, 0 among them, the same in every operand. ``"n:i32"`` is an operand
@@ -52,7 +51,7 @@ _TRIALS: dict[str, list[Trial]] = {}
 
 
 def trial(op: Op[Any], *shapes: str, **how: Any) -> Trial:  # noqa: ANN401
-    """Say how an op is to be tried by `check_op` and ``wgpu-backend op check``; see `Trial`.
+    """Register how `check_op` and ``wgpu-backend op check`` try an op; see `Trial`.
 
     Raises
     ------
@@ -77,7 +76,7 @@ def _check_options(trial: Trial) -> None:
 
 
 def trials_of(op: Op[Any]) -> list[Trial]:
-    """Trials of an op; one with matrices where none was given and the op needs no options.
+    """Return the trials of an op; by default one with matrices, if the op needs no options.
 
     Raises
     ------
@@ -99,7 +98,7 @@ def trials_of(op: Op[Any]) -> list[Trial]:
 
 
 def forget(op: Op[Any]) -> None:
-    """Take an op out of the registry, with its twin and its trials: its file is read anew."""
+    """Remove an op, its reference and its trials, so that its file can be imported again."""
     REGISTRY.pop(op.name, None)
     REFERENCES.pop(op.name, None)
     _TRIALS.pop(op.name, None)

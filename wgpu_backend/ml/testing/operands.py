@@ -1,4 +1,4 @@
-"""Operands that the battery of `wgpu_backend.testing` tries an op with: extents, values, layouts.
+"""Operands with which `wgpu_backend.testing` tries an op: extents, values, layouts.
 
 Each layout holds what it is made of in another way; some are special by their values. The NumPy
 twin gets the same tensors, so a layout may also choose what they hold.
@@ -31,13 +31,13 @@ SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
 def dtype_of(shape: str, dtype: DType) -> DType:
-    """Type that an operand is tried with: its own after a colon, or the one in turn."""
+    """Return the type of an operand: the one after a colon, or the one being tried."""
     own = shape.partition(":")[2]
     return named(own) if own else dtype
 
 
 def cases(shapes: Sequence[str], broadcast: bool) -> Iterator[tuple[Shapes, str]]:
-    """Shapes of the operands and their layout, for each case of a trial.
+    """Yield the shapes of the operands and their layout, for each case of a trial.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def cases(shapes: Sequence[str], broadcast: bool) -> Iterator[tuple[Shapes, str]
 
 
 def many(shapes: Sequence[str]) -> Iterator[Shapes]:
-    """Shapes with very many of one name and few of the others, for each name."""
+    """Yield shapes with one large and otherwise small extents, for each name."""
     names = _names(shapes)
     blocks = _names([s for s in shapes if dtype_of(s, F32).quantised])
     for name in names:
@@ -78,7 +78,7 @@ def _names(shapes: Sequence[str]) -> list[str]:
 
 
 def _filled(shapes: Sequence[str], turn: int, known: Mapping[str, int] | None = None) -> Shapes:
-    """Shapes with a number for each name; rows of a quantised operand are whole blocks."""
+    """Replace names by numbers; rows of a quantised operand are whole blocks."""
     value = {n: EXTENTS[(turn + 2 * i) % len(EXTENTS)] for i, n in enumerate(_names(shapes))}
     for shape in shapes:
         last, dtype = _words(shape)[-1:], dtype_of(shape, F32)
@@ -95,7 +95,7 @@ def _narrowed(shapes: Shapes) -> Iterator[Shapes]:
 
 
 def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """Random values: normal floats, integers 0 to 2, or blocks (..., bytes of a row)."""
+    """Return random values: normal floats, integers 0 to 2, or blocks (..., bytes of a row)."""
     if dtype.quantised:
         return _blocks(rng, dtype, shape)
     if dtype in FLOATS:
@@ -104,7 +104,7 @@ def values(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Ar
 
 
 def _blocks(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
-    """Random bytes, but for blocks whose scales would not be finite."""
+    """Return random bytes, without blocks whose scales are not finite."""
     count = dtype.nbytes(int(np.prod(shape))) // dtype.block_nbytes
     made = rng.integers(0, 256, (2 * count + 16, dtype.block_nbytes), np.uint8)
     with np.errstate(all="ignore"):
@@ -114,7 +114,7 @@ def _blocks(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> A
 
 
 def dense(context: Context, values: Array, dtype: DType) -> Tensor:
-    """Values that follow each other."""
+    """Return a dense tensor."""
     if dtype.quantised:
         cols = values.shape[-1] // dtype.block_nbytes * dtype.block
         return context.from_bytes(dtype, values.tobytes(), *values.shape[:-1], cols)
@@ -156,7 +156,7 @@ def _shifted(context: Context, values: Array, dtype: DType) -> Tensor:
 
 
 def _repeated(context: Context, values: Array, dtype: DType) -> Tensor:
-    """One value along the first axis, with a stride of 0."""
+    """Repeat one value along the first axis, with a stride of 0."""
     if values.ndim == 0:
         return dense(context, values, dtype)
     first = dense(context, values[:1], dtype)
@@ -164,12 +164,12 @@ def _repeated(context: Context, values: Array, dtype: DType) -> Tensor:
 
 
 def _computed(context: Context, values: Array, dtype: DType) -> Tensor:
-    """Result of another op, so that an op may be computed in place."""
+    """Return the result of another op, so that an op may be computed in place."""
     return dense(context, values, dtype).contiguous()
 
 
 def _nonfinite(context: Context, values: Array, dtype: DType) -> Tensor:
-    """NaN, infinities and zeros of both signs among other values."""
+    """Put NaN, infinities and zeros of both signs among the values."""
     if dtype not in FLOATS:
         return dense(context, values, dtype)
     mixed = values.copy().reshape(-1)
@@ -195,7 +195,7 @@ STRIDED = {"permuted", "transposed", "stepped", "repeated"}  # those that begin 
 
 
 def operand(context: Context, layout: str, values: Array, dtype: DType) -> Tensor:
-    """Tensor of a layout; of block formats, whose rows stay whole, dense or a slice of rows."""
+    """Return a tensor of a layout; of block formats, dense or a slice of whole rows."""
     if not dtype.quantised:
         return LAYOUTS[layout](context, values, dtype)
     if layout in ("dense", *VALUES) or values.ndim < 2:

@@ -1,4 +1,4 @@
-"""An op run between guard zones: what writes or reads outside its tensors shows.
+"""An op run between red zones, which show reads and writes outside its tensors.
 
 Every operand and the result lie in buffers of their own with poison behind them, and the result is
 poison to begin with. Afterwards poison must lie where it lay, operands must be as they were, and
@@ -47,7 +47,7 @@ Bytes = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What a run between guard zones gave.
+    """The result of a run between red zones.
 
     Parameters
     ----------
@@ -64,11 +64,10 @@ class Guarded:
 def run_guarded(
     executor: WgpuExecutor, node: Tensor, expected: Callable[[Array], bool] | None = None
 ) -> Guarded:
-    """Run the op of one node between guard zones.
+    """Run the op of one node between red zones.
 
     Parameters
     ----------
-    executor : WgpuExecutor
     expected : callable or None
         Whether values are as they should be; where not, reads from behind operands are looked for.
     node : Tensor
@@ -114,12 +113,12 @@ def _bytes_of(executor: WgpuExecutor, storage: Storage) -> Bytes:
 
 
 def _repeated(values: Bytes, size: int) -> Bytes:
-    """As `numpy.resize`, which takes forty times as long: it joins a list of all repetitions."""
+    """Repeat values as `numpy.resize` does, which is forty times slower: it joins a list."""
     return np.tile(values, -(-size // values.size))[:size]
 
 
 class _Zones:
-    """Buffers with poison behind their values, by the storage they stand for."""
+    """Buffers with poison after their values, by the storage they stand for."""
 
     def __init__(self, executor: WgpuExecutor, stack: ExitStack) -> None:
         self._device = executor.device
@@ -146,7 +145,7 @@ class _Zones:
         return buffer
 
     def parts(self, node: Node) -> tuple[Part, ...]:
-        """Where a node lies, as an executor tells kernels."""
+        """Return the parts of a node, as an executor does for kernels."""
         if node.storage not in self._buffers:
             return node.storage.handle
         buffer = self._buffers[node.storage]
@@ -189,7 +188,7 @@ class _Zones:
         return Dispatch(pipeline, tuple(bindings), kernel.groups, "guarded", kernel.work)
 
     def _binding(self, node: Tensor, launch: Launch, decl: BindingDecl, part: int) -> Binding:
-        """Buffer of an operand, one of its planes, its texture, or the result."""
+        """Return the binding of an operand, one of its planes, its texture, or the result."""
         operand, plane = decl.name, ""
         if operand != "y" and operand not in launch.operands:
             operand, _, plane = operand.rpartition("_")
@@ -199,7 +198,7 @@ class _Zones:
         return self._bound(target.storage, parts[min(part, len(parts) - 1)], plane, decl.access)
 
     def result(self, node: Tensor, launch: Launch) -> Guarded:
-        """Values of the result, and what has happened around it and to the operands."""
+        """Read the result, and check the memory around it and the operands."""
         after = {s: np.frombuffer(self._device.read(b), np.uint8) for s, b in self._buffers.items()}
         strays = list(self._around(after[node.storage], node.storage, launch.out))
         for name, operand in launch.operands.items():
@@ -232,7 +231,7 @@ class _Zones:
                 )
 
     def reads_outside(self, node: Tensor, launch: Launch) -> Iterator[str]:
-        """Operands whose poison has an effect on the result, and how far behind them that lies."""
+        """Find operands whose poison changes the result, and the distance of the reads."""
         if launch.into is not None or len(launch.operands) != len(self._buffers) - 1:
             return  # it writes what it reads, or an operand stands for another
         for name, operand in launch.operands.items():
@@ -261,7 +260,7 @@ class _Zones:
             )
 
     def _result_with(self, node: Tensor, storage: Storage, values: Bytes) -> Bytes:
-        """Bytes of the result when a storage, its zone among them, holds these values."""
+        """Compute the bytes of the result with these bytes in a storage and its red zone."""
         self._device.write(self._buffers[node.storage], self._before[node.storage])
         self._device.write(self._buffers[storage], values)
         for program in self._programs:

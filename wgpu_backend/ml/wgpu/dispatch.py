@@ -34,7 +34,7 @@ def kernels(
     capabilities: Capabilities,
     parts_of: Callable[[Node], tuple[Part, ...]],
 ) -> Iterator[Kernel]:
-    """Dispatches that a launch needs on a device: one for each part of a split operand."""
+    """Yield the dispatches of a launch on a device: one for each part of a split operand."""
     launch = select(op, launch, capabilities)
     shader, width = _shader(op, launch, capabilities)
     if not isinstance(op.shader, str):
@@ -58,7 +58,7 @@ def _parts(
     shader: Shader,
     parts_of: Callable[[Node], tuple[Part, ...]],
 ) -> Sequence[Part | None]:
-    """Parts that take a dispatch each, of the one operand that has several; None for a whole.
+    """Return the parts of the one operand that is split, a dispatch each; None stands for a whole.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def _groups(launch: Launch, rows: int, width: int) -> Groups:
 
 
 def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[Shader, int]:
-    """Shader of a launch, and how many threads of one turn a work group stands for."""
+    """Load the shader of a launch; also return the items that a work group covers."""
     path: Source = launch.shader or op.shader
     declared = imports(path)
     choices: dict[str, Choice] = dict(launch.choices)
@@ -114,7 +114,7 @@ def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[
 
 
 def _layouts(launch: Launch, parameters: Collection[str]) -> dict[str, Choice]:
-    """Parameters by which files of ``lib/elementwise`` tell strided operands from dense ones.
+    """Set the parameters with which files of ``lib/elementwise`` distinguish strided operands.
 
     Ops of the package say it themselves, some of them more than that.
     """
@@ -128,7 +128,7 @@ def _layouts(launch: Launch, parameters: Collection[str]) -> dict[str, Choice]:
 
 
 def _width(launch: Launch, sizes: GroupSizes, turns: int) -> int:
-    """Threads in a work group: few of those that wait for each other, or take many turns."""
+    """Choose the threads of a work group: `few` for few threads, or for several items each."""
     threads = 0 if callable(launch.threads) else launch.threads or 0
     return sizes.threads if threads >= sizes.many and turns == 1 else sizes.few
 
@@ -147,7 +147,7 @@ def _snippet(op: str, name: str, default: str, spec: Spec) -> str:
 
 
 def _shown(launch: Launch, parts_of: Callable[[Node], tuple[Part, ...]]) -> dict[str, Spec]:
-    """Specs as bindings show them: a slice of a split weight counts from the part it lies in."""
+    """Return specs as bindings show them: a slice of a split weight counts from its part."""
     specs = _typed(launch)
     for name, node in launch.operands.items():
         _, before = looked_at(node, parts_of(node))
@@ -159,7 +159,7 @@ def _shown(launch: Launch, parts_of: Callable[[Node], tuple[Part, ...]]) -> dict
 def _params(
     op: Operation, launch: Launch, shader: Shader, part: Part | None, specs: Mapping[str, Spec]
 ) -> dict[str, ParamValue]:
-    """Values of the shader's fields: the op's own, then those that specs and parts tell."""
+    """Return the values of the shader's fields: the op's own, then those of specs and parts."""
     values: dict[str, ParamValue] = {}
     for field in shader.params:
         if field.name in launch.params:

@@ -1,4 +1,4 @@
-"""Which kernels graphs need, found out without a device's memory.
+"""A dry run: the kernels that graphs need, found without a device's memory.
 
 A DryRunExecutor stands in for the executor while a model's weights are still on their way: graphs
 are recorded as on the device, but for buffers, and it reports the shaders that they need, which can
@@ -30,7 +30,7 @@ _WHOLE = (Part(0, 1, {}),)
 
 
 class DryRunExecutor:
-    """Executor that holds nothing, and tells the shaders of graphs recorded with it.
+    """An executor without memory, which reports the shaders of graphs recorded with it.
 
     Parameters
     ----------
@@ -50,22 +50,22 @@ class DryRunExecutor:
         self._sources: dict[Storage, tuple[DType, Pieces]] = {}
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
-        """Storage that is nowhere; what `data` holds can be read."""
+        """Return storage without memory; the bytes of `data` can be read."""
         storage = self._storage(spec, label)
         self._sources[storage] = (spec.dtype, data)
         return storage
 
     def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
-        """Storage that is nowhere."""
+        """Return storage without memory."""
         return Storage(spec.nbytes, "state", label)
 
     def free(self, storage: Storage) -> None:
-        """Nothing to release."""
+        """Do nothing: there is no memory."""
 
     def record(
         self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> DryRunGraph:
-        """Tell the shaders of a graph."""
+        """Report the shaders of a graph."""
         scheduled = schedule(outputs)
         nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
         recorded = DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
@@ -78,7 +78,7 @@ class DryRunExecutor:
         return recorded
 
     def read(self, node: Node) -> Array:
-        """Values of a weight.
+        """Return the values of a weight.
 
         Raises
         ------
@@ -92,32 +92,32 @@ class DryRunExecutor:
         return weight_values(*self._sources[node.storage], node.spec)
 
     def write(self, node: Node, data: bytes) -> None:
-        """Nothing is there to be written."""
+        """Do nothing: there is no memory."""
 
     def copy(self, pairs: Pairs) -> None:
-        """Nothing is there to be copied."""
+        """Do nothing: there is no memory."""
 
     def drop(self, handle: object) -> None:
-        """Nothing to release."""
+        """Do nothing: there is no memory."""
 
     def cached_nbytes(self, keep: int | None = None) -> int:
-        """Nothing is kept."""
+        """Return 0."""
         return 0
 
     def memory_report(self) -> str:
-        """Nothing is held."""
+        """Return an empty report."""
         return ""
 
     def cache_nbytes(self) -> dict[str, int]:
-        """Nothing is held."""
+        """Return an empty mapping."""
         return {}
 
     def graph_nbytes(self) -> int:
-        """Nothing is held."""
+        """Return 0."""
         return 0
 
     def close(self) -> None:
-        """Forget where the bytes of weights are."""
+        """Forget the bytes of weights."""
         self._sources.clear()
 
 
@@ -132,11 +132,11 @@ class DryRunGraph:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """No value is wanted."""
+        """The inputs, which are empty."""
         return self.turns[0]
 
     def run(self, inputs: Mapping[str, Array]) -> NoReturn:
-        """Refuse.
+        """Raise ContextError.
 
         Raises
         ------
@@ -146,23 +146,23 @@ class DryRunGraph:
         raise ContextError(f"run: the graph of {sorted(inputs)} is of a dry run, without memory")
 
     def replay(self) -> NoReturn:
-        """Refuse, as `run`."""
+        """Raise ContextError, as `run`."""
         self.run(self.arrays)
 
     def replays(self, count: int) -> NoReturn:
-        """Refuse, as `run`."""
+        """Raise ContextError, as `run`."""
         self.run(self.turns[count - 1])
 
     def timed(self) -> list[tuple[str, str, float]]:
-        """No dispatch ran."""
+        """Return an empty list."""
         return []
 
     def keep(self, storages: Sequence[Storage]) -> None:
-        """Nothing was computed that could stay."""
+        """Do nothing: there are no results."""
 
     def replay_between(self, before: Pairs, after: Pairs) -> NoReturn:
-        """Refuse, as `run`."""
+        """Raise ContextError, as `run`."""
         self.run(self.arrays)
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: there is no memory."""

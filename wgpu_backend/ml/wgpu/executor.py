@@ -39,11 +39,10 @@ from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 
 class WgpuExecutor:
-    """Executor on a wgpu device, which it owns.
+    """An executor on a wgpu device, which it owns.
 
     Parameters
     ----------
-    device : Device
     capabilities : Capabilities or None
         What kernels may use, see `wgpu_backend.ml.opening`; None for what the device tells.
 
@@ -66,16 +65,16 @@ class WgpuExecutor:
 
     @property
     def info(self) -> DeviceInfo:
-        """Device it runs on."""
+        """The device it runs on."""
         return self.device.info
 
     @property
     def capabilities(self) -> Capabilities:
-        """What kernels may use; an executor's never change."""
+        """The features that kernels may use; they are fixed for an executor."""
         return self._capabilities
 
     def as_if(self, capabilities: Capabilities) -> WgpuExecutor:
-        """The same weights and memory, for graphs whose kernels are chosen by other capabilities.
+        """Return an executor of the same weights and memory with other capabilities.
 
         It has the rules of this executor until it is given others. One of both is to be closed.
         """
@@ -85,7 +84,7 @@ class WgpuExecutor:
 
     @uninterrupted
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
-        """Upload a weight: beside others, or `alone` into buffers that `free` gives back."""
+        """Upload a weight: next to others, or `alone` into buffers that `free` releases."""
         rows = Rows(data, spec.dtype.nbytes(spec.shape[-1] if len(spec.shape) > 1 else spec.size))
         layout = self._layout(spec)
         if layout is not None and not layout.takes(rows, CHUNK_NBYTES):
@@ -102,19 +101,19 @@ class WgpuExecutor:
         return storage
 
     def unallocated(self, spec: Spec, label: str) -> Storage:
-        """Storage of a weight that is nowhere yet, with the layout it is to have."""
+        """Return storage of a weight that is not uploaded yet, with its future layout."""
         return Storage(spec.nbytes, "weight", label, layout=self._layout(spec))
 
     def _layout(self, spec: Spec) -> WeightLayout | None:
-        """Layout that a weight is to have, by type and shape; None for planes."""
+        """Return the layout of a weight, by type and shape; None for planes."""
         return select_layout(spec, self.capabilities, rounded=self._may_round())
 
     def _may_round(self) -> bool:
-        """Whether products of graphs recorded from now on may round activations."""
+        """Return whether products of graphs recorded from now on may round activations."""
         return any(not rule.exact for rules in self.rules.values() for rule in rules)
 
     def bound(self, storage: Storage, part: Part, plane: str, access: Access) -> Binding:
-        """What a kernel binds of a part: a layout's binding or a plane.
+        """Return the binding of a part: a layout's binding or a plane.
 
         For whoever does not know the layout of a weight its rows are put into planes, too, which
         takes as much memory again.
@@ -131,7 +130,7 @@ class WgpuExecutor:
 
     @uninterrupted
     def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
-        """Storage that outlives graphs: zeroed, or of any bytes for who writes all of it."""
+        """Return storage that outlives graphs; its bytes are zeros, or undefined."""
         size = aligned(stored_nbytes(spec) + SLACK)
         purpose = "cache" if zeroed else "activations"  # the latter are kept for reuse
         buffer = self.device.buffer(size, purpose=purpose, label=label)
@@ -143,7 +142,7 @@ class WgpuExecutor:
 
     @uninterrupted
     def free(self, storage: Storage) -> None:
-        """Release the bytes of a state, or of a weight that is alone; again is harmless."""
+        """Release the bytes of a state, or of an `alone` weight; calling it again is harmless."""
         self._sources.pop(storage, None)
         self._states.pop(storage, None)
         for part in storage.handle or ():
@@ -155,7 +154,7 @@ class WgpuExecutor:
     def record(
         self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> WgpuRecorded:
-        """Make a graph ready to run, up to so many times in one submit."""
+        """Record a graph for running, up to `times` times in one submit."""
         slots = self._slots.take if shared else None
         can = self.capabilities
         return WgpuRecorded(
@@ -173,19 +172,19 @@ class WgpuExecutor:
         )
 
     def drop(self, handle: tuple[Part, ...]) -> None:
-        """Release the bytes behind the handle of a storage that is gone; never waits."""
+        """Release the bytes of a storage that was collected; never waits."""
         for part in handle:
             for binding in (*part.planes.values(), *part.packed.values()):
                 binding.buffer.release_soon()
 
     def cached_nbytes(self, keep: int | None = None) -> int:
-        """Bytes that were released and are kept for reuse, after reducing them to `keep`."""
+        """Return the released bytes kept for reuse, after reducing them to `keep`."""
         if keep is not None:
             self.device.trim(keep)
         return self.device.memory_report().pool_nbytes
 
     def read(self, node: Node) -> Array:
-        """Values of a computed node or a weight."""
+        """Return the values of a computed node or a weight."""
         if node.storage in self._sources:
             return weight_values(*self._sources[node.storage], node.spec)
         if node.storage.handle is None:
@@ -198,34 +197,34 @@ class WgpuExecutor:
         return decode(self.device.read(binding.buffer, binding.offset, binding.nbytes), node.spec)
 
     def blocks(self, node: Node) -> Bytes:
-        """Blocks of a state, (n, block_nbytes), from its first to the last that `node` looks at."""
+        """Return blocks of a state, (n, block_nbytes), from its first to the node's last."""
         count = -(-node.spec.span // node.spec.dtype.block)
         reads = plane_reads(node.spec.dtype, count, node.storage.handle[0])
         data = [self.device.read(b.buffer, b.offset, b.nbytes) for b in reads]
         return blocks_read(node.spec.dtype, count, data)
 
     def write(self, node: Node, data: bytes) -> None:
-        """Put bytes where a dense state lies."""
+        """Write bytes into a dense state."""
         (binding,) = node.storage.handle[0].planes.values()
         offset = node.spec.dtype.nbytes(node.spec.offset)
         self.device.write(binding.buffer, data, binding.offset + offset)
 
     def memory_report(self) -> str:
-        """Who holds how much, as a table."""
+        """Return the use of memory, as a table."""
         return str(self.device.memory_report())
 
     def cache_nbytes(self) -> dict[str, int]:
-        """Bytes of states, by label."""
+        """Return the bytes of states, by label."""
         return sums((storage.label, nbytes) for storage, nbytes in self._states.items())
 
     def graph_nbytes(self) -> int:
-        """Bytes of intermediates, inputs and parameters."""
+        """Return the bytes of intermediates, inputs and parameters."""
         graph = {"activations", "inputs", "params"}
         return sum(u.nbytes for u in self.device.memory_report().uses if u.purpose in graph)
 
     @uninterrupted
     def close(self) -> None:
-        """Release everything and the device; again is harmless."""
+        """Release everything and the device; calling it again is harmless."""
         self.unclosed.silence()
         self._sources.clear()
         self._slots.close()

@@ -53,13 +53,13 @@ class WgpuResult:
     specs: tuple[Spec, ...]
 
     def wait(self) -> list[Array]:
-        """Outputs in the order they were recorded."""
+        """Return the outputs in the order they were recorded."""
         data = iter(self.pending.wait())
         return [_values(s, [next(data) for _ in plane_nbytes(s.dtype)]) for s in self.specs]
 
 
 def _values(spec: Spec, data: Sequence[bytes | memoryview]) -> Array:
-    """Values of an output from what was read of each of its planes."""
+    """Return the values of an output from the bytes of its planes."""
     if not spec.dtype.quantised:
         return decode(data[0], Spec.dense(spec.shape, spec.dtype))
     blocks = blocks_read(spec.dtype, spec.size // spec.dtype.block, data)
@@ -71,10 +71,8 @@ class WgpuRecorded:
 
     Parameters
     ----------
-    device : Device
     capabilities : Capabilities
         By which kernels are chosen.
-    outputs : sequence of Node
     rules : mapping of str to sequence of Rule
         Fusion rules that may be used.
     bound : callable
@@ -119,11 +117,11 @@ class WgpuRecorded:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """Values of the named inputs for `replay`."""
+        """The values of the named inputs for `replay`."""
         return self.turns[0]
 
     def _own(self, nbytes: int, purpose: Purpose, label: str) -> Buffer:
-        """Make a buffer that closing releases."""
+        """Make a buffer that `close` releases."""
         self._owned.append(self._device.buffer(nbytes, purpose=purpose, label=label))
         return self._owned[-1]
 
@@ -143,7 +141,7 @@ class WgpuRecorded:
             self._parts[storage] = (whole(made[storage], 1, slots[slot]),)
 
     def _place_inputs(self, outputs: Sequence[Node]) -> Given | None:
-        """Put the inputs into one buffer: named ones in front, rewritten by one write each run."""
+        """Put the inputs into one buffer: named ones first, which a run rewrites with one write."""
         nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
         found = {n.storage: n for n in [*nodes, *outputs] if n.storage.kind == "input"}
         storages = sorted(found, key=lambda s: s.label == "")
@@ -159,7 +157,7 @@ class WgpuRecorded:
         return (Binding(buffer, 0, named), values.reshape(-1).data) if named else None
 
     def _place_input(self, storage: Storage, at: Binding, values: Bytes) -> None:
-        """Give an input its place: of a named one in what runs write, too, else write it now."""
+        """Place an input: a named one in the bytes that runs write, too; write another one now."""
         self._parts[storage] = (Part(0, 1, {"": at}),)
         if not storage.label:
             self._device.write(at.buffer, storage.handle, at.offset)
@@ -193,7 +191,7 @@ class WgpuRecorded:
         )
 
     def _upload_params(self, packed: Sequence[bytes]) -> list[Binding | None]:
-        """Equal parameter blocks share a place in one uniform buffer."""
+        """Upload parameter blocks into one uniform buffer; equal ones share a place."""
         places: dict[bytes, int] = {}
         end = 0
         for block in packed:
@@ -227,7 +225,7 @@ class WgpuRecorded:
         )
 
     def _binding(self, node: Node, launch: Launch, decl: BindingDecl, index: int) -> Binding:
-        """What is behind a binding: an operand, one of its planes, its texture, or the result."""
+        """Return the binding of an operand, one of its planes, its texture, or the result."""
         operand, plane = decl.name, ""
         if operand != "y" and operand not in launch.operands:
             operand, _, plane = operand.rpartition("_")
@@ -248,21 +246,21 @@ class WgpuRecorded:
         return self.replay()
 
     def replay(self) -> WgpuResult:
-        """Run with what `arrays` hold now; does not wait."""
+        """Run with the current values of `arrays`; does not wait."""
         return WgpuResult(self.program.replay(), self._specs)
 
     def replays(self, count: int) -> list[Result]:
-        """Run with what the first `turns` hold now, in one submit if it fits; does not wait."""
+        """Run with each of the first `turns` in order, in one submit if they fit; does not wait."""
         require_turns(self.turns, count)
         return [WgpuResult(pending, self._specs) for pending in self.program.replays(count)]
 
     def timed(self) -> list[tuple[str, str, float]]:
-        """Run with a clock: op, shader and seconds of each dispatch."""
+        """Run and time each dispatch: op, shader and seconds."""
         return [(t.label, t.shader, t.seconds) for t in self.program.timed()]
 
     @uninterrupted
     def keep(self, storages: Sequence[Storage]) -> None:
-        """After a run: make these storages states of their own, and close."""
+        """Make these storages states of their own after a run, and close."""
         for storage in storages:
             storage.kind, storage.handle = "state", self._parts[storage]
             (buffer,) = {id(b.buffer): b.buffer for b in storage.handle[0].planes.values()}.values()
@@ -275,12 +273,12 @@ class WgpuRecorded:
         self.program.replay_between(*pairs)
 
     def _all_of(self, node: Node) -> Binding:
-        """Bytes of a dense tensor of a plain type that is all of its storage."""
+        """Return the bytes of a dense tensor of a plain type that is all of its storage."""
         return whole_binding(node, self._parts_of(node))
 
     @uninterrupted
     def close(self) -> None:
-        """Give memory back; again is harmless."""
+        """Release the memory; calling it again is harmless."""
         self.program.close()
         self._release()
 

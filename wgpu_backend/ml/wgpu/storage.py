@@ -1,4 +1,4 @@
-"""Where tensors lie on a device: weights in shared buffers, split and taken apart; states alone."""
+"""The storage of tensors on a device: weights in shared buffers, states in their own."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class Part:
 
 
 def whole(spec: Spec, rows: int, buffer: Buffer) -> Part:
-    """The whole of a tensor, in a buffer of its own."""
+    """Return a whole tensor as one part, in a buffer of its own."""
     ranges = plane_ranges(spec)
     return Part(0, rows, {name: Binding(buffer, at, size) for name, (at, size) in ranges.items()})
 
 
 def looked_at(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
-    """Part that a slice of a split weight lies in, and elements of the weight in front of it.
+    """Return the part that holds a slice of a split weight, and the elements before that part.
 
     All parts and 0 where the node looks at several.
     """
@@ -73,18 +73,18 @@ def looked_at(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], in
 
 
 def whole_binding(node: Node, parts: tuple[Part, ...]) -> Binding:
-    """Bytes of a dense tensor of a plain type that is all of its storage: whole words."""
+    """Return the binding of a dense tensor of a plain type that is all of its storage."""
     ((at,),) = (part.planes.values() for part in parts)
     return Binding(at.buffer, at.offset, -(-node.spec.nbytes // 4) * 4)
 
 
 def intermediate(spec: Spec) -> Storage:
-    """Storage for the result of an op."""
+    """Make storage for the result of an op."""
     return Storage(stored_nbytes(spec), "intermediate")
 
 
 def plane_reads(dtype: DType, blocks: int, part: Part) -> list[Binding]:
-    """What to read of each plane for that many blocks: whole words."""
+    """Return the range to read of each plane for that many blocks: whole words."""
     sizes = plane_nbytes(dtype)
     return [
         Binding(at.buffer, at.offset, max(-(-blocks * sizes[name] // 4) * 4, 4))
@@ -93,7 +93,7 @@ def plane_reads(dtype: DType, blocks: int, part: Part) -> list[Binding]:
 
 
 def blocks_read(dtype: DType, blocks: int, data: Sequence[bytes | memoryview]) -> Bytes:
-    """Blocks, (n, block_nbytes), of what was read of each of their planes."""
+    """Return blocks, (n, block_nbytes), joined from the bytes of their planes."""
     sizes = plane_nbytes(dtype).items()
     return joined(
         {
@@ -104,11 +104,10 @@ def blocks_read(dtype: DType, blocks: int, data: Sequence[bytes | memoryview]) -
 
 
 class WeightStore:
-    """Puts weights side by side into shared buffers, which are only ever read.
+    """A store that packs weights into shared buffers, which are only read.
 
     Parameters
     ----------
-    device : Device
     shared : bool
         Off gives each plane a buffer of its own.
     """
@@ -158,7 +157,7 @@ class WeightStore:
         return tuple(parts)
 
     def unfold(self, dtype: DType, source: Rows, part: Part, label: str) -> None:
-        """Put packed rows into planes, too, for an op that does not know their layout."""
+        """Write packed rows as planes, too, for an op that does not know their layout."""
         made = self._part(dtype, source.shape[1], part.first_row, part.rows, label)
         self._fill(dtype, source, made)
         part.planes.update(made.planes)
@@ -172,7 +171,7 @@ class WeightStore:
         return Part(first, rows, {**where, **self._codebook(dtype)})
 
     def _packed(self, layout: WeightLayout, first: int, rows: int, label: str) -> Part:
-        """Part whose rows are to be packed."""
+        """Reserve a part whose rows are to be packed."""
         nbytes = layout.nbytes(rows)
         if layout.home == "buffer":
             return Part(first, rows, {}, {layout.binding: self._reserve(nbytes, label)})
@@ -193,7 +192,7 @@ class WeightStore:
         return bad
 
     def _codebook(self, dtype: DType) -> dict[str, Binding]:
-        """Plane that all tensors of a format share, uploaded with the first of them."""
+        """Return the plane that all tensors of a format share; upload it with the first of them."""
         book = codebook(dtype)
         if book is None:
             return {}
@@ -219,7 +218,7 @@ class WeightStore:
         return bad
 
     def _reserve(self, nbytes: int, label: str) -> Binding:
-        """Next range of a shared buffer; a large plane gets a buffer of its own."""
+        """Reserve a range of a shared buffer; a large plane gets a buffer of its own."""
         size = aligned(nbytes + SLACK)
         if size > self._largest_shared:
             return Binding(self._buffer(size, label), 0, size)
@@ -236,7 +235,7 @@ class WeightStore:
         return self._buffers[-1]
 
     def close(self) -> None:
-        """Release the buffers; again is harmless."""
+        """Release the buffers; calling it again is harmless."""
         for buffer in self._buffers:
             buffer.release()
         self._buffers.clear()
@@ -246,7 +245,7 @@ class WeightStore:
 def _ranges(
     rows: int, row_nbytes: int, label: str, limits: Capabilities, layout: WeightLayout | None
 ) -> Iterator[tuple[int, int]]:
-    """First rows of parts of a weight that a binding shows, and what is behind their last."""
+    """Yield the rows of each part that a binding can show: the first, and one past the last."""
     largest = min(limits.max_binding_nbytes, limits.max_buffer_nbytes) - aligned(SLACK)
     count = min(largest // row_nbytes, layout.most_rows(limits) if layout else rows)
     step = max(ROW_STEP, layout.slice_rows if layout else 1)
@@ -262,14 +261,14 @@ def _ranges(
 
 
 class SharedSlots:
-    """Buffers for intermediates that all recorded graphs of a backend take turns in."""
+    """A set of buffers for intermediates, shared by all recorded graphs of a backend."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._buffers: list[Buffer] = []
 
     def take(self, sizes: tuple[int, ...]) -> list[Buffer]:
-        """Buffers of at least these sizes, no two the same."""
+        """Return buffers of at least these sizes, no two the same."""
         free = sorted(self._buffers, key=lambda b: -b.nbytes)
         taken: dict[int, Buffer] = {}
         for index in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
@@ -285,7 +284,7 @@ class SharedSlots:
         return buffer
 
     def close(self) -> None:
-        """Release the buffers; again is harmless."""
+        """Release the buffers; calling it again is harmless."""
         for buffer in self._buffers:
             buffer.release()
         self._buffers.clear()

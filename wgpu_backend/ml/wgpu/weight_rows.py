@@ -1,4 +1,4 @@
-"""Rows of a weight, read from its file as they are wanted."""
+"""Rows of a weight, read from its file when they are needed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 
 class Rows:
-    """Rows of a weight; a slice of them is an array.
+    """The rows of a weight; a slice of them is an array.
 
     What was read for one slice is written over by the next, so that loading holds no more of a file
     than a slice.
 
     Parameters
     ----------
-    data : memoryview or list of Source
     row_nbytes : int
         Divides the bytes of `data`, or a row goes on in the next piece.
     """
@@ -32,7 +31,7 @@ class Rows:
         return self.shape[0]
 
     def __getitem__(self, which: slice) -> Bytes:
-        """(rows, row_nbytes), uint8; `which` has no step.
+        """Return (rows, row_nbytes), uint8; `which` has no step.
 
         Raises
         ------
