@@ -1,6 +1,6 @@
-"""README's tables of architectures and formats, made from what is registered.
+"""Make the tables of architectures and formats in docs/models.md from the registries.
 
-python -m tests.readme_tables      writes them into README.md
+python -m tests.readme_tables      writes them into docs/models.md
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from wgpu_backend import dtypes
 from wgpu_backend.nn import model
 
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "docs" / "models.md"
 BEGIN, END = "<!-- python -m tests.readme_tables -->", "<!-- end -->"
 
 
@@ -41,9 +41,9 @@ def formats() -> str:
 FLOATS = ("f32", "f16", "bf16")
 
 
-def written(readme: str) -> str:
-    """README with both tables as they should be."""
-    head, _, rest = readme.partition(BEGIN)
+def update(page: str) -> str:
+    """Return the page with both tables up to date."""
+    head, _, rest = page.partition(BEGIN)
     lines = [
         f"| weights | {formats()} |" if line.startswith("| weights |") else line
         for line in head.splitlines()
@@ -52,4 +52,4 @@ def written(readme: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(update(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
