@@ -53,7 +53,7 @@ _FORESEEN: tuple[type[Exception], ...] = (
 
 
 def make_app(settings: Settings) -> ASGIApp:
-    """Application of ASGI for a server.
+    """Create the ASGI application of a server.
 
     Parameters
     ----------
@@ -93,14 +93,14 @@ def make_app(settings: Settings) -> ASGIApp:
 
 
 def _private(settings: Settings) -> list[Path]:
-    """Folders of this machine that errors may name: of models, slots and pictures."""
+    """Return the folders of this machine that errors may name: of models, slots and pictures."""
     root, slots_ = settings.store.root, settings.slot_folder
     files = [*(each.path for each in settings.fixed.values()), *settings.pictures.values()]
     return [root / "blobs", root, *(file.parent for file in files), *([slots_] if slots_ else [])]
 
 
 async def _preload(state: State) -> None:
-    """Load the server's own model; a failure is logged, and each request for it fails likewise."""
+    """Load the server's own model; a failure is logged, and requests for it report it again."""
     name = state.settings.default_model
     try:
         async with state.using(name, None, -1):
@@ -110,7 +110,7 @@ async def _preload(state: State) -> None:
 
 
 def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
-    """All endpoints of a server.
+    """Return all endpoints of a server.
 
     Parameters
     ----------

@@ -52,7 +52,7 @@ async def embeddings(
     of_tokens: bool = False,
     exact: bool = True,
 ) -> Vectors:
-    """Vectors of texts, by the model that the fields name.
+    """Return the embeddings of texts, by the model that the fields name.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def _embedded(
     truncate: bool,
     exact: bool,
 ) -> tuple[Vectors, float]:
-    """Vectors of texts, and the seconds that they took."""
+    """Return the embeddings of texts, and the seconds they took."""
     model, begin = loaded.model, time.monotonic()
     given_texts = _texts(given, model.tokenizer)
     if not truncate:
@@ -116,7 +116,7 @@ def _embedded(
 
 
 def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int]:
-    """A text and its number of tokens; truncated to the context where that is allowed."""
+    """Return a text and its token count, truncated to the context where that is allowed."""
     room = model.num_ctx
     ids = model.tokenizer.encode(_beginning(text, model) if truncate else text)
     if len(ids) <= room:
@@ -132,7 +132,7 @@ def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int
 
 
 def _beginning(text: str, model: ServedModel) -> str:
-    """The beginning of a text, where all of it would take seconds to tokenize; else all of it."""
+    """Return the beginning of a text that is too long to tokenize whole; else the text itself."""
     begin = text[: max(_LONG, 16 * model.num_ctx)]
     enough = len(begin) < len(text) and len(model.tokenizer.encode(begin)) > model.num_ctx
     return begin if enough else text
@@ -141,7 +141,7 @@ def _beginning(text: str, model: ServedModel) -> str:
 def _shortened(
     found: NDArray[np.float32], dimensions: int | None, *, exact: bool
 ) -> NDArray[np.float32]:
-    """The first `dimensions` values of each vector, normalised again; (texts, width) f32."""
+    """Return the first `dimensions` values of each vector, normalised again; (texts, width) f32."""
     if dimensions is None or not len(found):
         return found
     if not 0 < dimensions <= found.shape[1]:
@@ -164,7 +164,7 @@ def _texts(given: object, tokenizer: Tokenizer) -> list[str]:
 
 
 def _text(given: object, tokenizer: Tokenizer) -> str:
-    """Text of a text, of tokens, of both mixed, or of an object of llama-server's.
+    """Return the text of a string, of tokens, of both mixed, or of an object of llama-server's.
 
     A model's own tokens around a text are added again.
     """
@@ -187,7 +187,7 @@ def _text(given: object, tokenizer: Tokenizer) -> str:
 
 
 def _text_of_parts(given: dict[str, object]) -> str:
-    """Text of ``prompt_string``, or of the parts of ``content``."""
+    """Return the text of ``prompt_string``, or of the parts of ``content``."""
     if given.get("multimodal_data"):
         raise RequestError(400, "input: multimodal_data is not supported")
     alone, parts = given.get("prompt_string"), given.get("content")

@@ -1,4 +1,4 @@
-"""Routes that make pictures: OpenAI's, and Ollama's ``/api/generate`` of models of pictures."""
+"""Image routes: OpenAI's, and Ollama's ``/api/generate`` for image models."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _RENAMED = {
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """OpenAI's endpoints over the pipelines of a state."""
+    """Return OpenAI's image endpoints for the pipelines of a state."""
 
     async def make(request: Request, fields: Fields) -> Response:
         name, prompt = fields.text("model", PICTURES), fields.required("prompt")
@@ -77,7 +77,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 def _options(fields: Fields) -> dict[str, Any]:
-    """Arguments of a pipeline for OpenAI's fields."""
+    """Return the arguments of a pipeline for OpenAI's fields."""
     found = {own: fields.get(name, int, float, str) for name, own in _RENAMED.items()}
     size = fields.text("size", "auto")
     if size != "auto":
@@ -97,7 +97,7 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _picture(name: str, text: str) -> bytes | None:
-    """Bytes of a picture in base64; pipelines say what is wrong with them."""
+    """Decode a picture in base64; pipelines report errors in its bytes."""
     if not text:
         return None
     _, _, behind = text.partition("base64,") if text.startswith("data:") else ("", "", text)
@@ -108,7 +108,7 @@ def _picture(name: str, text: str) -> bytes | None:
 
 
 def _mask(given: bytes | None) -> object:
-    """White where to paint: OpenAI's masks are clear there, others are white."""
+    """Return a mask that is white where to paint; OpenAI's masks are clear there."""
     from wgpu_backend.images.pictures import load_clear_mask
 
     if given is None:
@@ -129,7 +129,7 @@ async def _whole(state: State, name: str, prompt: str, options: dict[str, Any]) 
 
 
 async def generated(state: State, request: Request, fields: Fields, name: str) -> Response:
-    """Answer ``/api/generate`` of a model of pictures."""
+    """Answer ``/api/generate`` of an image model."""
     prompt = fields.text("prompt")
     if not prompt:
         made = {"response": "", "done": True, "done_reason": "load"}
@@ -161,7 +161,7 @@ def _ollama_options(fields: Fields) -> dict[str, Any]:
 async def _lines(
     state: State, name: str, prompt: str, options: dict[str, Any]
 ) -> AsyncGenerator[bytes]:
-    """Lines of how far the picture is, and the picture."""
+    """Yield a line for each step, and the picture."""
     begin = time.monotonic()
     async with state.studio.painting(name, prompt, options) as (queue, made):
         while (progress := await queue.get()) is not None:

@@ -1,4 +1,4 @@
-"""Looks into models and the machine, for the page: graphs, weights of attention, memory."""
+"""Views of models and the machine for the page: graphs, attention weights, memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _GRAPH = {
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the models of a state."""
+    """Return the endpoints for the models of a state."""
 
     async def machine(_: Request, __: Fields) -> Response:
         found = [await run_in_threadpool(_running, each) for each in state.pool.loaded()]
@@ -96,7 +96,7 @@ def _running(each: Loaded) -> dict[str, Any]:
 
 
 def _looked(loaded: Loaded, what: str, given: dict[str, Any]) -> dict[str, Any]:
-    """What a model shows of itself.
+    """Inspect a model.
 
     Raises
     ------

@@ -63,7 +63,7 @@ _GRAMMARS = ("grammar", "guided_grammar", "ebnf")
 
 
 def sampling(fields: Fields) -> dict[str, Any]:
-    """Sampling options of a request, by Ollama's names.
+    """Return the sampling options of a request, by Ollama's names.
 
     Raises
     ------
@@ -79,13 +79,13 @@ def sampling(fields: Fields) -> dict[str, Any]:
 
 
 def says_thinking(fields: Fields) -> bool:
-    """Whether a request says, in vLLM's words, if the model is to reason."""
+    """Return whether a request sets reasoning by vLLM's fields."""
     given: dict[str, Any] = fields.get("chat_template_kwargs", dict) or {}
     return fields.has("enable_thinking") or "enable_thinking" in given
 
 
 def applied(fields: Fields, wanted: Wanted) -> Wanted:
-    """What is wanted, with what the peers' fields ask for beside the sampling options.
+    """Add the fields of vLLM, SGLang and llama-server to a completion request.
 
     Raises
     ------
@@ -125,13 +125,13 @@ def _tokens(fields: Fields, name: str) -> Sequence[int]:
 
 
 def _named(fields: Fields) -> list[str]:
-    """Fields that say what the text has to be, as far as they are given."""
+    """Return the names of the given fields that constrain the text."""
     names = dict.fromkeys((*_SCHEMAS, *_REGEXES, *_CHOICES, *_GRAMMARS, "structured_outputs"))
     return [name for name in names if name in FORM and fields.has(name)]
 
 
 def _shapes(fields: Fields) -> list[Grammar]:
-    """What each field, or part of ``structured_outputs``, says that the text has to be."""
+    """Return the grammars of all fields, and of ``structured_outputs``, that constrain the text."""
     found = _shapes_of(fields, "")
     given = fields.get("structured_outputs", dict)
     if given is None:

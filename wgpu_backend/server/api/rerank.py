@@ -1,4 +1,4 @@
-"""Texts in the order in which they answer a query, as Jina and llama-server have it."""
+"""Reranking: texts ordered by how well they answer a query, as in Jina and llama-server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RERANK = {
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the models of a state."""
+    """Return the endpoints for the models of a state."""
 
     async def rerank(_: Request, fields: Fields) -> Response:
         return JSONResponse(await _ranked(state, fields))
@@ -76,5 +76,5 @@ async def _ranked(state: State, fields: Fields) -> dict[str, Any] | list[dict[st
 
 
 def _count(prompter: Prompter, query: str, texts: Sequence[str]) -> int:
-    """Tokens of all pairs."""
+    """Count the tokens of all pairs."""
     return sum(len(prompter.pair(query, text)[0]) for text in texts)

@@ -31,7 +31,7 @@ _HEADERS = {
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """The page for browsers, and what clients of Ollama look for at the same address."""
+    """Return the endpoints of the page, and of the text that Ollama's clients expect at ``/``."""
     page = files("wgpu_backend.server").joinpath("page")
     found = {each.name: each.read_bytes() for each in page.iterdir() if _kind(each.name)}
     shown = "page" in state.settings.shows

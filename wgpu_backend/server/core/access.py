@@ -1,4 +1,4 @@
-"""Who may call, how much they may send, and how long they may take."""
+"""Access control: who may call, how much they may send, and how long they may take."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
 class Guard:
-    """Refuses requests of strangers, and those that are too large, before anything reads them.
+    """Access control: refuses foreign and oversized requests before they are read.
 
     A page elsewhere can make a browser call this machine by a name of its own (DNS rebinding), or
     across origins; so the host's name is checked, and the origin. Blobs may be of any size.
@@ -102,12 +102,12 @@ class Guard:
             sending.close()
 
     def _api(self, scope: Scope) -> str:
-        """The API that a request is of."""
+        """Return the API of a request."""
         path = scope["path"]
         return self._apis.get(path) or api_of(path)
 
     def _without_prefix(self, scope: Scope) -> Scope:
-        """The request without the prefix, where other servers share the address."""
+        """Return the request without the path prefix, for servers that share an address."""
         prefix, path = self._settings.prefix, scope["path"]
         if not prefix:
             return scope
@@ -116,7 +116,7 @@ class Guard:
         return {**scope, "path": path.removeprefix(prefix) or "/"}
 
     def _require_host(self, headers: Headers) -> tuple[str, str]:
-        """What a request calls this server, with its port and without."""
+        """Return the host of a request, with its port and without."""
         hosts, host = self._settings.hosts, headers.get("host", "")
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         if hosts and name.lower() not in hosts:
@@ -127,7 +127,7 @@ class Guard:
         return _allowed(origin, self._settings.origins) or self._is_own(origin, host, name)
 
     def _is_own(self, origin: str, host: str, name: str) -> bool:
-        """Whether a request is of this server's own page.
+        """Return whether a request comes from this server's own page.
 
         A page elsewhere may have called this machine by a name of its own; not by an address, and
         it has no key.
@@ -167,7 +167,7 @@ class Guard:
         return counted
 
     async def _in_time(self, receive: Receive) -> Message:
-        """The next piece of a body."""
+        """Return the next piece of a body."""
         most = self._settings.pause_seconds
         try:
             return await asyncio.wait_for(receive(), most)
@@ -184,7 +184,7 @@ def _require_short(scope: Scope) -> None:
 
 
 def _of_target(scope: Scope) -> Scope:
-    """The request with the host and the path of a URL in the path's place, as for proxies.
+    """Split an absolute URL in the path's place into host and path, as proxies receive it.
 
     That host counts, and not the header's, so it is the one that is checked.
     """
@@ -199,7 +199,7 @@ def _of_target(scope: Scope) -> Scope:
 
 
 def _spelt(key: str) -> set[bytes]:
-    """Bytes that clients send for a key: most are of UTF-8, some of ISO 8859-1."""
+    """Return the bytes that clients may send for a key: UTF-8, and ISO 8859-1 where possible."""
     latin = {key.encode("latin-1")} if all(ord(letter) < 256 for letter in key) else set[bytes]()
     return latin | {key.encode()}
 
@@ -220,7 +220,7 @@ def _allowed(origin: str, origins: Iterable[str]) -> bool:
 
 
 def _matches(origin: str, allowed: str) -> bool:
-    """Whether an origin is the one that is allowed, whose one ``*`` stands for any text.
+    """Return whether an origin matches an allowed one, in which a ``*`` stands for any text.
 
     Behind digits and dots it is the rest of an address, which no name of somebody else's is.
     """
@@ -235,7 +235,7 @@ def _matches(origin: str, allowed: str) -> bool:
 
 
 def _numbered(api: str) -> tuple[tuple[str, str], ...]:
-    """A header with an id of the answer, for APIs whose clients tell it in reports."""
+    """Return a header with an id of the answer, for APIs whose clients log it."""
     return ((_NUMBERS[api], f"req_{uuid.uuid4().hex}"),) if api in _NUMBERS else ()
 
 
@@ -247,7 +247,7 @@ def _cors(origin: str) -> tuple[tuple[str, str], ...]:
 
 
 def _preflight(origin: str, headers: str) -> tuple[tuple[str, str], ...]:
-    """What a page may send: clients have headers of their own, so those that it names."""
+    """Return the headers of a preflight answer; it allows every header that the page names."""
     return (
         *_cors(origin),
         ("access-control-allow-methods", _METHODS),

@@ -20,7 +20,7 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
 class Fields:
-    """Fields of a JSON object, asked for by name; those that are not known are ignored.
+    """The fields of a JSON object, read by name; unknown fields are ignored.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Fields:
                 raise RequestError(400, f"{self._where}{name} is required")
 
     def get(self, name: str, *kinds: type) -> Any:  # noqa: ANN401
-        """Value of a field, None where it is not there.
+        """Return the value of a field; None if it is missing.
 
         Raises
         ------
@@ -66,22 +66,22 @@ class Fields:
         return value
 
     def has(self, name: str) -> bool:
-        """Whether a field is there, and not null."""
+        """Return whether a field is given, and not null."""
         return self._values.get(name) is not None
 
     def text(self, name: str, default: str = "") -> str:
-        """Text of a field."""
+        """Return a text field, or the default."""
         return self.get(name, str) or default
 
     def required(self, name: str) -> str:
-        """Text of a field that has to be there."""
+        """Return a required text field."""
         found = self.text(name)
         if not found:
             raise RequestError(400, f"{self._where}{name} is required")
         return found
 
     def switch(self, name: str, *, default: bool) -> bool:
-        """Whether a field is true."""
+        """Return a boolean field, or the default."""
         found = self.get(name, bool)
         return default if found is None else found
 
@@ -94,7 +94,7 @@ class Fields:
         return cast("list[dict[str, Any]]", found)
 
     def texts(self, name: str) -> list[str]:
-        """Text, or list of texts."""
+        """Return a field that is a text or a list of texts."""
         found = self.get(name, str, list)
         items = [found] if isinstance(found, str) else cast("list[object]", found or [])
         for number, item in enumerate(items):
@@ -114,7 +114,7 @@ class Fields:
 
 
 async def fields_of(request: Request, form: Form | None = None) -> Fields:
-    """Fields of a request's body.
+    """Read the fields of a request's body.
 
     Raises
     ------
@@ -140,7 +140,7 @@ async def fields_of(request: Request, form: Form | None = None) -> Fields:
 
 
 def _decoded(body: bytes) -> object:
-    """Value of a body; half of a surrogate pair in it becomes U+FFFD, as in Go.
+    """Decode a body; half of a surrogate pair in it becomes U+FFFD, as in Go.
 
     Raises
     ------

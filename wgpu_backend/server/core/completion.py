@@ -1,4 +1,4 @@
-"""From what is asked for to parts of an answer, whichever API asks."""
+"""From a completion request to the parts of an answer, for every API."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _MOST_JOINED = 1024  # events
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What an answer gained since the update before.
+    """The news of one choice of a completion since the update before.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 @dataclass(slots=True)
 class Said:
-    """An answer as far as it is there.
+    """A message as far as it was received.
 
     Parameters
     ----------
@@ -122,11 +122,11 @@ class Said:
 
     @classmethod
     def nothing(cls) -> Said:
-        """Of what nothing is there yet."""
+        """Return an empty message."""
         return cls("", "", [], [])
 
     def add(self, update: Update) -> None:
-        """Take news."""
+        """Add an update."""
         for part in update.parts:
             match part:
                 case Content(text):
@@ -140,7 +140,7 @@ class Said:
 
 
 class Answer:
-    """An answer that is being made: iterate over it for news; leave it and it is cancelled.
+    """A completion in progress: iterate over it for updates; leave it to cancel it.
 
     News are of one token each. What comes while the client's socket takes nothing is joined.
 
@@ -194,7 +194,7 @@ class Answer:
         self.generation: Generation = engine.submit(self.request)
 
     def _grammar(self, wanted: Wanted, prompt: str) -> Grammar | None:
-        """Grammar of the whole answer, with what the model writes around what is asked for."""
+        """Return the grammar of the whole answer, including the model's tags."""
         template = "" if wanted.messages is None else self._template
         tag = partial(tag_id, self._tokenizer)
         setting = Setting(template, prompt, tag, thinks=wanted.think is not False)
@@ -218,7 +218,7 @@ class Answer:
         return text
 
     async def __aiter__(self) -> AsyncIterator[Update]:
-        """News of the answer."""
+        """Yield the updates of the completion."""
         if self._slot is not None:
             self._loaded.slots[self._slot] = self.tokens
         updates: list[Update] = []
@@ -252,26 +252,26 @@ class Answer:
 
     @property
     def prompt(self) -> str:
-        """What it continues, with control tokens spelled out."""
+        """The prompt, with control tokens spelled out."""
         return self._tokenizer.decode([*self.request.tokens], skip_special=False)
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What its tokens stand for."""
+        """The tokenizer of the model."""
         return self._tokenizer
 
     @property
     def biases(self) -> dict[int, float]:
-        """Biases of tokens; what ends a text is ruled out where that is to be ignored."""
+        """The biases of tokens; ``ignore_eos`` rules out tokens that end a text."""
         ends = self._tokenizer.eog_ids if self.request.ignore_eos else ()
         return {**self.request.logit_bias, **dict.fromkeys(ends, float("-inf"))}
 
     def count(self, text: str) -> int:
-        """Tokens of a text of the answer."""
+        """Count the tokens of a text of the answer."""
         return len(self._tokenizer.encode(text, add_special=False))
 
     async def whole(self) -> list[Said]:
-        """All choices, at their end; or the best of them, the likeliest first."""
+        """Return all choices at their end, or the best of them, the most likely first."""
         said = [Said.nothing() for _ in self._texts]
         async for update in self:
             said[update.choice].add(update)
@@ -282,7 +282,7 @@ class Answer:
 
 
 def _likelihood(said: Said) -> float:
-    """Mean log probability of an answer's tokens."""
+    """Return the mean log probability of an answer's tokens."""
     return sum(each.logprob for each in said.logprobs) / max(1, len(said.logprobs))
 
 
@@ -315,7 +315,7 @@ def _abandoned(task: asyncio.Future[Answer]) -> None:
 
 
 class _Text:
-    """Text of one choice, taken apart.
+    """The text of one choice, split into parts.
 
     A parser's tags may be control tokens, whose text the engine leaves out. Then the text is made
     of the tokens here, and stop texts are looked for here.
@@ -344,11 +344,11 @@ class _Text:
 
     @property
     def spells(self) -> bool:
-        """Whether the text is made here."""
+        """Return whether the text is detokenized here, not by the engine."""
         return self._detokenizer is not None
 
     def read(self, reading: Reading) -> None:
-        """Take note of how far the prompt was read."""
+        """Record the progress of reading the prompt."""
         read = {"cached_tokens": reading.cached, "prompt_seconds": reading.seconds}
         self._usage = replace(self._usage, **read)
 
@@ -380,7 +380,7 @@ class _Text:
         )
 
     def _stopped(self, text: str, finish: Finish | None) -> tuple[str, Finish | None]:
-        """Text up to a stop text, and without what may be the beginning of one."""
+        """Return the text up to a stop text, and hold back a possible beginning of one."""
         self._held += text
         found = first_of(self._held, self._stops)
         if found is not None:
@@ -397,7 +397,7 @@ def _is_call(part: Part) -> bool:
 
 
 def engine_of(loaded: Loaded) -> ServedEngine:
-    """The engine of a model.
+    """Return the engine of a model.
 
     Raises
     ------
@@ -410,7 +410,7 @@ def engine_of(loaded: Loaded) -> ServedEngine:
 
 
 def prompt_of(loaded: Loaded, wanted: Wanted) -> list[int]:
-    """Tokens that an answer would continue.
+    """Return the prompt tokens of a completion request.
 
     Raises
     ------
@@ -424,7 +424,7 @@ def prompt_of(loaded: Loaded, wanted: Wanted) -> list[int]:
 
 
 def known_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
-    """Tokens of a request, each one of the vocabulary.
+    """Check that each token of a request is in the vocabulary.
 
     Raises
     ------
@@ -440,7 +440,7 @@ def known_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
 
 
 def _able(loaded: Loaded, wanted: Wanted, template: str) -> Wanted:
-    """What is wanted of a model that can do it; without reasoning where that may be left out."""
+    """Check that the model supports the request; drop optional reasoning if it cannot reason."""
     name = loaded.stored.entry.name
     if wanted.tools and not calls_tools(template):
         raise RequestError(400, f'"{name}" does not support tools')
@@ -484,7 +484,7 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
 
 
 def _cut(tokens: list[int], keep: int, room: int) -> list[int]:
-    """Tokens without their middle, where the context has no room for them and an answer."""
+    """Leave out the middle of tokens that leave the context no room for an answer."""
     if len(tokens) < room:
         return tokens
     size = room - max(room // PARTS, 1)
@@ -493,7 +493,7 @@ def _cut(tokens: list[int], keep: int, room: int) -> list[int]:
 
 
 def require_short(text: str, loaded: Loaded) -> None:
-    """Refuse a text that the context surely has no room for, before seconds are spent on it.
+    """Refuse a text that cannot fit into the context, before spending seconds on tokenizing it.
 
     Spaces do not count, which some tokenizers drop, nor what normalising may make shorter.
 
@@ -555,12 +555,12 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
 def _shown(
     turns: Sequence[Mapping[str, Any]], template: ChatTemplate | None
 ) -> Sequence[Mapping[str, Any]]:
-    """Turns as the template shows all of them."""
+    """Return the turns in a form of which the template renders all."""
     return turns if template is None or template.places_system else placed(turns)
 
 
 def _silence(found: Sequence[int], loaded: Loaded, wanted: Wanted) -> list[int]:
-    """Tokens that close the reasoning that the template opened, where the request wants none."""
+    """Return tokens that close the reasoning opened by the template, if the request disables it."""
     prompter = loaded.model.prompter
     if wanted.think is not False or prompter.template is None:
         return []

@@ -1,4 +1,4 @@
-"""Connections of a server, which have some time to say what they want."""
+"""Connections of a server, with a time limit for their headers."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ UNSENT = 1 << 16  # bytes that the system holds for a client that does not read;
 
 
 class TimelyProtocol(H11Protocol):
-    """HTTP over h11, which bounds the bytes of headers; their time is bounded here."""
+    """HTTP over h11, which limits the bytes of headers; this class limits their time."""
 
     _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401
-        """A client is there."""
+        """Start the timer of a new connection."""
         super().connection_made(transport)
         bound = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # not on Windows
         with suppress(OSError):  # as sockets that are none of TCP
@@ -30,7 +30,7 @@ class TimelyProtocol(H11Protocol):
         self._wait()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of a request."""
+        """Handle some bytes of a request."""
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
             self._wait()
@@ -48,7 +48,7 @@ class TimelyProtocol(H11Protocol):
             self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
+        """Stop the timer of a closed connection."""
         if self._late is not None:
             self._late.cancel()
         super().connection_lost(exc)

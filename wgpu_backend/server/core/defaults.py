@@ -1,4 +1,4 @@
-"""The operator's options for how the server's own model answers."""
+"""The operator's defaults for completions of the server's own model."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Manner:
 
     @property
     def variables(self) -> Mapping[str, bool]:
-        """Variables for the chat template that ask for reasoning, or forbid it."""
+        """Variables for the chat template that turn reasoning on or off."""
         return _ASKED.get(self.reasons, {})
 
     def applied(self, wanted: Wanted) -> Wanted:
-        """A request with the fields that it leaves open filled in."""
+        """Fill in the fields that a request leaves open."""
         if wanted.raw_thoughts is None:
             wanted = replace(wanted, raw_thoughts=self.raw_thoughts)
         if wanted.think is not None:
@@ -60,7 +60,7 @@ class Manner:
 
 
 def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """Variables that only some templates read: today's date, and functions by other names.
+    """Return variables that only some templates read: today's date, and functions by other names.
 
     Without a date, templates use a fixed one from their training or none. Firefunction's templates
     read functions as JSON, SmolLM 3's as ``xml_tools``, Granite's as ``available_tools``.
@@ -87,7 +87,7 @@ def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str
 
 
 def without_reasoning(template: str) -> str:
-    """A template without its reasoning tags; a parser chosen by it leaves reasoning in the text."""
+    """Remove the reasoning tags of a template, so that its parser leaves reasoning in the text."""
     for span in reasoning(template):
         for tag in (span.opening, *span.closings):
             template = template.replace(tag, "")
@@ -95,7 +95,7 @@ def without_reasoning(template: str) -> str:
 
 
 def closing(prompt: str, template: str) -> str:
-    """Tag that closes the reasoning that a prompt ends with, as some templates always open it.
+    """Return the tag that closes reasoning which the template opened at the end of a prompt.
 
     Parameters
     ----------

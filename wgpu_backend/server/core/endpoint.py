@@ -1,4 +1,4 @@
-"""Endpoints: what a route is called by, what it takes, and who answers it."""
+"""Endpoints: a method, a path, the fields it takes, and its handler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Answers = Callable[[Request, Fields], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A method and a path, of which the route and its part of the OpenAPI document are made.
+    """A method and a path, from which the route and the OpenAPI document are made.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Endpoint:
     streams: str = ""
 
     def route(self) -> Route:
-        """The route of Starlette's; a request whose worker dies is run again, once."""
+        """Return Starlette's route; a request whose worker dies is run once more."""
 
         async def serve(request: Request) -> Response:
             fields = Fields({}) if self.form is None else await fields_of(request, self.form)

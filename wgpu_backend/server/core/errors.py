@@ -1,4 +1,4 @@
-"""Errors as each API's clients read them."""
+"""Error bodies, in the shape that each API's clients read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LLAMA_KINDS = {**_KINDS, 413: "invalid_request_error", 503: "unavailable_error"
 
 
 def api_of(path: str) -> str:
-    """The API that a path which no endpoint has would be of."""
+    """Return the API of a path without an endpoint."""
     if path.startswith("/slots/"):
         return "llama-server"
     if path == "/v1/messages" or path.startswith("/v1/messages/"):
@@ -26,7 +26,7 @@ def api_of(path: str) -> str:
 
 
 def told(error: Exception) -> tuple[int, str]:
-    """Return the status of an error and its message for the client; the log has it whole."""
+    """Return the status of an error and its message for the client; the log keeps all of it."""
     message, record = message_of(error), current()
     record.reason = message
     return status_of(error), record.cleaned(message)
@@ -35,7 +35,7 @@ def told(error: Exception) -> tuple[int, str]:
 def error_body(
     api: str, status: int, message: str, error: Exception | None = None
 ) -> dict[str, Any]:
-    """Object that tells of an error.
+    """Return the body of an error, in the shape of an API.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ Progress = tuple[int, int]  # steps that are done, and all
 
 
 class Studio:
-    """What makes pictures.
+    """A queue of image requests, and the process that serves them.
 
     Parameters
     ----------
@@ -53,21 +53,21 @@ class Studio:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that makes pictures; None where there is none."""
+        """Process id of the image worker; None if there is none."""
         return self._worker.pid
 
     def __contains__(self, name: str) -> bool:
         return name.removesuffix(":latest") in self.folders
 
     def models(self) -> dict[str, float]:
-        """When each model was last changed, in seconds since 1970, by its name."""
+        """Return when each model was last changed, in seconds since 1970, by its name."""
         return {n: path.stat().st_mtime for n, path in self.folders.items() if path.exists()}
 
     @asynccontextmanager
     async def painting(
         self, name: str, prompt: str, options: Mapping[str, Any]
     ) -> AsyncGenerator[tuple[asyncio.Queue[Progress | None], Future[Painted]]]:
-        """Pictures that are being made; who leaves early ends that behind the next step.
+        """Generate images; leaving the block early cancels the request after the next step.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class Studio:
     def _painted(
         self, order: Order, tell: Callable[[Progress | None], None], left: threading.Event
     ) -> Painted:
-        """Have pictures made; in the thread, which waits for them."""
+        """Generate images; runs in the thread, which waits for them."""
         try:
             if left.is_set():
                 raise RequestError(499, "the client has gone")
@@ -128,7 +128,7 @@ class Studio:
             tell(None)
 
     async def close(self) -> None:
-        """End the process and the thread; again is harmless."""
+        """End the process and the thread. Safe to call twice."""
         if not self._ended:
             self._ended = True
             await asyncio.to_thread(self._worker.close)

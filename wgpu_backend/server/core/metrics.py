@@ -1,4 +1,4 @@
-"""Figures of a server, as Prometheus reads them."""
+"""Metrics of a server, in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST = ("n_tokens_max counter",)  # over all models the largest, not the sum
 
 
 def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
-    """Text of all figures; names are llama.cpp's as far as it has them.
+    """Return all metrics as text; names are llama.cpp's where it has them.
 
     Those of each model have it as a label; their sums have llama-server's names.
 
@@ -43,7 +43,7 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
 
 
 def _figures(loaded: Loaded) -> dict[str, float]:
-    """Figures of a model: of its answers, and of the texts that it embedded."""
+    """Return the metrics of one model: of its completions, and of the texts it embedded."""
     status, vectors = status_of(loaded), loaded.embedded
     if status is None:
         if not vectors.texts:
@@ -71,7 +71,7 @@ def _figures(loaded: Loaded) -> dict[str, float]:
 
 
 def _paces(sums: Mapping[str, float]) -> dict[str, float]:
-    """Tokens a second while reading and writing, and busy slots a pass."""
+    """Return the averages: tokens per second of reading and writing, and busy slots per pass."""
     pairs = {
         "prompt_tokens_seconds gauge": ("prompt_tokens_total", "prompt_seconds_total"),
         "predicted_tokens_seconds gauge": (
@@ -88,7 +88,7 @@ def _paces(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def status_of(loaded: Loaded) -> EngineStatus | None:
-    """What a model does; None where it makes no text, or is just going."""
+    """Return the status of a model's engine; None if it has none, or is just being unloaded."""
     try:
         return None if loaded.engine is None else loaded.engine.status()
     except BackendError:

@@ -1,4 +1,4 @@
-"""What a server asks of a model, whether that is in its own process or in a worker."""
+"""The interface of models and engines, as the server uses them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wgpu_backend.text.tokenizer import Tokenizer
 
 
 class ServedModel(Protocol):
-    """A model: texts and tokens at once, vectors and scores after a while, in a thread."""
+    """A model: texts and tokens are immediate, vectors and scores take a while, in a thread."""
 
     tokenizer: Tokenizer
     prompter: Prompter
@@ -32,17 +32,17 @@ class ServedModel(Protocol):
 
     @property
     def config(self) -> Config:
-        """Keys and values of its file."""
+        """Keys and values of the model's file."""
         ...
 
     @property
     def device(self) -> DeviceInfo:
-        """Where it runs."""
+        """The device that the model runs on."""
         ...
 
     @property
     def vocabulary(self) -> int:
-        """Tokens that it knows."""
+        """Number of tokens in the vocabulary."""
         ...
 
     @property
@@ -53,35 +53,35 @@ class ServedModel(Protocol):
     def embed(
         self, texts: str | Sequence[str], *, pooling: str | None = None
     ) -> NDArray[np.float32]:
-        """Vectors of texts."""
+        """Return the embeddings of texts."""
         ...
 
     def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Vectors of each token."""
+        """Return the vector of each token."""
         ...
 
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
-        """How well each text answers a query."""
+        """Return the scores of how well each text answers a query."""
         ...
 
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What is to be seen of it, see `LanguageModel.inspect`."""
+        """Return the parts of the model that the page shows; see `LanguageModel.inspect`."""
         ...
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Release its memory."""
         ...
 
 
 class ServedEngine(Protocol):
-    """An engine: requests at once, its status after the step that is under way."""
+    """An engine: `submit` returns at once, `status` after the current step."""
 
     num_parallel: int
     max_queue: int
 
     @property
     def model(self) -> ServedModel:
-        """Whose tokens it makes."""
+        """The model of the engine."""
         ...
 
     @property
@@ -90,15 +90,15 @@ class ServedEngine(Protocol):
         ...
 
     def submit(self, request: Request) -> Generation:
-        """Take a request in."""
+        """Submit a request."""
         ...
 
     def status(self) -> EngineStatus:
-        """What it does now, and has done."""
+        """Return its current state, and its counters."""
         ...
 
     def drop_prefix(self, tokens: Sequence[int]) -> int:
-        """Forget what is kept of a text; how many tokens that were."""
+        """Drop the cached prefix of a text, and return how many tokens it had."""
         ...
 
 
@@ -106,21 +106,21 @@ Opened = LanguageModel | WorkerModel
 
 
 def engine_for(model: Opened, max_queue: int) -> ServedEngine | None:
-    """An engine of a model; None where it makes no text."""
+    """Return the engine of a model; None if it makes no text."""
     if isinstance(model, WorkerModel):
         return model.engine
     return Engine(model, max_queue=max_queue) if model.model.has_logits else None
 
 
 def nbytes_of(model: Opened) -> int:
-    """Bytes that a model takes on its device."""
+    """Return the bytes that a model takes on its device."""
     if isinstance(model, WorkerModel):
         return model.nbytes
     return model.backend.backend_memory().size
 
 
 def is_lost(model: Opened) -> bool:
-    """Whether a model is of no use any more."""
+    """Return whether a model's worker has ended."""
     return isinstance(model, WorkerModel) and model.lost is not None
 
 

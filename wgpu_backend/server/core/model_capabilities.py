@@ -1,4 +1,4 @@
-"""What models can do, in Ollama's words, as their files tell."""
+"""Capabilities of models, in Ollama's words, read from their files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INFILLING = ("fim_pre", "fim_suf", "fim_mid")
 
 
 def abilities(file: GGUFFile) -> list[str]:
-    """What a model can do: ``completion`` or ``embedding`` first.
+    """Return the capabilities of a model: ``completion`` or ``embedding`` first.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def abilities(file: GGUFFile) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def abilities_of(path: Path) -> tuple[str, ...]:
-    """The same of a blob, whose content never changes: so each is read once.
+    """Return the capabilities of a blob, which never changes and so is read once.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Models that are loaded, and how long they stay."""
+"""A pool of loaded models, and how long they stay."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Embedded:
 
 @dataclass(slots=True, eq=False)
 class Loaded:
-    """A model that is loaded.
+    """A loaded model.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class Loaded:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until it goes; None where it stays."""
+        """Seconds until it is unloaded; None if it stays."""
         if self.keep_seconds < 0:
             return None
         if self.users:
@@ -110,29 +110,29 @@ class Loaded:
 
     @property
     def lost(self) -> bool:
-        """Whether its worker has ended."""
+        """Return whether its worker has ended."""
         return is_lost(self.model)
 
     @property
     def nbytes(self) -> int:
-        """What it takes on its device."""
+        """Bytes that it takes on its device."""
         return nbytes_of(self.model)
 
     def has(self, num_ctx: Wish) -> bool:
-        """Whether its context is what a request asks for; None for what it has by itself.
+        """Return whether its context is the requested one; None stands for the default context.
 
         One client's context is not everybody's: who asks for none gets none that another did.
         """
         return num_ctx in ("any", self.asked, self.model.num_ctx)
 
     def close(self) -> None:
-        """Give its memory back."""
+        """Release its memory."""
         close_engine(self.engine)
         self.model.close()
 
 
 class Pool:
-    """Loads models when they are asked for, one at a time, and unloads those nobody asks for.
+    """A pool of loaded models.
 
     A request for a model that is there waits for none that is loaded. Where there are too many, or
     no memory is left, the one that was used longest ago goes, an idle one first; it finishes its
@@ -169,14 +169,14 @@ class Pool:
         self._idle = asyncio.Event()
 
     def loaded(self) -> list[Loaded]:
-        """Models that are loaded, the one used last at the end."""
+        """Return the loaded models, the most recently used last."""
         return list(self._loaded.values())
 
     @asynccontextmanager
     async def using(
         self, stored: Stored, num_ctx: Wish = None, keep_seconds: float | None = None
     ) -> AsyncGenerator[Loaded]:
-        """Hold a model; it is loaded where it is not.
+        """Use a model, and load it if needed.
 
         Parameters
         ----------
@@ -219,7 +219,7 @@ class Pool:
         self._idle.set()
 
     def _there(self, stored: Stored, num_ctx: Wish) -> Loaded | None:
-        """A model that is loaded as it is asked for."""
+        """Return a loaded model that fits the request, if any."""
         key = str(stored.entry.name)
         found = self._loaded.get(key)
         if found is None or found.leaving or found.lost:
@@ -243,7 +243,7 @@ class Pool:
         return self._loaded[key]
 
     async def _evict(self) -> None:
-        """Unload what was used longest ago, of those that nobody uses, if there are any."""
+        """Unload the least recently used idle model, or the least recently used one if none is idle."""
         idle = [key for key, each in self._loaded.items() if not each.users or each.lost]
         await self._unload(idle[0] if idle else next(iter(self._loaded)))
 
@@ -283,7 +283,7 @@ class Pool:
             await self._evict()
 
     async def unload(self, name: str) -> None:
-        """Let a model go when its last request is done, for which nobody waits.
+        """Unload a model when its last request is done, without waiting for that.
 
         Harmless where it is not loaded.
         """
@@ -295,7 +295,7 @@ class Pool:
             await asyncio.shield(self._expired())
 
     async def expire(self) -> None:
-        """Unload what nobody asked for in time, for as long as the server runs.
+        """Unload models whose time is up, for as long as the server runs.
 
         What was lost is loaded again, so that the next request need not wait for it.
         """

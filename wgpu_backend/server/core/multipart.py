@@ -18,14 +18,14 @@ _MAX_PARTS = 64
 
 
 def is_multipart(request: Request, form: Form) -> bool:
-    """Whether a request brings files that a form takes."""
+    """Return whether a request uploads files that a form takes."""
     kind, _, _ = request.headers.get("content-type", "").partition(";")
     takes_files = any(field.is_file for field in form.values())
     return takes_files and kind.strip().lower() == MEDIA_TYPE
 
 
 async def multipart_values(request: Request, form: Form) -> dict[str, Any]:
-    """Values by name: files in base64, texts as the kind of their field.
+    """Return values by name: files in base64, texts converted to the type of their field.
 
     Raises
     ------

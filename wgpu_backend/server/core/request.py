@@ -1,4 +1,4 @@
-"""What every API asks of an answer, in one form, and errors as statuses."""
+"""Completion requests, in one form for every API, and the HTTP status of errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class RequestError(Exception):
 
 
 def status_of(error: Exception) -> int:
-    """HTTP status of an error."""
+    """Return the HTTP status of an error."""
     if isinstance(error, RequestError):
         return error.status
     if isinstance(error, ModelNotFound):
@@ -78,7 +78,7 @@ def status_of(error: Exception) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """Message of an error for a client; of unforeseen errors only their kind.
+    """Return the message of an error for a client; of unexpected errors only their type.
 
     Of what is wrong in a file that `--import` brought, its line.
     """
@@ -95,7 +95,7 @@ def message_of(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An answer that is asked for.
+    """A request for a completion.
 
     Parameters
     ----------
@@ -191,13 +191,13 @@ class Wanted:
 
 
 def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options without those that mean nothing here, and those that are null."""
+    """Return the options without nulls, and without those that have no meaning here."""
     given = ((name, value) for name, value in options.items() if value is not None)
     return {name: value for name, value in given if name not in _WITHOUT_MEANING}
 
 
 def soft_limits(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options, those that are out of range at its end, which means the same in llama.cpp.
+    """Clamp options to their range; beyond its ends they mean the same in llama.cpp.
 
     A ``num_predict`` of 0 is no limit, as in Ollama.
     """

@@ -1,4 +1,4 @@
-"""What is noted of a request: names that it ignores, and a line in the log."""
+"""A record of each request: ignored fields, and a line in the log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _GONE_STATUS = 499  # as nginx has it
 
 @dataclass(slots=True)
 class Record:
-    """What is noted of one request.
+    """The record of one request.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ _CURRENT: ContextVar[Record] = ContextVar("wgpu_backend_record")
 
 
 def current() -> Record:
-    """The record of the request that is being served; one that nobody reads where there is none."""
+    """Return the record of the current request; an unused one outside of requests."""
     return _CURRENT.get(None) or Record()
 
 
@@ -122,7 +122,7 @@ def ignore(name: str, why: str) -> None:
 
 
 class Recorder:
-    """Logs each request, and names the fields that it ignored in a ``Warning`` header.
+    """Middleware that logs each request and lists ignored fields in a ``Warning`` header.
 
     Parameters
     ----------
@@ -218,12 +218,12 @@ def note_body(values: Mapping[str, Any]) -> None:
 
 
 def _shown(text: str, most: int = _LONGEST) -> str:
-    """Text of a client for one line of the log."""
+    """Clean a text of a client for one line of the log."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
 
 
 def _quoted(name: str) -> str:
-    """Name for a quoted text of a header."""
+    """Clean a name for a quoted string of a header."""
     return "".join(
         letter if " " <= letter <= "~" and letter not in '"\\' else "?" for letter in name
     )

@@ -1,4 +1,4 @@
-"""Fields that a request may have: what checks them, and what the OpenAPI document says."""
+"""Fields of requests: their checks, and their part of the OpenAPI document."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Field:
         )
 
     def schema(self) -> dict[str, Any]:
-        """The field in JSON Schema."""
+        """Return the JSON Schema of the field."""
         types = [_TYPES[kind] for kind in self.kinds]
         found: dict[str, Any] = {"type": types if self.required else [*types, "null"]}
         if self.about:
@@ -118,7 +118,7 @@ def require_kind(name: str, value: object, kinds: tuple[type, ...]) -> None:
 
 
 def schema_of(form: Form, *, closed: bool) -> dict[str, Any]:
-    """JSON Schema of a form; `closed` where other fields are refused."""
+    """Return the JSON Schema of a form; with `closed`, other fields are refused."""
     found: dict[str, Any] = {
         "type": "object",
         "properties": {name: field.schema() for name, field in form.items()},
@@ -148,16 +148,16 @@ DURATION = Field((str, float), "how long the model stays loaded, such as 5m; neg
 
 
 def without_meaning(*names: str) -> Form:
-    """Fields that clients send of their own accord, and that mean nothing to one machine."""
+    """Describe fields that clients send by default, and that have no effect here."""
     return dict.fromkeys(names, Field(ANYTHING.kinds, "taken, and without meaning here"))
 
 
 def refused(why: str, *names: str) -> Form:
-    """Official fields that ask for what there is none of here; empty ones are taken."""
+    """Describe official fields of features that are not supported; empty values are accepted."""
     field = Field(ANYTHING.kinds, f"is refused: {why}", refused=why)
     return dict.fromkeys(names, field)
 
 
 def slot_of(given: int | None) -> int | None:
-    """Slot that a request names."""
+    """Return the slot that a request names."""
     return None if given is None or given < 0 else given

@@ -1,4 +1,4 @@
-"""What streams are made of: Ollama's lines, and events of OpenAI's and Anthropic's clients."""
+"""Pieces of streams: Ollama's lines, and events for clients of OpenAI and Anthropic."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Any
 
 
 def head(name: str) -> dict[str, Any]:
-    """What Ollama's lines begin with."""
+    """Return the first fields of Ollama's lines."""
     return {"model": name, "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
 
 
 def line_of(made: Mapping[str, Any]) -> bytes:
-    """A line of JSON."""
+    """Encode a line of JSON."""
     return json.dumps(made).encode() + b"\n"
 
 
 def failed_line(status: int, message: str) -> bytes:
-    """The last line where a stream fails."""
+    """Return the last line of a stream that fails."""
     return line_of({"error": message, "status": status})
 
 
 def event_of(data: Mapping[str, Any]) -> bytes:
-    """An event that has its type in its data, and as its name."""
+    """Encode an event whose name is the type in its data."""
     return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
 
 
 def data_of(data: Mapping[str, Any]) -> bytes:
-    """An event of data alone."""
+    """Encode an event without a name."""
     return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
 def dumped(arguments: Mapping[str, Any]) -> str:
-    """Arguments of a call as text."""
+    """Encode the arguments of a call as text."""
     return json.dumps(dict(arguments))

@@ -1,4 +1,4 @@
-"""What all routes share: the store, the models that are loaded, settings, and counts."""
+"""State shared by all routes: the store, the loaded models and the settings."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a server runs.
+    """The settings of a server.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ class Settings:
 
 
 class State:
-    """What the routes work with.
+    """The state that the routes share.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class State:
         )
 
     def named(self, fields: Fields) -> str:
-        """Name of the model that a request means.
+        """Return the name of the model that a request is for.
 
         Raises
         ------
@@ -166,16 +166,16 @@ class State:
 
     @property
     def own_name(self) -> str:
-        """Name that answers give the server's own model; empty where there is none."""
+        """Name of the server's own model in answers; empty if there is none."""
         aliases = self.settings.aliases
         return min(aliases) if aliases else self.settings.default_model
 
     def alias_of(self, stored: Stored) -> str:
-        """First alias of a model; empty where it has none."""
+        """Return the first alias of a model; empty if it has none."""
         return self.own_name if self.settings.aliases and self._is_own(stored) else ""
 
     def own(self) -> Stored | None:
-        """The server's own model, which requests that name none mean; None if it was removed."""
+        """Return the default model; None if it was removed."""
         if not self.settings.default_model:
             return None
         with suppress(ModelNotFound):
@@ -187,7 +187,7 @@ class State:
         return own is not None and own.entry.name == stored.entry.name
 
     def require_shown(self, what: str) -> None:
-        """Refuse what the operator switched off.
+        """Raise if the operator switched a feature off.
 
         Raises
         ------
@@ -197,7 +197,7 @@ class State:
             raise RequestError(501, f"{what}: the server was started with --no-{what}")
 
     def find(self, name: str) -> Stored:
-        """A model by its name.
+        """Find a model by its name.
 
         Raises
         ------
@@ -214,7 +214,7 @@ class State:
         return found
 
     def fixed(self, name: str) -> Stored | None:
-        """A model that is none of the store, by its name.
+        """Find a model that is not in the store, by its name.
 
         Raises
         ------
@@ -225,7 +225,7 @@ class State:
         return self.settings.fixed.get(short)
 
     def _meant(self, name: str) -> Stored:
-        """The model that serves requests for a name."""
+        """Return the model that serves requests for a name."""
         if name in self.settings.aliases:
             return self.find(self.settings.default_model)
         try:
@@ -236,7 +236,7 @@ class State:
         return self.find(self.settings.default_model)
 
     def _usable(self, name: str) -> Stored:
-        """The same, without parameters that only other engines know."""
+        """Return the model that serves requests for a name, without parameters of other engines."""
         stored = self._meant(name)
         given = soft_limits(checked_parameters(stored.parameters))
         unknown = given.keys() - KNOWN_PARAMETERS
@@ -249,7 +249,7 @@ class State:
     async def using(
         self, name: str, num_ctx: Wish = None, keep_alive: object = None
     ) -> AsyncGenerator[Loaded]:
-        """Hold a model by its name; "any" context is for what computes nothing with it."""
+        """Use a model by its name; an "any" context is for callers that compute nothing with it."""
         current().model = name
         stored = await run_in_threadpool(self._usable, name)
         keep = None if keep_alive is None else seconds_of(keep_alive)
@@ -272,7 +272,7 @@ class State:
 
 
 def _trained_for(stored: Stored, num_ctx: int) -> int:
-    """A context of a request, no longer than what the model was trained with."""
+    """Return the requested context, but at most the length that the model was trained with."""
     most = _trained(stored.path)
     if num_ctx <= most:
         return num_ctx
@@ -282,7 +282,7 @@ def _trained_for(stored: Stored, num_ctx: int) -> int:
 
 @lru_cache(maxsize=64)
 def _trained(path: Path) -> int:
-    """Positions that a model was trained with; as many as are asked for where its file is silent.
+    """Return the trained context length; no limit if the file does not name it.
 
     A blob's content never changes, so each is read once.
     """
@@ -298,7 +298,7 @@ def _parsed(name: str) -> ModelName:
 
 
 def seconds_of(keep_alive: object) -> float:
-    """Seconds of a ``keep_alive``: a number, or a text such as ``5m``; negative for ever.
+    """Return the seconds of a ``keep_alive``, a number or such as ``5m``; negative means for ever.
 
     Raises
     ------
@@ -313,7 +313,7 @@ def seconds_of(keep_alive: object) -> float:
 
 
 def _seconds(text: str) -> float | None:
-    """Seconds of a text; None where it is no duration."""
+    """Return the seconds of a text; None if it is not a duration."""
     with suppress(ValueError):
         return float(text)
     sign = -1.0 if text.startswith("-") else 1.0
@@ -325,7 +325,7 @@ def _seconds(text: str) -> float | None:
 
 
 def options_of(fields: Fields) -> dict[str, Any]:
-    """Ollama's options of a request: those of its ``options``, and those at its top level.
+    """Return Ollama's options of a request: from its ``options``, and from its top level.
 
     Raises
     ------
@@ -344,7 +344,7 @@ def options_of(fields: Fields) -> dict[str, Any]:
 
 
 def num_ctx_of(fields: Fields) -> int | None:
-    """Positions that a request's ``options`` ask for; None where they say nothing."""
+    """Return the context length in a request's ``options``; None if it is not set."""
     found = Fields(options_of(fields), where="options.").get("num_ctx", float)
     if isinstance(found, float) and not found.is_integer():
         raise RequestError(400, f"options.num_ctx: {found}, needs a whole number")
@@ -352,7 +352,7 @@ def num_ctx_of(fields: Fields) -> int | None:
 
 
 async def until_gone(request: Request, work: Awaitable[Result]) -> Result:
-    """What `work` gives; it is cancelled where the client goes away.
+    """Wait for `work`; cancel it if the client disconnects.
 
     Raises
     ------
@@ -386,7 +386,7 @@ async def streamed(
     kind: str,
     failed: Callable[[int, str], bytes],
 ) -> StreamingResponse:
-    """A stream whose first line is there, so that what fails before it has a status of its own.
+    """Start a stream after its first line, so that earlier failures get their own status.
 
     Parameters
     ----------

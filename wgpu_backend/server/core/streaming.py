@@ -1,4 +1,4 @@
-"""How an answer's pieces go out."""
+"""Sending of answers, in pieces, with a timeout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_HELD = 1 << 16  # bytes
 
 
 class Sending:
-    """Sends an answer with some headers more, and gives up where nobody reads for some time.
+    """The sender of an answer: it adds headers, and gives up when the client stops reading.
 
     A write to a socket takes longer than all else that a token costs a server. So pieces of a
     stream that are there at once go out in one write.

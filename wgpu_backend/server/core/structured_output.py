@@ -14,7 +14,7 @@ Tools = Sequence[Mapping[str, Any]]
 
 
 def format_grammar(form: object) -> Grammar | None:
-    """Grammar of Ollama's ``format``: ``json`` or a schema.
+    """Return the grammar of Ollama's ``format``: ``json`` or a schema.
 
     Raises
     ------
@@ -25,7 +25,7 @@ def format_grammar(form: object) -> Grammar | None:
 
 
 def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | None:
-    """Grammar of OpenAI's ``response_format``, or of ``text.format`` of a response.
+    """Return the grammar of OpenAI's ``response_format``, or of a response's ``text.format``.
 
     Parameters
     ----------
@@ -57,13 +57,13 @@ def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | No
 
 
 def _json_object(form: Mapping[str, Any], where: str) -> Grammar:
-    """What a schema describes; any object without one. llama-server takes it in either type."""
+    """Return the grammar of a schema, or of any object; llama-server takes schemas in both types."""
     schema = form.get("schema")
     return Grammar.json() if schema is None else schema_grammar(schema, where)
 
 
 def schema_grammar(schema: object, where: str) -> Grammar:
-    """Grammar of a JSON Schema.
+    """Return the grammar of a JSON Schema.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def schema_grammar(schema: object, where: str) -> Grammar:
 
 
 def offered_tools(tools: Tools, usual: str = "function") -> Tools:
-    """Tools that a client calls by itself; those that a provider would run are ignored.
+    """Return the tools that a client runs itself; tools that a provider would run are ignored.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def offered_tools(tools: Tools, usual: str = "function") -> Tools:
 
 
 def checked_tools(tools: Tools) -> Tools:
-    """Tools as OpenAI describes them, each a function with a name; see `offered_tools`.
+    """Check tools in OpenAI's form: each a function with a name; see `offered_tools`.
 
     Raises
     ------
@@ -121,7 +121,7 @@ def checked_tools(tools: Tools) -> Tools:
 
 
 def _name(function: object) -> str | None:
-    """Name of a function, None where it has none."""
+    """Return the name of a function; None if it has none."""
     name: object = _mapping(function).get("name")
     return name if name and isinstance(name, str) else None
 
@@ -131,7 +131,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
-    """What a ``tool_choice`` leaves of tools, and those of which one has to be called.
+    """Return the tools that a ``tool_choice`` leaves, and those of which one must be called.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
 
 
 def _allowed_tools(given: object, tools: Tools) -> tuple[Tools, Tools]:
-    """As `chosen_tools`, where only some of the tools may be called."""
+    """Return the same as `chosen_tools`, for a choice that allows only some of the tools."""
     fields = _mapping(given)
     mode, listed = fields.get("mode", "auto"), fields.get("tools")
     if mode not in ("auto", "required") or not isinstance(listed, list) or not listed:

@@ -1,4 +1,4 @@
-"""How long an answer took, as llama-server has it."""
+"""Counts and durations of an answer, in llama-server's form."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wgpu_backend.server.core.completion import Update
 
 
 def timings(prompt: int, usage: Usage) -> dict[str, Any]:
-    """Counts and times of a prompt and of what was made behind it.
+    """Return the counts and durations of a prompt and of its answer.
 
     The first token comes of the pass that read the prompt, so it does not count for the pace.
 
@@ -33,7 +33,7 @@ def timings(prompt: int, usage: Usage) -> dict[str, Any]:
 
 
 def progress(reading: Reading) -> dict[str, Any]:
-    """How far a prompt was read, and how long that took."""
+    """Return the progress of reading a prompt, and its duration."""
     usage = Usage(cached_tokens=reading.cached, prompt_seconds=reading.seconds)
     done: dict[str, Any] = {"total": reading.total, "cache": reading.cached}
     done |= {"processed": reading.read, "time_ms": round(reading.seconds * 1e3)}
@@ -41,7 +41,7 @@ def progress(reading: Reading) -> dict[str, Any]:
 
 
 def reads_along(fields: Fields) -> bool:
-    """Whether a stream reports how far the prompt was read, or timings, and so needs progress."""
+    """Return whether a stream reports prompt progress or timings, and so needs progress events."""
     asked = (
         fields.switch(name, default=False) for name in ("return_progress", "timings_per_token")
     )
@@ -50,7 +50,7 @@ def reads_along(fields: Fields) -> bool:
 
 @dataclass(slots=True)
 class Pace:
-    """Progress and timings that a stream reports beside its pieces.
+    """The progress and timings that a stream adds to its pieces.
 
     Parameters
     ----------
@@ -65,14 +65,14 @@ class Pace:
 
     @classmethod
     def of(cls, fields: Fields) -> Pace:
-        """What a request's `return_progress` and `timings_per_token` ask for."""
+        """Create a pace from a request's `return_progress` and `timings_per_token`."""
         return cls(
             progress=fields.switch("return_progress", default=False),
             times=fields.switch("timings_per_token", default=False),
         )
 
     def beside(self, prompt: int, update: Update) -> dict[str, Any]:
-        """Fields for the piece of these news; `prompt` is the number of the prompt's tokens."""
+        """Return the fields for the piece of an update; `prompt` is the prompt's token count."""
         if (reading := update.reading) is not None:
             read = {"cached_tokens": reading.cached, "prompt_seconds": reading.seconds}
             self._usage = replace(self._usage, **read)

@@ -1,4 +1,4 @@
-"""A model in a process of its own, which may die without taking a server with it.
+"""A model in its own process, so that a driver crash does not end the server.
 
 ::
 

@@ -1,4 +1,4 @@
-"""A worker's process as the server holds it: started, spoken to, and ended."""
+"""A worker process as the server sees it: starting, messages, ending."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WINDOWS_ABORT = 3
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a process ended.
+    """The exit of a process.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Ending:
 
     @property
     def crashed(self) -> bool:
-        """Whether it failed by itself, as drivers make it; nobody ended it."""
+        """Return whether the process crashed, as drivers make it; not ended on purpose."""
         if sys.platform == "win32":
             return self.code == _WINDOWS_ABORT or self.code & 0xFFFFFFFF >= _WINDOWS_CRASH
         return self._signal in _CRASHES
@@ -59,7 +59,7 @@ class Ending:
 
 
 class Channel:
-    """Starts a worker, and speaks with it from two threads, so that nobody waits for the socket.
+    """The connection to a worker process, with a reading and a writing thread.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Channel:
         writer.start()
 
     def post(self, message: Message, raw: bytes = b"") -> None:
-        """Send a message when its turn comes; a finaliser may do so at any moment."""
+        """Queue a message; finalisers may do so at any moment."""
         self._outbox.put(packed(message, raw))
 
     def _write(self) -> None:
@@ -126,7 +126,7 @@ class Channel:
         self._ended(ending)
 
     def _reaped(self) -> Ending:
-        """Wait for the process, so that nothing is left of it."""
+        """Wait for the process, so that no zombie is left."""
         try:
             return Ending(self._process.wait(_EXIT_SECONDS))
         except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""What is asked of one worker, and has not been answered."""
+"""The server's side of one worker: pending requests and calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Lost = Callable[[BackendError], None]
 
 
 class Client:
-    """Starts a worker for a model, and hands its messages to who waits for them.
+    """A client that starts a worker for a model, and passes its messages to their receivers.
 
     Parameters
     ----------
@@ -78,18 +78,18 @@ class Client:
 
     @property
     def error(self) -> BackendError | None:
-        """Why nothing can be asked any more; None where it can."""
+        """The error that ended the worker; None while it is alive."""
         return self._error
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id of the worker."""
         return self._channel.pid
 
     # What is asked.
 
     def submit(self, request: Request, intake: Intake) -> Generation:
-        """Have a request answered; returns at once.
+        """Submit a request; returns at once.
 
         Parameters
         ----------
@@ -150,7 +150,7 @@ class Client:
             raise self._error
 
     def _watch(self, seconds: float) -> None:
-        """End a worker of which nothing is heard, though it is asked."""
+        """End a worker that stops answering."""
         pause = seconds / _BEATS
         while not self._over.wait(pause):
             if not self.loaded.done():
@@ -200,7 +200,7 @@ class Client:
                 logger.log(message["level"], "%s: %s", self._name, message["text"])
 
     def _event(self, number: int, plain: list[Any]) -> list[Waiter]:
-        """Give an event to who asked; those who wait for it are woken by the caller."""
+        """Deliver an event; the caller wakes those who wait for it."""
         found = self._boxes.get(number)
         if found is None or found[0].ended:
             return []
@@ -233,7 +233,7 @@ class Client:
         )
 
     def _ended(self, ending: Ending) -> None:
-        """Fail what was under way; the last that the channel calls."""
+        """Fail all pending work; the last call of the channel."""
         if self._closing:
             self._end(BackendError(f"{self._name}: the model was unloaded"), told=False)
             return
@@ -261,12 +261,12 @@ class Client:
             call.set_exception(error)
 
     def kill(self) -> None:
-        """End the process at once, as nobody waits for it."""
+        """End the process at once; for a worker that is no longer needed."""
         self._closing = True
         self._channel.kill()
 
     def close(self) -> None:
-        """End the process, behind the step that is under way; again is harmless."""
+        """End the process after the current step. Safe to call twice."""
         self._closing = True
         self._channel.close(_CLOSE_SECONDS)
 

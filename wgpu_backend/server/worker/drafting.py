@@ -1,4 +1,4 @@
-"""The engine of a worker, and what guesses tokens for it."""
+"""The engine of a worker, with its draft model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def engine_of(
     progress: Progress | None = None,
     **options: Any,  # noqa: ANN401
 ) -> Engine:
-    """An engine with what a spec says of it; ``draft`` there is ``"ngram"`` or the path of a model.
+    """Create the engine of a spec, with its draft: ``"ngram"`` or the path of a draft model.
 
     A server serves many models, of which a draft suits some: the others go without, and the log
     says why.
@@ -56,7 +56,7 @@ def engine_of(
 def _loaded(
     path: str, model: LanguageModel, spec: LoadSpec, progress: Progress | None
 ) -> LanguageModel:
-    """The draft, with as much room as the model has."""
+    """Load the draft model, with as much context as the model has."""
     if path == spec.path:
         raise OptionError("draft: the model would guess for itself, which saves nothing")
     own = replace(spec, adapters=(), control_vectors=(), control_layers=None)

@@ -1,4 +1,4 @@
-"""How much memory a model will take, before it is loaded."""
+"""An estimate of a model's memory, made before it is loaded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WORKING_NBYTES = 192 << 20  # an interpreter, kernels, intermediates
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What a model will take, and what there is, in bytes.
+    """The memory that a model needs, and that its device has, in bytes.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class Room:
 
 
 def room_for(spec: LoadSpec, info: DeviceInfo) -> Room:
-    """What a model will take on a device, and what there is.
+    """Estimate the memory that a model needs on a device, and that the device has.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def room_for(spec: LoadSpec, info: DeviceInfo) -> Room:
 
 
 def context_for(spec: LoadSpec, info: DeviceInfo) -> int | None:
-    """Positions of a context that nobody chose: the model's own, as far as memory allows.
+    """Return the default context length: the model's own, as far as memory allows.
 
     The cache takes half of what the weights leave, at most. Coding agents send thousands of tokens
     in front of their first request.
@@ -89,21 +89,21 @@ def context_for(spec: LoadSpec, info: DeviceInfo) -> int | None:
 
 
 def needed(spec: LoadSpec) -> int:
-    """Bytes of weights, cache and what else a worker takes, about."""
+    """Estimate the bytes of weights, caches and working memory of a worker."""
     draft = spec.engine.get("draft")
     paths = [spec.path] if draft in (None, NGRAM) else [spec.path, draft]
     return sum(_loaded(path, spec) for path in paths) + _WORKING_NBYTES
 
 
 def _loaded(path: str, spec: LoadSpec) -> int:
-    """Bytes of weights and cache of a file."""
+    """Return the bytes of the weights and the cache of a file."""
     with open_model_file(path) as file:
         weights = sum(info.nbytes for info in file.tensors.values())
         return weights + _cache(file.config, spec)
 
 
 def _cache(config: Config, spec: LoadSpec) -> int:
-    """Bytes of keys and values, as if no layer forgot any: at most what they take, or about."""
+    """Return the bytes of keys and values: an upper bound, as if no layer had a window."""
     own = min(config.uint("context_length", DEFAULT_CONTEXT), DEFAULT_CONTEXT)
     positions = (spec.num_ctx or own) * spec.num_parallel
     try:

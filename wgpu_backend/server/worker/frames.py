@@ -22,7 +22,7 @@ Message = dict[str, Any]
 
 
 def packed(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
-    """Bytes of a message.
+    """Encode a message.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def packed(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
 
 
 def given(handle: str) -> socket.socket:
-    """The socket that a worker's process was given.
+    """Return the socket that a worker's process inherited.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def given(handle: str) -> socket.socket:
 
 
 def opened(sock: socket.socket) -> BufferedReader:
-    """A socket as `read` takes it."""
+    """Return a socket as a reader for `read`."""
     return cast("BufferedReader", sock.makefile("rb", _BUFFER))
 
 

@@ -1,4 +1,4 @@
-"""Which devices may be used: those that are lost again and again are left alone."""
+"""Health of devices: a device that is lost too often is not used again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WITHIN_SECONDS = 60.0
 
 
 class Health:
-    """Counts losses of devices; three within a minute make one bad, for as long as this lives.
+    """A counter of device losses: three within a minute retire a device for good.
 
     Parameters
     ----------
@@ -34,11 +34,11 @@ class Health:
 
     @property
     def most_tries(self) -> int:
-        """Losses after which surely none is left, if they come fast enough."""
+        """Losses after which no device is left, if they come fast enough."""
         return MOST_LOSSES * len(self._left)
 
     def choose(self) -> str:
-        """Id of the device to use.
+        """Return the id of the device to use.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Files of what a cache has of a text, so that it need not be read again after a restart."""
+"""Files of a text's cached keys and values, so that it need not be read again after a restart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
 
 def keep(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path) -> int:
-    """Write what there is of these tokens into a file.
+    """Write the cached keys and values of tokens to a file.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def keep(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path
 
 
 def bring(model: LanguageModel, engine: Engine, path: Path) -> list[int]:
-    """Have what a file holds; the tokens that it is of.
+    """Restore keys and values from a file, and return their tokens.
 
     Raises
     ------

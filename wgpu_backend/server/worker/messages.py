@@ -1,4 +1,4 @@
-"""What goes between a server and a worker, as plain data and back.
+"""Messages between a server and a worker, as plain data and back.
 
 Requests have one ``do``: load, submit, cancel, embed, states, rerank, inspect, keep, bring, drop,
 status, beat, forget, close. What comes back has one ``tell``: loading, events, failed, answer, log,
@@ -34,7 +34,7 @@ NGRAM = "ngram"  # a draft that is no model
 
 @dataclass(frozen=True, slots=True)
 class LoadSpec:
-    """What a worker loads: arguments of `wgpu_backend.load`, and of its `Engine`, as plain data.
+    """The arguments of `wgpu_backend.load` and of its `Engine` for a worker, as plain data.
 
     Parameters
     ----------
@@ -68,12 +68,12 @@ class LoadSpec:
     engine: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def plain(self) -> Plain:
-        """Itself as plain data."""
+        """Return the spec as plain data."""
         return asdict(self)
 
     @property
     def arguments(self) -> Plain:
-        """Arguments of `wgpu_backend.load` beside the path."""
+        """Arguments of `wgpu_backend.load`, without the path."""
         named = {each.name: getattr(self, each.name) for each in fields(self)}
         for name in ("path", "imports", "engine"):
             del named[name]
@@ -84,7 +84,7 @@ class LoadSpec:
 
 
 def request_plain(request: Request) -> Plain:
-    """A request as plain data."""
+    """Return a request as plain data."""
     made = {each.name: _plain(getattr(request, each.name)) for each in fields(request)}
     made["tokens"] = [int(token) for token in request.tokens]
     made["stop_tokens"] = [*request.stop_tokens]
@@ -97,7 +97,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
 
 
 def request_of(plain: Plain) -> Request:
-    """A request of plain data, checked once more.
+    """Build a request from plain data, and check it again.
 
     Raises
     ------
@@ -114,7 +114,7 @@ def request_of(plain: Plain) -> Request:
 
 @cache
 def _parts() -> Mapping[str, type]:
-    """Classes of those fields of a request that are data classes themselves."""
+    """Return the classes of those fields of a request that are data classes."""
     hints = get_type_hints(Request)
     kinds = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
     return {
@@ -126,7 +126,7 @@ def _parts() -> Mapping[str, type]:
 
 
 def event_plain(event: Event) -> list[object]:
-    """An event as plain data, short: there is one for each token."""
+    """Return an event as plain data; it is short, since there is one for each token."""
     finish = None if event.finish is None else asdict(event.finish)
     logprobs = [_logprob_plain(each) for each in event.logprobs]
     made: list[object] = [event.choice, event.text, event.tokens, logprobs, finish]
@@ -136,7 +136,7 @@ def event_plain(event: Event) -> list[object]:
 
 
 def event_of(plain: list[Any]) -> Event:
-    """An event of plain data."""
+    """Build an event from plain data."""
     choice, text, tokens, logprobs, finish, *rest = plain
     ended = None if finish is None else _finish_of(finish)
     reading = Reading(**rest[0]) if rest and rest[0] else None
@@ -161,20 +161,20 @@ def _logprob_of(plain: list[Any]) -> TokenLogprob:
 
 
 def status_of(plain: Plain) -> EngineStatus:
-    """What an engine does, of plain data; `dataclasses.asdict` is the way there."""
+    """Build the status of an engine from plain data, the inverse of `dataclasses.asdict`."""
     found: Plain = dict(plain)
     found["slots"] = tuple(None if each is None else SlotStatus(**each) for each in plain["slots"])
     return EngineStatus(**found)
 
 
 def device_of(plain: Plain) -> DeviceInfo:
-    """A device of plain data; `dataclasses.asdict` is the way there."""
+    """Build a device's facts from plain data, the inverse of `dataclasses.asdict`."""
     found: Plain = {**plain, "features": tuple(plain["features"])}
     return DeviceInfo(**found)
 
 
 def error_plain(error: BaseException) -> Plain:
-    """An error as plain data; those that nobody foresaw by their kind."""
+    """Return an error as plain data; unexpected errors by their type."""
     if isinstance(error, BackendError):
         return {"kind": type(error).__name__, "message": mistake_of(error) or str(error)}
     if isinstance(error, OSError) and error.strerror:
@@ -184,7 +184,7 @@ def error_plain(error: BaseException) -> Plain:
 
 
 def error_of(plain: Plain) -> BackendError:
-    """An error of plain data, of the same class where that is one of `wgpu_backend.errors`."""
+    """Build an error from plain data, of its own class if `wgpu_backend.errors` has it."""
     kind = vars(errors).get(plain["kind"])
     if isinstance(kind, type) and issubclass(kind, BackendError):
         return kind(plain["message"])

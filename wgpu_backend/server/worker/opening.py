@@ -19,7 +19,7 @@ SpecOf = Callable[[Stored, int | None, str], LoadSpec]
 
 
 class Workers:
-    """Opens models in workers.
+    """An opener of models in workers, on the first healthy device.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Workers:
         self._closed = False
 
     def spec(self, stored: Stored, num_ctx: int | None) -> LoadSpec:
-        """What would be loaded for a model now.
+        """Return the load arguments for a model.
 
         Raises
         ------
@@ -101,7 +101,7 @@ class Workers:
             self.spares.prepare()
 
     def close(self) -> None:
-        """Open no more, and end those that are loading, and the spare."""
+        """Open no more models, and end those that are loading, and the spare."""
         with self._lock:
             self._closed = True
             starting = list(self._starting)

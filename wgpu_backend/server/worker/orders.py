@@ -1,4 +1,4 @@
-"""A request for pictures, on its way to the process that makes them, and what comes back.
+"""Image requests, on their way to the process that serves them, and its results.
 
 What it begins with goes behind the message: pictures as PNG, arrays as NumPy writes them. Neither
 can name code to run, as a pickle could.
@@ -22,7 +22,7 @@ _PNG_MODES = {"1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA"}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Order:
-    """Pictures that are asked for.
+    """A request for images.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Painted:
-    """What came of a request.
+    """The result of an image request.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Painted:
 
 
 def order_plain(order: Order) -> tuple[Plain, bytes]:
-    """An order as plain data, and bytes that go with it.
+    """Return an image request as plain data and bytes.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def order_plain(order: Order) -> tuple[Plain, bytes]:
 
 
 def order_of(plain: Plain, raw: bytes) -> Order:
-    """An order of plain data."""
+    """Build an image request from plain data."""
     options, begin = dict(plain["options"]), 0
     for name, kind, nbytes in plain["parts"]:
         piece = raw[begin : begin + nbytes]
@@ -89,7 +89,7 @@ def order_of(plain: Plain, raw: bytes) -> Order:
 
 
 def _piece(value: object) -> tuple[str, bytes] | None:
-    """Kind and bytes of what does not go into JSON; None for anything else."""
+    """Return the kind and the bytes of a value that JSON cannot hold; None for other values."""
     from PIL import Image  # a server that is asked for no pictures has no use for it
 
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""What a worker has to tell, on its way to the server."""
+"""The sender of a worker's events and messages to the server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ News = tuple[int, Event] | tuple[Message, bytes]
 
 
 def joined(handle: str) -> tuple[BufferedReader, Outbox]:
-    """What a worker's process begins with: what the server sends it, and its way to the server.
+    """Connect a worker process to the server: return the reader and the sender.
 
     Its logs are the server's to write, and Ctrl-C is the server's to act on.
 
@@ -42,7 +42,7 @@ def joined(handle: str) -> tuple[BufferedReader, Outbox]:
 
 
 class Outbox:
-    """Sends from a thread of its own, so that a step does not wait for JSON and the socket.
+    """A sender with its own thread, so that a step does not wait for JSON and the socket.
 
     All goes out at once, each token an event of its own: clients count pieces, and measure the time
     between them. What came while the socket was not taking anything goes out with one call.
@@ -59,25 +59,25 @@ class Outbox:
         self._thread.start()
 
     def event(self, number: int, event: Event) -> None:
-        """Tell news of a request."""
+        """Send an event of a request."""
         self._waiting.put((number, event))
 
     def tell(self, message: Message, raw: bytes = b"") -> None:
-        """Tell something else."""
+        """Send another message."""
         self._waiting.put((message, raw))
 
     def failed(self, number: int, error: BaseException) -> None:
-        """Tell that a request cannot be answered."""
+        """Report that a request cannot be answered."""
         self.tell({"tell": "failed", "id": number, "error": error_plain(error)})
 
     def tell_logs(self) -> None:
-        """Have the server write what this process logs from now on."""
+        """Send this process's log records to the server from now on."""
         logger = logging.getLogger("wgpu_backend")
         logger.addHandler(_Told(self))
         logger.setLevel(logging.INFO)
 
     def close(self) -> None:
-        """Send what waits, as far as somebody reads it."""
+        """Send the waiting messages, unless the server has stopped reading."""
         self._waiting.put(None)
         self._thread.join(_FLUSH_SECONDS)
 
@@ -92,7 +92,7 @@ class Outbox:
             return
 
     def _next(self) -> News | None:
-        """Another one that waits; the end stays where it is."""
+        """Return another waiting message; leave the end marker in the queue."""
         if self._waiting.queue and self._waiting.queue[0] is not None:
             try:
                 return self._waiting.get_nowait()
@@ -102,7 +102,7 @@ class Outbox:
 
 
 class _Told(logging.Handler):
-    """Tells what is logged."""
+    """A log handler that sends records to the server."""
 
     def __init__(self, outbox: Outbox) -> None:
         super().__init__(logging.INFO)
@@ -116,7 +116,7 @@ class _Told(logging.Handler):
 
 
 def _packed(waiting: list[News]) -> bytes:
-    """Messages in their order; events that follow one another are one message."""
+    """Encode messages in order; consecutive events become one message."""
     parts: list[bytes] = []
     for is_event, run in groupby(waiting, lambda told: isinstance(told[1], Event)):
         if is_event:
@@ -129,7 +129,7 @@ def _packed(waiting: list[News]) -> bytes:
 
 
 class Posted(Mailbox):
-    """Sends events on, and keeps none.
+    """A mailbox that sends events on, and keeps none.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class Posted(Mailbox):
         self._outbox = outbox
 
     def put(self, event: Event) -> None:
-        """Send an event; nothing behind the end."""
+        """Send an event; ignore it after the end."""
         if self.ended:
             return
         self._left -= event.finish is not None

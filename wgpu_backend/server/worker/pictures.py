@@ -1,4 +1,4 @@
-"""What makes pictures, as a server holds it: a process that may die without taking it along."""
+"""The server's side of the image process, which may crash without ending the server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Told = Callable[[int, int], None]
 
 
 class PictureWorker:
-    """Makes pictures in a process that starts with the first order, or the first after it died.
+    """A process for images, started by the first request, or by the first after it died.
 
     Three losses of the device within a minute, as `Health` counts them, are the last.
 
@@ -48,12 +48,12 @@ class PictureWorker:
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None where there is none."""
+        """Process id; None if there is no process."""
         child = self._child
         return None if child is None or child.error is not None else child.pid
 
     def paint(self, order: Order, told: Told, left: threading.Event) -> Painted:
-        """Make pictures, and wait for them; one order at a time.
+        """Generate images, and wait for them; one request at a time.
 
         Parameters
         ----------
@@ -77,7 +77,7 @@ class PictureWorker:
                 raise child.error
 
     def _ready(self) -> tuple[_Child, bool]:
-        """The process, and whether it was started just now."""
+        """Return the process, and whether it was just started."""
         with self._lock:
             if self._closed:
                 raise BackendError("pictures: the server ends")
@@ -91,13 +91,13 @@ class PictureWorker:
         self._health.lost(self._device or "the device", error)
 
     def leave(self, order: Order) -> None:
-        """End an order behind the step that is under way, if it has begun; returns at once."""
+        """Cancel a request after the current step, if it has begun; returns at once."""
         child = self._child
         if child is not None:
             child.leave(order)
 
     def close(self) -> None:
-        """End the process, behind the step that is under way; again is harmless."""
+        """End the process after the current step. Safe to call twice."""
         with self._lock:
             self._closed = True
             child = self._child
@@ -106,7 +106,7 @@ class PictureWorker:
 
 
 class _Asked:
-    """An order that is under way."""
+    """A request in progress."""
 
     def __init__(self, number: int, order: Order, told: Told) -> None:
         self.number = number
@@ -118,7 +118,7 @@ class _Asked:
 
 
 class _Child:
-    """A process, and what it was asked for.
+    """A process, and its current request.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class _Child:
     def paint(
         self, order: Order, device: str | None, told: Told, left: threading.Event
     ) -> Painted | None:
-        """What came of an order; None where the process ended before it began with it."""
+        """Return the images of a request; None if the process ended before it began with it."""
         plain, raw = order_plain(order)
         asked = _Asked(next(self._numbers), order, told)
         message = {"do": "paint", "id": asked.number, "device": device, **plain}
@@ -172,7 +172,7 @@ class _Child:
             self._asked = None
 
     def _result(self, asked: _Asked) -> Painted:
-        """What came of an order; a process that tells nothing for too long is ended."""
+        """Return the images of a request; end a process that reports nothing for too long."""
         while True:
             try:
                 return asked.found.result(self._hang_seconds / _LOOKS or None)
@@ -220,7 +220,7 @@ class _Child:
         self._end(WorkerLost(told), lost=ending.crashed)
 
     def _end(self, error: BackendError, *, lost: bool) -> None:
-        """Fail what is under way, once."""
+        """Fail the current request, once."""
         with self._lock:
             if self.error is not None:
                 return
@@ -237,7 +237,7 @@ class _Child:
 
 
 def _take(asked: _Asked, what: str, message: Message, raw: bytes) -> None:
-    """Take what is told of an order."""
+    """Handle a message about a request."""
     match what:
         case "begun":
             asked.begun = True

@@ -1,4 +1,4 @@
-"""The process that makes pictures, one order after the other, until its socket closes.
+"""The image process: it serves one request after another until its socket closes.
 
 Orders have one ``do``: paint, leave, close. What comes back has one ``tell``: begun, step, picture,
 painted, failed, lost, log.
@@ -34,11 +34,11 @@ _LOG = logging.getLogger("wgpu_backend.worker")
 
 
 class _Left(BackendError):
-    """Nobody waits for the pictures any more."""
+    """The client of this request has gone."""
 
 
 def main(handle: str) -> None:
-    """Make pictures for the other end of a socket.
+    """Serve image requests from a socket.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def main(handle: str) -> None:
 
 
 def _read(source: BufferedReader, painter: Painter) -> None:
-    """Take messages in; where the server is gone, nobody needs this process, whatever it does."""
+    """Read messages; exit when the server is gone, whatever this process is doing."""
     try:
         while (found := read(source)) is not None:
             painter.take(*found)
@@ -63,7 +63,7 @@ def _read(source: BufferedReader, painter: Painter) -> None:
 
 
 class Painter:
-    """Makes pictures, with the pipeline of the last order kept open.
+    """A generator of images that keeps the pipeline of the last request open.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Painter:
         self._open: tuple[str, Pipeline] | None = None
 
     def take(self, message: Message, raw: bytes) -> None:
-        """Do what a message asks for; in the reading thread."""
+        """Handle a message; runs in the reading thread."""
         match message["do"]:
             case "paint":
                 self._outbox.tell({"tell": "begun", "id": message["id"]})
@@ -89,7 +89,7 @@ class Painter:
                 self._inbox.put(None)
 
     def work(self) -> int:
-        """Make pictures until there is no use in it; the code to end with."""
+        """Generate images until the process has to end; return its exit code."""
         while (found := self._inbox.get()) is not None:
             message, raw = found
             number: int = message["id"]
@@ -131,7 +131,7 @@ class Painter:
             raise _Left("nobody waits for the pictures any more")
 
     def _pipeline(self, folder: str, device: str | None) -> Pipeline:
-        """The pipeline of a folder; another one is closed first, so that there is room."""
+        """Return the pipeline of a folder; close another one first, to make room."""
         if self._open is not None and self._open[0] != folder:
             self._close()
         if self._open is None:
@@ -145,7 +145,7 @@ class Painter:
 
 
 def _counted(tell: Callable[[int, Step], None]) -> Callable[[Step], None]:
-    """Called behind each step, it says how many there were, of all pictures together."""
+    """Return a step callback that counts the steps of all images."""
     done = 0
 
     def step(behind: Step) -> None:
@@ -157,12 +157,12 @@ def _counted(tell: Callable[[int, Step], None]) -> Callable[[Step], None]:
 
 
 def _facts(order: Order, steps: int, seed: int) -> dict[str, object]:
-    """What a picture's file says of it."""
+    """Return the metadata of an image file."""
     return {"prompt": order.prompt, "model": order.name, "steps": steps, "seed": seed}
 
 
 def _plain(error: Exception) -> dict[str, str]:
-    """An error as plain data; where nobody foresaw it clients hear its kind, the log the rest."""
+    """Return an error as plain data; tracebacks of unexpected errors go to the log only."""
     if isinstance(error, BackendError) or mistake_of(error):
         return error_plain(error)
     _LOG.error("%s", "".join(traceback.format_exception(error)).rstrip())

@@ -27,7 +27,7 @@ _BEAT_SECONDS = 0.1  # between two messages of how far loading is
 
 
 def main(handle: str) -> None:
-    """Serve on a socket that the process was given.
+    """Serve on an inherited socket.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def main(handle: str) -> None:
 
 
 def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
-    """Load what is wanted, serve it, and end the process as soon as it is of no use."""
+    """Load a model, serve it, and end the process when it is no longer needed."""
     endings: SimpleQueue[Exception | None] = SimpleQueue()
     inbox: SimpleQueue[Message] = SimpleQueue()
     threading.Thread(target=_read, args=(source, inbox), name="reader", daemon=True).start()
@@ -75,7 +75,7 @@ def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
 
 
 def _beats(outbox: Outbox) -> Progress:
-    """Has the server know that loading goes on."""
+    """Return a progress callback that reports loading to the server."""
     told = 0.0
 
     def progress(share: float) -> None:
@@ -111,7 +111,7 @@ def _facts(model: LanguageModel, engine: Engine | None) -> Message:
 
 
 def _read(source: BufferedReader, inbox: SimpleQueue[Message]) -> None:
-    """Take messages in; where the server is gone, nobody needs this process, whatever it does."""
+    """Read messages; exit when the server is gone, whatever this process is doing."""
     try:
         while (found := read(source)) is not None:
             inbox.put(found[0])
@@ -122,7 +122,7 @@ def _read(source: BufferedReader, inbox: SimpleQueue[Message]) -> None:
 def _take(
     inbox: SimpleQueue[Message], service: Service, endings: SimpleQueue[Exception | None]
 ) -> None:
-    """Do what messages ask for, in their order; one that makes no sense ends the worker."""
+    """Handle messages in order; an invalid one ends the worker."""
     try:
         while True:
             service.take(inbox.get())

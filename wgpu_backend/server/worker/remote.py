@@ -1,4 +1,4 @@
-"""A model and its engine in a worker, as a server uses them."""
+"""A model and its engine in a worker, as the server uses them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATUS_SECONDS = 60.0  # it waits for the end of a step
 
 
 class WorkerEngine:
-    """The engine of a worker: `wgpu_backend.Engine` as far as a server needs it.
+    """The engine of a worker, with the methods of `wgpu_backend.Engine` that a server needs.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class WorkerEngine:
         return self.model.num_ctx
 
     def submit(self, request: Request) -> Generation:
-        """Take a request in; returns at once. As `Engine.submit`.
+        """Submit a request; returns at once. As `Engine.submit`.
 
         Raises
         ------
@@ -61,28 +61,28 @@ class WorkerEngine:
         return self._client.submit(request, self._intake)
 
     def status(self) -> EngineStatus:
-        """What the engine does now, and has done; waits for the end of a step."""
+        """Return the engine's state and counters; waits for the end of a step."""
         return status_of(self._client.ask("status", _STATUS_SECONDS)[0]["status"])
 
     def clear_cache(self) -> None:
-        """Forget what is kept of requests that have ended."""
+        """Drop the cache of ended requests."""
         self._client.ask("forget")
 
     def keep(self, tokens: Sequence[int], path: str) -> int:
-        """Write what there is of tokens into a file; waits. As `keeping.keep`."""
+        """Save the cached keys and values of tokens to a file; waits. As `keeping.keep`."""
         return self._client.ask("keep", tokens=[*tokens], path=path)[0]["count"]
 
     def bring(self, path: str) -> list[int]:
-        """Have what a file holds; waits. As `keeping.bring`."""
+        """Restore keys and values from a file; waits. As `keeping.bring`."""
         return self._client.ask("bring", path=path)[0]["tokens"]
 
     def drop_prefix(self, tokens: Sequence[int]) -> int:
-        """Forget what is kept of a text; waits. As `Engine.drop_prefix`."""
+        """Drop the cached prefix of a text; waits. As `Engine.drop_prefix`."""
         return self._client.ask("drop", tokens=[*tokens])[0]["count"]
 
 
 class WorkerModel:
-    """A model in a worker: `LanguageModel` as far as a server needs it.
+    """A model in a worker, with the methods of `LanguageModel` that a server needs.
 
     Parameters
     ----------
@@ -124,23 +124,23 @@ class WorkerModel:
 
     @property
     def lost(self) -> BackendError | None:
-        """Why it is of no use any more; None where it is."""
+        """The error that ended the worker; None while it is alive."""
         return self._client.error
 
     @property
     def pid(self) -> int:
-        """Of the worker's process."""
+        """Process id of the worker."""
         return self._client.pid
 
     def embed(
         self, texts: str | Sequence[str], *, pooling: str | None = None
     ) -> NDArray[np.float32]:
-        """Vectors of texts; waits for them. As `LanguageModel.embed`."""
+        """Return the embeddings of texts; waits for them. As `LanguageModel.embed`."""
         given = texts if isinstance(texts, str) else [*texts]
         return _array(self._client.ask("embed", texts=given, pooling=pooling))
 
     def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """States of each token; waits. As `LanguageModel.states`."""
+        """Return the state of each token; waits. As `LanguageModel.states`."""
         return _array(self._client.ask("states", tokens=[int(token) for token in tokens]))
 
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
@@ -149,11 +149,11 @@ class WorkerModel:
         return _array(self._client.ask("rerank", query=query, texts=given))
 
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What is to be seen of the model; waits. As `LanguageModel.inspect`."""
+        """Return the parts of the model that the page shows; waits. As `LanguageModel.inspect`."""
         return self._client.ask("inspect", what=what, given=dict(given))[0]["found"]
 
     def close(self) -> None:
-        """End the worker; again is harmless."""
+        """End the worker. Safe to call twice."""
         self._client.close()
 
 
@@ -167,7 +167,7 @@ Texts = tuple[Config, Tokenizer, Prompter]
 
 
 def texts_of(path: str) -> Texts:
-    """Read what needs no device.
+    """Read the parts of a model file that can be used without a device.
 
     Raises
     ------

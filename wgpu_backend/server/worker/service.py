@@ -1,4 +1,4 @@
-"""What a worker does when it is asked."""
+"""The message handlers of a worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Answer = tuple[Message, bytes]
 
 
 class Service:
-    """Answers messages with a model; none but `close` waits for it.
+    """A dispatcher of messages to a model; only `close` waits for it.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Service:
         self._asking = ThreadPoolExecutor(1, "status")
 
     def take(self, message: Message) -> None:
-        """Begin to do what a message asks for."""
+        """Start to handle a message."""
         number: int = message.get("id", 0)
         match message["do"]:
             case "submit":
@@ -118,7 +118,7 @@ class Service:
         return {"found": self._model.inspect(what, given)}, b""
 
     def _slot(self, what: str, message: Message) -> Answer:
-        """Write what the cache has of tokens into a file, read it, or forget it."""
+        """Save, restore or drop the cached prefix of tokens."""
         engine, path = self._of_engine(), Path(message.get("path", ""))
         if what == "bring":
             return {"tokens": bring(self._model, engine, path)}, b""
@@ -131,7 +131,7 @@ class Service:
         return {"status": asdict(self._of_engine().status())}, b""
 
     def _beat(self) -> Answer:
-        """An answer behind the step that is under way, so that a device which hangs gives none."""
+        """Answer after the current step, so that a hung device gives no answer."""
         if self._engine is not None:
             self._engine.status()
         return {}, b""

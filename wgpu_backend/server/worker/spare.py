@@ -1,4 +1,4 @@
-"""A worker's process that has imported what it needs, and waits for a model.
+"""A spare worker process that has imported its modules and waits for a model.
 
 Imports are half of what a small model takes to load, and all of that is left to do when a worker
 has died. The spare opens no device, and ends with its socket, as every worker does.
@@ -23,7 +23,7 @@ Start = Callable[[Told, Ended], Channel]
 
 
 class Spare:
-    """A process in wait.
+    """A spare process.
 
     Attributes
     ----------
@@ -39,11 +39,11 @@ class Spare:
 
     @property
     def over(self) -> bool:
-        """Whether the process has ended."""
+        """Return whether the process has ended."""
         return self._over
 
     def taken(self, told: Told, ended: Ended) -> Channel | None:
-        """Its process, for whoever hears of it from now on; None where it has ended."""
+        """Hand over the process to a new owner; None if it has ended."""
         with self._lock:
             if self._over:
                 return None
@@ -61,13 +61,13 @@ class Spare:
             self._owner[1](ending)
 
     def close(self) -> None:
-        """End the process; again is harmless."""
+        """End the process. Safe to call twice."""
         self._channel.kill()
         self._channel.close(_EXIT_SECONDS)
 
 
 class Spares:
-    """Has one process ready some time behind each load.
+    """A supply of one spare process, started some time after each load.
 
     Parameters
     ----------
@@ -84,19 +84,19 @@ class Spares:
 
     @property
     def pid(self) -> int | None:
-        """Of the process that waits; None where there is none."""
+        """Process id of the spare; None if there is none."""
         spare = self._spare
         return None if spare is None or spare.over else spare.pid
 
     def start(self, told: Told, ended: Ended) -> Channel:
-        """Give the process that waits, or a new one."""
+        """Return the spare process, or a new one."""
         with self._lock:
             spare, self._spare = self._spare, None
         channel = None if spare is None else spare.taken(told, ended)
         return channel or Channel(told, ended)
 
     def prepare(self) -> None:
-        """Have a process made in a while; returns at once."""
+        """Schedule a new spare; returns at once."""
         with self._lock:
             if self._closed or self._after is None:
                 return
@@ -116,7 +116,7 @@ class Spares:
                 _LOG.debug("no spare worker: %s", error)
 
     def close(self) -> None:
-        """End the process, and make none any more; again is harmless."""
+        """End the spare, and start no more. Safe to call twice."""
         with self._lock:
             self._closed = True
             spare, self._spare = self._spare, None

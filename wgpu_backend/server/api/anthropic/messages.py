@@ -14,7 +14,7 @@ Turn = dict[str, Any]
 
 
 def turns(fields: Fields, *, thinks: bool = False) -> list[Turn]:
-    """Turns of a request: its system message, and its messages; the last may begin the answer.
+    """Return the turns of a request; the last may begin the answer.
 
     Several of one role are one turn, as templates want roles to alternate.
 
@@ -56,7 +56,7 @@ def _combined(turns: list[Turn]) -> list[Turn]:
 
 
 def _both(one: Turn, other: Turn) -> Turn:
-    """One turn of two, as if the blocks of both had been in it."""
+    """Merge two turns as if the blocks of both had been in one."""
     between = "" if one["role"] == "assistant" else "\n"
     texts = [turn["content"] for turn in (one, other) if turn["content"]]
     joined: Turn = {**one, "content": between.join(texts)}
@@ -131,7 +131,7 @@ def _result(block: Fields, names: Mapping[str, str]) -> Turn:
 
 
 def _text(content: object, where: str) -> str:
-    """Text of a text, or of blocks of text."""
+    """Return the text of a string or of text blocks."""
     if isinstance(content, str) or content is None:
         return content or ""
     texts: list[str] = []
@@ -150,12 +150,12 @@ def _text(content: object, where: str) -> str:
 
 
 def _is_of_provider(kind: str) -> bool:
-    """Whether a block tells of a tool that a provider ran."""
+    """Return whether a block belongs to a tool that a provider ran."""
     return kind.endswith("_tool_result") or kind in ("server_tool_use", "mcp_tool_use")
 
 
 def _document(block: Fields) -> str:
-    """Text of a document, or of what a search found, with its title."""
+    """Return the text of a document or of a search result, with its title."""
     if block.required("type") == "search_result":
         text = _text(block.get("content", str, list), "messages: search_result")
     else:

@@ -64,7 +64,7 @@ _OUTPUT = {"effort": schema.TEXT, "format": schema.OBJECT}
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the models of a state."""
+    """Return the endpoints for the models of a state."""
 
     async def messages(request: Request, fields: Fields) -> Response:
         name, wanted = fields.required("model"), _wanted(fields)
@@ -135,7 +135,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _think(fields: Fields) -> tuple[bool | str | None, bool]:
-    """Whether to reason, or how much, and whether the model is free not to."""
+    """Return whether or how much to reason, and whether the model may skip it."""
     output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
     given = fields.get("thinking", dict)
     kind = "disabled" if given is None else Fields(given, _THINKING, "thinking.").text("type")
@@ -146,13 +146,13 @@ def _think(fields: Fields) -> tuple[bool | str | None, bool]:
 
 @dataclass(slots=True)
 class _Blocks:
-    """Blocks of an answer: those that are whole, and the one that is being made."""
+    """The blocks of an answer: finished ones, and the open one."""
 
     done: list[dict[str, Any]]
     open: dict[str, Any] | None = None
 
     def push(self, part: Part) -> list[dict[str, Any]]:
-        """Events of another part."""
+        """Return the events of another part."""
         if isinstance(part, Content | Thinking):
             kind = "thinking" if isinstance(part, Thinking) else "text"
             return self._text(kind, part.text)
@@ -182,7 +182,7 @@ class _Blocks:
         return {"type": "content_block_delta", "index": len(self.done), "delta": delta}
 
     def close(self) -> list[dict[str, Any]]:
-        """Events of the end of the block that is being made."""
+        """Return the events that end the open block."""
         if self.open is None:
             return []
         thinks = self.open["type"] == "thinking"
@@ -205,7 +205,7 @@ def _head(name: str) -> dict[str, Any]:
 
 
 def _end(finish: Finish, blocks: list[dict[str, Any]], wanted: Wanted) -> dict[str, Any]:
-    """Why it ended; a stop text of the model's own is a turn's end like any other."""
+    """Return the reason of the end; a stop text of the model's own counts as the end of a turn."""
     reason = "end_turn"
     stop = finish.stop if finish.stop in wanted.options.get("stop", ()) else None
     if finish.reason == "length":
@@ -218,7 +218,7 @@ def _end(finish: Finish, blocks: list[dict[str, Any]], wanted: Wanted) -> dict[s
 
 
 def _usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
-    """Counts, where tokens that had been read before stand apart from others."""
+    """Return the token counts; tokens read from the cache are counted apart."""
     return {
         "input_tokens": prompt - cached,
         "cache_creation_input_tokens": 0,
@@ -243,7 +243,7 @@ async def _whole(state: State, name: str, wanted: Wanted) -> dict[str, Any]:
 
 
 async def _events(state: State, name: str, wanted: Wanted) -> AsyncGenerator[bytes]:
-    """Events of a streamed answer."""
+    """Yield the events of a streamed answer."""
     began = False
     async with state.using(name) as loaded:
         answer, blocks = await answer_of(loaded, wanted), _Blocks([])
@@ -263,7 +263,7 @@ async def _events(state: State, name: str, wanted: Wanted) -> AsyncGenerator[byt
 
 
 def _failed(status: int, message: str) -> bytes:
-    """The last event of a stream that fails."""
+    """Return the last event of a stream that fails."""
     return event_of(error_body("Anthropic", status, message))
 
 

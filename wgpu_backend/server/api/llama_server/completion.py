@@ -68,7 +68,7 @@ _EXTRA = {"filename": schema.TEXT, "text": Field((str,), required=True)}
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the models of a state."""
+    """Return the endpoints for the models of a state."""
 
     async def complete(request: Request, fields: Fields) -> Response:
         return await _answer(state, request, fields, _given_prompts)
@@ -107,7 +107,7 @@ def _infill_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bo
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What is asked for beside the text."""
+    """The options of a request, in addition to its prompts."""
 
     name: str
     options: Mapping[str, Any]
@@ -151,14 +151,14 @@ async def _answer(state: State, request: Request, fields: Fields, given: Any) ->
 async def _all(
     wanted: Sequence[Wanted], loaded: Loaded, asked: _Asked
 ) -> list[list[dict[str, Any]]]:
-    """Texts of several prompts, made together; where one fails, all end."""
+    """Answer several prompts at once; where one fails, all end."""
     tokenizer = loaded.model.tokenizer
     async with answers_of(loaded, wanted) as answers:
         return await asyncio.gather(*(_whole(answer, asked, tokenizer) for answer in answers))
 
 
 async def _merged(answers: Sequence[Answer]) -> AsyncGenerator[tuple[int, Update]]:
-    """News of several answers as they come, with each one's number."""
+    """Yield the updates of several completions as they come, with the number of each completion."""
     sources = [aiter(answer) for answer in answers]
     waiting = {_next(source): number for number, source in enumerate(sources)}
     try:
@@ -197,7 +197,7 @@ def _wanted(fields: Fields, loaded: Loaded, asked: _Asked, tokens: Sequence[int]
 
 @dataclass(slots=True)
 class _Made:
-    """One text as far as it is there."""
+    """One text as far as it was received."""
 
     tokenizer: Tokenizer
     pace: Pace = field(default_factory=lambda: Pace(progress=False, times=False))
@@ -206,7 +206,7 @@ class _Made:
     logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
 
     def add(self, update: Update) -> _News:
-        """Take news, and give what they bring: tokens of a stop text are none of it."""
+        """Add an update, and return what it adds; tokens of a stop text are left out."""
         text = "".join(getattr(part, "text", "") for part in update.parts)
         tokens, before = [*self.tokens, *update.tokens], len(self.tokens)
         self.content += text
@@ -217,7 +217,7 @@ class _Made:
         return _News(text, tokens[before:], logprobs)
 
     def _spelling(self, tokens: Sequence[int]) -> int:
-        """How many tokens spell the text."""
+        """Return how many tokens spell the text."""
         stream, size = self.tokenizer.stream(), 0
         for count, token in enumerate(tokens):
             if size >= len(self.content):
@@ -228,7 +228,7 @@ class _Made:
 
 @dataclass(frozen=True, slots=True)
 class _News:
-    """What an update brings to a text."""
+    """The part of a text that one update adds."""
 
     text: str
     tokens: Sequence[int]
@@ -258,7 +258,7 @@ async def _events(
     asked: _Asked,
     given: Any,  # noqa: ANN401
 ) -> AsyncGenerator[bytes]:
-    """Events of a streamed text."""
+    """Yield the events of a streamed text."""
     async with state.using(asked.name) as loaded:
         found, _ = await run_in_threadpool(given, fields, loaded)
         wanted = [_wanted(fields, loaded, asked, each) for each in found]
@@ -275,7 +275,7 @@ async def _events(
 
 
 def _failed(status: int, message: str) -> bytes:
-    """The last event of a stream that fails."""
+    """Return the last event of a stream that fails."""
     return data_of(error_body("llama-server", status, message))
 
 
@@ -304,7 +304,7 @@ def _news(answer: Answer, asked: _Asked, made: _Made, update: Update) -> list[di
 
 
 def _end(answer: Answer, asked: _Asked, made: _Made, finish: Finish) -> dict[str, Any]:
-    """What stands at the end of a text beside it."""
+    """Return the fields at the end of a text, other than the text."""
     usage, prompt = finish.usage, len(answer.request.tokens)
     kind = "limit" if finish.reason == "length" else "eos" if finish.stop is None else "word"
     found: dict[str, Any] = {
@@ -360,7 +360,7 @@ def _prob(found: TokenLogprob) -> dict[str, Any]:
 
 
 def _picked(whole: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
-    """Fields that were asked for, by their paths."""
+    """Return only the fields that a request selected by their paths."""
     found: dict[str, Any] = {}
     for path in paths:
         value: Any = whole

@@ -19,7 +19,7 @@ _DETOKENIZE = {"model": schema.MODEL_OR_OWN, "tokens": Field((list,), required=T
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the models of a state."""
+    """Return the endpoints for the models of a state."""
 
     async def tokens_of(fields: Fields) -> list[int]:
         text = fields.get("input", str)

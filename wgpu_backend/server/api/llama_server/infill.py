@@ -16,7 +16,7 @@ _PROJECT, _FILE, _CHUNK = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"
 
 
 def infill(tokenizer: Tokenizer, prefix: str, suffix: str) -> list[int]:
-    """Tokens behind which a model writes what stands between two texts.
+    """Return the prompt tokens for filling the gap between two texts.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Gap:
     files: Sequence[tuple[str, str]] = ()
 
     def tokens(self, tokenizer: Tokenizer, room: int, limit: int) -> list[int]:
-        """Tokens behind which a model writes what is missing.
+        """Return the prompt tokens for filling the gap.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class Gap:
         return [*bos, *(self._others(tokenizer, most)[-left:] if left > 0 else ()), *around]
 
     def _others(self, tokenizer: Tokenizer, most: int) -> list[int]:
-        """Tokens of the other files' last characters, and of what begins this one."""
+        """Return the tokens of the other files' last characters, and of the header of this file."""
         special = tokenizer.special_ids
         found = [special["fim_rep"], *_plain(tokenizer, _PROJECT)] if "fim_rep" in special else []
         for name, text in self.files:

@@ -12,7 +12,7 @@ _NEEDED = "needs a text, tokens, or a list of such"
 
 
 def prompts(given: Any, tokenizer: Tokenizer) -> tuple[list[list[int]], bool]:  # noqa: ANN401
-    """Tokens of each prompt, and whether they came in a list.
+    """Return the tokens of each prompt, and whether the prompts came in a list.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def _tokens(given: Any, tokenizer: Tokenizer) -> list[int]:  # noqa: ANN401
 
 
 def begun_text(tokenizer: Tokenizer) -> list[int]:
-    """Tokens of an empty text: what begins one, or ends the one before it.
+    """Return the tokens of an empty text: BOS, or else EOS.
 
     Raises
     ------
@@ -62,7 +62,7 @@ def mixed(
     add_special: bool = True,
     parse_special: bool = True,
 ) -> list[int]:
-    """Tokens of a text, or of texts and tokens one behind another.
+    """Return the tokens of a text, or of texts and tokens in a row.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def mixed(
 
 
 def token_of(given: object, tokenizer: Tokenizer) -> int:
-    """A token of a vocabulary.
+    """Check a token id.
 
     Raises
     ------
@@ -94,7 +94,7 @@ def token_of(given: object, tokenizer: Tokenizer) -> int:
 
 
 def biases(given: Any, tokenizer: Tokenizer) -> dict[int, float]:  # noqa: ANN401
-    """Biases of tokens: pairs of a token or a text and a number, or false to rule it out.
+    """Return token biases, from pairs of a token or a text and a number, or false to rule it out.
 
     Raises
     ------

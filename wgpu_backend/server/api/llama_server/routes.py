@@ -45,7 +45,7 @@ _EMBEDDING = {
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the models of a state."""
+    """Return the endpoints for the models of a state."""
 
     async def tokenize(_: Request, fields: Fields) -> Response:
         async with state.using(state.named(fields), "any") as loaded:
@@ -113,7 +113,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
-    """Tokens of a text, with what each stands for where that is asked for.
+    """Return the tokens of a text, with the bytes of each token on request.
 
     Raises
     ------
@@ -141,7 +141,7 @@ def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
 
 
 def detokenized(fields: Fields, loaded: Loaded, *, skip_special: bool) -> str:
-    """Text of tokens, without or with the control tokens among them.
+    """Return the text of tokens, with or without control tokens.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def _rendered(fields: Fields, loaded: Loaded) -> str:
 
 
 def _thinking(wanted: Wanted) -> dict[str, Any]:
-    """Variables by which templates know whether to reason, and how much."""
+    """Return the template variables for reasoning: on or off, and its effort."""
     if wanted.think is None:
         return {}
     switches = dict.fromkeys(("enable_thinking", "thinking"), bool(wanted.think))
@@ -198,7 +198,7 @@ def _spelled(tokenizer: Tokenizer, token: int | None) -> str:
 
 
 def _tokenizer_info(loaded: Loaded) -> dict[str, Any]:
-    """What vLLM tells of a tokenizer, as far as a GGUF file has it."""
+    """Return vLLM's facts about a tokenizer, as far as a GGUF file has them."""
     tokenizer, template = loaded.model.tokenizer, loaded.model.prompter.template
     roles = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
     ids = {**tokenizer.special_ids, "bos": tokenizer.bos_id, "eos": tokenizer.eos_id}

@@ -1,4 +1,4 @@
-"""How tokens are chosen, by llama-server's options: which mean what here, and which are refused."""
+"""Sampling options by llama-server's names: their meaning here, and those that are refused."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FORM: Mapping[str, Field] = {
 
 
 def sampling(fields: Fields) -> dict[str, Any]:
-    """Options by Ollama's names; what is out of range comes to the nearest value that is in it.
+    """Return options by Ollama's names; values out of range become the nearest allowed value.
 
     Raises
     ------
@@ -80,7 +80,7 @@ def sampling(fields: Fields) -> dict[str, Any]:
 
 
 def lora(fields: Fields) -> list[tuple[int, float]] | None:
-    """Scales of adapters with their ids; None for those that are set.
+    """Return the scales of adapters by their ids; None to keep the model's own.
 
     Raises
     ------
@@ -97,13 +97,13 @@ def lora(fields: Fields) -> list[tuple[int, float]] | None:
 
 
 def seconds(fields: Fields) -> float | None:
-    """How long an answer that has a line break may take; None for any time."""
+    """Return the time limit of an answer that has a line break; None for no limit."""
     found = fields.get("t_max_predict_ms", float)
     return found / 1e3 if found is not None and found > 0 else None
 
 
 def probabilities(fields: Fields) -> int | None:
-    """How many of the likeliest tokens are to be given at each place; None for none."""
+    """Return how many of the most likely tokens to report at each place; None for none."""
     found = fields.get("n_probs", int)
     asked = fields.get("logprobs", int) if found is None else found
     return asked if asked and asked > 0 else None

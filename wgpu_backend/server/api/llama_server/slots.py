@@ -32,7 +32,7 @@ Act = Callable[[Loaded, int, str], dict[str, Any]]
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the models of a state."""
+    """Return the endpoints for the models of a state."""
 
     async def slots(request: Request, _: Fields) -> Response:
         state.require_shown("slots")

@@ -18,7 +18,7 @@ Turns = list[dict[str, Any]]
 
 
 def generate_wanted(fields: Fields, loaded: Loaded) -> Wanted:
-    """What a request to continue a prompt asks for.
+    """Build the completion request of a prompt.
 
     Raises
     ------
@@ -44,9 +44,9 @@ def generate_wanted(fields: Fields, loaded: Loaded) -> Wanted:
 
 
 def _prompted(fields: Fields, loaded: Loaded, prompt: str, before: list[int] | None) -> Turns:
-    """The conversation that a prompt is the newest message of; what was said before has the rest.
+    """Return a conversation that ends with the prompt; `before` replaces the model's own messages.
 
-    Its system message stands there again, as the request's may be another.
+    The system message is repeated even after `before`, since the request may change it.
     """
     system = fields.text("system", loaded.stored.system)
     own = [] if before is not None else [dict(each) for each in loaded.stored.messages]
@@ -54,7 +54,7 @@ def _prompted(fields: Fields, loaded: Loaded, prompt: str, before: list[int] | N
 
 
 def chat_wanted(fields: Fields, loaded: Loaded) -> Wanted:
-    """What a request to answer a conversation asks for.
+    """Build the completion request of a conversation.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def _wanted(fields: Fields, loaded: Loaded, messages: Turns | None, **more: Any)
 
 
 def _think(fields: Fields, loaded: Loaded, messages: Turns | None) -> bool | str | None:
-    """Whether to reason first; where a request does not say, models that can do, as Ollama's.
+    """Return whether to reason first; by default models that can reason do, as in Ollama.
 
     Not where the operator said what happens then, nor where the answer has begun already.
     """

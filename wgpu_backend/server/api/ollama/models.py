@@ -77,7 +77,7 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the store of a state."""
+    """Return the endpoints for the store of a state."""
     return [*_facts(state), *_changes(state), *_long(state)]
 
 
@@ -187,12 +187,12 @@ def _model(fields: Fields) -> str:
 
 
 def _existing(state: State, name: str) -> ModelName:
-    """A model of the store, whichever letters' case it is asked for in."""
+    """Find the name of a model in the store, ignoring case."""
     return state.store.existing(ModelName.parse(name))
 
 
 def _own(state: State, name: str) -> ModelName:
-    """A name for a model of the store, where none of the server's own would hide it."""
+    """Return a name for a model of the store, unless a model of the server's own would hide it."""
     if state.fixed(name) is not None or name in state.studio:
         raise RequestError(400, f"model {name!r} is the server's own; choose another name")
     return _existing(state, name)
@@ -214,7 +214,7 @@ def _tags(state: State) -> list[dict[str, Any]]:
 
 
 def _pipeline(name: str, folder: Path) -> dict[str, Any]:
-    """A folder that makes pictures, as Ollama lists models; its index stands for its digest."""
+    """Describe an image pipeline as Ollama lists models; the hash of its index is the digest."""
     index, files = folder / INDEX, [each for each in folder.rglob("*") if each.is_file()]
     facts = {"parent_model": "", "format": "safetensors", "family": "pictures"}
     sizes = {"families": ["pictures"], "parameter_size": "", "quantization_level": ""}
@@ -230,7 +230,7 @@ def _pipeline(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _shown_pipeline(name: str, folder: Path) -> dict[str, Any]:
-    """Facts about a folder that makes pictures, in the fields that clients read of models."""
+    """Return facts about an image pipeline, in the fields that clients read of models."""
     listed = _pipeline(name, folder)
     shared = {key: listed[key] for key in ("details", "capabilities", "modified_at")}
     texts = dict.fromkeys(("modelfile", "parameters", "template", "system"), "")
@@ -244,7 +244,7 @@ def _listed(store: Store, entry: Entry) -> dict[str, Any]:
 
 
 def _abilities(path: Path | None) -> list[str]:
-    """What a model can do; nothing where its file is missing or damaged."""
+    """Return the capabilities of a model; none if its file is missing or damaged."""
     try:
         return [] if path is None else [*abilities_of(path)]
     except (BackendError, OSError):
@@ -315,7 +315,7 @@ def _value(value: object, *, verbose: bool) -> object:
 
 
 def _finite(value: object) -> object:
-    """The value, in words where JSON has none for it."""
+    """Return the value, as a string if JSON cannot express it."""
     wrong = isinstance(value, float) and not np.isfinite(value)
     return str(value) if wrong else value
 
@@ -349,7 +349,7 @@ def _modelfile(state: State, fields: Fields) -> Modelfile:
 
 
 def _base(state: State, fields: Fields) -> ModelName | Path | tuple[Path, ...]:
-    """What a model is made from; a path only where the server itself knows the file."""
+    """Return the source of a new model; a path only if the server itself knows the file."""
     files: dict[str, object] = fields.get("files", dict) or {}
     if len(files) > 1 and not all(map(PART_NAME.fullmatch, files)):
         raise RequestError(
@@ -365,7 +365,7 @@ def _base(state: State, fields: Fields) -> ModelName | Path | tuple[Path, ...]:
 
 
 def _blob(state: State, digest: object) -> Path:
-    """A blob that a client has brought."""
+    """Return the path of an uploaded blob."""
     found = state.store.blob(f"sha256:{digest_hex(digest)}")
     if not found.is_file():
         raise RequestError(400, f"blob {digest} not found")
@@ -392,7 +392,7 @@ async def _received(state: State, request: Request, path: Path) -> None:
 async def _worked(
     request: Request, work: Callable[[Tell, threading.Event], None], fields: Fields
 ) -> Response:
-    """Do long work in a thread, and stream what it tells."""
+    """Do long work in a thread, and stream its progress."""
     lines = _progress_lines(work)
     if fields.switch("stream", default=True):
         encoded = (line_of(line) async for line in lines)

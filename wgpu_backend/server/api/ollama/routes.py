@@ -83,7 +83,7 @@ Shape = Callable[[Said, int], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """How a route reads what it is asked, and words the answer.
+    """The functions by which a route reads a request and words the answer.
 
     Parameters
     ----------
@@ -100,19 +100,19 @@ class _Way:
 
 @dataclass(frozen=True, slots=True)
 class _Start:
-    """When a request came, and how long it waited for its model, in seconds."""
+    """The arrival time of a request, and its wait for the model, in seconds."""
 
     began: float
     load: float
 
     @classmethod
     def loaded(cls, began: float) -> _Start:
-        """Of a request whose model is there now."""
+        """Return the start of a request whose model has just been loaded."""
         return cls(began, time.monotonic() - began)
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the models of a state."""
+    """Return the endpoints for the models of a state."""
 
     async def generate(request: Request, fields: Fields) -> Response:
         name = fields.required("model")
@@ -181,7 +181,7 @@ async def _answer(state: State, request: Request, fields: Fields, way: _Way) -> 
 
 
 async def _lines(state: State, name: str, fields: Fields, way: _Way) -> AsyncGenerator[bytes]:
-    """Lines of a streamed answer."""
+    """Yield the lines of a streamed answer."""
     begin = time.monotonic()
     keep = fields.get("keep_alive", int, float, str)
     async with state.using(name, num_ctx_of(fields), keep) as loaded:
@@ -194,7 +194,7 @@ async def _lines(state: State, name: str, fields: Fields, way: _Way) -> AsyncGen
 async def _objects(
     fields: Fields, way: _Way, answer: Answer, start: _Start
 ) -> AsyncGenerator[dict[str, Any]]:
-    """What each line says; the last has no text, which clients would pass over there."""
+    """Yield the object of each line; the last has no text, since clients would skip it there."""
     calls = 0
     async for update in answer:
         said = Said.nothing()
@@ -254,7 +254,7 @@ _CHATTED = _Way(chat_wanted, _message)
 def _end(
     fields: Fields, way: _Way, finish: Finish | None, answer: Answer, start: _Start
 ) -> dict[str, Any]:
-    """What the last line has: why it ended, and what it took, in nanoseconds."""
+    """Return the fields of the last line: the reason of the end and durations in nanoseconds."""
     assert finish is not None
     usage = finish.usage
     goes_on = way.context and not fields.switch("raw", default=False)
@@ -306,7 +306,7 @@ def _running(each: Loaded) -> dict[str, Any]:
 
 
 def parts_of(update: Update) -> tuple[str, str, list[ToolCall]]:
-    """Text, reasoning and calls of some news."""
+    """Return the text, the reasoning and the calls of an update."""
     return (
         "".join(part.text for part in update.parts if isinstance(part, Content)),
         "".join(part.text for part in update.parts if isinstance(part, Thinking)),

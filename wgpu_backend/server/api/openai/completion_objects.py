@@ -15,7 +15,7 @@ _Columns = dict[str, list[Any]]
 
 
 class Completions:
-    """Pieces of completions, and whole ones; counts the characters that each choice has given."""
+    """The objects of completions; counts the characters that each choice has returned."""
 
     prefix, kind, chunk = "cmpl-", "text_completion", "text_completion"
 
@@ -23,7 +23,7 @@ class Completions:
         self._given: dict[int, tuple[Detokenizer, int]] = {}
 
     def first(self, choice: int, answer: Answer) -> dict[str, Any] | None:
-        """The prompt, where it is to be given."""
+        """Return the prompt, if the request asks for it."""
         self._given[choice] = answer.tokenizer.stream(), 0
         if not answer.echo:
             return None
@@ -33,12 +33,12 @@ class Completions:
         return {"index": choice, "text": text, "logprobs": judged, "finish_reason": None}
 
     def piece(self, choice: int, said: Said, calls_before: int) -> dict[str, Any]:
-        """Text and its tokens; a completion calls no tools."""
+        """Return a piece of text and its tokens; a completion calls no tools."""
         logprobs = self._of(choice, said.logprobs) if said.logprobs else None
         return {"index": choice, "text": said.content, "logprobs": logprobs}
 
     def whole(self, choice: int, said: Said, answer: Answer) -> dict[str, Any]:
-        """All of a choice."""
+        """Return a whole choice."""
         begun = self.first(choice, answer)
         made = self.piece(choice, said, 0)
         if begun is None:
@@ -49,7 +49,7 @@ class Completions:
         return {**made, "text": begun["text"] + made["text"], "logprobs": joined or None}
 
     def _of(self, choice: int, found: Sequence[TokenLogprob]) -> _Columns:
-        """Columns of tokens of an answer."""
+        """Return the columns of an answer's tokens."""
         detokenizer, begin = self._given[choice]
         sizes = [len(detokenizer.push(each.token)) for each in found]
         *offsets, end = accumulate(sizes, initial=begin)
@@ -58,7 +58,7 @@ class Completions:
 
 
 def _of_prompt(answer: Answer, text: str) -> _Columns:
-    """Columns of a prompt, whose first token follows nothing."""
+    """Return the columns of a prompt; its first token has no predecessor."""
     tokenizer, tokens = answer.tokenizer, answer.request.tokens
     first = TokenLogprob(tokens[0], 0.0, tokenizer.token_bytes(tokens[0]))
     detokenizer = tokenizer.stream(skip_special=False)
@@ -73,14 +73,14 @@ def _of_prompt(answer: Answer, text: str) -> _Columns:
 
 
 def _spelled(answer: Answer) -> str:
-    """What the tokens of a prompt spell, without the one that begins every text."""
+    """Return the text of a prompt's tokens, without BOS."""
     tokens = [*answer.request.tokens]
     begins = tokens[0] == answer.tokenizer.bos_id
     return answer.tokenizer.decode(tokens[begins:], skip_special=False)
 
 
 def _columns(found: Iterable[TokenLogprob], offsets: Iterable[int]) -> _Columns:
-    """Columns of tokens; those that are likely include the one that stands there."""
+    """Return the columns of tokens; the most likely tokens include the one that was chosen."""
     made: _Columns = {
         "tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": [*offsets],
     }  # fmt: skip
@@ -96,7 +96,7 @@ def _columns(found: Iterable[TokenLogprob], offsets: Iterable[int]) -> _Columns:
 
 
 def _named(each: TokenLogprob) -> tuple[str, float]:
-    """Text of a token and its log probability; of parts of characters, as OpenAI, their bytes."""
+    """Return a token's text and log probability; incomplete characters become ``bytes:\\x..``."""
     told = logprob_of(each)
     try:
         return each.piece.decode(), told["logprob"]

@@ -16,7 +16,7 @@ _ROLES = {
 
 
 def turn_of(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as templates read it: contents as texts, arguments of calls as objects.
+    """Convert a message for templates: contents become texts, arguments of calls become objects.
 
     Parts are joined by line breaks, as llama-server joins them.
 
@@ -37,7 +37,7 @@ def turn_of(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _role(given: object) -> str:
-    """Role by the name that templates have for it; others they would leave out silently."""
+    """Return the template's name of a role; templates would silently drop others."""
     if not isinstance(given, str) or given not in _ROLES:
         raise RequestError(400, f"messages: role {str(given)[:40]!r}, needs {', '.join(_ROLES)}")
     return _ROLES[given]
@@ -68,7 +68,7 @@ def _given_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
 
 
 def given_arguments(text: str) -> Mapping[str, Any] | str:
-    """Arguments of a call that was made: an object, or the text where a model wrote none."""
+    """Parse the arguments of an earlier call; keep the text if it is not an object."""
     try:
         value = decoded(text or "{}")
     except (ValueError, RecursionError):
@@ -77,7 +77,7 @@ def given_arguments(text: str) -> Mapping[str, Any] | str:
 
 
 def placed(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Messages with what the system says at the beginning of the user's next turn.
+    """Move each system message into the next user message.
 
     For templates that have no place for it, and would drop it silently; as llama-server does.
     Where no such turn follows, it is one of the user's itself.
@@ -104,7 +104,7 @@ def placed(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def begun_answer(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Text that the answer continues: of a last message that is the assistant's; else empty."""
+    """Return the text that the answer continues: a last message of the assistant, else empty."""
     none: Mapping[str, Any] = {}
     last = messages[-1] if len(messages) > 1 else none
     content = last.get("content")

@@ -19,7 +19,7 @@ _EVENTS = {"output_text": "response.output_text", "reasoning_text": "response.re
 
 
 class Namespaces:
-    """Functions of tools of type ``namespace``, which models call by both names in one.
+    """The functions of ``namespace`` tools, which models call by both names in one.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Namespaces:
             self.tools.append({**inner, "name": joined})
 
     def apart(self, name: str) -> dict[str, str]:
-        """Name of a function that a model calls, and its namespace where it has one."""
+        """Split the name of a function that a model calls into its name and its namespace."""
         if name not in self._apart:
             return {"name": name}
         space, inner = self._apart[name]
@@ -61,13 +61,13 @@ class Namespaces:
 
 
 def joined_name(space: str, name: str) -> str:
-    """Name by which a model calls a function of a namespace."""
+    """Return the name by which a model calls a function of a namespace."""
     return f"{space}__{name}" if space else name
 
 
 @dataclass(slots=True)
 class Items:
-    """Items of an answer: those that are whole, and the one that is being made."""
+    """The items of an answer: finished ones, and the open one."""
 
     spaces: Namespaces = field(default_factory=Namespaces)
     done: list[Item] = field(default_factory=list[Item])
@@ -80,7 +80,7 @@ class Items:
         self._likely += found
 
     def _likely_of(self, text: str) -> list[Item]:
-        """Those of a text, which ends with the last token; tokens before it were a tag."""
+        """Take the log probabilities of a text that ends with the newest token; the rest was a tag."""
         size, found = len(text.encode()), list[TokenLogprob]()
         while self._likely and size > 0:
             found.insert(0, self._likely.pop())
@@ -89,7 +89,7 @@ class Items:
         return logprobs_of(found)
 
     def push(self, part: Part) -> list[Item]:
-        """Events of another part."""
+        """Return the events of another part."""
         if isinstance(part, Content):
             return self._text("message", "output_text", part.text)
         if isinstance(part, Thinking):
@@ -143,7 +143,7 @@ class Items:
         ]
 
     def close(self, status: str = "completed") -> list[Item]:
-        """Events of the end of the item that is being made."""
+        """Return the events that end the open item."""
         item = self._open
         if item is None:
             return []

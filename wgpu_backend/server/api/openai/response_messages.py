@@ -16,7 +16,7 @@ _ROLES = {"developer": "system", "system": "system", "user": "user", "assistant"
 
 
 def turns(fields: Fields) -> list[Turn]:
-    """Turns of a request: its instructions, and its input.
+    """Return the turns of a request: its instructions, and its input.
 
     System texts in front are one, as are answers with nothing between them: templates want roles
     to alternate.
@@ -78,7 +78,7 @@ def _assistant(found: list[Turn]) -> Turn:
 
 
 def _call(item: Fields, kind: str) -> Turn:
-    """A call as templates read it; tools of other types than function have no JSON arguments."""
+    """Convert a call for templates; tools of types other than function have no JSON arguments."""
     match kind:
         case "function_call":
             name = joined_name(item.text("namespace"), item.required("name"))
@@ -102,7 +102,7 @@ def _output(item: Fields, found: list[Turn]) -> Turn:
 
 
 def _text(item: Fields, name: str) -> str:
-    """Text of a text, or of parts of text, joined by line breaks as llama-server joins them."""
+    """Return the text of a string, or of parts joined by line breaks, as in llama-server."""
     given = item.get(name, str, list)
     if isinstance(given, str) or given is None:
         return given or ""

@@ -73,7 +73,7 @@ _KEPT = "no response is kept here, send the conversation itself"
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the models of a state."""
+    """Return the endpoints for the models of a state."""
 
     async def respond(request: Request, fields: Fields) -> Response:
         spaces = Namespaces(fields.objects("tools"))
@@ -93,7 +93,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A request: its model, the answer that it wants, and what the response repeats of it."""
+    """A request: its model, its completion request, and the fields that the response repeats."""
 
     name: str
     wanted: Wanted
@@ -102,7 +102,7 @@ class _Asked:
     spaces: Namespaces
 
     def head(self) -> dict[str, Any]:
-        """A response of which nothing is there."""
+        """Return an empty response."""
         return {
             "id": f"resp_{uuid.uuid4().hex}",
             "object": "response",
@@ -147,7 +147,7 @@ def _text(fields: Fields) -> dict[str, Any]:
 
 
 def _logprobs(fields: Fields) -> int | None:
-    """How many of the most likely tokens are told of at each place; None for none at all."""
+    """Return how many of the most likely tokens to report at each place; None for none."""
     most = fields.get("top_logprobs", int)
     return 0 if most is None and _LIKELY in fields.texts("include") else most
 
@@ -199,7 +199,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ended(head: dict[str, Any], items: Items, finish: Finish, answer: Answer) -> dict[str, Any]:
-    """The response at its end."""
+    """Return the finished response."""
     used, prompt = finish.usage, len(answer.request.tokens)
     whole = finish.reason != "length"
     return {
@@ -231,7 +231,7 @@ async def _whole(state: State, asked: _Asked) -> dict[str, Any]:
 
 
 async def _streamed(state: State, request: Request, asked: _Asked) -> Response:
-    """Events of a response, numbered."""
+    """Stream the numbered events of a response."""
     head, numbers = asked.head(), count()
 
     def numbered(data: Mapping[str, Any]) -> bytes:

@@ -44,7 +44,7 @@ _Wanted = Callable[[Loaded], Sequence[Wanted]]
 
 
 def endpoints(state: State) -> list[Endpoint]:
-    """Endpoints over the models of a state."""
+    """Return the endpoints for the models of a state."""
 
     async def chat(request: Request, fields: Fields) -> Response:
         own = request.url.path == "/chat/completions"  # llama-server's first piece has no text
@@ -110,7 +110,7 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 def _models(state: State) -> list[dict[str, Any]]:
-    """All models; the server's own with its aliases and tags."""
+    """List all models; the server's own has its aliases and tags."""
     fixed = [each.entry for each in state.settings.fixed.values()]
     entries = [*fixed, *state.store.entries()]
     found = [_model(str(entry.name), entry.modified) for entry in entries]
@@ -121,7 +121,7 @@ def _models(state: State) -> list[dict[str, Any]]:
 
 
 def _own_model(state: State) -> list[dict[str, Any]]:
-    """The model that answers under any name, alone; none where it was removed."""
+    """List the model that answers under any name; nothing if it was removed."""
     own = state.own()
     return [{**_model(state.own_name, own.entry.modified), **_beside(state)}] if own else []
 
@@ -197,7 +197,7 @@ def _reason(said: Said, *, called: bool) -> str:
 
 
 def _usage(answers: Sequence[Answer], found: Sequence[Usage]) -> dict[str, Any]:
-    """Counts of answers, whose choices share their prompts."""
+    """Count the tokens of completions; choices of one completion share its prompt."""
     prompt = sum(len(answer.request.tokens) for answer in answers)
     made = sum(usage.completion_tokens for usage in found)
     size = len(found) // len(answers)
@@ -252,7 +252,7 @@ async def _answer(
 def _llama_fields(
     answer: Answer, usages: list[Usage], fields: Fields, state: State
 ) -> dict[str, Any]:
-    """Fields that llama-server adds to OpenAI's answers."""
+    """Return the fields that llama-server adds to OpenAI's answers."""
     found: dict[str, Any] = {"timings": timings(len(answer.request.tokens), usages[-1])}
     if fields.switch("verbose", default="verbose" in state.settings.shows):
         found["__verbose"] = {"prompt": answer.prompt}
@@ -268,7 +268,7 @@ async def _events(
     *,
     counts: bool,
 ) -> AsyncGenerator[bytes]:
-    """Events of a streamed answer."""
+    """Yield the events of a streamed answer."""
     calls, usages = Counter[int](), list[Usage]()
     paces = defaultdict[int, Pace](lambda: Pace.of(fields))
     began: set[int] = set()
@@ -305,12 +305,12 @@ async def _events(
 
 
 def _failed(status: int, message: str) -> bytes:
-    """The last event of a stream that fails."""
+    """Return the last event of a stream that fails."""
     return data_of({"error": {"message": message, "code": status}})
 
 
 async def _in_turn(answers: Sequence[Answer]) -> AsyncIterator[tuple[Answer, int, Update]]:
-    """News of answers, one after another, with the numbers of their choices among all."""
+    """Yield the updates of completions in a row, with choices numbered over all of them."""
     for number, answer in enumerate(answers):
         async for update in answer:
             yield answer, number * answer.request.n + update.choice, update

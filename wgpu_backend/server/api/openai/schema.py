@@ -105,7 +105,7 @@ def _bias(fields: Fields) -> dict[int, float]:
 
 
 def chat_wanted(fields: Fields) -> Wanted:
-    """What a request for an answer to a conversation asks for."""
+    """Build the completion request of a conversation."""
     continues = fields.switch("continue_final_message", default=False)
     if continues and fields.switch("add_generation_prompt", default=False):
         raise RequestError(
@@ -145,7 +145,7 @@ def chat_wanted(fields: Fields) -> Wanted:
 
 
 def completion_wanted(fields: Fields) -> Wanted:
-    """What a request for the continuation of a text asks for."""
+    """Build the completion request of a text."""
     fields.refuse("suffix", "inserting is not supported")
     wanted = Wanted(
         None,
@@ -163,7 +163,7 @@ def completion_wanted(fields: Fields) -> Wanted:
 
 
 def _choices(fields: Fields) -> dict[str, Any]:
-    """How many answers are made, and how many of them are given."""
+    """Return how many choices to generate, and how many of them to return."""
     given = fields.get("n", int) or 1
     made = fields.get("best_of", int) or given
     if made < given:
@@ -174,7 +174,7 @@ def _choices(fields: Fields) -> dict[str, Any]:
 
 
 def for_each_prompt(fields: Fields, wanted: Wanted, loaded: Loaded) -> list[Wanted]:
-    """What a request asks for of each of its prompts, in which control tokens may be spelled.
+    """Build a completion request for each prompt, in which control tokens may be spelled.
 
     Raises
     ------
