@@ -13,7 +13,6 @@ class Entry(NamedTuple):
 
     Parameters
     ----------
-    token : int
     position : int or None
         None for the one behind its sequence's last.
     sequences : tuple of int
@@ -67,10 +66,8 @@ class Batch:
 
         Parameters
         ----------
-        token : int
         pos : int or None
             None for the position behind its sequence's last.
-        seq_ids : int or sequence of int
         logits : bool
             Whether results are wanted for it.
 

@@ -180,7 +180,6 @@ class SamplerChain(SamplerStep):
 
         Parameters
         ----------
-        model : Model
         grammar : LlamaGrammar, Grammar, or str
             A text is in GBNF.
 

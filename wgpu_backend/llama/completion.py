@@ -46,14 +46,12 @@ class Asked:
         It as text, for `echo`.
     limit : int
         Tokens to make at most.
-    stop : list of str
     logprobs : int or None
         How many of the likeliest tokens to tell of.
     sampling : mapping
         Arguments of `Llama.generate`.
     name : str
         Of the model, in answers.
-    echo : bool
     stats : Stats
         Says why it ended.
     made : list of int
@@ -144,7 +142,6 @@ class Completions(Steps):
 
         Parameters
         ----------
-        prompt : str or sequence of int
         suffix : str or None
             Text behind the gap that is to be filled, for models with such tokens.
         max_tokens : int or None

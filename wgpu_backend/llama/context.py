@@ -43,7 +43,6 @@ class Context(SavedContext, Closing):
 
     Parameters
     ----------
-    model : Model
     n_ctx : int
         Positions over all sequences; 0 for as many as the model was trained on.
     n_batch : int

@@ -56,7 +56,6 @@ class Embeddings(ABC):
 
         Parameters
         ----------
-        input : str or sequence of str
         normalize : bool
             Make their length 1.
         truncate : bool

@@ -20,11 +20,8 @@ class LlamaState:
         Tokens, zeros behind them.
     scores : (tokens, vocabulary), float32
         Logits, where all are kept; else no rows.
-    n_tokens : int
     llama_state : bytes
         See `Context.state_seq_get_data`.
-    llama_state_size : int
-    seed : int
     """
 
     input_ids: NDArray[np.intc]

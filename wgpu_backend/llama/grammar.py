@@ -16,12 +16,7 @@ from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher, maske
 
 
 class LlamaGrammar:
-    """A grammar for `grammar=` of `Llama` and for `SamplerChain.add_grammar`.
-
-    Parameters
-    ----------
-    grammar : Grammar
-    """
+    """A grammar for `grammar=` of `Llama` and for `SamplerChain.add_grammar`."""
 
     def __init__(self, grammar: Grammar) -> None:
         self.grammar = grammar
@@ -96,8 +91,6 @@ class GrammarSampler(SamplerStep):
 
     Parameters
     ----------
-    vocabulary : GrammarVocabulary
-    grammar : Grammar
     ends : frozenset of int
         Tokens that end a text.
 

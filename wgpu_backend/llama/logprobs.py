@@ -28,8 +28,6 @@ class Logprobs:
 
     Parameters
     ----------
-    model : Model
-    prompt : sequence of int
     text : str
         The prompt.
     count : int or None

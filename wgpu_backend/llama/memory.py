@@ -17,7 +17,6 @@ class Memory:
 
     Parameters
     ----------
-    cache : Cache
     n_seq_max : int
         Sequences there may be.
     """
@@ -124,7 +123,6 @@ class Memory:
 
         Parameters
         ----------
-        sequence : int
         p0, p1 : int
             All positions behind the gap: its end, and the sequence's (or -1).
         delta : int

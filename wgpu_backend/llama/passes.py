@@ -17,11 +17,8 @@ class Text:
 
     Parameters
     ----------
-    sequence : int
-    tokens : list of int
     places : list of int
         Where in the batch each stands; -1 where another sequence has its results.
-    wanted : list of bool
     """
 
     sequence: int
@@ -35,7 +32,6 @@ class Pass(NamedTuple):
 
     Parameters
     ----------
-    works : list of Work
     places : list of int
         Of each row of results, the place of its token in the batch.
     sequences : list of int
@@ -54,7 +50,6 @@ def texts(
 
     Parameters
     ----------
-    entries : sequence of Entry
     length : callable
         Positions that a sequence has.
     whole : bool

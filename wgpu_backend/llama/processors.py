@@ -47,13 +47,7 @@ def criterion_of(
 
 
 class MinTokensLogitsProcessor:
-    """Rules a token out until so many others were made.
-
-    Parameters
-    ----------
-    min_tokens : int
-    token_eos : int
-    """
+    """Rules a token out until so many others were made."""
 
     def __init__(self, min_tokens: int, token_eos: int) -> None:
         self.min_tokens = min_tokens

@@ -21,7 +21,6 @@ class Results:
 
     Parameters
     ----------
-    model : Model
     pooling : int
         ``LLAMA_POOLING_TYPE_…``; -1 for what the file says, or none.
 

@@ -40,13 +40,7 @@ class StateError(BackendError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SavedSequence:
-    """A sequence of a state.
-
-    Parameters
-    ----------
-    number : int
-    saved : Saved
-    """
+    """A sequence of a state."""
 
     number: int
     saved: Saved

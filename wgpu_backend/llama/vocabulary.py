@@ -38,7 +38,6 @@ class Tokens:
     ----------
     metadata : mapping
         The file's key-value pairs.
-    tokenizer : Tokenizer
     rows : int
         Of the embedding, which may be more than the tokenizer's tokens.
     """
@@ -102,7 +101,6 @@ class Tokens:
 
         Parameters
         ----------
-        tokens : sequence of int
         special : bool
             Spell control tokens.
         remove_special : bool

@@ -46,23 +46,14 @@ from wgpu_backend.server.core.request_log import GONE, Recorder
 from wgpu_backend.server.core.state import Settings, State
 
 _LOG = logging.getLogger("wgpu_backend.server")
-# What routes raise on purpose; Starlette logs others as its own, and raises them once more.
+# Errors that become answers; Starlette would log all others, and raise them again.
 _FORESEEN: tuple[type[Exception], ...] = (
     BackendError, RequestError, OSError, HTTPException, ClientDisconnect, Exception,
 )  # fmt: skip
 
 
 def make_app(settings: Settings) -> ASGIApp:
-    """Create the ASGI application of a server.
-
-    Parameters
-    ----------
-    settings : Settings
-
-    Returns
-    -------
-    callable
-    """
+    """Create the ASGI application of a server."""
     state = State(settings)
     statuses: Counter[int] = Counter()
     table = endpoints(state, statuses)
@@ -114,9 +105,8 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
 
     Parameters
     ----------
-    state : State
     statuses : mapping of int to int
-        How often each status of an error was sent.
+        Count of each error status that was sent.
     """
     return [
         *web.endpoints(state),
@@ -167,7 +157,8 @@ def _described(table: list[Endpoint], settings: Settings) -> Endpoint:
 def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandler:
     async def failed(request: Request, error: Exception) -> Response:
         headers: dict[str, str] = {}
-        if isinstance(error, ClientDisconnect):  # amid its body: nobody reads the answer
+        # The client went away within its body; the status is for the log.
+        if isinstance(error, ClientDisconnect):
             error = RequestError(499, GONE)
         if isinstance(error, HTTPException):
             headers = dict(error.headers or {})
@@ -178,7 +169,7 @@ def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandle
         statuses[status] += 1
         path = request.url.path
         body = error_body(apis.get(path) or api_of(path), status, message, error)
-        # In ASCII: a message may quote what is no text of UTF-8, as half of a surrogate pair.
+        # In ASCII: a message may quote half of a surrogate pair, which UTF-8 cannot encode.
         return Response(json.dumps(body), status, headers, media_type="application/json")
 
     return failed

@@ -20,8 +20,10 @@ from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.state import State, num_ctx_of
 from wgpu_backend.text.tokenizer import Tokenizer
 
-_LONG = 1 << 18  # characters that are tokenized in a fraction of a second
-_MOST_TEXTS = 1 << 14  # of a request: all are computed even if the client disconnects
+# Characters that can be tokenized in a fraction of a second.
+_LONG = 1 << 18
+# Most texts of a request: all are computed even if the client disconnects.
+_MOST_TEXTS = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +58,6 @@ async def embeddings(
 
     Parameters
     ----------
-    state : State
-    fields : Fields
     given : str or list
         A text, tokens of one, or a list of such.
     truncate : bool
@@ -85,7 +85,7 @@ async def embeddings(
         found, seconds = await run_in_threadpool(
             _embedded, loaded, fields, given, pooling, truncate=truncate, exact=exact
         )
-        # Here and not in the pool's thread: two of those could lose a count.
+        # Count in the event loop: two threads could lose an update.
         loaded.embedded.add(len(found.vectors), found.tokens, seconds)
         return replace(found, load_seconds=waited)
 
@@ -128,6 +128,7 @@ def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int
             len(ids),
             room,
         )
+    # Keep some room: encoding the shortened text again may give more tokens, and special ones.
     return model.tokenizer.decode(ids[: room - 4]), room
 
 
@@ -166,7 +167,7 @@ def _texts(given: object, tokenizer: Tokenizer) -> list[str]:
 def _text(given: object, tokenizer: Tokenizer) -> str:
     """Return the text of a string, of tokens, of both mixed, or of an object of llama-server's.
 
-    A model's own tokens around a text are added again.
+    The model's own tokens around a text are added again.
     """
     if isinstance(given, str):
         return given

@@ -19,7 +19,8 @@ from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.state import State
 
-_PROMPT = 128  # tokens of the prompt whose graph is shown
+# Default prompt length of the graph.
+_PROMPT = 128
 _ATTENTION = {
     "model": schema.MODEL,
     "prompt": Field((str,), "a text, continued as it is", required=True),
@@ -101,7 +102,7 @@ def _looked(loaded: Loaded, what: str, given: dict[str, Any]) -> dict[str, Any]:
     Raises
     ------
     RequestError
-        It is none that this can be shown of.
+        The model does not support this view.
     """
     try:
         return loaded.model.inspect(what, given)

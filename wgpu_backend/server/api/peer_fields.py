@@ -28,7 +28,8 @@ _STRUCTURED = {
         "whitespace_pattern",
     ),
 }  # fmt: skip
-_PROBABILITIES = ("n_probs", "logprobs")  # each API has its own way of asking for them
+# Each API has its own fields for these.
+_PROBABILITIES = ("n_probs", "logprobs")
 FORM: Mapping[str, Field] = {
     **{name: each for name, each in llama_sampling.FORM.items() if name not in _PROBABILITIES},
     **schema.without_meaning(
@@ -55,7 +56,7 @@ FORM: Mapping[str, Field] = {
     "ignore_eos": Field((bool,), "go on behind tokens that end a text"),
     "stop": schema.STOP,
 }  # fmt: skip
-# Both are a schema, or a grammar, of a field of that name.
+# Fields that constrain the text, by kind.
 _SCHEMAS = ("json_schema", "guided_json", "json")
 _REGEXES = ("guided_regex", "regex")
 _CHOICES = ("guided_choice", "choice")
@@ -93,7 +94,7 @@ def applied(fields: Fields, wanted: Wanted) -> Wanted:
         A value cannot be right, or two fields say different things of what the text has to be.
     """
     said = (wanted.grammar, *_shapes(fields))
-    # Once each: guidance sends one grammar under the names of both an old and a new vLLM.
+    # Without duplicates: clients send one grammar under the old and the new name of vLLM.
     shapes = list(dict.fromkeys(each for each in said if each is not None))
     if len(shapes) > 1:
         named = ", ".join(_named(fields)) or "response_format"
@@ -145,7 +146,8 @@ def _shapes_of(fields: Fields, where: str) -> list[Grammar]:
     schemas = [(name, fields.get(name, dict, str)) for name in _SCHEMAS]
     choices = [(name, fields.get(name, list)) for name in _CHOICES]
     grammars = [(name, fields.text(name)) for name in _GRAMMARS]
-    own = "" if where else "grammar"  # llama-server's, which is GBNF in any case
+    # llama-server's field is always GBNF.
+    own = "" if where else "grammar"
     return [
         *(schema_grammar(each, where + name) for name, each in schemas if each not in (None, "")),
         *(Grammar.regex(text) for name in _REGEXES if (text := fields.text(name))),

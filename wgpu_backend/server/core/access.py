@@ -22,14 +22,20 @@ from wgpu_backend.server.core.request_log import current
 from wgpu_backend.server.core.state import Settings
 from wgpu_backend.server.core.streaming import Sending
 
-_METHODS = "GET, POST, DELETE, OPTIONS"  # HEAD needs no permission
+# Preflights need not list HEAD.
+_METHODS = "GET, POST, DELETE, OPTIONS"
 _HEADERS = "Authorization, Content-Type, X-Api-Key, User-Agent"
-_MAX_HEADERS = 64 << 10  # bytes, as h11 has it
-_OPEN = ("/", "/health", "/v1/health")  # without a key
-_PAGE = "/page/"  # which asks for the key by itself
-_VARIES = (("vary", "Origin"),)  # all that a preflight of an unknown origin gets: no permission
-_NUMBERS = {"OpenAI": "x-request-id", "Anthropic": "request-id"}  # where SDKs look for an id
-_NUMERIC = re.compile(r"[a-z][a-z0-9+.-]*://(\d{1,3}\.)+\d{0,3}")  # an address begun
+_MAX_HEADERS = 64 << 10  # bytes, the limit of h11
+# Served without a key, so that probes work.
+_OPEN = ("/", "/health", "/v1/health")
+# The page prompts for the key itself.
+_PAGE = "/page/"
+# A preflight from an unknown origin gets this header alone, which grants nothing.
+_VARIES = (("vary", "Origin"),)
+# Headers in which the SDKs look for an id.
+_NUMBERS = {"OpenAI": "x-request-id", "Anthropic": "request-id"}
+# The beginning of an origin with a numeric address.
+_NUMERIC = re.compile(r"[a-z][a-z0-9+.-]*://(\d{1,3}\.)+\d{0,3}")
 _REST = re.compile(r"[\d.]*(:\d*)?")
 LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 
@@ -37,16 +43,15 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 class Guard:
     """Access control: refuses foreign and oversized requests before they are read.
 
-    A page elsewhere can make a browser call this machine by a name of its own (DNS rebinding), or
-    across origins; so the host's name is checked, and the origin. Blobs may be of any size.
+    A foreign page can make a browser call this machine by a name of its own (DNS rebinding), or
+    across origins. So the host name and the origin are checked. Blobs may be of any size.
 
     Parameters
     ----------
     app : callable
-        Gets what passes.
-    settings : Settings
+        The application for requests that pass.
     apis : mapping of str to str
-        Whose errors the answers to a path are, see `Endpoint.api`.
+        The API whose error bodies a path uses, see `Endpoint.api`.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings, apis: Mapping[str, str]) -> None:
@@ -84,19 +89,22 @@ class Guard:
             return
         extra = (*_cors(origin), *_numbered(self._api(scope)))
         if "transfer-encoding" in headers and "content-length" in headers:
-            extra = (*extra, ("connection", "close"))  # one of them may be forged: RFC 9112, 6.1
+            # One of the two may be forged (request smuggling); RFC 9112, 6.1 requires to close.
+            extra = (*extra, ("connection", "close"))
         await self._passed(scope, limited, Sending(send, extra, self._settings.pause_seconds))
 
     async def _passed(self, scope: Scope, receive: Receive, sending: Sending) -> None:
         try:
             await self._app(scope, receive, sending)
-        except asyncio.CancelledError:  # a shutdown has waited for as long as it may
+        except asyncio.CancelledError:
+            # The shutdown's grace period is over.
             if sending.begun:
                 raise
             body = json.dumps(error_body(self._api(scope), 503, "the server ends")).encode()
             await _answer(sending, 503, body)
         except Exception:
-            if not sending.late:  # else nobody reads what an error says
+            # After a timeout the client no longer reads, so the error is of no use.
+            if not sending.late:
                 raise
         finally:
             sending.close()
@@ -129,8 +137,8 @@ class Guard:
     def _is_own(self, origin: str, host: str, name: str) -> bool:
         """Return whether a request comes from this server's own page.
 
-        A page elsewhere may have called this machine by a name of its own; not by an address, and
-        it has no key.
+        A foreign page may reach this machine by a name of its own (DNS rebinding), but not by an
+        address, and it has no key.
         """
         own = origin in (f"http://{host}", f"https://{host}")
         return own and (bool(self._settings.api_keys) or _is_address(name))
@@ -141,14 +149,16 @@ class Guard:
             return
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = headers.get("x-api-key") or (token if scheme.lower() == "bearer" else "")
-        # All are compared, so that time tells nothing of them.
-        bytes_given = given.encode("latin-1")  # as they came
+        # Compare with every key in constant time, so that timing does not reveal any.
+        # Header values were decoded as ISO 8859-1; encoding restores the bytes that were sent.
+        bytes_given = given.encode("latin-1")
         if not sum(hmac.compare_digest(bytes_given, each) for key in keys for each in _spelt(key)):
             raise RequestError(401, "the API key is missing or wrong")
 
     def _limited(self, headers: Headers, scope: Scope, receive: Receive) -> Receive:
         limit = self._settings.max_body
         if scope["path"].startswith("/api/blobs/"):
+            # Models are uploaded as blobs, in pieces, so their size is bounded by the disk alone.
             limit = sys.maxsize
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > limit:
@@ -157,6 +167,7 @@ class Guard:
 
         async def counted() -> Message:
             nonlocal seen, whole
+            # The time limit applies to the body only: after it, `receive` waits for the disconnect.
             message = await receive() if whole else await self._in_time(receive)
             whole = not message.get("more_body", False)
             seen += len(message.get("body", b""))
@@ -186,7 +197,7 @@ def _require_short(scope: Scope) -> None:
 def _of_target(scope: Scope) -> Scope:
     """Split an absolute URL in the path's place into host and path, as proxies receive it.
 
-    That host counts, and not the header's, so it is the one that is checked.
+    The host of the URL takes precedence over the header's, so it is the one to check.
     """
     target: bytes = scope.get("raw_path") or b""
     scheme, found, rest = target.partition(b"://")
@@ -222,7 +233,8 @@ def _allowed(origin: str, origins: Iterable[str]) -> bool:
 def _matches(origin: str, allowed: str) -> bool:
     """Return whether an origin matches an allowed one, in which a ``*`` stands for any text.
 
-    Behind digits and dots it is the rest of an address, which no name of somebody else's is.
+    After a partial address, the star stands only for digits, dots and a port: ``http://10.*`` must
+    not match ``http://10.evil.example``.
     """
     before, star, behind = allowed.partition("*")
     if not star:

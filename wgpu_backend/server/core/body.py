@@ -24,11 +24,10 @@ class Fields:
 
     Parameters
     ----------
-    values : mapping
     form : mapping of str to Field or None
-        All fields that there may be; None for any.
+        All known fields; None to accept any.
     where : str
-        What stands before names in messages.
+        Prefix of names in messages.
     """
 
     def __init__(
@@ -119,8 +118,7 @@ async def fields_of(request: Request, form: Form | None = None) -> Fields:
     Raises
     ------
     RequestError
-        It is no JSON object, nor a form with files where the fields have some, or a field has a
-        value that it may not have.
+        The body is neither a JSON object nor a form with files, or a field has a wrong value.
     """
     if form is not None and is_multipart(request, form):
         return _noted(await multipart_values(request, form), form)
@@ -145,7 +143,7 @@ def _decoded(body: bytes) -> object:
     Raises
     ------
     ValueError
-        It is no JSON, which has no NaN, nor numbers that no double holds.
+        It is not JSON, or has a NaN or a number that does not fit into a double.
     """
     text = body.decode(json.detect_encoding(body), "surrogatepass")
     value: object = json.loads(text, parse_constant=_no_number, parse_float=_double)
@@ -169,7 +167,7 @@ def _noted(values: Mapping[str, Any], form: Form | None) -> Fields:
 
 
 def _require_flat(value: object) -> None:
-    """Refuse what templates and schemas would follow too deep."""
+    """Refuse values that are nested too deep for templates and schemas."""
     level = [value]
     for _ in range(_MAX_DEPTH):
         level = [item for each in level for item in _inside(each)]

@@ -42,8 +42,10 @@ from wgpu_backend.text.output_parsers.constraints import Setting, answer_grammar
 from wgpu_backend.text.output_parsers.held import first_of, shown
 from wgpu_backend.text.tokenizer import Tokenizer
 
-_SHORT, _SLACK = 1 << 18, 4  # characters that are not counted; for what is normalised
-_TAIL = 16  # tokens of a prompt that may begin an answer's reasoning
+# Characters below which a text is not measured; and the factor by which normalising may shrink it.
+_SHORT, _SLACK = 1 << 18, 4
+# Tokens at the end of a prompt in which a template may open the reasoning.
+_TAIL = 16
 _MOST_JOINED = 1024  # events
 
 
@@ -53,14 +55,10 @@ class Update:
 
     Parameters
     ----------
-    choice : int
-    parts : tuple of Part
-    logprobs : tuple of TokenLogprob
     finish : Finish or None
         Set in the last update of a choice.
-    tokens : tuple of int
     reading : Reading or None
-        How far the prompt was read; such an update has nothing else.
+        Progress of reading the prompt; such an update has no other fields.
     """
 
     choice: int
@@ -72,7 +70,7 @@ class Update:
 
 
 def _joined(updates: Sequence[Update]) -> list[Update]:
-    """Return one of each choice's, all of it in its order; of readings the last."""
+    """Merge updates to one for each choice, in order; of progress updates keep the last."""
     readings = [each for each in updates if each.reading is not None]
     choices: dict[int, list[Update]] = {}
     for each in updates:
@@ -92,7 +90,7 @@ def _joined(updates: Sequence[Update]) -> list[Update]:
 
 
 def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """Return parts of which neighbours that are texts of one kind are one."""
+    """Merge neighbouring text parts of one kind."""
     made: list[Part] = []
     for kind, run in groupby(parts, type):
         if kind is ToolCall:
@@ -104,15 +102,7 @@ def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 @dataclass(slots=True)
 class Said:
-    """A message as far as it was received.
-
-    Parameters
-    ----------
-    content, thinking : str
-    tool_calls : list of ToolCall
-    logprobs : list of TokenLogprob
-    finish : Finish or None
-    """
+    """A message as far as it was received."""
 
     content: str
     thinking: str
@@ -142,29 +132,24 @@ class Said:
 class Answer:
     """A completion in progress: iterate over it for updates; leave it to cancel it.
 
-    News are of one token each. What comes while the client's socket takes nothing is joined.
-
-    Parameters
-    ----------
-    loaded : Loaded
-    wanted : Wanted
+    Updates are of one token each. While the client's socket is full, updates are merged.
 
     Attributes
     ----------
-    request : Request
     tokens : list of int
-        Of the prompt, and of its first choice as far as that is there.
+        Tokens of the prompt, and of the first choice so far.
     echo : bool
-        Whether the prompt is given, too.
+        Whether to return the prompt, too.
     prompt_logprobs : list of TokenLogprob
-        Of its tokens but the first, where they are asked for; whole before the first news.
+        Log probabilities of the prompt's tokens but the first, if requested; complete before the
+        first update.
 
     Raises
     ------
     RequestError
-        The model cannot do what is asked for.
+        The model does not support the request.
     BackendError
-        The queue is full, the prompt too long, an option wrong.
+        The queue is full, the prompt is too long, or an option is wrong.
     """
 
     def __init__(self, loaded: Loaded, wanted: Wanted) -> None:
@@ -179,7 +164,7 @@ class Answer:
         if wanted.grammar is not None or wanted.must_call:
             self.request = replace(self.request, grammar=self._grammar(wanted, prompt))
         self._texts = [self._text(wanted, prompt) for _ in range(wanted.choices)]
-        # How far the prompt was read is what an end that is found here has to tell.
+        # An end that is found here, not by the engine, reports the usage from progress events.
         if self._texts[0].spells:
             self.request = replace(self.request, stop=(), progress=True)
         if wanted.one_call:
@@ -226,10 +211,11 @@ class Answer:
             async for event, more in self.generation.taken():
                 updates += self._updates(event)
                 ended = all(each.ended for each in self._texts)
-                joins = self._record.behind and len(updates) < _MOST_JOINED
+                joins = self._record.lags and len(updates) < _MOST_JOINED
+                # Wait for more events while the client lags: it cannot read them one by one anyway.
                 if joins and more and not ended:
                     continue
-                self._record.behind = False
+                self._record.lags = False
                 for each in _joined(updates) if len(updates) > 1 else updates:
                     yield each
                 if ended:
@@ -237,7 +223,7 @@ class Answer:
                 updates = []
 
     def _updates(self, event: Event) -> list[Update]:
-        """Return what an event brings: one, or none."""
+        """Return the updates of an event: one or none."""
         text = self._texts[event.choice]
         if event.prompt_logprobs or text.ended:
             self.prompt_logprobs += event.prompt_logprobs
@@ -287,9 +273,10 @@ def _likelihood(said: Said) -> float:
 
 
 async def answer_of(loaded: Loaded, wanted: Wanted) -> Answer:
-    """Begin an answer; a thread reads the prompt, since a long one takes seconds."""
+    """Begin a completion; a thread tokenizes the prompt, since a long one takes seconds."""
     task = asyncio.ensure_future(run_in_threadpool(Answer, loaded, wanted))
     try:
+        # The request may be cancelled meanwhile; the callback then cancels the generation.
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         task.add_done_callback(_abandoned)
@@ -298,7 +285,7 @@ async def answer_of(loaded: Loaded, wanted: Wanted) -> Answer:
 
 @asynccontextmanager
 async def answers_of(loaded: Loaded, wanted: Sequence[Wanted]) -> AsyncGenerator[list[Answer]]:
-    """Begin answers that are made together, and end with the block; where one fails, all end."""
+    """Begin completions together, and cancel them at the end of the block or if one fails."""
     answers: list[Answer] = []
     try:
         for each in wanted:
@@ -317,8 +304,8 @@ def _abandoned(task: asyncio.Future[Answer]) -> None:
 class _Text:
     """The text of one choice, split into parts.
 
-    A parser's tags may be control tokens, whose text the engine leaves out. Then the text is made
-    of the tokens here, and stop texts are looked for here.
+    A parser's tags may be control tokens, whose text the engine leaves out. Then the tokens are
+    detokenized here, and stop texts are found here.
     """
 
     def __init__(
@@ -332,7 +319,8 @@ class _Text:
     ) -> None:
         self.parser = parser
         self.ended = False
-        self.one_call = False  # whether the first call is the end
+        # Whether the first call ends the answer.
+        self.one_call = False
         self._stops = stops
         self._held = ""
         self._usage = Usage(prompt)
@@ -402,7 +390,7 @@ def engine_of(loaded: Loaded) -> ServedEngine:
     Raises
     ------
     RequestError
-        It makes no text.
+        It does not generate text.
     """
     if loaded.engine is None:
         raise RequestError(400, f'"{loaded.stored.entry.name}" does not support generate')
@@ -415,7 +403,7 @@ def prompt_of(loaded: Loaded, wanted: Wanted) -> list[int]:
     Raises
     ------
     RequestError
-        The model cannot do what is asked for.
+        The model does not support the request.
     """
     template = engine_of(loaded).model.prompter.template
     wanted = loaded.manner.applied(wanted)
@@ -495,7 +483,8 @@ def _cut(tokens: list[int], keep: int, room: int) -> list[int]:
 def require_short(text: str, loaded: Loaded) -> None:
     """Refuse a text that cannot fit into the context, before spending seconds on tokenizing it.
 
-    Spaces do not count, which some tokenizers drop, nor what normalising may make shorter.
+    Spaces do not count, since some tokenizers drop them. A margin allows for normalisation, which
+    may shorten a text.
 
     Raises
     ------
@@ -527,12 +516,14 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
         kwargs["reasoning_effort"] = wanted.think
     kwargs |= wanted.template
     messages = prompter.checked(conversation([*wanted.messages]))
-    # Earlier messages may be left out; the last one must fit.
+    # Earlier messages may be dropped later; the last one must fit.
     texts = [each.get("content") for each in (messages[-1:] if wanted.truncate else messages)]
     require_short("".join(text for text in texts if isinstance(text, str)), loaded)
     begun = begun_answer(messages)
     if begun:
+        # The template would close the begun answer, so its text is appended after rendering.
         messages = messages[:-1]
+        # A begun answer has passed the point where the model could reason.
         kwargs.setdefault("enable_thinking", False)
     behind = prompter.tokenizer.encode(begun, add_special=False) if begun else []
 

@@ -11,7 +11,9 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEADER_SECONDS = 10.0
-UNSENT = 1 << 16  # bytes that the system holds for a client that does not read; else megabytes
+# Bytes that the system buffers for a client that does not read; the default is megabytes, which
+# would hide that it lags.
+UNSENT = 1 << 16
 
 
 class TimelyProtocol(H11Protocol):
@@ -22,8 +24,8 @@ class TimelyProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401
         """Start the timer of a new connection."""
         super().connection_made(transport)
-        bound = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # not on Windows
-        with suppress(OSError):  # as sockets that are none of TCP
+        bound = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # missing on Windows
+        with suppress(OSError):  # Unix sockets have no TCP options
             if bound is not None:
                 opened = transport.get_extra_info("socket")
                 opened.setsockopt(socket.IPPROTO_TCP, bound, UNSENT)

@@ -13,8 +13,8 @@ from wgpu_backend.text.output_parsers.formats import reasoning
 
 Reasons = Literal["", "on", "off", "auto"]
 _DATES = {"date_string": "%d %b %Y", "datetime": "%b %d %Y"}
-_FUNCTIONS = "functools["  # a mark of Firefunction's templates
-_TOOLS = ("xml_tools", "available_tools")  # names that some templates have for ``tools``
+_FUNCTIONS = "functools["  # marks Firefunction's templates
+_TOOLS = ("xml_tools", "available_tools")  # names of some templates for ``tools``
 _ASKED: Mapping[str, Mapping[str, bool]] = {
     "auto": {"enable_thinking": True},
     "on": {"enable_thinking": True, "thinking": True},
@@ -24,7 +24,7 @@ _ASKED: Mapping[str, Mapping[str, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """Defaults for fields that a request leaves open.
+    """The operator's defaults for fields that a request leaves open.
 
     Parameters
     ----------
@@ -69,7 +69,6 @@ def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str
     ----------
     template : str
         Jinja; a variable is supplied where its name occurs.
-    tools : sequence of mapping
 
     Returns
     -------
@@ -100,14 +99,14 @@ def closing(prompt: str, template: str) -> str:
     Parameters
     ----------
     prompt : str
-        At least its end.
+        The prompt, or its end.
     template : str
-        Jinja that rendered it.
+        Jinja of the template that rendered it.
 
     Returns
     -------
     str
-        Empty where the prompt opens no reasoning.
+        Empty if the prompt opens no reasoning.
     """
     ending = prompt.rstrip()
     found = (span.closings[0] for span in reasoning(template) if ending.endswith(span.opening))

@@ -16,7 +16,7 @@ from wgpu_backend.server.core.schema import Form
 
 _LOG = logging.getLogger("wgpu_backend.server")
 Answers = Callable[[Request, Fields], Awaitable[Response]]
-"""Makes the answer to a request of its fields."""
+"""A handler: it answers a request with the given fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,16 +26,14 @@ class Endpoint:
     Parameters
     ----------
     api : str
-        Whose it is, which says what errors look like: ``Ollama``, ``OpenAI``, ``Anthropic``,
+        The API of the path, which sets the shape of errors: ``Ollama``, ``OpenAI``, ``Anthropic``,
         ``Jina``, ``llama-server``, ``llama-cpp-python``, ``page`` or ``others``.
-    method, path : str
     about : str
-        One line.
-    answer : callable
+        Summary for the OpenAPI document, one line.
     form : mapping of str to Field or None
-        Fields of its body; None where it has none, or reads it by itself.
+        Fields of its body; None if it has no body, or the handler reads it.
     streams : str
-        Media type of an answer in pieces; empty where there is none.
+        Media type of a streamed answer; empty if it cannot stream.
     """
 
     api: str
@@ -53,7 +51,8 @@ class Endpoint:
             fields = Fields({}) if self.form is None else await fields_of(request, self.form)
             try:
                 return await self.answer(request, fields)
-            except (WorkerLost, DeviceLost) as error:  # before the first byte of an answer
+            except (WorkerLost, DeviceLost) as error:
+                # No byte of an answer was sent yet, so the request can run again.
                 if self.form is None or (isinstance(error, WorkerLost) and error.hung):
                     raise
                 _LOG.warning("%s %s: run again, as %s", self.method, self.path, error)

@@ -43,7 +43,6 @@ def error_body(
         As `Endpoint.api`.
     status : int
         Of HTTP.
-    message : str
     error : Exception or None
         What it was, where an API has more to say of some.
     """

@@ -1,7 +1,7 @@
-"""Pictures for a server: one request at a time, in a process that makes them.
+"""Image generation of a server: one request at a time, in a worker process.
 
-A thread passes requests to that process. It is a worker (`wgpu_backend.server.worker`), since a
-lost device may end the process that uses it.
+A thread passes requests to a worker process (`wgpu_backend.server.worker`), since a lost device
+may end the process that uses it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.worker.orders import Order, Painted
 from wgpu_backend.server.worker.pictures import HANG_SECONDS, PictureWorker
 
-MAX_SIDE = 4096  # pixels, as Ollama has it
+MAX_SIDE = 4096  # pixels, Ollama's limit
 _MAX_WAITING = 32  # requests
 
 
-Progress = tuple[int, int]  # steps that are done, and all
+Progress = tuple[int, int]  # steps that are done, and their total
 
 
 class Studio:
@@ -32,7 +32,7 @@ class Studio:
     Parameters
     ----------
     folders : mapping of str to Path
-        Of pipelines, by the names that requests use.
+        Folders of pipelines, by the names that requests use.
     device : str or None
         None for the best.
     hang_seconds : float
@@ -73,21 +73,20 @@ class Studio:
         ----------
         name : str
             One of `folders`.
-        prompt : str
         options : mapping
             Arguments of `Pipeline.generate`.
 
         Yields
         ------
         queue, future
-            Of how far they are, None at the end; of what came of them.
+            Of the progress, ended by None; of the result.
 
         Raises
         ------
         RequestError
             There is no such model.
         QueueFull
-            Too many wait.
+            Too many requests wait.
         """
         if name not in self:
             raise RequestError(404, f"model '{name}' not found, or makes no pictures")
@@ -97,7 +96,8 @@ class Studio:
         loop, left = asyncio.get_running_loop(), threading.Event()
 
         def tell(progress: Progress | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody listens
+            # A closed loop has no listener any more.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(queue.put_nowait, progress)
 
         folder = str(self.folders[name.removesuffix(":latest")])

@@ -8,17 +8,17 @@ from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.errors import BackendError
 from wgpu_backend.server.core.model_pool import Loaded
 
-_MOST = ("n_tokens_max counter",)  # over all models the largest, not the sum
+# Metrics whose total is the largest over all models, not the sum.
+_MOST = ("n_tokens_max counter",)
 
 
 def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     """Return all metrics as text; names are llama.cpp's where it has them.
 
-    Those of each model have it as a label; their sums have llama-server's names.
+    Metrics of a model have its name as a label; their sums have llama-server's names.
 
     Parameters
     ----------
-    loaded : list of Loaded
     failures : mapping of int to int
         How often each status of an error was sent.
     """

@@ -13,12 +13,7 @@ _INFILLING = ("fim_pre", "fim_suf", "fim_mid")
 
 
 def abilities(file: GGUFFile) -> list[str]:
-    """Return the capabilities of a model: ``completion`` or ``embedding`` first.
-
-    Parameters
-    ----------
-    file : GGUFFile
-    """
+    """Return the capabilities of a model: ``completion`` or ``embedding`` first."""
     template = file.config.string("tokenizer.chat_template", "")
     encodes = "pooling_type" in file.config or "pooling" in file.config
     can = ["embedding"] if encodes else ["completion"]

@@ -28,11 +28,11 @@ from wgpu_backend.server.worker.opening import Workers
 _LOG = logging.getLogger("wgpu_backend.server")
 _TICK_SECONDS = 0.1
 Open = Callable[[Stored, int | None], Opened]
-"""Loads a model with a context of so many positions; None for its own."""
+"""A function that loads a model with a context of so many positions; None for its own."""
 Measure = Callable[[Stored, int | None], Room]
-"""Says what a model would take, and what there is."""
+"""A function that estimates the memory of a model, and of its device."""
 Wish = int | Literal["any"] | None
-"""Positions of a context; None for the model's own."""
+"""Positions of a requested context; None for the model's own, "any" for whichever is loaded."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,6 @@ class Embedded:
 
     Parameters
     ----------
-    texts, tokens : int
     seconds : float
         Time from a request's first text to its last vector.
     """
@@ -63,21 +62,18 @@ class Loaded:
 
     Parameters
     ----------
-    stored : Stored
-    model : LanguageModel or WorkerModel
     engine : Engine, WorkerEngine or None
         None for encoders, which make no text.
-    load_seconds : float
     keep_seconds : float
-        How long it stays behind its last request; negative for ever.
+        Time that it stays after its last request; negative means for ever.
     users : int
-        Requests that are under way.
+        Requests in progress.
     idle_since : float
-        Of the clock that only goes forward.
+        By the monotonic clock.
     asked : int or None
-        Positions that were asked for when it was loaded; None where it chose itself.
+        Positions that were requested when it was loaded; None for the default.
     leaving : bool
-        It goes when its requests are done, and takes no others.
+        It is unloaded when its requests are done, and takes no new ones.
     manner : Manner
         The operator's defaults for its answers.
     embedded : Embedded
@@ -121,7 +117,7 @@ class Loaded:
     def has(self, num_ctx: Wish) -> bool:
         """Return whether its context is the requested one; None stands for the default context.
 
-        One client's context is not everybody's: who asks for none gets none that another did.
+        A context that one client requested is not shared with clients that requested none.
         """
         return num_ctx in ("any", self.asked, self.model.num_ctx)
 
@@ -134,21 +130,21 @@ class Loaded:
 class Pool:
     """A pool of loaded models.
 
-    A request for a model that is there waits for none that is loaded. Where there are too many, or
-    no memory is left, the one that was used longest ago goes, an idle one first; it finishes its
-    requests, and takes no others meanwhile. A model whose worker has ended is loaded again.
+    Models load one at a time; requests for a loaded model do not wait for that. If there are too
+    many models or too little memory, the least recently used one is unloaded, an idle one first.
+    It finishes its requests before, and takes no new ones. A model whose worker has ended is
+    loaded again.
 
     Parameters
     ----------
-    open_model : callable
     keep_seconds : float
-        How long a model stays behind its last request, where that says nothing; negative for ever.
+        Default time that a model stays after its last request; negative means for ever.
     most : int
-        Models that are loaded at once.
+        Most models that are loaded at once.
     max_queue : int
         Requests that may wait for each model.
     measure : callable or None
-        None where nothing is known of memory before loading.
+        None if memory cannot be estimated before loading.
     """
 
     def __init__(
@@ -180,12 +176,11 @@ class Pool:
 
         Parameters
         ----------
-        stored : Stored
         num_ctx : int, "any" or None
-            None for the model's own. A model that has another context is loaded again when nobody
-            uses it.
-        keep_seconds : float or None
+            None for the model's own. A model that has another context is loaded again when it
+            is idle.
         """
+        # Loading runs in a task of its own, shielded from this request.
         # A client that goes away while a model loads must not leave half of one.
         task = asyncio.create_task(self._taken(stored, num_ctx, keep_seconds))
         try:
@@ -227,7 +222,8 @@ class Pool:
         same = found.stored.entry.digest == stored.entry.digest
         if not same or not found.has(num_ctx):
             return None
-        self._loaded[key] = self._loaded.pop(key)  # at the end: used last
+        # Dictionaries keep their order, so the last key is the most recently used model.
+        self._loaded[key] = self._loaded.pop(key)
         return found
 
     async def _brought(self, stored: Stored, num_ctx: int | None) -> Loaded:
@@ -243,7 +239,7 @@ class Pool:
         return self._loaded[key]
 
     async def _evict(self) -> None:
-        """Unload the least recently used idle model, or the least recently used one if none is idle."""
+        """Unload the least recently used model, an idle one first."""
         idle = [key for key, each in self._loaded.items() if not each.users or each.lost]
         await self._unload(idle[0] if idle else next(iter(self._loaded)))
 
@@ -264,6 +260,7 @@ class Pool:
             try:
                 model = await asyncio.to_thread(self._open, stored, num_ctx)
                 break
+            # The estimate is only a bound; only the device knows.
             except OutOfMemory:
                 if not self._loaded:
                     raise
@@ -285,7 +282,7 @@ class Pool:
     async def unload(self, name: str) -> None:
         """Unload a model when its last request is done, without waiting for that.
 
-        Harmless where it is not loaded.
+        Does nothing if it is not loaded.
         """
         found = self._loaded.get(name)
         if found is None:
@@ -297,7 +294,7 @@ class Pool:
     async def expire(self) -> None:
         """Unload models whose time is up, for as long as the server runs.
 
-        What was lost is loaded again, so that the next request need not wait for it.
+        Models whose worker has ended are loaded again, so that the next request need not wait.
         """
         while True:
             await asyncio.sleep(_TICK_SECONDS)
@@ -308,7 +305,8 @@ class Pool:
         async with self._changing:
             for key, each in list(self._loaded.items()):
                 if self._loaded.get(key) is not each:
-                    continue  # it had to make room for one before it
+                    # Loading an earlier one has unloaded this one to make room.
+                    continue
                 if each.lost:
                     await self._renew(key)
                 elif not each.users and each.seconds_left == 0:
@@ -321,13 +319,15 @@ class Pool:
             return
         try:
             self._loaded[key] = await self._load(before.stored, before.asked)
-        except Exception as error:  # the next request fails with it again
+        except Exception as error:
+            # The next request fails with the same error, and reports it to a client.
             _LOG.warning("%s: not loaded again: %s", key, error)
         else:
             self._loaded[key].keep_seconds = before.keep_seconds
 
     async def close(self) -> None:
         """Close all models; requests that are under way fail."""
+        # Workers that are still loading end first; else closing would wait for them.
         if isinstance(self._open, Workers):
             self._open.close()
         async with self._changing:

@@ -36,7 +36,8 @@ async def multipart_values(request: Request, form: Form) -> dict[str, Any]:
     try:
         async with request.form(max_files=_MAX_PARTS, max_fields=_MAX_PARTS) as parts:
             for part, value in parts.multi_items():
-                name = part.removesuffix("[]")  # what some clients put behind names of lists
+                # Some clients append this to names of lists.
+                name = part.removesuffix("[]")
                 if name in values:
                     raise RequestError(400, f"{name[:60]}: is there twice, once is known")
                 values[name] = await _value(form, name, value)

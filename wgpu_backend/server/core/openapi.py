@@ -24,7 +24,6 @@ def document(endpoints: Sequence[Endpoint], version: str, *, strict: bool) -> di
 
     Parameters
     ----------
-    endpoints : sequence of Endpoint
     version : str
         Of the server.
     strict : bool

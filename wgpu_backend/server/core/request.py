@@ -30,13 +30,13 @@ _LARGER_CONTEXT = (
 )
 _BAD_REQUEST = (ContextFull, OptionError, TemplateError, DTypeError, StoreError, GGUFError)
 _BUSY = (QueueFull, CacheFull, OutOfMemory, NoDeviceLeft)
-# Of Ollama's options, those that say how another engine is to run, or that it no longer knows.
+# Ollama's options that configure another engine, or that it no longer has.
 _WITHOUT_MEANING = {
     "num_batch", "num_gpu", "main_gpu", "use_mmap", "num_thread", "numa", "use_mlock", "low_vram",
     "f16_kv", "vocab_only", "logits_all", "penalize_newline", "tfs_z",
     "draft_num_predict", "rope_frequency_base", "rope_frequency_scale", "num_gqa", "embedding_only",
 }  # fmt: skip
-# Beyond these, options mean what they do there: that nothing is left out, or greedy.
+# Beyond these ranges, options have the effect of the nearer end.
 _SOFT: Mapping[str, tuple[float, float]] = {
     "top_k": (0, 1 << 24), "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1),
     "typical_p": (0, 1), "dry_multiplier": (0, 100), "dry_base": (0, 100),
@@ -53,9 +53,8 @@ class RequestError(Exception):
     ----------
     status : int
         Of HTTP.
-    message : str
     details : mapping
-        What programs read, where an API has such details.
+        Machine-readable details, for APIs that have them.
     """
 
     def __init__(self, status: int, message: str, details: Mapping[str, Any] | None = None) -> None:
@@ -80,7 +79,7 @@ def status_of(error: Exception) -> int:
 def message_of(error: Exception) -> str:
     """Return the message of an error for a client; of unexpected errors only their type.
 
-    Of what is wrong in a file that `--import` brought, its line.
+    Errors in a file of `--import` include its line.
     """
     if mistake := mistake_of(error):
         return mistake
@@ -100,50 +99,45 @@ class Wanted:
     Parameters
     ----------
     messages : sequence of mappings or None
-        A conversation; None where `prompt` is to be continued as it is.
-    prompt : str or sequence of int
+        A conversation; None to continue `prompt` without a template.
     options : mapping
         By Ollama's names.
     usual : mapping
         Defaults of its API, by Ollama's names; the operator's and the request's options override.
     before : sequence of int
-        Tokens of what was said before, in front of the conversation.
-    tools : sequence of mappings
+        Tokens of earlier turns, before the conversation.
     think : bool, str or None
-        None for what the model does by itself.
+        None for the model's default.
     optional_think : str
-        Name of the field that asks for reasoning, where a model that cannot reason answers without;
-        empty where such a model refuses.
+        Name of the field that asks for reasoning, to ignore it for models that cannot reason; empty
+        to refuse it.
     raw_thoughts : bool or None
         Leave reasoning, with its tags, in the text; None for the operator's default.
     truncate : bool
-        Leave out the oldest messages where the context has no room.
+        Leave out the oldest messages if the context has no room.
     cut : bool
-        Leave out the middle of what still has no room then.
+        Leave out the middle of a prompt that is still too long.
     shift : bool
-        Go on where the context is full.
-    logprobs : int or None
+        Drop the oldest tokens when the context is full, and continue.
     sampled : bool
         Log probabilities are those after sampling options.
     echo : bool
-        Give the prompt in front of the answer, and where there are log probabilities, those of
-        its tokens.
-    logit_bias : mapping
-    choices : int
+        Return the prompt before the answer, with the log probabilities of its tokens if those
+        are requested.
     best : int
-        How many of them are given, the likeliest first; 0 for all, as they were made.
+        How many of them to return, the most likely first; 0 for all, in their order.
     ignore_eos : bool
-        Go on behind tokens that end a text.
+        Continue after tokens that end a text.
     grammar : Grammar or None
-        What the text for the user has to be.
+        Constraint of the visible text.
     must_call : sequence of mappings
-        Those of `tools` of which the answer has to call one.
+        Those of `tools` of which the answer must call one.
     one_call : bool
-        End the answer behind its first call.
+        End the answer after its first call.
     template : mapping
         Variables of the model's own template.
     progress : bool
-        Tell how far the prompt was read.
+        Report the progress of reading the prompt.
     slot : int or None
         Number by which its tokens may be saved or erased.
     max_seconds : float or None
@@ -151,7 +145,7 @@ class Wanted:
     min_tokens : int
         Tokens before which no token may end the answer.
     stop_tokens : sequence of int
-        Tokens that end it beside the model's own.
+        Tokens that end it, in addition to the model's own.
     spelled : bool
         Spell control tokens out in the text.
     lora : sequence of (int, float) or None

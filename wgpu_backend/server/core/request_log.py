@@ -17,7 +17,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wgpu_backend.server.core.request import RequestError
 
 _LOG = logging.getLogger("wgpu_backend.server")
-_MOST_NAMES = 1000  # that the log tells of; clients can make up any number of them
+# The log warns once per name, up to this number: clients can make up any number of names.
+_MOST_NAMES = 1000
 _MOST_SHOWN = 20
 _LONGEST = 60
 _INDEX = re.compile(r"\[\d+\]")
@@ -25,7 +26,8 @@ _POLLED = ("/health", "/v1/health", "/metrics", "/api/ps", "/slots", "/inspect/m
 _PAGE = "/page/"
 GONE = "the client has gone"
 _BLOB = "sha256-"
-_GONE_STATUS = 499  # as nginx has it
+# nginx's status for a client that disconnects.
+_GONE_STATUS = 499
 
 
 @dataclass(slots=True)
@@ -35,23 +37,21 @@ class Record:
     Parameters
     ----------
     strict : bool
-        Refuse what is not known in place of ignoring it.
+        Refuse unknown fields instead of ignoring them.
     ignored : dict of str to str
-        Names of fields and options that were ignored, and why.
-    model : str
+        Names of ignored fields and options, with the reason.
     prompt, made : int
-        Tokens that were read, and made.
+        Tokens that were read, and generated.
     reason : str
-        Of an error.
+        Reason of an error.
     fields : tuple of str
         Names of the body's fields.
-    behind : bool
-        Whether the client had not read what was sent, so that pieces of the stream that are there
-        by now are joined.
+    lags : bool
+        Whether the client had not read the last piece, so that the next pieces are merged.
     names : dict of str to str
-        What clients are told in place of names of blobs.
+        Names to show to clients in place of names of blobs.
     private : Pattern or None
-        Folders of this machine, which no client is told.
+        Folders of this machine, which are removed from messages to clients.
     """
 
     strict: bool = False
@@ -61,7 +61,7 @@ class Record:
     made: int = 0
     reason: str = ""
     fields: tuple[str, ...] = ()
-    behind: bool = False
+    lags: bool = False
     names: dict[str, str] = field(default_factory=dict[str, str])
     private: re.Pattern[str] | None = None
 
@@ -105,7 +105,6 @@ def ignore(name: str, why: str) -> None:
 
     Parameters
     ----------
-    name : str
     why : str
         Such as ``no such field``.
 
@@ -129,9 +128,9 @@ class Recorder:
     app : callable
         Of ASGI.
     strict, debug : bool
-        Refuse unknown fields; log requests that come all the time and names of fields, too.
+        Refuse unknown fields; also log polling requests and names of fields.
     private : iterable of Path
-        Folders that no error names to a client.
+        Folders that are removed from errors for clients.
     """
 
     def __init__(
@@ -161,6 +160,7 @@ class Recorder:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self._warn(scope, message, record.ignored)
+            # A disconnect after the last piece is normal, not a cancelled request.
             elif message["type"] == "http.response.body":
                 whole = not message.get("more_body", False)
             await send(message)
@@ -176,7 +176,8 @@ class Recorder:
             await self._app(scope, watched, recorded)
         finally:
             _CURRENT.reset(token)
-            if record.reason == GONE:  # of what is not begun nobody sees a status
+            # An answer that was not begun has no status yet.
+            if record.reason == GONE:
                 status = status or _GONE_STATUS
             self._log(scope, status, record, time.monotonic() - begin)
 

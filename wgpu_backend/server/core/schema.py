@@ -28,8 +28,6 @@ class Field:
     ----------
     kinds : tuple of type
         What it may be, as Python reads JSON; a float may be written as a whole number.
-    about : str
-    required : bool
     least, most : float or None
         Of a number.
     among : tuple of str

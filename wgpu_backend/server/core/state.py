@@ -46,54 +46,51 @@ class Settings:
 
     Parameters
     ----------
-    store : Store
     open_model : callable
         Loads a model with a context of so many positions.
     fixed : mapping of str to Stored
-        Models beside the store's, such as ``story``.
-    version : str
+        Models in addition to the store's, such as ``story``.
     hosts : tuple of str
         Names by which the server may be called; empty for any.
     origins : tuple of str
         Of pages that may call it; ``*`` for all, and ``app://*`` for all of a scheme.
     api_keys : tuple of str
-        Empty where anybody may call.
+        Empty to serve requests without a key.
     prefix : str
-        In front of all paths, such as ``/models``; empty for none.
+        Prefix of all paths, such as ``/models``; empty for none.
     keep_seconds : float
-        How long models stay; negative for ever.
+        How long models stay; negative means for ever.
     default_model : str
-        What is meant where a request names no model; empty where it has to.
+        Model for requests that do not name one; empty to require a name.
     any_name : bool
-        Whether it is meant, too, where a request names one that is not there; it is then listed
-        alone.
+        Use the default model for unknown names, too; it is then the only one listed.
     preload : bool
-        Whether that model is loaded at once, and stays.
+        Load that model at start-up, and keep it loaded.
     aliases, tags : tuple of str
-        Further names of that model, and words that lists have beside it.
+        Further names of that model, and tags for lists of models.
     manner : Manner
         Defaults for that model's answers.
     pooling : str or None
-        How the vectors of a text's tokens become one; None for the model's own way.
+        Pooling of the vectors of a text's tokens; None for the model's own.
     shows : frozenset of str
         Which of ``slots``, ``metrics`` and ``page`` are served; with ``verbose`` all answers of
         chats include their prompt.
     slot_folder : Path or None
-        Where slots are saved; None refuses to.
+        Folder for saved slots; None to refuse saving.
     max_loaded, max_queue, max_body : int
         Models at once, requests that wait for each, bytes of a request.
     pause_seconds : float
         How long a client may take between two pieces that it sends or reads.
     measure : callable or None
-        Says what memory a model would take, and what there is.
+        Estimates the memory that a model needs, and that its device has.
     pictures : mapping of str to Path
         Folders of pipelines that make pictures.
     picture_device : str or None
-        Where they are; None for the best.
+        Device of the pipelines; None for the best.
     picture_hang_seconds : float
         See `PictureWorker`.
     signing_key : Path or None
-        Signs in at registries that models are pushed to.
+        Key that signs in at registries for pushes.
     strict : bool
         Refuse fields and options that are not known, in place of ignoring them.
     debug : bool
@@ -132,17 +129,13 @@ class Settings:
 
 
 class State:
-    """The state that the routes share.
-
-    Parameters
-    ----------
-    settings : Settings
-    """
+    """The state that the routes share."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.store = settings.store
-        self._told = set[str]()  # digests of models whose parameters a warning was about
+        # Digests of models whose unknown parameters were logged, to log them once.
+        self._told = set[str]()
         self.studio = Studio(
             settings.pictures, settings.picture_device, settings.picture_hang_seconds
         )
@@ -160,7 +153,7 @@ class State:
         Raises
         ------
         RequestError
-            It names none, and the server has none of its own.
+            It names none, and the server has no default model.
         """
         return fields.text("model") or self.own_name or fields.required("model")
 
@@ -251,6 +244,7 @@ class State:
     ) -> AsyncGenerator[Loaded]:
         """Use a model by its name; an "any" context is for callers that compute nothing with it."""
         current().model = name
+        # Reading manifests and files blocks, so it happens in a thread.
         stored = await run_in_threadpool(self._usable, name)
         keep = None if keep_alive is None else seconds_of(keep_alive)
         wanted = stored.parameters.get("num_ctx") if num_ctx is None else num_ctx
@@ -333,7 +327,8 @@ def options_of(fields: Fields) -> dict[str, Any]:
         The server is strict, and one is not known.
     """
     given: dict[str, Any] = fields.get("options", dict) or {}
-    if not current().strict:  # a strict server refuses them where they are read
+    # A strict server refuses unknown options where they are read.
+    if not current().strict:
         for name in given.keys() - KNOWN_PARAMETERS:
             ignore(f"options.{name}", "no such option")
         given = {name: value for name, value in given.items() if name in KNOWN_PARAMETERS}
@@ -390,8 +385,6 @@ async def streamed(
 
     Parameters
     ----------
-    request : Request
-    lines : async generator of bytes
     kind : str
         Type of the content.
     failed : callable
@@ -402,6 +395,7 @@ async def streamed(
     RequestError
         The client has gone.
     """
+    # Errors before the first line still get an HTTP status of their own.
     first = await until_gone(request, anext(lines, None))
 
     async def all_of_them() -> AsyncGenerator[bytes]:
@@ -412,7 +406,8 @@ async def streamed(
             async with aclosing(lines):
                 async for line in lines:
                     yield line
-        except Exception as error:  # the status is out
+        except Exception as error:
+            # The status was sent, so the error becomes the last line.
             yield failed(*told(error))
 
     return StreamingResponse(all_of_them(), media_type=kind)

@@ -1,4 +1,4 @@
-"""Sending of answers, in pieces, with a timeout."""
+"""Sending of answers, with a timeout for slow readers."""
 
 from __future__ import annotations
 
@@ -15,36 +15,37 @@ _MOST_HELD = 1 << 16  # bytes
 class Sending:
     """The sender of an answer: it adds headers, and gives up when the client stops reading.
 
-    A write to a socket takes longer than all else that a token costs a server. So pieces of a
-    stream that are there at once go out in one write.
+    A write to a socket costs more than all other work for a token. So pieces of a stream that are
+    ready at the same time go out in one write.
 
     Parameters
     ----------
     send : callable
-        Of ASGI.
+        ASGI's `send`.
     extra : tuple of (str, str)
         Headers.
     most : float
-        Seconds that a client may take to read.
+        Seconds that a client may take to read a piece.
 
     Attributes
     ----------
     late : bool
-        Whether it took longer.
+        Whether the client took longer.
     begun : bool
-        Whether an answer was begun.
+        Whether the answer was begun.
     """
 
     def __init__(self, send: Send, extra: tuple[tuple[str, str], ...], most: float) -> None:
         self._send = send
         self._extra = extra
         self._most = most
-        self._held = bytearray()  # what a write takes that has not begun
+        # Pieces for the next write.
+        self._held = bytearray()
         self._writing: asyncio.Task[None] | None = None
         self.late = self.begun = False
 
     async def __call__(self, message: Message) -> None:
-        """Send a message of ASGI; a piece of a stream when the event loop comes by.
+        """Send an ASGI message; pieces of a stream are sent from a task.
 
         Raises
         ------
@@ -54,9 +55,10 @@ class Sending:
         is_piece = message["type"] == "http.response.body" and message.get("more_body", False)
         if self._writing is not None and not (is_piece and 0 < len(self._held) < _MOST_HELD):
             writing, self._writing = self._writing, None
-            waits = not (self._held or writing.done())  # it has begun: the client does not read
+            # The write has begun and is not done: the client lags.
+            waits = not (self._held or writing.done())
             await writing
-            current().behind |= waits
+            current().lags |= waits
         if is_piece:
             self._hold(message.get("body", b""))
             return
@@ -65,7 +67,7 @@ class Sending:
             headers = MutableHeaders(scope=message)
             for name, value in self._extra:
                 headers[name] = value
-            # As most servers spell them: there are clients that know no other spelling.
+            # Title case, as in most servers: some clients compare names of headers by case.
             message["headers"] = [(name.title(), value) for name, value in message["headers"]]
         await self._within(message)
 
@@ -78,7 +80,8 @@ class Sending:
         self._held += body
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write())
-            # The next message tells of its error; where none comes, nobody is there to be told.
+            # The next message raises its error; without one, the client is gone. Reading it here
+            # avoids a warning.
             self._writing.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _write(self) -> None:

@@ -57,7 +57,8 @@ def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | No
 
 
 def _json_object(form: Mapping[str, Any], where: str) -> Grammar:
-    """Return the grammar of a schema, or of any object; llama-server takes schemas in both types."""
+    """Return the grammar of a schema, or of any object."""
+    # llama-server accepts a schema in `json_object`, too.
     schema = form.get("schema")
     return Grammar.json() if schema is None else schema_grammar(schema, where)
 
@@ -81,7 +82,6 @@ def offered_tools(tools: Tools, usual: str = "function") -> Tools:
 
     Parameters
     ----------
-    tools : sequence of mapping
     usual : str
         Type of tools that clients call, and of those that name none.
 
@@ -138,7 +138,7 @@ def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
     choice : str, mapping or None
         ``auto``, ``none``, ``required`` or ``any``; or a function by its name: OpenAI's
         ``{"type": "function", "function": {"name": …}}``, the responses' and Anthropic's with
-        ``name`` beside ``type``; Anthropic's ``{"type": "any"}``; OpenAI's ``allowed_tools``, with
+        ``name`` next to ``type``; Anthropic's ``{"type": "any"}``; OpenAI's ``allowed_tools``, with
         ``mode`` and ``tools``.
     tools : sequence of mapping
         As OpenAI describes them.

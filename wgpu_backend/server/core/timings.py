@@ -14,13 +14,12 @@ from wgpu_backend.server.core.completion import Update
 def timings(prompt: int, usage: Usage) -> dict[str, Any]:
     """Return the counts and durations of a prompt and of its answer.
 
-    The first token comes of the pass that read the prompt, so it does not count for the pace.
+    The first token comes from the pass that read the prompt, so it does not count for the pace.
 
     Parameters
     ----------
     prompt : int
         Its tokens.
-    usage : Usage
     """
     read, made = prompt - usage.cached_tokens, usage.completion_tokens
     return {
@@ -55,7 +54,7 @@ class Pace:
     Parameters
     ----------
     progress, times : bool
-        Whether it reports how far the prompt was read, and timings beside each piece.
+        Whether to report the progress of reading the prompt, and timings with each piece.
     """
 
     progress: bool

@@ -5,14 +5,13 @@
     server's process                              worker's process
     WorkerEngine ─ Client ─ Channel ══ socket pair ══ Outbox ─ Service ─ Engine, LanguageModel
 
-A driver may end the process that uses it, on any submit behind the loss of a device. So what needs
-a device is there alone; templates, tokenizer and keys of the model's file are in both.
+A driver may end its process on any submit after the loss of a device. So only the worker uses a
+device; templates, the tokenizer and keys of the model's file are in both processes.
 
-`frames.py` is how messages lie on the socket, `messages.py` what is in them. `process.py` and
-`service.py` are the worker; `channel.py` starts one and says how it ended, `spare.py` has one
-ready before it is needed, `client.py` knows what is asked of it, `remote.py` has the model and the
-engine that a server sees. Pictures are made in a process of their own: `pictures.py` has it in the
-server, `pictures_process.py` is it, `orders.py` what it is asked for. `health.py` counts losses of
-devices, `opening.py` opens models on those that are left, `estimate.py` says what memory one will
-take.
+`frames.py` encodes messages for the socket, `messages.py` defines their content. `process.py` and
+`service.py` are the worker; `channel.py` starts one and reports its exit, `spare.py` starts one in
+advance, `client.py` tracks pending requests, `remote.py` has the model and the engine that a server
+uses. Images have a process of their own: `pictures.py` is its server side, `pictures_process.py`
+the process, `orders.py` its messages. `health.py` counts losses of devices, `opening.py` opens
+models on healthy ones, `estimate.py` estimates the memory of a model.
 """

@@ -18,14 +18,16 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.server.worker.frames import Message, opened, packed, read
 
 _LOG = logging.getLogger("wgpu_backend.worker")
-_EXIT_SECONDS = 2.0  # from the end of the socket to the end of the process
-# The same places to import from as here, and nothing of the folder that it happens to start in.
+# Time between the end of the socket and the end of the process.
+_EXIT_SECONDS = 2.0
+# The worker imports from the same paths as the server, and not from its working directory.
 _PROGRAM = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
     "from wgpu_backend.server.worker.{} import main; main(sys.argv[1])"
 )
 _CRASHES = {"SIGABRT", "SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP", "SIGSYS"}
-_WINDOWS_CRASH = 0xC0000000  # exit codes from here on are exceptions that nobody caught
+# Exit codes from here on are unhandled exceptions.
+_WINDOWS_CRASH = 0xC0000000
 _WINDOWS_ABORT = 3
 
 
@@ -36,7 +38,7 @@ class Ending:
     Parameters
     ----------
     code : int
-        As `subprocess` has it: negative for a signal.
+        Exit code as in `subprocess`: negative for a signal.
     """
 
     code: int
@@ -64,15 +66,11 @@ class Channel:
     Parameters
     ----------
     told : callable
-        Given each message, and its bytes, in the reading thread.
+        Called with each message and its bytes, in the reading thread.
     ended : callable
-        Given how the process ended, once, behind the last message.
+        Called once with the exit of the process, after the last message.
     program : str
         Module of this folder whose `main` the process runs.
-
-    Attributes
-    ----------
-    pid : int
     """
 
     def __init__(
@@ -107,7 +105,8 @@ class Channel:
         try:
             while (data := self._outbox.get()) is not None:
                 self._socket.sendall(data)
-        except OSError:  # it has gone, which the reader sees, too
+        except OSError:
+            # The worker is gone; the reader handles that.
             return
 
     def _read(self) -> None:
@@ -150,9 +149,10 @@ def _started(theirs: socket.socket, program: str) -> subprocess.Popen[bytes]:
     """Start a new interpreter: a fork would have the threads' locks and the device's handles."""
     arguments = ["-P", "-c", _PROGRAM.format(program)]
     paths = json.dumps(sys.path)
-    if sys.platform == "win32":  # a socket is shared with a process that is there already
-        # A virtual environment's program starts this one as its child, which the socket would not
-        # reach; the paths are all that it has of the environment.
+    # `share` needs the id of a running process, so the socket goes through stdin.
+    if sys.platform == "win32":
+        # In a virtual environment, python.exe starts the base interpreter as its child, which the
+        # socket would not reach. So start the base interpreter; it only needs the import paths.
         python = str(getattr(sys, "_base_executable", sys.executable))
         process = subprocess.Popen(
             [python, *arguments, "-", paths],
@@ -169,5 +169,6 @@ def _started(theirs: socket.socket, program: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         pass_fds=(handle,),
-        start_new_session=True,  # Ctrl-C of a terminal is the server's alone
+        # A session of its own, so that Ctrl-C in a terminal reaches only the server.
+        start_new_session=True,
     )

@@ -20,9 +20,11 @@ from wgpu_backend.server.worker.messages import LoadSpec, error_of, event_of, re
 from wgpu_backend.server.worker.spare import Start
 
 _CLOSE_SECONDS = 10.0
-HANG_SECONDS = 300.0  # a long prompt's pass may take minutes on a slow device
-LOADING_SECONDS = 60.0  # at least: imports, a driver's start and compilers tell nothing
-_BEATS = 4  # times in that
+# The pass of a long prompt may take minutes on a slow device.
+HANG_SECONDS = 300.0
+# Least time for loading: imports, driver start and compilers report nothing meanwhile.
+LOADING_SECONDS = 60.0
+_BEATS = 4  # checks within that time
 Answer = tuple[Message, bytes]
 Lost = Callable[[BackendError], None]
 
@@ -33,21 +35,20 @@ class Client:
     Parameters
     ----------
     name : str
-        Of the model, for messages.
-    spec : LoadSpec
+        Name of the model, for messages.
     lost : callable
-        Given the error where the device was lost, or the process failed by itself. It is called
-        once, in a thread of the client's.
+        Called once with the error if the device is lost or the process crashes, in a thread of
+        the client.
     hang_seconds : float
-        How long a worker may answer nothing before it is ended as lost; a device that hangs leaves
-        it alive. While it loads it may tell nothing of that for so long, or a minute. 0 for ever.
+        Time without an answer after which the worker is ended as lost: a hung device keeps the
+        process alive. While it loads, the limit is at least a minute. 0 for no limit.
     start : callable
-        Gives the process.
+        Starts the process.
 
     Attributes
     ----------
     loaded : Future
-        Facts of the model, once it is loaded.
+        Facts about the model, once it is loaded.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Client:
         """Process id of the worker."""
         return self._channel.pid
 
-    # What is asked.
+    # Requests to the worker.
 
     def submit(self, request: Request, intake: Intake) -> Generation:
         """Submit a request; returns at once.
@@ -94,14 +95,14 @@ class Client:
         Parameters
         ----------
         request : Request
-            Whose prompt fits.
+            A request whose prompt fits.
         intake : Intake
-            Counts its choices while they are under way.
+            Counts its choices while they are in progress.
 
         Raises
         ------
         QueueFull
-            As many wait as may.
+            The queue is full.
         BackendError
             The worker has ended.
         """
@@ -119,7 +120,7 @@ class Client:
         return Generation(number, request, mailbox, self._cancel)
 
     def _cancel(self, number: int) -> None:
-        """End a request; a finaliser may do so at any moment, so there is no lock."""
+        """Cancel a request; finalisers may do so at any moment, so this takes no lock."""
         if number in self._boxes:
             self._channel.post({"do": "cancel", "id": number})
 
@@ -129,7 +130,7 @@ class Client:
         Raises
         ------
         BackendError
-            The worker has ended, cannot do it, or has not answered in time.
+            The worker has ended, reports an error, or has not answered in time.
         """
         number, found = next(self._numbers), Future[Answer]()
         with self._lock:
@@ -176,7 +177,7 @@ class Client:
         self._end(error)
         self._channel.kill()
 
-    # What is told.
+    # Messages from the worker.
 
     def _told(self, message: Message, raw: bytes) -> None:
         self._heard = time.monotonic()
@@ -193,7 +194,8 @@ class Client:
             case "lost":
                 error = error_of(message["error"])
                 self._end(self._of_device(error), told=isinstance(error, DeviceLost))
-            case "loading":  # that it was heard is all there is to it
+            case "loading":
+                # Receiving it is enough: it resets the time above.
                 pass
             case _:
                 logger = logging.getLogger(message["name"])
@@ -234,6 +236,7 @@ class Client:
 
     def _ended(self, ending: Ending) -> None:
         """Fail all pending work; the last call of the channel."""
+        # An ending that the server requested is not a loss.
         if self._closing:
             self._end(BackendError(f"{self._name}: the model was unloaded"), told=False)
             return

@@ -24,17 +24,15 @@ def engine_of(
 ) -> Engine:
     """Create the engine of a spec, with its draft: ``"ngram"`` or the path of a draft model.
 
-    A server serves many models, of which a draft suits some: the others go without, and the log
-    says why.
+    A draft suits only some of a server's models; the others run without it, and the log states
+    the reason.
 
     Parameters
     ----------
-    model : LanguageModel
-    spec : LoadSpec
     progress : callable or None
-        Of loading the draft.
+        Progress of loading the draft.
     **options
-        Of the engine, where the spec has no others.
+        Defaults of the engine, which the spec overrides.
     """
     own = {**options, **spec.engine}
     draft = own.pop("draft", None)

@@ -13,11 +13,13 @@ from wgpu_backend.files.huggingface.opening import open_model_file
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.server.worker.messages import NGRAM, LoadSpec
 
-MOST_CONTEXT = 1 << 18  # positions that are taken without being asked for
-# Bytes of a layer's keys and values: what one binding surely shows on such a device.
+# The largest default context, in positions.
+MOST_CONTEXT = 1 << 18
+# Bytes of a layer's keys and values that fit into one binding on every device of this kind.
 _MOST_LAYER = {"discrete": 1 << 30, "integrated": 256 << 20, "cpu": 1 << 40}
 _SURE_LAYER = 128 << 20
-_WORKING_NBYTES = 192 << 20  # an interpreter, kernels, intermediates
+# Memory of the interpreter, kernels and intermediates.
+_WORKING_NBYTES = 192 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,10 @@ class Room:
 
     Parameters
     ----------
-    needed : int
     free : int or None
-        On its device now; None where the platform does not tell.
+        Free bytes of its device; None if the platform does not report them.
     total : int or None
-        Of the device.
+        Bytes of the device.
     """
 
     needed: int
@@ -46,7 +47,7 @@ def room_for(spec: LoadSpec, info: DeviceInfo) -> Room:
     GGUFError
         The file is damaged.
     """
-    # These compute in the host's memory; what GPUs have left, no API tells.
+    # These devices use host memory. No portable API reports the free memory of GPUs.
     host = host_memory() if info.kind in ("software", "cpu") else None
     total, free = host or (info.total_memory, None)
     return Room(needed(spec), free, total)
@@ -55,19 +56,18 @@ def room_for(spec: LoadSpec, info: DeviceInfo) -> Room:
 def context_for(spec: LoadSpec, info: DeviceInfo) -> int | None:
     """Return the default context length: the model's own, as far as memory allows.
 
-    The cache takes half of what the weights leave, at most. Coding agents send thousands of tokens
-    in front of their first request.
+    The cache takes at most half of the memory that the weights leave. It should be large: coding
+    agents send thousands of tokens before their first request.
 
     Parameters
     ----------
-    spec : LoadSpec
     info : DeviceInfo
-        Where it is loaded.
+        Device that the model is loaded on.
 
     Returns
     -------
     int or None
-        None for what loading chooses by itself.
+        None for the default of loading.
     """
     room = room_for(spec, info)
     memory = room.total if room.free is None else room.free
@@ -108,7 +108,8 @@ def _cache(config: Config, spec: LoadSpec) -> int:
     positions = (spec.num_ctx or own) * spec.num_parallel
     try:
         values = _values_per_position(config)
-    except ModelError:  # loading tells what is wrong with the keys
+    except ModelError:
+        # Loading reports the error in the file's keys.
         return 0
     dtype = named(spec.kv_dtype)
     return positions * values * dtype.block_nbytes // dtype.block
@@ -116,7 +117,8 @@ def _cache(config: Config, spec: LoadSpec) -> int:
 
 def _values_per_position(config: Config) -> int:
     layers = config.uint("block_count")
-    if "attention.kv_lora_rank" in config:  # latents, which all heads share
+    # Multi-head latent attention: all heads share one latent per position.
+    if "attention.kv_lora_rank" in config:
         rotated = config.uint("rope.dimension_count", 0)
         return layers * (config.uint("attention.kv_lora_rank") + rotated)
     heads = config.uint_per_layer("attention.head_count", layers, 0)

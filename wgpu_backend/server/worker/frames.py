@@ -1,6 +1,6 @@
 """Messages on a socket: two lengths, an object in JSON, and bytes as they are.
 
-JSON can name no code to run, so neither side can have the other run any.
+JSON cannot name code, so neither side can make the other run any.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any, cast
 from wgpu_backend.errors import BackendError
 
 _LENGTHS = struct.Struct("<II")
-MOST_NBYTES = 1 << 30  # of a part of a message; what says more is damaged
+# Most bytes of a part of a message; a longer one is damaged.
+MOST_NBYTES = 1 << 30
 _BUFFER = 1 << 16
 Message = dict[str, Any]
 
@@ -29,7 +30,7 @@ def packed(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
     message : mapping
         Plain data; numbers may be infinite.
     raw : bytes
-        What goes with it: values of vectors.
+        Binary data of the message, such as vectors.
 
     Raises
     ------
@@ -50,7 +51,7 @@ def given(handle: str) -> socket.socket:
     Parameters
     ----------
     handle : str
-        Its file descriptor; on Windows ``-``, and what `socket.share` made is in a line of stdin.
+        Its file descriptor; on Windows ``-``, with the data of `socket.share` in a line of stdin.
     """
     if sys.platform == "win32":
         return socket.fromshare(bytes.fromhex(sys.stdin.readline()))
@@ -63,12 +64,12 @@ def opened(sock: socket.socket) -> BufferedReader:
 
 
 def read(source: BufferedReader) -> tuple[Message, bytes] | None:
-    """Take a message from a socket; None where it was closed, or ends within one.
+    """Read a message from a socket; None if it was closed, or ends within a message.
 
     Raises
     ------
     BackendError
-        What came is no message.
+        The data is not a message.
     """
     head = source.read(_LENGTHS.size)
     if len(head) < _LENGTHS.size:

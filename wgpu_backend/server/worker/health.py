@@ -20,9 +20,9 @@ class Health:
     Parameters
     ----------
     devices : sequence of str
-        Ids, the one to use first in front.
+        Ids, in order of preference.
     clock : callable
-        Seconds that only go forward.
+        Monotonic seconds.
     """
 
     def __init__(self, devices: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,7 +51,7 @@ class Health:
             return self._left[0]
 
     def lost(self, device: str, error: BackendError) -> None:
-        """Count a loss; where it is one too many, the next device is used from now on."""
+        """Count a loss; after too many, the next device is used from now on."""
         with self._lock:
             now = self._clock()
             recent = [t for t in self._losses.get(device, []) if now - t < WITHIN_SECONDS]

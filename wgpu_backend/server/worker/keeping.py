@@ -27,7 +27,7 @@ def keep(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path
     Raises
     ------
     StoreError
-        There is nothing of them any more, or they are too few to be kept.
+        They are no longer cached, or they are too few to be saved.
     """
     known, saved = engine.kept_prefix(tokens)
     if saved is None and len(tokens) <= BLOCK:

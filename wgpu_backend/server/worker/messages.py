@@ -1,8 +1,8 @@
 """Messages between a server and a worker, as plain data and back.
 
-Requests have one ``do``: load, submit, cancel, embed, states, rerank, inspect, keep, bring, drop,
-status, beat, forget, close. What comes back has one ``tell``: loading, events, failed, answer, log,
-lost.
+Requests to a worker have one ``do``: load, submit, cancel, embed, states, rerank, inspect, keep,
+bring, drop, status, beat, forget, close. Its messages have one ``tell``: loading, events, failed,
+answer, log, lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from wgpu_backend.ops.plugins import mistake_of
 
 Plain = dict[str, Any]
 Scaled = tuple[str, float]
-NGRAM = "ngram"  # a draft that is no model
+# Draft tokens come from the text itself, not from a model.
+NGRAM = "ngram"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +39,8 @@ class LoadSpec:
 
     Parameters
     ----------
-    path : str
     device : str
-        Its id.
-    profile, kv_dtype : str
-    num_ctx : int or None
-    num_parallel : int
-    exact, coarse : bool
-    adapters, control_vectors : tuple of (str, float)
-    control_layers : tuple of int or None
+        Id of the device.
     imports : tuple of str
         Python files that register architectures and ops.
     engine : mapping

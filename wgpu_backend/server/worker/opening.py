@@ -15,7 +15,7 @@ from wgpu_backend.server.worker.remote import WorkerModel, open_worker
 from wgpu_backend.server.worker.spare import AFTER_SECONDS, Spares
 
 SpecOf = Callable[[Stored, int | None, str], LoadSpec]
-"""What is loaded for a model, with so many positions, on a device."""
+"""A function that makes the spec of a model with a context length, on a device."""
 
 
 class Workers:
@@ -24,14 +24,13 @@ class Workers:
     Parameters
     ----------
     health : Health
-        Of the devices.
-    spec_of : callable
+        Health of the devices.
     max_queue : int
         Choices that may wait for a slot, of each model.
     hang_seconds : float
         See `Client`.
     spare_seconds : float or None
-        How long behind a load a process is made ready for the next one; None for none.
+        Time after a load until a spare process starts; None for no spare.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Workers:
         return self._spec_of(stored, num_ctx, self.health.choose())
 
     def __call__(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
-        """Load a model; waits until it is there.
+        """Load a model, and wait for it.
 
         Raises
         ------
@@ -84,6 +83,7 @@ class Workers:
             clients.append(client)
             with self._lock:
                 if self._closed:
+                    # Without this check, a worker could start after `close` and never be ended.
                     raise BackendError(f"{name}: the server ends")
                 self._starting.add(client)
 

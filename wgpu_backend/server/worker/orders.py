@@ -1,7 +1,7 @@
 """Image requests, on their way to the process that serves them, and its results.
 
-What it begins with goes behind the message: pictures as PNG, arrays as NumPy writes them. Neither
-can name code to run, as a pickle could.
+Input images follow the message as PNG, arrays as NumPy files. Unlike a pickle, neither can name
+code to run.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ class Order:
     Parameters
     ----------
     name : str
-        Of the model, as the request has it.
+        Name of the model, as in the request.
     folder : str
-        Of its pipeline.
-    prompt : str
+        Folder of its pipeline.
     options : mapping
         Arguments of `Pipeline.generate`.
     """
@@ -47,9 +46,8 @@ class Painted:
 
     Parameters
     ----------
-    pngs : list of bytes
     steps : int
-        Of each.
+        Steps of each image.
     """
 
     pngs: list[bytes]
@@ -62,7 +60,7 @@ def order_plain(order: Order) -> tuple[Plain, bytes]:
     Raises
     ------
     OptionError
-        An option is nothing that another process can be sent.
+        An option cannot be sent to another process.
     """
     plain, parts, pieces = Plain(), list[list[object]](), list[bytes]()
     for name, value in order.options.items():
@@ -90,7 +88,8 @@ def order_of(plain: Plain, raw: bytes) -> Order:
 
 def _piece(value: object) -> tuple[str, bytes] | None:
     """Return the kind and the bytes of a value that JSON cannot hold; None for other values."""
-    from PIL import Image  # a server that is asked for no pictures has no use for it
+    # Import Pillow late: most servers never generate images.
+    from PIL import Image
 
     if isinstance(value, bytes):
         return "picture", value

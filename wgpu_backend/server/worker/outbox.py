@@ -18,7 +18,9 @@ from wgpu_backend.server.worker.frames import Message, given, opened, packed
 from wgpu_backend.server.worker.messages import error_plain, event_plain
 
 _MOST_WAITING = (
-    4096  # messages; whoever has more to tell waits, so a server that stopped fills none
+    # Most waiting messages. Producers wait beyond that, so a stopped server does not fill the
+    # memory.
+    4096
 )
 _FLUSH_SECONDS = 2.0
 News = tuple[int, Event] | tuple[Message, bytes]
@@ -27,14 +29,15 @@ News = tuple[int, Event] | tuple[Message, bytes]
 def joined(handle: str) -> tuple[BufferedReader, Outbox]:
     """Connect a worker process to the server: return the reader and the sender.
 
-    Its logs are the server's to write, and Ctrl-C is the server's to act on.
+    The server writes this process's logs, and handles Ctrl-C for it.
 
     Parameters
     ----------
     handle : str
         See `wgpu_backend.server.worker.frames.given`.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, to the server's whole group
+    # A terminal sends Ctrl-C to the whole process group; only the server acts on it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = given(handle)
     outbox = Outbox(sock)
     outbox.tell_logs()
@@ -44,12 +47,8 @@ def joined(handle: str) -> tuple[BufferedReader, Outbox]:
 class Outbox:
     """A sender with its own thread, so that a step does not wait for JSON and the socket.
 
-    All goes out at once, each token an event of its own: clients count pieces, and measure the time
-    between them. What came while the socket was not taking anything goes out with one call.
-
-    Parameters
-    ----------
-    sock : socket
+    Messages are sent without delay, each token as an event of its own: clients count pieces and
+    measure the time between them. Messages that come while the socket is full are sent together.
     """
 
     def __init__(self, sock: socket.socket) -> None:
@@ -88,7 +87,8 @@ class Outbox:
                 while (told := self._next()) is not None:
                     waiting.append(told)
                 self._socket.sendall(_packed(waiting))
-        except OSError:  # the server has gone, which the reader sees, too
+        except OSError:
+            # The server is gone; the reader handles that.
             return
 
     def _next(self) -> News | None:
@@ -134,9 +134,7 @@ class Posted(Mailbox):
     Parameters
     ----------
     number : int
-        Of the request, as the server counts.
-    choices : int
-    outbox : Outbox
+        The server's number of the request.
     """
 
     def __init__(self, number: int, choices: int, outbox: Outbox) -> None:

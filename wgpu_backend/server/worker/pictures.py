@@ -18,24 +18,25 @@ from wgpu_backend.server.worker.messages import error_of
 from wgpu_backend.server.worker.orders import Order, Painted, order_plain
 
 _CLOSE_SECONDS = 10.0
-HANG_SECONDS = 1200.0  # nothing is told of a step, nor of a load, until it is over
-_LOOKS = 4  # times in that
+# Steps and loads are reported at their end, and may take minutes.
+HANG_SECONDS = 1200.0
+_LOOKS = 4  # checks within that time
 Told = Callable[[int, int], None]
-"""Given behind each step how many steps are done, and how many there are."""
+"""A function that is called after each step with the finished steps and their total."""
 
 
 class PictureWorker:
     """A process for images, started by the first request, or by the first after it died.
 
-    Three losses of the device within a minute, as `Health` counts them, are the last.
+    After three losses of the device within a minute, see `Health`, it is not started again.
 
     Parameters
     ----------
     device : str or None
         None for the best.
     hang_seconds : float
-        How long the process may tell nothing of an order before it is ended as lost; a device that
-        hangs leaves it alive. 0 for ever.
+        Time without a message after which the process is ended as lost: a hung device keeps it
+        alive. 0 for no limit.
     """
 
     def __init__(self, device: str | None = None, hang_seconds: float = HANG_SECONDS) -> None:
@@ -57,22 +58,20 @@ class PictureWorker:
 
         Parameters
         ----------
-        order : Order
-        told : callable
         left : Event
-            Set, in front of a call of `leave`, where nobody waits for the pictures any more.
+            Set before a call of `leave`, when the client has gone.
 
         Raises
         ------
         BackendError
-            As `Pipeline.generate`; the process ended, or the order was left.
+            As `Pipeline.generate`; the process ended, or the request was cancelled.
         """
         while True:
             child, fresh = self._ready()
             found = child.paint(order, self._device, told, left)
             if found is not None:
                 return found
-            # It had ended, unseen, before it was asked.
+            # The process had ended unnoticed before this request.
             if fresh and child.error is not None:
                 raise child.error
 
@@ -123,15 +122,14 @@ class _Child:
     Parameters
     ----------
     lost : callable
-        Given the error where the device was lost, or the process failed by itself.
+        Called with the error if the device is lost or the process crashes.
     hang_seconds : float
         See `PictureWorker`.
 
     Attributes
     ----------
     error : BackendError or None
-        Why nothing can be asked any more.
-    pid : int
+        The error that ended the process.
     """
 
     def __init__(self, lost: Callable[[BackendError], None], hang_seconds: float) -> None:
@@ -160,7 +158,8 @@ class _Child:
             self._heard = time.monotonic()
             self._channel.post(message, raw)
             self._asked = asked
-        if left.is_set():  # while there was nothing to leave
+        # `leave` was called before the request was registered.
+        if left.is_set():
             self.leave(order)
         try:
             return self._result(asked)
@@ -205,7 +204,8 @@ class _Child:
                 self._end(DeviceLost(f"{self._name}: {error}; send the request again"), lost=True)
             case what if asked is not None and asked.number == message["id"]:
                 _take(asked, what, message, raw)
-            case _:  # of an order that has ended
+            case _:
+                # A late message of a request that has ended.
                 pass
 
     @property

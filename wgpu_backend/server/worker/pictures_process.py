@@ -1,6 +1,6 @@
 """The image process: it serves one request after another until its socket closes.
 
-Orders have one ``do``: paint, leave, close. What comes back has one ``tell``: begun, step, picture,
+Requests have one ``do``: paint, leave, close. Answers have one ``tell``: begun, step, picture,
 painted, failed, lost, log.
 """
 
@@ -50,7 +50,8 @@ def main(handle: str) -> None:
     threading.Thread(target=_read, args=(source, painter), name="reader", daemon=True).start()
     code = painter.work()
     outbox.close()
-    os._exit(code)  # a device that was lost is the driver's to release
+    # Exit without cleaning up: calls into the driver of a lost device may crash.
+    os._exit(code)
 
 
 def _read(source: BufferedReader, painter: Painter) -> None:
@@ -63,17 +64,13 @@ def _read(source: BufferedReader, painter: Painter) -> None:
 
 
 class Painter:
-    """A generator of images that keeps the pipeline of the last request open.
-
-    Parameters
-    ----------
-    outbox : Outbox
-    """
+    """A generator of images that keeps the pipeline of the last request open."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._inbox: SimpleQueue[tuple[Message, bytes] | None] = SimpleQueue()
-        self._left = -1  # orders up to this number are not waited for
+        # Requests up to this number were cancelled.
+        self._left = -1
         self._open: tuple[str, Pipeline] | None = None
 
     def take(self, message: Message, raw: bytes) -> None:
@@ -98,7 +95,8 @@ class Painter:
             except DeviceLost as error:
                 self._outbox.tell({"tell": "lost", "error": error_plain(error)})
                 return 1
-            except Exception as error:  # told to the server, which tells it to who asked
+            except Exception as error:
+                # The server reports it to the client.
                 plain = _plain(error)
                 self._outbox.tell({"tell": "failed", "id": number, "error": plain})
         self._close()

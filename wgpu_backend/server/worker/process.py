@@ -22,8 +22,10 @@ from wgpu_backend.server.worker.messages import LoadSpec, error_plain
 from wgpu_backend.server.worker.outbox import Outbox, joined
 from wgpu_backend.server.worker.service import Service
 
-_UNBOUND = 1 << 20  # the server counts who waits
-_BEAT_SECONDS = 0.1  # between two messages of how far loading is
+# The server limits the queue, so the worker need not.
+_UNBOUND = 1 << 20
+# Least time between two progress messages.
+_BEAT_SECONDS = 0.1
 
 
 def main(handle: str) -> None:
@@ -35,8 +37,10 @@ def main(handle: str) -> None:
         See `wgpu_backend.server.worker.frames.given`.
     """
     source, outbox = joined(handle)
-    with suppress(Exception):  # told where a device is opened
-        parse_c_types()  # a spare has time for it
+    # Opening a device reports the same error.
+    with suppress(Exception):
+        # Parsing takes a while, which a spare process does in advance.
+        parse_c_types()
     first = read(source)
     if first is None:
         os._exit(0)
@@ -51,7 +55,8 @@ def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
     try:
         spec = LoadSpec(**wanted["spec"])
         model, engine = _loaded(spec, _beats(outbox))
-    except Exception as error:  # told to the server, which has a message of its own for it
+    except Exception as error:
+        # The server reports it to the client.
         outbox.tell({"tell": "failed", "id": 0, "error": error_plain(error)})
         outbox.close()
         os._exit(1)
@@ -65,7 +70,7 @@ def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
         ).start()
     error = endings.get()
     if error is not None:
-        # What is left of the device is the driver's to release: calls into it may end the process.
+        # Exit without cleaning up: calls into the driver of a lost device may crash.
         outbox.tell({"tell": "lost", "error": error_plain(error)})
         outbox.close()
         os._exit(1)
@@ -126,5 +131,6 @@ def _take(
     try:
         while True:
             service.take(inbox.get())
-    except Exception as error:  # told to the server
+    except Exception as error:
+        # The main thread reports it to the server.
         endings.put(error)

@@ -23,7 +23,8 @@ from wgpu_backend.server.worker.messages import LoadSpec, device_of, status_of
 from wgpu_backend.server.worker.spare import Start
 from wgpu_backend.text.tokenizer import Tokenizer
 
-_STATUS_SECONDS = 60.0  # it waits for the end of a step
+# A status waits for the end of a step.
+_STATUS_SECONDS = 60.0
 
 
 class WorkerEngine:
@@ -31,8 +32,6 @@ class WorkerEngine:
 
     Parameters
     ----------
-    model : WorkerModel
-    client : Client
     max_queue : int
         Choices that may wait for a slot.
     """
@@ -87,25 +86,18 @@ class WorkerModel:
     Parameters
     ----------
     name : str
-        For messages.
+        Name of the model, for messages.
     client : Client
-        Whose model is loaded, or will be.
-    texts : Texts
-    max_queue : int
+        Client whose model is loaded, or will be.
 
     Attributes
     ----------
-    config : Config
-    tokenizer : Tokenizer
-    prompter : Prompter
-    num_ctx, num_parallel, vocabulary : int
     loras : list of (str, float)
         Names of files of LoRA adapters, with their scales.
-    device : DeviceInfo
     nbytes : int
-        What it takes on the device.
+        Bytes that it takes on the device.
     engine : WorkerEngine or None
-        None for a model that makes no text.
+        None for a model that does not generate text.
     """
 
     def __init__(self, name: str, client: Client, texts: Texts, max_queue: int) -> None:
@@ -163,7 +155,7 @@ def _array(answer: Answer) -> NDArray[np.float32]:
 
 
 Texts = tuple[Config, Tokenizer, Prompter]
-"""What of a model's file needs no device."""
+"""The parts of a model file that can be used without a device."""
 
 
 def texts_of(path: str) -> Texts:
@@ -188,20 +180,18 @@ def open_worker(
     hang_seconds: float = HANG_SECONDS,
     start: Start = Channel,
 ) -> WorkerModel:
-    """Load a model in a worker of its own; waits until it is there.
+    """Load a model in a worker of its own, and wait for it.
 
     Parameters
     ----------
     name : str
-        For messages.
-    spec : LoadSpec
+        Name of the model, for messages.
     max_queue : int
         Choices that may wait for a slot.
     lost : callable
         See `Client`.
     started : callable
-        Given the client while the model loads.
-    hang_seconds : float
+        Called with the client while the model loads.
     start : callable
         See `Client`.
 
@@ -213,6 +203,7 @@ def open_worker(
     client = Client(name, spec, lost, hang_seconds, start)
     try:
         started(client)
+        # Read the tokenizer while the worker loads the weights.
         texts = texts_of(spec.path)
         return WorkerModel(name, client, texts, max_queue)
     except BaseException:

@@ -28,12 +28,10 @@ class Service:
 
     Parameters
     ----------
-    model : LanguageModel
     engine : Engine or None
-        None for a model that makes no text.
-    outbox : Outbox
+        None for a model that does not generate text.
     endings : SimpleQueue
-        Gets the error that the worker cannot go on after, or None where it is to close.
+        Receives the error that ends the worker, or None to close it.
     """
 
     def __init__(
@@ -48,7 +46,7 @@ class Service:
         self._outbox = outbox
         self._endings = endings
         self._under_way: dict[int, tuple[Generation, Posted]] = {}
-        # A status is not to wait behind vectors of many texts.
+        # Two threads: a status must not wait for the embeddings of many texts.
         self._reading = ThreadPoolExecutor(1, "readings")
         self._asking = ThreadPoolExecutor(1, "status")
 
@@ -83,13 +81,15 @@ class Service:
                 self._outbox.failed(number, BackendError(f"worker: cannot do {other!r}"))
 
     def _submit(self, number: int, request: Any) -> None:  # noqa: ANN401
+        # Forget the requests that have ended since the last one.
         for each in [key for key, (_, box) in self._under_way.items() if box.ended]:
             del self._under_way[each]
         try:
             wanted = request_of(request)
             box = Posted(number, wanted.n, self._outbox)
             self._under_way[number] = self._of_engine().submit(wanted, box), box
-        except Exception as error:  # told to whoever asked
+        except Exception as error:
+            # The server reports it to the client.
             self._outbox.failed(number, error)
 
     def _cancel(self, number: int) -> None:
@@ -146,7 +146,8 @@ class Service:
     def _answer(self, number: int, act: Callable[[], Answer]) -> None:
         try:
             answer, raw = act()
-        except Exception as error:  # told to whoever asked
+        except Exception as error:
+            # The server reports it to the client.
             self._outbox.failed(number, error)
             if isinstance(error, DeviceLost):
                 self._endings.put(error)

@@ -1,7 +1,7 @@
 """A spare worker process that has imported its modules and waits for a model.
 
-Imports are half of what a small model takes to load, and all of that is left to do when a worker
-has died. The spare opens no device, and ends with its socket, as every worker does.
+Imports take half of the time to load a small model. A spare saves that time, also after a worker
+has died. It opens no device, and ends with its socket, as every worker does.
 """
 
 from __future__ import annotations
@@ -14,21 +14,17 @@ from wgpu_backend.server.worker.channel import Channel, Ending
 from wgpu_backend.server.worker.frames import Message
 
 _LOG = logging.getLogger("wgpu_backend.worker")
-AFTER_SECONDS = 2.0  # behind a load: whoever waited for that has the processor first
+# Delay after a load, so that its first request gets the processor.
+AFTER_SECONDS = 2.0
 _EXIT_SECONDS = 2.0
 Told = Callable[[Message, bytes], None]
 Ended = Callable[[Ending], None]
 Start = Callable[[Told, Ended], Channel]
-"""Gives a worker's process, as `Channel` does."""
+"""A function that starts a worker process, as `Channel` does."""
 
 
 class Spare:
-    """A spare process.
-
-    Attributes
-    ----------
-    pid : int
-    """
+    """A spare process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,7 +68,7 @@ class Spares:
     Parameters
     ----------
     after_seconds : float or None
-        How long behind a load the next one is made; None for none at all.
+        Time after a load until a spare starts; None for no spare.
     """
 
     def __init__(self, after_seconds: float | None = AFTER_SECONDS) -> None:
@@ -112,7 +108,8 @@ class Spares:
                 return
             try:
                 self._spare = Spare()
-            except OSError as error:  # a model that is asked for tells it
+            except OSError as error:
+                # Loading the next model reports the error.
                 _LOG.debug("no spare worker: %s", error)
 
     def close(self) -> None:

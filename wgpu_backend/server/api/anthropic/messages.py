@@ -16,13 +16,12 @@ Turn = dict[str, Any]
 def turns(fields: Fields, *, thinks: bool = False) -> list[Turn]:
     """Return the turns of a request; the last may begin the answer.
 
-    Several of one role are one turn, as templates want roles to alternate.
+    Turns of the same role are merged, since templates expect roles to alternate.
 
     Parameters
     ----------
-    fields : Fields
     thinks : bool
-        Whether the model is to reason, which it can only do before its answer begins.
+        Whether the model reasons, which it can only do before its answer begins.
 
     Raises
     ------

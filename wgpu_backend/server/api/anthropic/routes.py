@@ -100,7 +100,8 @@ def _wanted(fields: Fields) -> Wanted:
     think, may = _think(fields)
     messages = turns(fields, thinks=bool(think) and not may)
     if may and messages[-1]["role"] == "assistant":
-        think = False  # its answer has begun
+        # The answer has begun, after the point where the model could reason.
+        think = False
     wanted = Wanted(
         messages,
         options=options,

@@ -9,19 +9,16 @@ from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.text.tokenizer import Tokenizer
 
 _ROLES = ("fim_pre", "fim_suf", "fim_mid")
-_BATCH = 2048  # llama-server's: tokens around a gap at most
-_LONGEST = 256  # characters of a token: of a text no more is looked at than may be kept
-# What llama-server writes, too: models were trained on repositories, and see no other names.
+# llama-server's limit of tokens around a gap.
+_BATCH = 2048
+# Most characters of a token: the rest of a text is not tokenized, since it cannot be kept.
+_LONGEST = 256
+# llama-server's names: models were trained on repositories in this form.
 _PROJECT, _FILE, _CHUNK = "myproject\n", "filename\n", "\n\n--- snippet ---\n\n"
 
 
 def infill(tokenizer: Tokenizer, prefix: str, suffix: str) -> list[int]:
     """Return the prompt tokens for filling the gap between two texts.
-
-    Parameters
-    ----------
-    tokenizer : Tokenizer
-    prefix, suffix : str
 
     Raises
     ------
@@ -40,9 +37,9 @@ class Gap:
     Parameters
     ----------
     prefix, suffix : str
-        Text around it, of which the parts next to the gap are kept where there is much.
+        Text around it; of long texts the parts next to the gap are kept.
     begun : str
-        How what is missing begins.
+        Beginning of the missing text.
     files : sequence of (str, str)
         Names and texts of other files, the most important last.
     """
@@ -57,11 +54,10 @@ class Gap:
 
         Parameters
         ----------
-        tokenizer : Tokenizer
         room : int
             Tokens that the context holds.
         limit : int
-            Tokens that are to be made; a quarter of the context where it is not above 0.
+            Tokens to generate; a quarter of the context if it is not above 0.
 
         Raises
         ------

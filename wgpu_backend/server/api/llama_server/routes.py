@@ -25,7 +25,8 @@ from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.state import State
 from wgpu_backend.text.tokenizer import Tokenizer
 
-_MOST = 1 << 20  # characters of a text, and tokens, that one request may turn into each other
+# Most characters or tokens that one request may convert.
+_MOST = 1 << 20
 _TOKENIZE = {
     "model": schema.MODEL_OR_OWN,
     "content": Field((str, list), "a text, or texts and tokens one behind another"),
@@ -57,7 +58,8 @@ def endpoints(state: State) -> list[Endpoint]:
     async def detokenize(_: Request, fields: Fields) -> Response:
         async with state.using(state.named(fields), "any") as loaded:
             text = await run_in_threadpool(detokenized, fields, loaded, skip_special=False)
-        return JSONResponse({"content": text, "prompt": text})  # the latter is vLLM's word
+        # vLLM's clients read `prompt`.
+        return JSONResponse({"content": text, "prompt": text})
 
     async def template(_: Request, fields: Fields) -> Response:
         async with state.using(state.named(fields), "any") as loaded:

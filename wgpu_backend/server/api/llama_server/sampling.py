@@ -22,9 +22,11 @@ WHOLE = ("top_k", "repeat_last_n", "seed", "dry_allowed_length", "dry_penalty_la
 TEXTS = ("dry_sequence_breakers", "samplers")
 _USUAL = SamplingOptions(top_p=0.95, min_p=0.05, seed=-1, samplers=tuple(SAMPLERS))
 DEFAULTS: Mapping[str, Any] = {name: getattr(_USUAL, name) for name in (*NUMBERS, *WHOLE, *TEXTS)}
-_BY_CHANCE = (-1, (1 << 32) - 1)  # seeds that mean none
-_LIMITS = ("max_completion_tokens", "max_tokens", "n_predict")  # the last one that is given holds
-# Values up to these are off; what is on would change the text, and is not there.
+# Seeds that stand for a random one.
+_BY_CHANCE = (-1, (1 << 32) - 1)
+# The last one given applies.
+_LIMITS = ("max_completion_tokens", "max_tokens", "n_predict")
+# Options that are not supported, with the value up to which they are off.
 _OFF: Mapping[str, float] = {
     "adaptive_target": -1e-30, "n_indent": 0,
 }  # fmt: skip
@@ -69,7 +71,8 @@ def sampling(fields: Fields) -> dict[str, Any]:
     found |= {name: v for name in WHOLE if (v := fields.get(name, int)) is not None}
     found = soft_limits(found)
     if found.get("dry_base", 1) < 1:
-        del found["dry_base"]  # llama-server's default then
+        # llama-server uses its default then.
+        del found["dry_base"]
     found |= {name: v for name in TEXTS if (v := fields.get(name, list, str)) is not None}
     if found.get("seed") in _BY_CHANCE:
         found["seed"] = -1

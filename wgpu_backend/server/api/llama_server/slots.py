@@ -1,7 +1,7 @@
 """llama-server's slots: their state, and saving, restoring and erasing what one has read.
 
 A request may name a slot. The server remembers the request's tokens by that number until another
-request names it; saving writes the keys and values that the model's cache has of them to a file.
+request names it. Saving writes their cached keys and values to a file.
 """
 
 from __future__ import annotations

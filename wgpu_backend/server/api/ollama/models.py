@@ -40,13 +40,17 @@ from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.sse import line_of
 from wgpu_backend.server.core.state import State, streamed, until_gone
 
-OLLAMA_VERSION = "0.30.0"  # whose API these routes follow; clients refuse what is too old
+# The version whose API these routes follow; clients refuse older ones.
+OLLAMA_VERSION = "0.30.0"
 _LINES = "application/x-ndjson"
-# Pulls may take hours: in the threads of asyncio they would keep models from being loaded.
+# Pulls may take hours: in asyncio's own threads they would block the loading of models.
 _WORKERS = ThreadPoolExecutor(64, "library")
-_NAME = 100  # letters of a client's file that errors show
-_SHORT = 64  # values of a list that are shown
-_LONG = 65_536  # characters of a text that is not shown
+# Most letters of a client's file name in errors.
+_NAME = 100
+# Most values of a list that is shown.
+_SHORT = 64
+# Texts of this length are not shown.
+_LONG = 65_536
 _NAMES = {"model": schema.TEXT, "name": Field((str,), "an older word for model")}
 _SHOW = {
     **_NAMES,
@@ -149,7 +153,8 @@ def _long(state: State) -> list[Endpoint]:
     async def push(request: Request, fields: Fields) -> Response:
         name = await run_in_threadpool(_existing, state, _model(fields))
         insecure = fields.switch("insecure", default=False)
-        await run_in_threadpool(state.store.entry, name)  # what is not there has a status
+        # A missing model must fail before the stream begins, to get a status.
+        await run_in_threadpool(state.store.entry, name)
 
         def work(tell: Tell, stop: threading.Event) -> None:
             def told(progress: Progress) -> None:
@@ -309,7 +314,8 @@ def _value(value: object, *, verbose: bool) -> object:
     if isinstance(plain, list):
         values = cast("list[object]", plain)
         return None if len(values) > _SHORT and not verbose else [_finite(v) for v in values]
-    if isinstance(plain, str) and len(plain) > _LONG and not verbose:  # a tokenizer.json
+    # The text is a whole ``tokenizer.json``.
+    if isinstance(plain, str) and len(plain) > _LONG and not verbose:
         return None
     return _finite(plain)
 

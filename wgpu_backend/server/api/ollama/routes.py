@@ -76,9 +76,10 @@ _EMBEDDINGS = {
     "keep_alive": schema.DURATION,
     "options": schema.OBJECT,
 }
-FOR_EVER = datetime(2318, 1, 1, tzinfo=UTC)  # as far as clients' calendars go
+# The largest date that all clients can parse.
+FOR_EVER = datetime(2318, 1, 1, tzinfo=UTC)
 Shape = Callable[[Said, int], dict[str, Any]]
-"""Words what was said; the number is that of the calls before it."""
+"""A function that words a message; the number counts the calls before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +88,8 @@ class _Way:
 
     Parameters
     ----------
-    wanted : callable
-    shape : callable
     context : bool
-        Whether the end of an answer has the tokens that a next request may go on from.
+        Whether the last line has the tokens that a next request can continue from.
     """
 
     wanted: Callable[[Fields, Loaded], Wanted]

@@ -63,9 +63,11 @@ def _of_prompt(answer: Answer, text: str) -> _Columns:
     first = TokenLogprob(tokens[0], 0.0, tokenizer.token_bytes(tokens[0]))
     detokenizer = tokenizer.stream(skip_special=False)
     sizes = [len(detokenizer.push(token)) for token in tokens]
-    sizes[0] *= tokens[0] != tokenizer.bos_id  # which the text leaves out
+    # The text leaves BOS out, so BOS has no width.
+    sizes[0] *= tokens[0] != tokenizer.bos_id
     ends = [*accumulate(sizes, initial=0)]
-    dropped = max(ends[-1] + len(detokenizer.flush()) - len(text), 0)  # a space of the first word
+    # Some tokenizers drop the space of the first word, so offsets move back by one.
+    dropped = max(ends[-1] + len(detokenizer.flush()) - len(text), 0)
     offsets = [max(end - dropped, 0) for end in ends[:-1]]
     found = _columns([first, *answer.prompt_logprobs], offsets)
     found["token_logprobs"][0] = found["top_logprobs"][0] = None
@@ -96,7 +98,8 @@ def _columns(found: Iterable[TokenLogprob], offsets: Iterable[int]) -> _Columns:
 
 
 def _named(each: TokenLogprob) -> tuple[str, float]:
-    """Return a token's text and log probability; incomplete characters become ``bytes:\\x..``."""
+    """Return a token's text and log probability; incomplete characters become bytes in hex."""
+    # OpenAI spells incomplete characters as ``bytes:\xe2``.
     told = logprob_of(each)
     try:
         return each.piece.decode(), told["logprob"]

@@ -8,7 +8,7 @@ from typing import Any, cast
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.text.output_parsers.calls import decoded
 
-# By the names that templates have for them.
+# Template names of OpenAI's roles.
 _ROLES = {
     "system": "system", "developer": "system", "user": "user", "assistant": "assistant",
     "tool": "tool", "function": "tool",
@@ -23,7 +23,7 @@ def turn_of(message: Mapping[str, Any]) -> dict[str, Any]:
     Raises
     ------
     RequestError
-        Its role is none that templates know, or it has what they do not read.
+        Its role is unknown to templates, or it has parts that they cannot read.
     """
     made = {key: value for key, value in message.items() if value is not None}
     if "role" in made:
@@ -79,8 +79,8 @@ def given_arguments(text: str) -> Mapping[str, Any] | str:
 def placed(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Move each system message into the next user message.
 
-    For templates that have no place for it, and would drop it silently; as llama-server does.
-    Where no such turn follows, it is one of the user's itself.
+    For templates without system messages, which would drop them silently; llama-server does the
+    same. Without a user message after it, the system text becomes one.
     """
     found: list[Mapping[str, Any]] = []
     waiting: list[str] = []

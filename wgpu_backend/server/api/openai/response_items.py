@@ -29,7 +29,7 @@ class Namespaces:
     Attributes
     ----------
     tools : list of mapping
-        The same, with the functions of namespaces in the namespaces' places.
+        The same, with each namespace replaced by its functions.
     """
 
     def __init__(self, tools: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -80,7 +80,8 @@ class Items:
         self._likely += found
 
     def _likely_of(self, text: str) -> list[Item]:
-        """Take the log probabilities of a text that ends with the newest token; the rest was a tag."""
+        """Take the log probabilities of a text that ends with the newest token."""
+        # Tokens before the text were a tag, which the parser removed.
         size, found = len(text.encode()), list[TokenLogprob]()
         while self._likely and size > 0:
             found.insert(0, self._likely.pop())

@@ -18,8 +18,8 @@ _ROLES = {"developer": "system", "system": "system", "user": "user", "assistant"
 def turns(fields: Fields) -> list[Turn]:
     """Return the turns of a request: its instructions, and its input.
 
-    System texts in front are one, as are answers with nothing between them: templates want roles
-    to alternate.
+    System texts at the beginning are merged, as are adjacent answers: templates expect roles to
+    alternate.
 
     Raises
     ------

@@ -40,14 +40,15 @@ from wgpu_backend.server.core.timings import Pace, timings
 from wgpu_backend.text.output_parsers import ToolCall
 
 _Wanted = Callable[[Loaded], Sequence[Wanted]]
-"""Says what is asked of a model: an answer for each prompt."""
+"""A function that makes the completion requests for a model: one for each prompt."""
 
 
 def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the models of a state."""
 
     async def chat(request: Request, fields: Fields) -> Response:
-        own = request.url.path == "/chat/completions"  # llama-server's first piece has no text
+        # llama-server's first piece has null as its text.
+        own = request.url.path == "/chat/completions"
         form = _Chat(None if own else "")
         wanted = chat_wanted(fields)
         return await _answer(state, request, fields, lambda _: [wanted], form)
@@ -202,7 +203,7 @@ def _usage(answers: Sequence[Answer], found: Sequence[Usage]) -> dict[str, Any]:
     made = sum(usage.completion_tokens for usage in found)
     size = len(found) // len(answers)
     each = (found[at : at + size] for at in range(0, len(found), size))
-    # Choices behind the first have the prompt from that one.
+    # Later choices share the first one's prompt, so the smallest count is the cache's.
     cached = sum(min(usage.cached_tokens for usage in usages) for usages in each)
     return {
         "prompt_tokens": prompt,
