@@ -17,8 +17,7 @@ from wgpu_backend.images.schedulers import (
     mu_of_klein,
     mu_of_size,
 )
-from wgpu_backend.images.schedulers.beta_spacing import beta_quantiles
-from wgpu_backend.images.schedulers.diffusion import alphas_cumprod
+from wgpu_backend.images.schedulers.diffusion import alphas_cumprod, beta_quantiles
 from wgpu_backend.images.schedulers.schedule import KEPT, NOISE, OUTPUT
 
 STORED = np.load(Path(__file__).with_name("data") / "schedulers.npz")

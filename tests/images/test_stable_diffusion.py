@@ -17,7 +17,7 @@ from wgpu_backend.array.session import Session
 from wgpu_backend.errors import ContextError, ModelError, OptionError, OutOfMemory
 from wgpu_backend.images import tiling
 from wgpu_backend.images.folder import PipelineFolder
-from wgpu_backend.images.lora_names import diffusers_name
+from wgpu_backend.images.lora import diffusers_name
 from wgpu_backend.images.networks import make_network, open_network
 from wgpu_backend.images.weights import load_network
 

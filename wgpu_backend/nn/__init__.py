@@ -4,13 +4,14 @@ from wgpu_backend.nn.attention import Temperature, attend
 from wgpu_backend.nn.classifier import Classifier
 from wgpu_backend.nn.cross_attention import CrossAttention, CrossLayer
 from wgpu_backend.nn.experts import Experts, Routing
-from wgpu_backend.nn.gated_delta import GatedDelta
 from wgpu_backend.nn.latent_attention import LatentAttention
 from wgpu_backend.nn.layer import (
     DecoderLayer,
     FeedForward,
+    FeedForwardLayer,
     Layer,
     Mixer,
+    MixerLayer,
     ParallelLayer,
     PostNormLayer,
 )
@@ -28,13 +29,11 @@ from wgpu_backend.nn.layers import (
     beside,
     fused_linear,
 )
-from wgpu_backend.nn.lone_layer import FeedForwardLayer, MixerLayer
-from wgpu_backend.nn.mamba import Mamba, Mamba2
 from wgpu_backend.nn.mlp import MLP, BoundedSwiglu, activated, gated
 from wgpu_backend.nn.module import Module, populate, weight
+from wgpu_backend.nn.recurrent import GatedDelta, Mamba, Mamba2, ShortConv
 from wgpu_backend.nn.rope import RopeOptions, Rotary
 from wgpu_backend.nn.self_attention import SelfAttention
-from wgpu_backend.nn.short_conv import ShortConv
 
 __all__ = [
     "MLP",

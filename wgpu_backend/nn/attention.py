@@ -32,7 +32,7 @@ def attend(
     bias: Tensor | None = None,
     v_cols: int = 0,
 ) -> Tensor:
-    """Put the batch's keys and values away, and attend to all that each token may see.
+    """Store the batch's keys and values, and attend to all positions that each token may see.
 
     Parameters
     ----------
@@ -40,32 +40,32 @@ def attend(
         Layer of the cache.
     q : (tokens, heads, k_cols), f32
     k : (tokens, kv_heads, k_cols), f32, or None
-        None where the layer reads what another one, or an encoder, has stored.
+        None where the layer reads the keys of another layer or of an encoder.
     v : (tokens, kv_heads, v_cols), f32, or None
         None where values are the first columns of keys, see `v_cols`.
     batch : Batch
     scale : float
         Factor of scores.
     window : int
-        Positions that a token sees, itself included; 0 for what the model's `cache_layers` says.
+        Positions that a token attends to, itself included; 0 for the window in `cache_layers`.
     softcap : float
-        Bound of scores; 0 for none.
+        Soft cap of scores; 0 for none.
     causal : bool
-        Whether tokens see their past and themselves at least; others see up to their ends.
+        Whether tokens attend to earlier tokens and themselves; otherwise up to `Batch.ends`.
     chunk : int
-        A token sees what is in its chunk of so many positions; 0 for what `cache_layers` says.
+        A token attends within its chunk of so many positions; 0 for the chunk in `cache_layers`.
     symmetric_window : int
-        With ``causal=False``: half of this is seen on either side; 0 for all.
+        With ``causal=False``: the window around a token, half on either side; 0 for all.
     alibi : float
-        Largest exponent of ALiBi's slopes; 0 for none.
+        Largest exponent of ALiBi's slopes; 0 for no ALiBi.
     temperature : Temperature or None
-        How queries grow with their position.
+        Scale of queries by their position.
     sinks : (heads,), or None
-        Further score of each head, which has no value.
+        Extra score of each head, without a value.
     bias : (heads, 2 * reach + 1), or None
         Added to scores by distance.
     v_cols : int
-        Columns of keys that are values, where those have no tensor of their own.
+        Number of leading columns of keys that are the values; 0 if values are separate.
 
     Returns
     -------
@@ -74,14 +74,15 @@ def attend(
     Raises
     ------
     ShapeError
-        Options exclude each other: a temperature goes by positions in the sequence, which a cache
-        that drops what a window or chunk has left does not count.
+        A temperature is combined with a window or chunk: it depends on positions in the sequence,
+        and a cache with a window counts positions from its first block.
     """
+    # A window or chunk of 0 means the one that the layer's cache entry has.
     stored = batch.key_values(layer) if k is None else batch.put(layer, k, v)
     window, chunk = window or stored.window, chunk or stored.chunk
     if temperature is not None and (window or chunk):
         raise ShapeError(
-            f"attend: a temperature beside a window of {window} and chunks of {chunk}; multiply "
+            f"attend: a temperature with a window of {window} and chunks of {chunk}; multiply "
             "the queries by its factor instead"
         )
     others = {

@@ -1,4 +1,4 @@
-"""Weights of attention, which its kernels never write down, made for people to look at."""
+"""Attention weights for display; the attention kernels never store them."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _HIDDEN = -1e30  # a score whose weight is 0, without arithmetic on infinities
 
 
 def attention_weights(attended: Attended, count: int) -> Tensor:
-    """Weights of one text that begins at position 0: ``softmax(scale * q @ k.T + mask)``.
+    """Compute the weights of one text at position 0: ``softmax(scale * q @ k.T + mask)``.
 
     Parameters
     ----------
     attended : Attended
     count : int
-        Tokens of the text; rows behind them are padding.
+        Tokens of the text; rows after them are padding.
 
     Returns
     -------
     (tokens, heads, tokens), f32
-        How much each token takes of each other one.
+        Weight of each other token (last axis) for each token.
 
     Raises
     ------
     ModelError
-        The layer has no keys of its own, or its scores are of something else besides.
+        The layer has no keys of its own, or its scores have further terms.
     """
     q, k = attended.q, attended.k
     if k is None or attended.besides:
@@ -55,7 +55,7 @@ def _softmax(scores: Tensor, sinks: Tensor | None) -> Tensor:
 
 
 def _make_mask(attended: Attended, tokens: int, count: int) -> NDArray[np.bool_]:
-    """What each token (row) sees; padding sees the first."""
+    """Return which tokens each token (row) attends to; padding attends to the first."""
     row, column = np.indices((tokens, tokens))
     seen = (column <= row) if attended.causal else (column < count)
     seen = seen & (column < count)

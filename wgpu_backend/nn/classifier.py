@@ -1,4 +1,4 @@
-"""What scores a text by one state of it."""
+"""The classifier that scores a text by one pooled state."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from wgpu_backend.nn.module import Module, Shape, weight
 
 
 class Classifier(Module):
-    """One or two matrices, with an activation between them; which of them, the file says.
+    """One or two matrices with an activation between them, as the file has them.
 
     Parameters
     ----------
     width : int
-        Of a state.
+        Values of a state.
     shapes : mapping of str to tuple of int
         Shapes of all weights of the file, by name.
     make_norm : callable
-        Makes the norm between the matrices, where the file has it.
+        Makes the norm between the matrices, for files that have it.
     activation : str
-        Of `nn.mlp.ACTIVATIONS`.
+        Name in `nn.mlp.ACTIVATIONS`.
     """
 
     dense: Linear | None = weight("cls", "inner", "width")
@@ -41,17 +41,17 @@ class Classifier(Module):
         self.classes = shapes.get("cls.output.weight", (0,))[0]
 
     def declare(self, has: Callable[[str], bool]) -> None:
-        """A norm is where the file has one."""
+        """Tag the norm if the file has it."""
         if has("cls.norm.weight"):
             self.norm = weight("cls.norm", "inner", kind=self._make_norm())
 
     @property
     def is_there(self) -> bool:
-        """Whether the file has any of it."""
+        """Return whether the file has a classifier."""
         return self.dense is not None or self.output is not None
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Scores of (texts, width) states: (texts, classes)."""
+        """Return the scores of (texts, width) states: (texts, classes)."""
         y = states
         if self.dense is not None:
             y = activated(self.activation, self.dense(y))

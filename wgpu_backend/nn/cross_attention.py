@@ -1,4 +1,4 @@
-"""Attention of a decoder to what an encoder made of another text."""
+"""Cross-attention of a decoder to an encoder's states."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wgpu_backend.ops.attention.paged import attention
 
 
 class CrossAttention(Module):
-    """Queries of a decoder's tokens, keys and values of an encoder's states (Vaswani 2017, §3.2.3).
+    """Attention of a decoder's tokens to an encoder's states (Vaswani 2017, §3.2.3).
 
     `project_states` makes keys and values once for each text; a pass of the decoder makes queries
     only. Biases are used where the file has them.
@@ -27,7 +27,7 @@ class CrossAttention(Module):
     scale : float or None
         Factor of scores; None for ``head ** -0.5``.
     prefix : str
-        What names of the weights begin with, behind that of the layer.
+        Prefix of the names of the weights, after that of the layer.
     """
 
     query: Linear
@@ -56,11 +56,11 @@ class CrossAttention(Module):
 
     @property
     def cached(self) -> EncodedShape:
-        """Values that a position of the encoder's text takes in the cache."""
+        """Return the cache entry of the encoder's keys and values."""
         return EncodedShape(self.keys, self.values)
 
     def project_states(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values, (tokens, cols) each, of an encoder's states (tokens, width)."""
+        """Return keys and values, (tokens, cols) each, of an encoder's states (tokens, width)."""
         key, value = fused_linear(states, self.key, self.value)
         return key, value
 
@@ -79,12 +79,12 @@ class CrossAttention(Module):
         return cast("Tensor", y).reshape(x.shape[0], -1)
 
     def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Map what `forward` gives to (tokens, width), and add `residual`."""
+        """Map the result of `forward` to (tokens, width), and add `residual`."""
         return self.output(y, residual)
 
 
 class CrossLayer(DecoderLayer):
-    """A decoder's layer with attention to an encoder's text between its two parts.
+    """A pre-norm decoder layer with cross-attention between mixer and feed-forward network.
 
     ``x += mixer(norm(x))``, ``x += cross(norm(x))``, then ``x += mlp(norm(x))``.
 
@@ -118,11 +118,11 @@ class CrossLayer(DecoderLayer):
 
     @property
     def cached(self) -> LayerCache:
-        """What the layer keeps: its own past, and the encoder's text."""
+        """Return the cache entries of self-attention and cross-attention."""
         return self._kept
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
-        """(tokens, width) to the same; behind the attention of the last only wanted rows go on."""
+        """Map (tokens, width) to the same shape; the last layer keeps the output rows only."""
         x = self.mixer.project(self.mixer.forward(self.mixer_norm(x), batch), x)
         y = self.cross.forward(self.cross_norm(x), batch)
         if self.last:

@@ -25,20 +25,20 @@ _BY_NUMBER: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "softmax of chos
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """How a router's logits become a choice of experts and their weights.
+    """The choice of experts and their weights from a router's logits.
 
     Parameters
     ----------
     experts, used : int
-        How many there are, and how many each token takes.
+        Number of experts, and of those that each token uses.
     scores : str
-        ``"softmax"`` or ``"sigmoid"`` of all logits, or ``"softmax of chosen"`` ones.
+        ``"softmax"`` or ``"sigmoid"`` of all logits, or ``"softmax of chosen"`` logits.
     normalised : bool
         Whether the weights of a token are divided by their sum.
     scale : float
         Factor of the weights.
     groups, groups_used : int
-        Experts stand in so many groups, of which a token may use so many: those whose two best
+        Number of groups of experts, and of groups that a token may use: those whose two best
         experts score highest. DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", §2.1.2.
     """
 
@@ -54,12 +54,12 @@ class Routing:
     def from_config(
         cls, config: LayerConfig, scores: Scores = "softmax", *, normalised: bool = True
     ) -> Routing:
-        """What a file says, and where it says nothing what its architecture means.
+        """Read the routing from a file; keys it lacks take the architecture's defaults.
 
         Raises
         ------
         ModelError
-            Numbers of experts do not fit together, or the function of scores is unknown.
+            The numbers of experts and groups are inconsistent, or the scoring function is unknown.
         """
         keys = config.config
         experts = keys.uint("expert_count", at_least=1)
@@ -68,8 +68,8 @@ class Routing:
         groups_used = max(keys.uint("expert_group_used_count", groups), 1)
         if used > experts or experts % groups or groups_used > groups:
             raise config.fail(
-                f"{used} of {experts} experts, in {groups_used} of {groups} groups; needs at most "
-                "as many, and groups of one size"
+                f"{used} of {experts} experts, in {groups_used} of {groups} groups; needs no more "
+                "than there are, in groups of one size"
             )
         number = keys.uint("expert_gating_func", 0)
         if number and number not in _BY_NUMBER:
@@ -85,13 +85,13 @@ class Routing:
         )
 
     def choose(self, logits: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Experts of each token and their weights.
+        """Choose the experts of each token, and their weights.
 
         Parameters
         ----------
         logits : (tokens, experts)
         bias : (experts,) or None
-            Added to scores for the choice alone.
+            Added to scores for the choice only, not for the weights.
 
         Returns
         -------
@@ -110,7 +110,7 @@ class Routing:
         return ids, chosen if self.scale == 1 else chosen.scale(factor=self.scale)
 
     def _mask_groups(self, ranked: Tensor) -> Tensor:
-        """Scores, and less than any of them for experts of groups that are not used."""
+        """Lower the scores of experts in unused groups below all others."""
         if self.groups_used == self.groups:
             return ranked
         return ranked.of_best_groups(groups=self.groups, used=self.groups_used)
@@ -123,7 +123,7 @@ _SCORES: dict[str, Activation] = {
 
 
 class SharedGate(Linear):
-    """A number a token: weight (width,) or (1, width)."""
+    """A linear layer with one output: weight (width,) or (1, width)."""
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """Map (tokens, width) to (tokens, 1), and add `residual` of that shape."""
@@ -131,24 +131,26 @@ class SharedGate(Linear):
 
 
 class Experts(Module):
-    """Sum of the chosen experts' networks, each times its weight, and of those that all share.
+    """The weighted sum of the chosen experts' networks, plus that of the shared experts.
 
     Shazeer et al. 2017, "Outrageously Large Neural Networks"; shared experts as in Dai et al. 2024,
-    "DeepSeekMoE", §3.2. Biases, the bias of the choice, and shared experts are those that the file
-    has. Gates that lie above the projections are ``ffn_gate_up_exps``.
+    "DeepSeekMoE", §3.2. Biases, the bias of the choice, and shared experts are used where the file
+    has them. ``ffn_gate_up_exps`` has the rows of gates, then of projections.
 
     Parameters
     ----------
     config : LayerConfig
     activation : str or callable
+        See `MLP`.
     routing : Routing or None
-        None for a softmax, normalised, if the file says no other.
+        None for a normalised softmax, unless the file has other keys.
     inner : int or None
         Values between the matrices of an expert; None for ``expert_feed_forward_length``, or
         ``feed_forward_length``.
     is_gated : bool
+        Whether experts have a gate.
     weighs_inputs : bool
-        Whether the weights multiply what the experts are given, not what they make of it.
+        Whether the weights multiply the inputs of the experts instead of their outputs.
     """
 
     router: Linear = weight("ffn_gate_inp", "count", "width")
@@ -191,7 +193,7 @@ class Experts(Module):
             )
 
     def declare(self, has: Callable[[str], bool]) -> None:
-        """Gates and projections have weights of their own, or one together."""
+        """Tag separate weights for gates and projections, or one joint weight."""
         if has("ffn_gate_up_exps.weight"):
             self.rows = 2 * self.inner
             self.up = weight("ffn_gate_up_exps", "count", "rows", "width")
@@ -201,7 +203,7 @@ class Experts(Module):
         self.up = weight("ffn_up_exps", "count", "inner", "width")
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """(tokens, width) to (tokens, width), with the residual added."""
+        """Map (tokens, width) to (tokens, width), with the residual added."""
         gates = () if self.shared_gate is None else (self.shared_gate,)
         logits, *gate = fused_linear(x, self.router, *gates)
         mixed = self.chosen(x, *self.routing.choose(logits, self.choice_bias))
@@ -210,7 +212,7 @@ class Experts(Module):
         return mixed if residual is None else residual.add(mixed)
 
     def chosen(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        """Sum of the experts `ids` of (tokens, width), times `weights`: both (tokens, used)."""
+        """Sum the experts `ids` of (tokens, width), times `weights`: both (tokens, used)."""
         rows, weights = x.reshape(-1, 1, self.width), weights.reshape(-1, self.routing.used, 1)
         if self.weighs_inputs:
             return self.down.by(ids, self._inner(rows * weights, ids)).sum(1)
@@ -227,7 +229,7 @@ class Experts(Module):
     def _run_shared(
         self, shared: MLP, x: Tensor, residual: Tensor | None, gate: Tensor | None = None
     ) -> Tensor:
-        """Network of all tokens, through a gate of its own where there is one."""
+        """Run the network of all tokens, with its gate if there is one."""
         if gate is None:
             return shared.forward(x, residual)
         y = shared.forward(x).mul(gate.sigmoid())

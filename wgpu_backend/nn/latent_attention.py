@@ -1,4 +1,4 @@
-"""Attention over a narrow vector a position, from which heads make their keys and values."""
+"""Latent attention: heads make keys and values from one narrow vector per position."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from wgpu_backend.nn.rope import Rotary
 class LatentAttention(Module):
     """Multi-head latent attention: DeepSeek-AI 2024, "DeepSeek-V2", §2.1.
 
-    A position is cached as a latent vector and a rotated part of a key that all heads share. With
-    ``attn_k_b`` and ``attn_v_b`` heads work on latents (§2.1.2: what makes keys of them is put into
-    the queries); with ``attn_kv_b``, as older files have it, keys and values are made and cached.
+    With ``attn_k_b`` and ``attn_v_b`` the cache has a latent vector, and a rotated part of a key
+    that all heads share. The key projection is absorbed into the queries (§2.1.2). Older files
+    have ``attn_kv_b``: keys and values of every head are computed and cached.
 
     Parameters
     ----------
     config : LayerConfig
     rope : Rotary or None
-        Of the shared part.
+        Rotation of the shared part.
     scale : float or None
         Factor of scores; None for ``head ** -0.5``.
     temperature : Temperature or None
-        How queries grow with their position.
+        Scale of queries by their position.
     """
 
     query: Linear | None = None
@@ -60,7 +60,8 @@ class LatentAttention(Module):
         self.head = self._length(config, "key")
         self.value_head = self._length(config, "value")
         self.shared = config.uint("rope.dimension_count", at_least=1)
-        self.own = self.head - self.shared  # values of a key that each head has for itself
+        # Values of a key that are not shared between heads.
+        self.own = self.head - self.shared
         if self.own < 1:
             raise config.fail(f"keys of {self.head} values, of which {self.shared} are rotated")
         self.scale = self.head**-0.5 if scale is None else scale
@@ -75,12 +76,12 @@ class LatentAttention(Module):
         )
 
     def _length(self, config: LayerConfig, part: str) -> int:
-        """Values of a head: what the file says of keys and values that are made of latents."""
+        """Return the size of a head's keys or values after projection from latents."""
         usual = config.uint(f"attention.{part}_length", self.width // self.heads)
         return config.uint(f"attention.{part}_length_mla", usual, at_least=1)
 
     def declare(self, has: Callable[[str], bool]) -> None:
-        """Queries come from a latent or not, keys and values are made or not."""
+        """Tag the weights the file has: queries through a latent or not, keys absorbed or not."""
         if has("attn_q.weight"):
             self.query = weight("attn_q", "queries", "width")
         else:
@@ -96,14 +97,14 @@ class LatentAttention(Module):
 
     @property
     def cached(self) -> LayerCache:
-        """A latent and the shared part of the key; or keys and values of every head."""
+        """Return the cache entry: a latent and the shared key, or keys and values of every head."""
         turn = keep_keys if self.rope is None else partial(self._rotate_keys, self.rope)
         if self.key_up is not None:
             return LayerShape(self.latent_rows, None, turn=turn)
         return LayerShape(self.queries, self.outputs, turn=turn)
 
     def _rotate_keys(self, rope: Rotary, keys: Tensor, by: int) -> Tensor:
-        """Keys of the cache so many positions further on: of their last columns, each head's."""
+        """Rotate the last columns of each head's cached keys so many positions further."""
         plain = self.rank if self.key_up is not None else self.own
         heads = keys.reshape(keys.shape[0], -1, plain + self.shared)
         own, shared = heads.chunk_sections(-1, plain, self.shared)
@@ -123,7 +124,7 @@ class LatentAttention(Module):
         return self._attend_latents(self.key_up, own, rotated, latents, shared, batch)
 
     def _heads(self, queries: Tensor) -> Tensor:
-        """Queries, or the latents that they come from, as (tokens, heads, head)."""
+        """Return queries as (tokens, heads, head), through their latents if there are any."""
         if self.query is None:
             queries = self.query_up(self.query_norm(queries))
         return queries.reshape(-1, self.heads, self.head)
@@ -140,7 +141,7 @@ class LatentAttention(Module):
         shared: Tensor,
         batch: Batch,
     ) -> Tensor:
-        """Every head looks at the latents themselves, and makes values of what it saw."""
+        """Attend to the latents themselves, then project each head's result to values."""
         tokens = own.shape[0]
         seeking = key_up(own.permute(1, 0, 2)).permute(1, 0, 2)  # (tokens, heads, rank)
         q = seeking.concat(rotated, axis=2)
@@ -155,7 +156,7 @@ class LatentAttention(Module):
     def _attend_heads(
         self, own: Tensor, rotated: Tensor, latents: Tensor, shared: Tensor, batch: Batch
     ) -> Tensor:
-        """Keys and values of every head are made of the latents."""
+        """Make keys and values of every head from the latents, and attend to them."""
         tokens = own.shape[0]
         made = self.key_value_up(latents).reshape(tokens, self.heads, -1)
         keys, values = made.chunk_sections(-1, self.own, self.value_head)
@@ -166,5 +167,5 @@ class LatentAttention(Module):
         )
 
     def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Map what `forward` gives to (tokens, width), and add `residual`."""
+        """Map the result of `forward` to (tokens, width), and add `residual`."""
         return self.output(y, residual)

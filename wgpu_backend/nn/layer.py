@@ -1,4 +1,4 @@
-"""Layers of decoders: a mixer of tokens and a feed-forward network, norms and residuals."""
+"""The layers of decoders: a token mixer and a feed-forward network, with norms and residuals."""
 
 from __future__ import annotations
 
@@ -16,51 +16,52 @@ from wgpu_backend.nn.module import Module
 Names = tuple[str | None, str | None]
 
 
-Part = Callable[..., Tensor]  # of a layer: what it maps, and a residual to add or nothing
+# A part of a layer: takes its input and a residual to add, or None.
+Part = Callable[..., Tensor]
 
 
 class Mixer(Protocol):
-    """What lets a token see others: attention, or a recurrent network."""
+    """A part that lets tokens see each other: attention, or a recurrent network."""
 
     @property
     def cached(self) -> LayerCache:
-        """What the layer keeps of the past."""
+        """Return the cache entry of the layer."""
         ...
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
-        """Mix (tokens, width); what comes of it goes to `project`, row by row."""
+        """Mix (tokens, width); the result goes to `project`, row by row."""
         ...
 
     def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Rows of what `forward` gave, as (rows, width), with the residual added."""
+        """Map rows of the result of `forward` to (rows, width), with the residual added."""
         ...
 
 
 class FeedForward(Protocol):
-    """What changes each token by itself."""
+    """A part that changes each token independently."""
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """(rows, width) to (rows, width), with the residual added."""
+        """Map (rows, width) to (rows, width), with the residual added."""
         ...
 
 
 class DecoderLayer(Module, ABC):
-    """A layer of a decoder: something that mixes tokens, and whatever else."""
+    """A layer of a decoder, with a token mixer."""
 
     mixer: Mixer
 
     @property
     def cached(self) -> LayerCache:
-        """What the layer keeps of the past: what its mixer does."""
+        """Return the cache entries of the layer: by default those of its mixer."""
         return self.mixer.cached
 
     @abstractmethod
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
-        """(tokens, width) to the same; of the last layer only the wanted rows."""
+        """Map (tokens, width) to the same shape; the last layer returns the output rows only."""
 
 
 class Layer(DecoderLayer):
-    """``x += mixer(norm(x))``, then ``x += mlp(norm(x))``; any of the norms may be elsewhere.
+    """A pre-norm layer: ``x += mixer(norm(x))``, then ``x += mlp(norm(x))``; norms may be moved.
 
     Parameters
     ----------
@@ -70,9 +71,9 @@ class Layer(DecoderLayer):
     before : pair of str or None
         Names of the norms before mixer and feed-forward; None where there is none.
     after : pair of str or None
-        Of those behind them, before the residual is added.
+        Names of norms after them, before the residual is added.
     residual_scale : float
-        Factor of what is added to the residual.
+        Factor of the two terms that are added to the residual.
     """
 
     mixer_norm: Norm | None = None
@@ -96,7 +97,7 @@ class Layer(DecoderLayer):
         self.mixer_post_norm, self.mlp_post_norm = map(config.norm, after)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
-        """(tokens, width) to the same; behind the mixer of the last only wanted rows go on."""
+        """Map (tokens, width) to the same shape; the last layer keeps the output rows only."""
         y = self.mixer.forward(_normalise(self.mixer_norm, x), batch)
         if self.last:
             x, y = batch.select_outputs(x), batch.select_outputs(y)
@@ -104,7 +105,7 @@ class Layer(DecoderLayer):
         return self._apply(self.mlp.forward, _normalise(self.mlp_norm, x), x, self.mlp_post_norm)
 
     def _apply(self, part: Part, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
-        """Result of a part on `y`, and the residual `x`, in the part's own kernel if it can."""
+        """Apply a part to `y` and add the residual `x`, in the part's own kernel if possible."""
         if norm is None and self.residual_scale == 1:
             return part(y, x)
         y = _normalise(norm, part(y))
@@ -139,7 +140,7 @@ class PostNormLayer(DecoderLayer):
         self.mixer_norm, self.mlp_norm = map(config.norm, norms)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
-        """(tokens, width) to the same; behind the mixer of the last only wanted rows go on."""
+        """Map (tokens, width) to the same shape; the last layer keeps the output rows only."""
         y = self.mixer.forward(x, batch)
         if self.last:
             x, y = batch.select_outputs(x), batch.select_outputs(y)
@@ -148,7 +149,7 @@ class PostNormLayer(DecoderLayer):
 
 
 class ParallelLayer(DecoderLayer):
-    """``x + mixer(norm(x)) + mlp(norm(x))``, as GPT-J and PaLM have it (Chowdhery 2022, §2).
+    """``x + mixer(norm(x)) + mlp(norm(x))``, as in GPT-J and PaLM (Chowdhery 2022, §2).
 
     Parameters
     ----------
@@ -158,7 +159,7 @@ class ParallelLayer(DecoderLayer):
     norm : str
         Name of the norm before both.
     mlp_norm : str or None
-        Of another one before the feed-forward.
+        Name of a separate norm before the feed-forward network; None for the shared one.
     """
 
     mixer_norm: Norm
@@ -178,7 +179,7 @@ class ParallelLayer(DecoderLayer):
         self.mixer_norm, self.mlp_norm = config.norm(norm), config.norm(mlp_norm)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
-        """(tokens, width) to the same; behind the mixer of the last only wanted rows go on."""
+        """Map (tokens, width) to the same shape; the last layer keeps the output rows only."""
         normed = self.mixer_norm(x)
         y = self.mixer.forward(normed, batch)
         if self.last:
@@ -193,3 +194,53 @@ class ParallelLayer(DecoderLayer):
 
 def _normalise(norm: Norm | None, x: Tensor) -> Tensor:
     return x if norm is None else norm(x)
+
+
+class MixerLayer(DecoderLayer):
+    """``x += mixer(norm(x))``, and no feed-forward.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    mixer : Mixer
+    """
+
+    norm: Norm
+
+    def __init__(self, config: LayerConfig, mixer: Mixer) -> None:
+        self.width, self.last, self.mixer = config.width, config.last, mixer
+        self.norm = config.norm("attn_norm")
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Map (tokens, width) to the same shape; the last layer returns the output rows only."""
+        y = self.mixer.forward(self.norm(x), batch)
+        if self.last:
+            x, y = batch.select_outputs(x), batch.select_outputs(y)
+        return self.mixer.project(y, x)
+
+
+class FeedForwardLayer(DecoderLayer):
+    """``x += mlp(norm(x))``, without a mixer or a cache.
+
+    Parameters
+    ----------
+    config : LayerConfig
+    mlp : FeedForward
+    """
+
+    norm: Norm
+
+    def __init__(self, config: LayerConfig, mlp: FeedForward) -> None:
+        self.width, self.last, self.mlp = config.width, config.last, mlp
+        self.norm = config.norm("attn_norm")
+
+    @property
+    def cached(self) -> None:
+        """Return None: the layer caches nothing."""
+        return None
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """Map (tokens, width) to the same shape; the last layer returns the output rows only."""
+        if self.last:
+            x = batch.select_outputs(x)
+        return self.mlp.forward(self.norm(x), x)

@@ -1,4 +1,4 @@
-"""What a file says about one layer: values of its keys, shapes of its weights."""
+"""The configuration of one layer in a file: values of its keys, shapes of its weights."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Usual = TypeVar("Usual")
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
-    """Keys and weights of layer `index` of `count`, which blocks read their sizes from.
+    """The keys and weights of layer `index` of `count`, from which blocks read their sizes.
 
     Parameters
     ----------
     config : Config
-        Of the file.
+        Keys of the file.
     shapes : mapping of str to tuple of int
         Shapes of all weights of the file, by name.
     index, count : int
@@ -37,29 +37,29 @@ class LayerConfig:
 
     @property
     def last(self) -> bool:
-        """Whether no layer follows."""
+        """Return whether no layer follows."""
         return self.index == self.count - 1
 
     @property
     def width(self) -> int:
-        """Values of a token between layers: ``embedding_length``."""
+        """Return the values of a token between layers: ``embedding_length``."""
         return self.config.uint("embedding_length", at_least=1)
 
     @property
     def precedes_experts(self) -> bool:
-        """Whether the layer is one of the first, which have no experts in a model of experts."""
+        """Return whether the layer is one of the first, dense ones in a model with experts."""
         return self.index < self.config.uint("leading_dense_block_count", 0)
 
     def window(self, period: int, *, first: bool = False) -> int:
-        """Positions that tokens see in the layer, themselves included; 0 for all.
+        """Return the attention window of the layer, the token itself included; 0 for none.
 
         Parameters
         ----------
         period : int
-            Every so many layers one sees all, where ``attention.sliding_window_pattern`` does not
-            say which, or another number; 0 if none does.
+            One layer in so many has full attention; 0 if none has. The file's
+            ``attention.sliding_window_pattern`` overrides it.
         first : bool
-            Whether it is the first of them, not the last.
+            Whether the first layer of each period has full attention, not the last.
         """
         key = "attention.sliding_window_pattern"
         window = self.config.uint("attention.sliding_window", 0)
@@ -70,42 +70,42 @@ class LayerConfig:
         return 0 if period and self.index % period == full else window
 
     def listed_window(self) -> int:
-        """Positions that tokens see in the layer where the file lists layers with a window; or 0.
+        """Return the window of the layer if the file lists layers with a window, else 0.
 
-        Of architectures whose published files have no windows, but folders may.
+        For architectures whose published GGUF files have no windows, although checkpoints may.
         """
         return self.window(0) if self.config.is_array("attention.sliding_window_pattern") else 0
 
     @property
     def rotated(self) -> bool:
-        """Whether the file rotates queries and keys in the layer; it does if it does not say."""
+        """Return whether queries and keys of the layer are rotated; true by default."""
         key = "rope.layers"
         return self.config.bools(key, self.count)[self.index] if key in self.config else True
 
     def activation(self, usual: Usual) -> Usual | str:
-        """Return the activation of feed-forward blocks: the file's, or else the architecture's.
+        """Return the activation of feed-forward blocks: the file's, or `usual`.
 
-        The key is this package's: llama.cpp has ``hidden_activation`` for ModernBERT alone, where
-        "gelu" means another function than here.
+        The key is this package's own: llama.cpp has ``hidden_activation`` for ModernBERT only,
+        where "gelu" means a different function.
         """
         key = "feed_forward_activation"
         return self.config.string(key) if key in self.config else usual
 
     def __contains__(self, name: str) -> bool:
-        """Whether the layer has a weight of that name, its ``.weight`` or ``.bias`` included."""
+        """Return whether the layer has a weight of that name, which includes ``.weight``."""
         return self.get_shape(name) is not None
 
     def get_shape(self, name: str) -> Shape | None:
-        """Shape of a weight of the layer, or None where it has none of that name."""
+        """Return the shape of a weight of the layer, or None if it has none of that name."""
         return self.shapes.get(f"blk.{self.index}.{name}")
 
     def uint(self, key: str, default: int | None = None, *, at_least: int = 0) -> int:
-        """Integer of a key; the layer's own where the file has an array of them.
+        """Return the integer of a key; the layer's own if the file has an array of them.
 
         Raises
         ------
         ModelError
-            As `Config.uint_per_layer`, or it is less than `at_least`.
+            As `Config.uint_per_layer`, or the value is less than `at_least`.
         """
         value = self.config.uint_per_layer(key, self.count, default)[self.index]
         if value < at_least:
@@ -113,18 +113,18 @@ class LayerConfig:
         return value
 
     def float(self, key: str, default: float | None = None) -> float:
-        """Number of a key; the layer's own where the file has an array of them."""
+        """Return the number of a key; the layer's own if the file has an array of them."""
         return self.config.float_per_layer(key, self.count, default)[self.index]
 
     def norm(self, name: str | None, *shape: int | str) -> Any:  # noqa: ANN401
-        """Tag of a norm of the model's kind, over the module's `width` if no shape is given.
+        """Return the tag of a norm of the model's kind, by default over the module's `width`.
 
-        None where there is no name.
+        Without a name, return None.
         """
         if name is None:
             return None
         return weight(name, *(shape or ("width",)), kind=self.make_norm(), needed=True)
 
     def fail(self, message: str) -> ModelError:
-        """Error that names the file."""
+        """Return an error whose message names the file."""
         return ModelError(f"{self.config.source}: {message}")

@@ -1,4 +1,4 @@
-"""Layers with one weight each: products, embeddings and norms."""
+"""Layers with one weight each: linear layers, embeddings and norms."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from wgpu_backend.nn.module import weight as tagged
 
 
 class Linear(Module):
-    """``x @ weight.T + bias``; what is added goes into the product's own kernel.
+    """``x @ weight.T + bias``; bias and residual are added in the product's own kernel.
 
     Attributes
     ----------
     adapters : tuple of LowRank
-        What adapters add to the product.
+        LoRA adapters, added to the product.
     """
 
     adapters: tuple[LowRank, ...] = ()
@@ -34,7 +34,7 @@ class Linear(Module):
 
     @property
     def bias_shape(self) -> Shape | None:
-        """Shape of the bias: the rows of the weight, of every matrix."""
+        """Return the shape of the bias: the rows of the weight, of every matrix."""
         return None if self.shape is None else self.shape[:-1]
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -42,7 +42,7 @@ class Linear(Module):
         return self.add_adapters(self._product(x, residual), x)
 
     def add_adapters(self, y: Tensor, x: Tensor) -> Tensor:
-        """Product `y` of the weight with `x`, and what adapters add to it."""
+        """Add the adapters' terms for `x` to the product `y` of the weight with `x`."""
         for adapter in self.adapters:
             y = adapter.linear(y, x)
         return y
@@ -56,13 +56,13 @@ class Linear(Module):
         return y if residual is None else y.add(residual)
 
     def _scaled(self, y: Tensor, scale: Tensor, residual: Tensor | None) -> Tensor:
-        """Product times a number of the file's, which some formats leave out of the weight."""
+        """Multiply a product by the file's scale, which some formats leave out of the weight."""
         y = y.mul(scale)
         y = y if self.bias is None else y.add(self.bias)
         return y if residual is None else y.add(residual)
 
     def precise(self, x: Tensor) -> Tensor:
-        """Map (..., k) to (..., m) as precisely as the device can: for logits."""
+        """Map (..., k) to (..., m) at the device's highest precision, for logits."""
         y = self.weight.mulmat_full_prec(x)
         if self.scale is not None:
             y = self._scaled(y, self.scale, None)
@@ -72,18 +72,18 @@ class Linear(Module):
 
 
 def fused_linear(x: Tensor, *layers: Linear) -> list[Tensor]:
-    """Several layers of one input, as few products as their weights' places allow.
+    """Apply several layers to one input, in as few products as their storage allows.
 
     Parameters
     ----------
     x : (..., k), f32
     layers : Linear
-        Weights that lie side by side on the device, see ``Backend.load``, take one product.
+        Layers whose weights are adjacent on the device, see ``Backend.load``, share one product.
 
     Returns
     -------
     list of (..., m), f32
-        One for each layer; parts of a wider result where products were joined.
+        One for each layer; slices of a wider result where products were joined.
     """
     results: list[Tensor] = []
     for run in _group_adjacent(layers):
@@ -101,7 +101,7 @@ def fused_linear(x: Tensor, *layers: Linear) -> list[Tensor]:
 
 
 def _group_adjacent(layers: Sequence[Linear]) -> list[list[Linear]]:
-    """Layers in groups whose weights, and biases, follow each other in one storage."""
+    """Group layers whose weights and biases are adjacent in one storage."""
     runs = [[layers[0]]]
     for layer in layers[1:]:
         last = runs[-1][-1]
@@ -120,7 +120,7 @@ def _follows(a: Tensor | None, b: Tensor | None) -> bool:
 
 
 def _join(parts: Sequence[Tensor]) -> Tensor:
-    """One view of neighbours."""
+    """Return one view of adjacent tensors."""
     first, spec = parts[0], parts[0].spec
     if len(parts) == 1:
         return first
@@ -129,7 +129,7 @@ def _join(parts: Sequence[Tensor]) -> Tensor:
 
 
 def beside(parts: Sequence[Tensor]) -> Tensor:
-    """Columns (tokens, …) beside each other: a view where they are parts of one tensor."""
+    """Concatenate columns of (tokens, …); a view if they are adjacent parts of one tensor."""
     first, stop = parts[0], parts[0].spec.offset
     apart = False
     for part in parts:
@@ -145,7 +145,7 @@ def beside(parts: Sequence[Tensor]) -> Tensor:
 
 
 def below(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """Rows of weights below each other, for use beside `x`: a view where they lie so."""
+    """Concatenate rows of weights, for products with `x`; a view if they are adjacent."""
     if all(_follows(a, b) for a, b in pairwise(weights)):
         return _join(weights)
     rows = x.context.from_numpy(np.empty((0, *weights[0].shape[1:]), np.float32))
@@ -161,11 +161,11 @@ class ExpertLinear(Linear):
 
     @property
     def count(self) -> int | None:
-        """How many experts there are."""
+        """Return the number of experts."""
         return None if self.shape is None else self.shape[0]
 
     def by(self, ids: Tensor, x: Tensor) -> Tensor:
-        """Map (tokens, 1 or used, k) by the experts of (tokens, used) ids: (tokens, used, m)."""
+        """Map (tokens, 1 or used, k) with the experts of (tokens, used) ids: (tokens, used, m)."""
         y = self.scaled(self.weight.mulmat_id(x, ids), ids)
         y = y if self.bias is None else y.add_id(self.bias, ids)
         for adapter in self.adapters:
@@ -173,7 +173,7 @@ class ExpertLinear(Linear):
         return y
 
     def scaled(self, y: Tensor, ids: Tensor) -> Tensor:
-        """(tokens, used, m), what each expert made times its scale, where they have scales."""
+        """Multiply each expert's results, (tokens, used, m), by its scale, if there are any."""
         if self.scale is None:
             return y
         return y.mul(self.scale.reshape(-1, 1).rows(ids.reshape(-1)).reshape(*ids.shape, 1))
@@ -193,31 +193,31 @@ class HeadLinear(Linear):
 
 
 class Filter(Module):
-    """Taps of a convolution, a row of them for each channel, and its bias; adapters leave it."""
+    """The taps of a convolution, one row per channel, and its bias; without adapters."""
 
     weight: Tensor = tagged("weight", "shape")
     bias: Tensor | None = tagged("bias", "channels")
 
     @property
     def channels(self) -> int | None:
-        """How many channels there are."""
+        """Return the number of channels."""
         return None if self.shape is None else self.shape[0]
 
 
 class Embedding(Module):
-    """Rows of a matrix.
+    """A matrix whose rows are looked up.
 
     Attributes
     ----------
     adapters : tuple of LowRank
-        What adapters add to the rows.
+        LoRA adapters, added to the rows.
     """
 
     adapters: tuple[LowRank, ...] = ()
     weight: Tensor = tagged("weight", "shape")
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Rows for (tokens,) i32 ids: (tokens, cols), f32."""
+        """Return the rows of (tokens,) i32 ids: (tokens, cols), f32."""
         y = self.weight.rows(ids)
         for adapter in self.adapters:
             y = adapter.rows(y, ids)
@@ -225,12 +225,12 @@ class Embedding(Module):
 
 
 class Norm(Module, ABC):
-    """What rows are normalised by; its kind decides which key has epsilon.
+    """A normalisation of rows; the kind decides which key of the file has epsilon.
 
     Parameters
     ----------
     eps : float
-        Added to the mean square or variance, where a call does not say another.
+        Added to the mean square or variance, unless a call passes another value.
     """
 
     eps_key: ClassVar[str]
@@ -240,12 +240,12 @@ class Norm(Module, ABC):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Norm with a file's epsilon.
+        """Make a norm with a file's epsilon.
 
         Raises
         ------
         ModelError
-            It is missing, or less than 0.
+            Epsilon is missing, or less than 0.
         """
         eps = config.float(cls.eps_key)
         if eps < 0:
@@ -258,7 +258,7 @@ class Norm(Module, ABC):
 
 
 class RMSNorm(Norm):
-    """Rows scaled to unit mean square (Zhang & Sennrich 2019)."""
+    """A norm that scales rows to unit mean square (Zhang & Sennrich 2019)."""
 
     eps_key = "attention.layer_norm_rms_epsilon"
     weight: Tensor = tagged("weight", "shape")
@@ -269,7 +269,7 @@ class RMSNorm(Norm):
 
 
 class LayerNorm(Norm):
-    """Rows shifted and scaled to zero mean and unit variance (Ba et al. 2016)."""
+    """A norm that gives rows zero mean and unit variance (Ba et al. 2016)."""
 
     eps_key = "attention.layer_norm_epsilon"
     weight: Tensor = tagged("weight", "shape")
@@ -281,7 +281,7 @@ class LayerNorm(Norm):
 
 
 class PlainLayerNorm(Norm):
-    """`LayerNorm` without weights."""
+    """A `LayerNorm` without weights."""
 
     eps_key = "attention.layer_norm_epsilon"
 
@@ -291,7 +291,7 @@ class PlainLayerNorm(Norm):
 
 
 class HeadLayerNorm(LayerNorm):
-    """`LayerNorm` of each head, with weights of its own: (heads, cols)."""
+    """A `LayerNorm` of each head, with its own weights: (heads, cols)."""
 
     def __call__(self, x: Tensor, eps: float | None = None) -> Tensor:
         """Normalise rows of (tokens, heads, cols)."""

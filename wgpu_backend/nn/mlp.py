@@ -36,13 +36,13 @@ _GATED: Mapping[str, Gated] = {
 
 @dataclass(frozen=True, slots=True)
 class BoundedSwiglu:
-    """Gated activation of gpt-oss, with numbers of one's own; see ``silu_alpha_limit``."""
+    """The gated activation of gpt-oss, with adjustable constants; see ``silu_alpha_limit``."""
 
     alpha: float = 1.702
     limit: float = 7.0
 
     def __call__(self, gate: Tensor, up: Tensor) -> Tensor:
-        """Activation of the gate, times `up`."""
+        """Return the activation of the gate, times `up`."""
         return gate.silu_alpha_limit(up, self.alpha, self.limit)
 
 
@@ -50,7 +50,7 @@ AnyActivation = str | Activation | BoundedSwiglu
 
 
 def activated(activation: AnyActivation, x: Tensor) -> Tensor:
-    """Activation, by its name in `ACTIVATIONS` or itself, of (..., cols)."""
+    """Apply an activation, a name in `ACTIVATIONS` or a function, to (..., cols)."""
     require_activation(activation)
     if isinstance(activation, BoundedSwiglu):
         raise ModelError("activation is a bounded SwiGLU, which needs a gate")
@@ -58,18 +58,18 @@ def activated(activation: AnyActivation, x: Tensor) -> Tensor:
 
 
 def require_activation(activation: AnyActivation, *, gated: bool = False) -> None:
-    """Refuse a name that no activation has.
+    """Raise if no activation has this name.
 
     Parameters
     ----------
     activation : str or callable
     gated : bool
-        Whether it may be one that exists with a gate alone.
+        Whether activations that need a gate are allowed.
 
     Raises
     ------
     ModelError
-        The message lists the names.
+        The name is unknown; the message lists the names.
     """
     known = {**ACTIVATIONS, **(_GATED if gated else {})}
     if isinstance(activation, str) and activation not in known:
@@ -77,7 +77,7 @@ def require_activation(activation: AnyActivation, *, gated: bool = False) -> Non
 
 
 def gated(activation: AnyActivation, gate: Tensor, up: Tensor) -> Tensor:
-    """Activation of the gate, times `up`: in one op for most."""
+    """Return the activation of the gate, times `up`; one op for most activations."""
     if isinstance(activation, BoundedSwiglu):
         return activation(gate, up)
     together = _GATED.get(activation) if isinstance(activation, str) else None
@@ -87,27 +87,28 @@ def gated(activation: AnyActivation, gate: Tensor, up: Tensor) -> Tensor:
 class MLP(Module):
     """``down(activation(gate(x)) * up(x))``, or without a gate ``down(activation(up(x)))``.
 
-    Shazeer 2020, "GLU Variants Improve Transformer". Biases are those that the file has. A gated
-    one without ``ffn_gate`` has gate and projection in ``ffn_up``, below each other.
+    Shazeer 2020, "GLU Variants Improve Transformer". Biases are used where the file has them.
+    Without ``ffn_gate``, the rows of ``ffn_up`` are those of the gate, then of the projection.
 
     Parameters
     ----------
     config : LayerConfig
     activation : str or callable
-        Of `ACTIVATIONS`, or a function of one tensor; the file's ``feed_forward_activation``
-        takes its place if there is such a key.
+        Name in `ACTIVATIONS`, or a function of one tensor; the file's ``feed_forward_activation``
+        overrides it.
     gated : bool
+        Whether there is a gate.
     inner : int or None
         Values between the matrices; None for ``feed_forward_length``.
     suffix : str
-        Behind the names of the weights: ``"_shexp"`` for those of shared experts.
+        Suffix of the names of the weights: ``"_shexp"`` for shared experts.
     norm : str or None
         Name of a norm before `down`.
 
     Raises
     ------
     ModelError
-        There is no activation of that name.
+        No activation has this name.
     """
 
     gate: Linear | None = None
@@ -141,7 +142,7 @@ class MLP(Module):
         self.down = weight(down, "width", "inner")
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """(tokens, width) to (tokens, width), with the residual added."""
+        """Map (tokens, width) to (tokens, width), with the residual added."""
         y = self._inner(x)
         return self.down(y if self.norm is None else self.norm(y), residual)
 

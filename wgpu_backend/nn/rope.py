@@ -1,4 +1,4 @@
-"""Rotary position embedding of a model: a table of angles once a graph, the rotation in layers."""
+"""Rotary position embedding: a table of angles once per graph, and the rotation in layers."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from wgpu_backend.ops.attention.options import RopeOptions
 __all__ = ["RopeOptions", "Rotary"]
 
 POSITIONS = "rope_positions"
-# Time, height and width, as Qwen2-VL has them; a token of text has its position in all three.
+# Time, height and width as in Qwen2-VL; for a text token all three are its position.
 SEVERAL = TokenInput((3,), I32, positions=True)
 
 Factors = NDArray[np.float32]
 
 
 class Rotary:
-    """The rotation of one model: frequencies once, a table of angles once a graph.
+    """The rotation of one model: frequencies once, a table of angles once per graph.
 
     Parameters
     ----------
     options : RopeOptions
     factors : (dims / 2,) or None
+        Divisors of the frequencies.
     long_factors : (dims / 2,) or None
-        In their place once a sequence may be longer than ``options.original_context``.
+        Used instead for contexts longer than ``options.original_context``.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Rotary:
         self._long = self._short if long_factors is None else options.frequencies(long_factors)
 
     def fit_context(self, positions: int) -> None:
-        """Rotate by what suits sequences of so many positions; before the first graph."""
+        """Choose frequencies for sequences of so many positions; before the first graph."""
         long = positions > self.options.original_context
         self._frequencies = self._long if long else self._short
 
@@ -53,28 +54,28 @@ class Rotary:
         ----------
         x : (tokens, heads, cols), f32
         positions : (tokens,), i32
-            Or with sections several of each token, (count, tokens) or one behind the other. A
-            section beyond `count` turns by the first.
+            With sections several per token: (count, tokens), or flattened. A section beyond `count`
+            uses the first position.
         """
         table = self._table(positions, x.shape[0])
         return x.rope(table, interleaved=self.options.interleaved)
 
     def positions(self, batch: Batch) -> Tensor:
-        """Positions of a batch, for `__call__`: of time, height and width where they are given."""
-        given = batch.input(POSITIONS) if self.options.sections else None
-        if given is None:
+        """Return a batch's positions for `__call__`; time, height and width if it has them."""
+        several = batch.input(POSITIONS) if self.options.sections else None
+        if several is None:
             return batch.positions
-        memo, key = batch.context.memo, (POSITIONS, given)
+        memo, key = batch.context.memo, (POSITIONS, several)
         found = memo.get(key)
         if found is None:
-            found = memo[key] = given.transpose().contiguous()
+            found = memo[key] = several.transpose().contiguous()
         return found
 
     def rotate_by(self, x: Tensor, by: int) -> Tensor:
-        """Rotated (tokens, heads, cols) as they would be so many positions further on.
+        """Rotate already rotated (tokens, heads, cols) so many positions further.
 
-        Rotations add up (Su et al. 2021, §3.2.2), whatever the frequencies are; with several
-        positions a token, all of them move as far.
+        Angles of rotations add up (Su et al. 2021, §3.2.2). With several positions per token, all
+        of them move by the same distance.
         """
         context = x.context
         frequencies = context.from_numpy(self._frequencies)

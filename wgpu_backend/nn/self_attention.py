@@ -1,4 +1,4 @@
-"""Attention of tokens to those before them, or to all of their text."""
+"""Self-attention: tokens attend to earlier tokens, or to all of their text."""
 
 from __future__ import annotations
 
@@ -24,52 +24,52 @@ NormOf = Literal["head", "each head", "all heads"]
 class SelfAttention(Module):
     """Grouped-query attention (Ainslie et al. 2023) with rotated queries and keys.
 
-    Biases and sinks are those that the file has; ``attn_qkv``, where it has that, stands for
-    ``attn_q``, ``attn_k`` and ``attn_v`` below each other.
+    Biases and sinks are used where the file has them. ``attn_qkv``, where the file has it, holds
+    the rows of ``attn_q``, ``attn_k`` and ``attn_v``.
 
     Parameters
     ----------
     config : LayerConfig
     rope : Rotary or None
-        None where positions come otherwise, or not at all.
+        None for other positional encodings, or none.
     window : int or None
-        Positions that a token sees, itself included; 0 for all, None for what the file lists by
-        layer, if it does.
+        Positions that a token attends to, itself included; 0 for all, None for the file's list by
+        layer, if it has one.
     chunk : int
-        A token sees what is in its chunk of so many positions; 0 for all.
+        A token attends within its chunk of so many positions; 0 for all.
     causal : bool
-        Whether tokens see none that come later; in an `Encoder` they do.
+        Whether tokens attend to earlier tokens only; False in an `Encoder`.
     symmetric_window : int
-        Where they do: half of this is seen on either side; 0 for all.
+        With ``causal=False``: the window around a token, half on either side; 0 for all.
     distance_bias : callable or None
-        Makes what is added to scores by distance, (heads, 2 * reach + 1), in the graph of a batch.
+        Returns the bias of scores by distance, (heads, 2 * reach + 1), in the graph of a batch.
     alibi : float
-        Largest exponent of ALiBi's slopes; 0 for none.
+        Largest exponent of ALiBi's slopes; 0 for no ALiBi.
     temperature : Temperature or None
-        How queries grow with their position.
+        Scale of queries by their position.
     softcap : float
-        Bound of scores; 0 for none.
+        Soft cap of scores; 0 for none.
     scale : float or None
         Factor of scores; None for ``attention.scale`` of the file, or ``head ** -0.5``.
     qk_norm : str or None
-        What of queries and keys is normalised: ``"head"`` with the same weights for every head,
-        ``"each head"`` with weights of its own, ``"all heads"`` together.
+        Norm of queries and keys: ``"head"`` with the same weights for every head, ``"each head"``
+        with separate weights, ``"all heads"`` as one row.
     norm_after_rope : bool
-        Whether that comes after the rotation.
+        Whether that norm follows the rotation.
     clamp : float
         Bound of queries, keys and values; 0 for none.
     clamps_normed : bool
-        Whether queries and keys are normalised before they are bounded.
+        Whether queries and keys are clamped after their norm instead of before.
     gate : str or None
-        Activation of a gate of what is attended to, ``"sigmoid"`` or ``"softplus"``: for every
-        value or for every head, as the file has it. Qiu et al. 2025, "Gated Attention", §2.2.
+        Activation of a gate of the attention's output, ``"sigmoid"`` or ``"softplus"``; one gate
+        for every value or head, as the file has it. Qiu et al. 2025, "Gated Attention", §2.2.
     output_norm : str or None
         Name of a norm before the output projection.
 
     Raises
     ------
     ModelError
-        Heads are not a multiple of KV heads, or a key is missing.
+        The number of heads is not a multiple of that of KV heads, or a key is missing.
     """
 
     joined: Linear | None = None
@@ -128,7 +128,7 @@ class SelfAttention(Module):
         self.output_norm = config.norm(output_norm, "outputs")
 
     def _sizes(self, config: LayerConfig) -> None:
-        """Read how many heads there are, of how many values."""
+        """Read the number of heads and their sizes."""
         heads = self.heads = config.uint("attention.head_count", at_least=1)
         kv_heads = self.kv_heads = config.uint("attention.head_count_kv", heads, at_least=1)
         if heads % kv_heads:
@@ -141,7 +141,7 @@ class SelfAttention(Module):
         self.rows = self.queries + self.keys + self.values
 
     def _length(self, config: LayerConfig, key: str) -> int:
-        """Values of a head, of which layers with a window may have a number of their own."""
+        """Return the size of a head; layers with a window may have their own."""
         own = config.uint(f"{key}_swa", 0) if self.window else 0
         return own or config.uint(key, self.width // self.heads, at_least=1)
 
@@ -152,7 +152,7 @@ class SelfAttention(Module):
         return config.norm(name, self.head if of == "head" else heads * self.head)
 
     def declare(self, has: Callable[[str], bool]) -> None:
-        """Queries, keys and values have weights of their own, or one together."""
+        """Tag separate weights for queries, keys and values, or one joint weight."""
         if has("attn_qkv.weight"):
             self.joined = weight("attn_qkv", "rows", "width")
         else:
@@ -164,17 +164,17 @@ class SelfAttention(Module):
 
     @property
     def cached(self) -> CacheEntry:
-        """What a position takes in the cache, for how long, and how its keys move."""
+        """Return the cache entry: sizes of keys and values, how long they stay, how they move."""
         turn = keep_keys if self.rope is None else partial(self._rotate_keys, self.rope)
         return LayerShape(self.keys, self.values, window=self.window, chunk=self.chunk, turn=turn)
 
     def _rotate_keys(self, rope: Rotary, keys: Tensor, by: int) -> Tensor:
-        """Keys (positions, keys) of the cache as they are so many positions further on."""
+        """Rotate cached keys (positions, keys) so many positions further."""
         y = keys.reshape(-1, self.kv_heads, self.head)
         if not self.norm_after_rope or self.key_norm is None:
             return rope.rotate_by(y, by).reshape(*keys.shape)
-        # A mean square does not change by rotation, so the norm's weights are all there is to it.
-        # What a weight of 0 has hidden stays hidden.
+        # A rotation does not change the mean square, so only the norm's weights have to be undone.
+        # Values that a weight of 0 has removed stay 0.
         weight = cast("RMSNorm", self.key_norm).weight
         none, one = (keys.context.from_numpy(np.full(1, x, np.float32)) for x in (0, 1))
         plain = none.not_equal(weight).where(weight, one)
@@ -204,14 +204,14 @@ class SelfAttention(Module):
         return y if self.gate is None else self._apply_gate(self.gate(x), y)
 
     def _apply_gate(self, gate: Tensor, y: Tensor) -> Tensor:
-        """(tokens, heads * value_head) behind a gate for each value, or for each head."""
+        """Multiply (tokens, heads * value_head) by a gate for each value, or for each head."""
         gate = gate.sigmoid() if self.activation == "sigmoid" else gate.softplus()
         heads = (y.shape[0], self.heads, self.value_head)
         gates = gate.reshape(y.shape[0], self.heads, -1)
         return y.reshape(*heads).mul(gates).reshape(*y.shape)
 
     def project_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (tokens, heads, head), keys and values (tokens, kv_heads, …) of rows."""
+        """Return queries (tokens, heads, head), keys and values (tokens, kv_heads, …) of rows."""
         tokens = x.shape[0]
         q, k, v = self._projections(x)
         if self.clamp:
@@ -232,7 +232,7 @@ class SelfAttention(Module):
         return self.joined(x).chunk_sections(-1, self.queries, self.keys, self.values)
 
     def apply_positions(self, q: Tensor, k: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Queries and keys, normalised and rotated."""
+        """Normalise and rotate queries and keys."""
         if not self.norm_after_rope:
             q, k = self._normalise(q, self.query_norm), self._normalise(k, self.key_norm)
         if self.clamp and self.clamps_normed:
@@ -245,7 +245,7 @@ class SelfAttention(Module):
         return q, k
 
     def _normalise(self, x: Tensor, norm: Norm | None) -> Tensor:
-        """Heads behind a norm; one over all heads has a weight that long."""
+        """Normalise heads; a norm over all heads has a weight that long."""
         if norm is None:
             return x
         tokens, heads, head = x.shape
@@ -254,5 +254,5 @@ class SelfAttention(Module):
         return norm(x)
 
     def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Map what `forward` gives to (tokens, width), and add `residual`."""
+        """Map the result of `forward` to (tokens, width), and add `residual`."""
         return self.output(y if self.output_norm is None else self.output_norm(y), residual)

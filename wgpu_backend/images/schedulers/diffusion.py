@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from wgpu_backend.errors import OptionError
 from wgpu_backend.files.huggingface.settings import Settings
-from wgpu_backend.images.schedulers.beta_spacing import beta_quantiles
 
 F32s = NDArray[np.float32]
 Floats = NDArray[np.floating[Any]]
@@ -227,3 +226,31 @@ def refuse_clipping(settings: Settings, *, clips: bool) -> None:
     for name, default in (("clip_sample", clips), ("thresholding", False)):
         if settings.flag(name, default=default):
             raise settings.error(name, "is true, only schedules of unclipped latents are known")
+
+
+_A = 0.6  # of both ends; the distribution is symmetric
+_TERMS = 60  # at 1/2 and below, each is at most half of the one before
+_HALVINGS = 60
+
+
+def beta_quantiles(steps: int) -> NDArray[np.float64]:
+    """(steps,) quantiles of 1 down to 0."""
+    wanted = 1 - np.linspace(0, 1, steps)
+    lower = np.minimum(wanted, 1 - wanted)
+    low, high = np.zeros(steps), np.full(steps, 0.5)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        below = _share(middle) < lower
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    found = np.where(lower == 0, 0.0, (low + high) / 2)
+    return np.where(wanted > 0.5, 1 - found, found)
+
+
+def _share(x: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Share of the distribution below x, for x up to 1/2: DLMF 8.17.7, the series of ₂F₁."""
+    term, total = np.ones_like(x), np.zeros_like(x)
+    for k in range(_TERMS):
+        total += term / (_A + k)
+        term = term * x * (1 - _A + k) / (1 + k)
+    whole = math.gamma(_A) ** 2 / math.gamma(2 * _A)
+    return x**_A * total / whole

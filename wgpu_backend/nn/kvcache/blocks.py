@@ -1,9 +1,9 @@
-"""Which cache block holds which positions of which sequence. Numbers only, no device.
+"""The block table: which cache block holds which positions of a sequence. It needs no device.
 
-Blocks of a fixed number of positions are shared between sequences by reference count: a prefix is
-copied by counting its whole blocks once more. A last block that is not whole belongs to one
-sequence alone, so no write ever reaches a block that several hold. A sequence may give blocks back
-that nothing reads any more, and keeps their place.
+Blocks of a fixed number of positions are shared between sequences by reference count: copying a
+prefix increments the counts of its whole blocks. A partial last block belongs to one sequence only,
+so no write ever reaches a shared block. A sequence may free blocks that nothing reads any more;
+their places in its table remain.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from dataclasses import dataclass, field
 
 from wgpu_backend.errors import CacheFull
 
-GONE = -1  # in the place of a block that was given back
+# Entry in the place of a block that was freed.
+GONE = -1
 Moves = list[tuple[int, int]]
 
 
 @dataclass(slots=True)
 class SequenceBlocks:
-    """Blocks of one sequence, and how many positions are in them.
+    """The blocks of one sequence, and the number of positions in them.
 
     Parameters
     ----------
     blocks : list of int
     length : int
     torn : dict of int to int
-        Places of blocks whose first positions are gone, and how many: a shift left them behind.
+        Number of missing first positions of a block, by its place: a shift leaves such blocks.
     """
 
     blocks: list[int] = field(default_factory=list[int])
@@ -35,12 +36,12 @@ class SequenceBlocks:
 
 
 class BlockTable:
-    """Hands out blocks to sequences.
+    """A table that assigns blocks to sequences.
 
     Parameters
     ----------
     blocks : int
-        How many there are.
+        Number of blocks.
     block : int
         Positions in each.
     """
@@ -53,25 +54,25 @@ class BlockTable:
 
     @property
     def free(self) -> int:
-        """Blocks nobody holds."""
+        """Return the number of free blocks."""
         return len(self._free)
 
     def free_list(self) -> Sequence[int]:
-        """Those blocks."""
+        """Return the free blocks."""
         return self._free
 
     def length(self, sequence: int) -> int:
-        """Positions a sequence has."""
+        """Return the positions of a sequence."""
         held = self._held.get(sequence)
         return held.length if held else 0
 
     def get_blocks(self, sequence: int) -> Sequence[int]:
-        """Blocks of a sequence, in the order of its positions; `GONE` for those given back."""
+        """Return the blocks of a sequence, in the order of positions; `GONE` for freed ones."""
         held = self._held.get(sequence)
         return held.blocks if held else ()
 
     def needs(self, sequence: int, tokens: int) -> int:
-        """Blocks that so many more positions of a sequence take."""
+        """Return the number of blocks that so many more positions of a sequence take."""
         held = self._held.get(sequence)
         if held is None:
             return -(-tokens // self.block)
@@ -79,11 +80,11 @@ class BlockTable:
         return -(-(held.length + tokens) // self.block) - len(held.blocks) + lost
 
     def _lost_end(self, held: SequenceBlocks) -> bool:
-        """Whether the block that takes the next position was given back."""
+        """Return whether the block that takes the next position was freed."""
         return held.length % self.block > 0 and held.blocks[-1] == GONE
 
     def extend(self, sequence: int, tokens: int) -> list[int]:
-        """Slots for the next positions of a sequence.
+        """Return slots for the next positions of a sequence.
 
         Raises
         ------
@@ -92,7 +93,8 @@ class BlockTable:
         """
         held = self._held.get(sequence)
         if tokens == 1 and held and held.length % self.block and held.blocks[-1] != GONE:
-            held.length += 1  # most steps of a generation
+            # The fast path: most steps of a generation.
+            held.length += 1
             return [held.blocks[-1] * self.block + (held.length - 1) % self.block]
         needed = self.needs(sequence, tokens)
         if needed > len(self._free):
@@ -111,17 +113,17 @@ class BlockTable:
         return [held.blocks[p // self.block] * self.block + p % self.block for p in positions]
 
     def share(self, source: int, target: int, length: int) -> Moves:
-        """Give `target` the first positions of `source`; what it held before is dropped.
+        """Share the first positions of `source` with `target`, whose old blocks are dropped.
 
         Returns
         -------
         list of (int, int)
-            Slots to copy, from and to: the positions of a last block that is not whole.
+            Slots to copy, from and to: the positions of a partial last block.
 
         Raises
         ------
         CacheFull
-            No block is free for those; nothing has changed.
+            No block is free for the copy; nothing has changed.
         """
         if source == target:
             return self.truncate(source, length)
@@ -144,7 +146,7 @@ class BlockTable:
         return self._list_copies(shared[whole], held.blocks[whole], rest)
 
     def require_share(self, source: int, target: int, length: int) -> None:
-        """Fail where `share` would.
+        """Raise if `share` would.
 
         Raises
         ------
@@ -164,13 +166,13 @@ class BlockTable:
         Returns
         -------
         list of (int, int)
-            Slots to copy, from and to: where others hold the last block too and it is not whole
-            any more, the sequence gets one of its own.
+            Slots to copy, from and to: if the last block becomes partial and is shared, the
+            sequence gets its own copy.
 
         Raises
         ------
         CacheFull
-            No block is free for that; nothing has changed.
+            No block is free for the copy; nothing has changed.
         """
         held = self._held.get(sequence)
         if held is None or length >= held.length:
@@ -191,12 +193,12 @@ class BlockTable:
         return self._list_copies(old, held.blocks[whole], rest)
 
     def require_truncate(self, sequence: int, length: int) -> None:
-        """Fail where `truncate` would.
+        """Raise if `truncate` would.
 
         Raises
         ------
         CacheFull
-            Others share the block that the end lies in, and no other one is free.
+            The block with the new end is shared, and no block is free.
         """
         held = self._held.get(sequence)
         whole, rest = divmod(max(length, 0), self.block)
@@ -204,7 +206,7 @@ class BlockTable:
             self._require_one(held.blocks[whole + 1 :])
 
     def forget(self, sequence: int, wanted: Callable[[int], bool]) -> None:
-        """Give back the blocks of a sequence that are not wanted, by their place in it."""
+        """Free the blocks of a sequence that are not wanted, by their place in it."""
         held = self._held.get(sequence)
         if held is None:
             return
@@ -215,11 +217,10 @@ class BlockTable:
                 held.torn.pop(place, None)
 
     def cut_out(self, sequence: int, begin: int, end: int) -> tuple[Moves, Moves]:
-        """Take positions out of the middle; what follows takes their places, in blocks of its own.
+        """Remove positions from the middle, and move the following ones into their places.
 
-        Blocks of which nothing moves but their place in the table stay where they are. Slots may
-        be among those moved from and to: whoever reads ahead of what is written, in this order,
-        finds all as it was.
+        Blocks that only change their place in the table are reused. A slot may be both source and
+        target of moves: in the order returned, each slot is read before it is overwritten.
 
         Parameters
         ----------
@@ -229,9 +230,9 @@ class BlockTable:
         Returns
         -------
         copied : list of (int, int)
-            Slots to copy, from and to, of positions in front that get another block.
+            Slots to copy, from and to, of positions before `begin` that get another block.
         moved : list of (int, int)
-            Likewise those of all positions that follow, growing.
+            Slots of all following positions, from and to, in ascending order.
 
         Raises
         ------
@@ -266,14 +267,14 @@ class BlockTable:
     def _places_after(
         self, held: SequenceBlocks, begin: int, end: int
     ) -> Iterator[tuple[int, range]]:
-        """Places of the table from that of `begin` on, once positions are cut out.
+        """Yield places of the table from that of `begin` on, once positions are removed.
 
         Yields
         ------
         block : int
-            That lies there already, if no other one is needed; maybe `GONE`.
+            The block now in that place, to be reused if it is not shared; maybe `GONE`.
         range
-            Positions that will be there, as they are counted then: the last ones, without a gap.
+            New positions of the tokens stored there: the last ones, without a gap.
         """
         by, first = end - begin, begin // self.block
         left = held.length - by
@@ -293,12 +294,12 @@ class BlockTable:
         return blocks[position // self.block] * self.block + position % self.block
 
     def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
-        """Fail where `cut_out` would.
+        """Raise if `cut_out` would.
 
         Raises
         ------
         CacheFull
-            There are not enough free blocks for those that others hold, too.
+            There are not enough free blocks to replace shared ones.
         """
         held = self._held.get(sequence, SequenceBlocks())
         wanted = self._places_after(held, begin, end)
@@ -311,7 +312,7 @@ class BlockTable:
             )
 
     def missing(self, sequence: int, begin: int, end: int) -> int | None:
-        """Last place of the table where some of these positions are gone; None for none."""
+        """Return the last place of the table where some of these positions are gone, or None."""
         held = self._held.get(sequence, SequenceBlocks())
         for place in reversed(range(begin // self.block, -(-end // self.block))):
             start = place * self.block
@@ -321,7 +322,7 @@ class BlockTable:
         return None
 
     def present(self, sequence: int) -> list[tuple[int, int]]:
-        """Positions that are still there, a block at a time: the first, and one past the last."""
+        """Return the positions that are still stored, as (first, end) of each block."""
         held = self._held.get(sequence, SequenceBlocks())
         starts = [place * self.block for place in range(len(held.blocks))]
         return [
@@ -331,12 +332,12 @@ class BlockTable:
         ]
 
     def slots(self, sequence: int, runs: Sequence[tuple[int, int]]) -> list[int]:
-        """Slots of positions that are there."""
+        """Return the slots of stored positions."""
         blocks = self.get_blocks(sequence)
         return [self._slot(blocks, p) for begin, end in runs for p in range(begin, end)]
 
     def adopt(self, sequence: int, length: int, runs: Sequence[tuple[int, int]]) -> None:
-        """Give a sequence that has nothing blocks for what `present` said of one.
+        """Allocate blocks to an empty sequence for the runs that `present` returned.
 
         Raises
         ------
@@ -368,7 +369,7 @@ class BlockTable:
         return block != GONE and self._references[block] > 1
 
     def _require_one(self, going: Sequence[int]) -> None:
-        """Fail unless a block is free, or will be once these are given back."""
+        """Raise unless a block is free, or becomes free when these are released."""
         if not self._free and all(b == GONE or self._references[b] > 1 for b in going):
             raise CacheFull(
                 f"cache: a prefix that ends inside a block of {self.block} needs a free one, "
@@ -396,6 +397,6 @@ class BlockTable:
 
 
 def _cut_torn(torn: dict[int, int], whole: int, rest: int) -> dict[int, int]:
-    """Torn blocks of a sequence that is cut to so many whole blocks and so many positions."""
+    """Return the torn blocks of a sequence cut to so many whole blocks and positions."""
     kept = {place: gone for place, gone in torn.items() if place < whole}
     return kept | ({whole: min(torn[whole], rest)} if rest and whole in torn else {})

@@ -1,9 +1,9 @@
-"""Cache: what models and those who manage sequences ask of what is kept of past tokens.
+"""The cache of past tokens, as seen by models and by code that manages sequences.
 
 A cache has two sides. Graphs of a model read and write it by layer, through inputs that the cache
 declares: block tables, slots, rows of states. Before each pass the host makes room for its tokens
-and writes down the values of those inputs. Where a sequence may go on from is the cache's to say:
-recurrent layers and windows forget, and go on from where a checkpoint was kept.
+and writes the values of those inputs. The cache also defines where a sequence can resume: recurrent
+layers and windows forget, so such sequences resume at checkpoints.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from wgpu_backend.ops.attention.paged import Pages
 
 Arrays = Mapping[str, NDArray[Any]]
 InputSpecs = Mapping[str, tuple[Shape, DType]]
-"""Shape and type of inputs, by name."""
+"""The shape and type of inputs, by name."""
 
 Counts = Sequence[tuple[int, int]]
-"""Sequences of a pass in order, and how many tokens each has in it."""
+"""The sequences of a pass in order, and the number of tokens of each."""
 
 
 class GraphInputs:
-    """Inputs of the graph of a pass; each is made when something first asks for it.
+    """The inputs of the graph of a pass; each is made on first use.
 
     Parameters
     ----------
     context : Context
     declared : mapping of str to (shape, dtype)
+        Inputs that can be made.
     tokens : int
         Rows of a pass.
     longest : int
-        Most positions of a sequence that it has to do with, see `Cache.reach`.
+        Most positions of a sequence that the graph reads, see `Cache.reach`.
     sees_ahead : bool
-        Whether some tokens see others that come later.
+        Whether some tokens attend to later tokens.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class GraphInputs:
         self._pages: dict[object, Pages] = {}
 
     def pages(self, of: object, make: Callable[[], Pages]) -> Pages:
-        """Pages that all layers of a cache share, and what is joined of them: made once."""
+        """Return the pages that all layers of a cache share, made once."""
         if of not in self._pages:
             self._pages[of] = make()
         return self._pages[of]
@@ -77,7 +78,7 @@ class GraphInputs:
 
 @dataclass(frozen=True, slots=True)
 class KeyValues:
-    """Keys and values of a layer, and where those of each sequence lie.
+    """The cached keys and values of a layer, and the position of each sequence's in them.
 
     Parameters
     ----------
@@ -85,15 +86,15 @@ class KeyValues:
     values : (slots, heads * v_cols)
         The same tensor as `keys` where values are their first columns.
     pages : Pages
-        Its positions are counted from the first one that the layer's block table still has. That is
-        a multiple of the block, and of the layer's chunk.
+        Positions count from the first one in the layer's block table, which is a multiple of the
+        block and of the layer's chunk.
     longest : int
-        No sequence has more positions than this in the table.
+        Most positions of any sequence in the table.
     inputs : GraphInputs
     ends_name : str
-        Of the input behind `ends`.
+        Name of the input of `ends`.
     window, chunk : int
-        What the layer said it sees, see `LayerShape`; 0 for all.
+        The layer's window and chunk, see `LayerShape`; 0 for none.
     """
 
     keys: Tensor
@@ -107,30 +108,30 @@ class KeyValues:
 
     @property
     def sees_ahead(self) -> bool:
-        """Whether some token of the batch sees others that come later: `ends` says which."""
+        """Return whether some token attends to later tokens, up to `ends`."""
         return self.inputs.sees_ahead
 
     @property
     def ends(self) -> Tensor:
-        """Last position that each token sees, counted as those of `pages`: (tokens,), i32.
+        """Return the last position each token attends to, counted as in `pages`: (tokens,), i32.
 
-        Its own, unless the model is not causal or its batch has spans.
+        It is the token's own, unless the model is not causal or the batch has spans.
         """
         return self.inputs[self.ends_name]
 
 
 @dataclass(frozen=True, slots=True)
 class LayerState:
-    """One state of a recurrent layer, over all sequences.
+    """One state of a recurrent layer, for all sequences.
 
     Parameters
     ----------
     rows : (rows, *shape), f32
-        Row 0 is zeros, with which a sequence begins.
+        Row 0 is zeros, the state of an empty sequence.
     runs : (sequences, 4), i32
-        Of each sequence of the pass: its first row in the batch, how many it has, the row of
-        `rows` that it begins with, and the one that its state goes to. Nobody reads that one in
-        the pass. A sequence without tokens, or one of padding, is (end, 0, -1, -1).
+        For each sequence of the pass: its first row in the batch, its number of rows, the row of
+        `rows` that it reads, and the row that it writes. No sequence reads a row written in the
+        same pass. A sequence without tokens, or of padding, is (end, 0, -1, -1).
     """
 
     rows: Tensor
@@ -138,12 +139,12 @@ class LayerState:
 
 
 class Cache(Protocol):
-    """What is kept of past tokens.
+    """A cache of past tokens.
 
     Attributes
     ----------
     positions : int
-        Over all sequences.
+        Total positions of all sequences.
     """
 
     positions: int
@@ -151,23 +152,23 @@ class Cache(Protocol):
     # For graphs.
 
     def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
-        """Inputs of a pass's graph beside those of the batch."""
+        """Return the specifications of the cache's inputs of a pass's graph."""
         ...
 
     def reach(self, longest: int, tokens: int) -> int:
-        """Positions of one sequence that a graph has to do with; fewer where layers forget.
+        """Return the positions of one sequence that a graph reads; fewer where layers forget.
 
         Parameters
         ----------
         longest : int
-            Most positions that a sequence has.
+            Most positions of a sequence.
         tokens : int
-            Of the pass.
+            Tokens of the pass.
         """
         ...
 
     def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
-        """Write keys and values of a pass, and give what the layer may attend to.
+        """Write keys and values of a pass, and return those the layer may attend to.
 
         Parameters
         ----------
@@ -180,35 +181,35 @@ class Cache(Protocol):
         ...
 
     def key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
-        """What a layer may attend to without a write of its own."""
+        """Return the keys and values that a layer reads without writing any."""
         ...
 
     def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
-        """A state of a recurrent layer."""
+        """Return a state of a recurrent layer."""
         ...
 
     def encoder_key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
-        """Keys and values of an encoder's text, which a layer attends to whole."""
+        """Return keys and values of an encoder's text; a layer attends to all of them."""
         ...
 
-    # For what manages sequences.
+    # For code that manages sequences.
 
     def length(self, sequence: int) -> int:
-        """Positions of a sequence."""
+        """Return the positions of a sequence."""
         ...
 
     @property
     def free_positions(self) -> int:
-        """Positions there is room for, at least."""
+        """Return a lower bound of the positions there is room for."""
         ...
 
     def fill(self, arrays: Arrays, counts: Counts) -> None:
-        """Make room for the tokens of a pass, and write down the inputs that `declared` names.
+        """Make room for the tokens of a pass, and write the inputs that `input_specs` names.
 
         Parameters
         ----------
         arrays : mapping of str to ndarray
-            Of all inputs; those of the batch are filled already.
+            Arrays of all inputs; those of the batch are filled already.
         counts : sequence of (sequence, tokens)
 
         Raises
@@ -219,56 +220,56 @@ class Cache(Protocol):
         ...
 
     def resume_point(self, sequence: int, position: int) -> int:
-        """Last position up to `position` from which the sequence can go on."""
+        """Return the last position up to `position` at which the sequence can resume."""
         ...
 
     def can_resume(self, sequence: int, position: int) -> bool:
-        """Whether a sequence can go on from `position`."""
+        """Return whether a sequence can resume at `position`."""
         ...
 
     def remove(self, sequence: int, begin: int = 0) -> int:
-        """Forget what follows the resume point of `begin`.
+        """Forget the positions after the resume point of `begin`.
 
         Returns
         -------
         int
-            Positions that are left; as few as `begin`, or fewer.
+            Positions that are left, at most `begin`.
 
         Raises
         ------
         CacheFull
-            Others share what would have to change, and no room is free; nothing has changed.
+            A shared block would have to change, and no block is free; nothing has changed.
         """
         ...
 
     def copy_prefix(self, source: int, target: int, length: int) -> int:
-        """Give `target` the first positions of `source`, as far as they can be gone on from.
+        """Copy the first positions of `source` to `target`, up to a resume point.
 
         Returns
         -------
         int
-            Positions that it has now, at most `length`; what it had before is forgotten.
+            Positions that `target` has now, at most `length`; its old positions are forgotten.
 
         Raises
         ------
         CacheFull
-            There is no room for what cannot be shared; nothing has changed.
+            There is no room for the part that cannot be shared; nothing has changed.
         """
         ...
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Whether `shift` may take these positions out.
+        """Return whether `shift` can remove these positions.
 
-        Not where layers have states, chunks, or keys that no `LayerShape.turn` moves; nor where a
-        window has forgotten what the next token would see of the positions in front.
+        Layers with states, chunks, or keys without `LayerShape.turn` cannot be shifted, nor can a
+        window that has already forgotten positions which the next token would see.
         """
         ...
 
     def shift(self, sequence: int, begin: int, end: int) -> None:
-        """Take positions out of a sequence; what follows takes their places.
+        """Remove positions from a sequence, and move the following ones into their place.
 
-        Keys that move are turned as their layers say, and written again in the cache's type. What
-        was computed of them, and of values, in sight of the positions that went stays as it is.
+        Keys that move are rotated by `LayerShape.turn` and stored again in the cache's type. Keys
+        and values computed while the removed positions were visible are not recomputed.
 
         Parameters
         ----------
@@ -278,53 +279,53 @@ class Cache(Protocol):
         Raises
         ------
         ContextError
-            `can_shift` says no.
+            `can_shift` is false.
         CacheFull
-            Others share what would have to change, and no room is free; nothing has changed.
+            A shared block would have to change, and no block is free; nothing has changed.
         """
         ...
 
     def save(self, sequence: int) -> Saved:
-        """What there is of a sequence, on the host; of states, the newest one."""
+        """Return the cached data of a sequence, on the host; of states, the newest one."""
         ...
 
     def require_saved(self, saved: Saved) -> None:
-        """Refuse what another kind of cache saved: a ContextError."""
+        """Raise a ContextError if another kind of cache saved this."""
         ...
 
     def restore(self, sequence: int, saved: Saved) -> None:
-        """Give a sequence what a cache of the same layers saved; what it had before is forgotten.
+        """Give a sequence the saved data of a cache with the same layers; old data is forgotten.
 
         Raises
         ------
         ContextError
             Another kind of cache saved it; nothing has changed.
         CacheFull
-            There is no room for it; the sequence has nothing then.
+            There is no room for it; the sequence is then empty.
         """
         ...
 
     def close(self) -> None:
-        """Release the device memory; again is harmless."""
+        """Release the device memory; calling it again is harmless."""
         ...
 
 
 def ints(*shape: int) -> tuple[Shape, DType]:
-    """Declare an input of i32."""
+    """Return the specification of an i32 input."""
     return shape, I32
 
 
 def require_shift(cache: Cache, sequence: int, begin: int, end: int) -> None:
-    """Refuse a shift that a cache cannot do.
+    """Raise if a cache cannot do a shift.
 
     Raises
     ------
     ContextError
-        `Cache.can_shift` says no.
+        `Cache.can_shift` is false.
     """
     if not cache.can_shift(sequence, begin, end):
         raise ContextError(
             f"cache: positions {begin} to {end} of a sequence of {cache.length(sequence)} cannot "
-            "go: they are not there, layers have forgotten what would be seen then, or have what "
-            "cannot move, as states, chunks or learned positions; read again"
+            "be removed: they are missing, layers have forgotten what would be visible then, or "
+            "have states, chunks or learned positions, which cannot move; process the text again"
         )

@@ -1,4 +1,4 @@
-"""Where sequences can go on from in a cache that forgets: the ends of passes worth keeping."""
+"""The positions at which sequences can resume in a cache that forgets."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Collection, Sequence
 
 
 class Checkpoints:
-    """Ends of passes, of which old ones are thinned out.
+    """The ends of passes that are kept as checkpoints; older ones are thinned out.
 
-    From any position back to the nearest checkpoint are at most `interval` tokens, as long as no
-    pass is longer than that and room is not short.
+    The nearest earlier checkpoint is at most `interval` tokens away, as long as no pass is longer
+    and room is not short.
 
     Parameters
     ----------
     interval : int
-        Tokens between two checkpoints at most.
+        Most tokens between two checkpoints.
     rewind : int
-        So many of the last passes can be taken back.
+        Number of the last passes that can be undone.
     """
 
     def __init__(self, interval: int, rewind: int) -> None:
@@ -25,51 +25,52 @@ class Checkpoints:
         self._ends: dict[int, list[int]] = {}
 
     def of(self, sequence: int) -> Sequence[int]:
-        """Positions of a sequence's checkpoints, growing; the last is its end."""
+        """Return the positions of a sequence's checkpoints, ascending; the last is its end."""
         return self._ends.get(sequence, ())
 
     def sequences(self) -> Sequence[int]:
-        """Sequences that have any."""
+        """Return the sequences that have checkpoints."""
         return list(self._ends)
 
     def add(self, sequence: int, end: int) -> None:
-        """Take in that a pass ended; an older end goes if its neighbours are near enough."""
+        """Record the end of a pass; drop an older end if its neighbours are close enough."""
         ends = self._ends.setdefault(sequence, [])
         if ends and ends[-1] == end:
             return
         ends.append(end)
-        old = len(ends) - 2 - self.rewind  # it has just become too old to be kept for itself
+        # The end that is no longer one of the last `rewind` passes.
+        old = len(ends) - 2 - self.rewind
         if old >= 0 and ends[old + 1] - (ends[old - 1] if old else 0) <= self.interval:
             del ends[old]
 
     def cut(self, sequence: int, end: int) -> None:
-        """Make `end` the last of a sequence's, 0 to forget them all."""
+        """Make `end` the last checkpoint of a sequence; 0 forgets them all."""
         self._ends[sequence] = [*(each for each in self.of(sequence) if each < end), end]
         if not end:
             del self._ends[sequence]
 
     def shift(self, sequence: int, begin: int, end: int) -> None:
-        """Take in that the positions between are gone, and what followed has moved there."""
+        """Move checkpoints after these positions are removed."""
         moved = [p if p <= begin else max(begin, p - (end - begin)) for p in self.of(sequence)]
         self._ends[sequence] = sorted(set(moved) - {0})
 
     def copy(self, source: int, target: int, end: int) -> None:
-        """Give `target` those of `source` up to `end`."""
+        """Copy the checkpoints of `source` up to `end` to `target`."""
         self._ends[target] = list(self.of(source))
         self.cut(target, end)
 
     def sacrifice(self, busy: Collection[int]) -> int | None:
-        """Give up the checkpoint that is missed least: the one whose neighbours are nearest.
+        """Drop the least useful checkpoint: the one whose neighbours are nearest.
 
         Parameters
         ----------
         busy : collection of int
-            Sequences whose last passes may have to be taken back.
+            Sequences whose last passes may have to be undone.
 
         Returns
         -------
         int or None
-            The sequence it was of; None where there are none to give up.
+            The sequence of the checkpoint; None if there is none to drop.
         """
         found: tuple[int, int, int] | None = None
         for sequence, ends in self._ends.items():

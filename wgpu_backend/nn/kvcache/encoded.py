@@ -1,4 +1,4 @@
-"""Keys and values of what a decoder attends to beside its own past: a text that was read once."""
+"""The keys and values of an encoder's text, which a decoder attends to besides its own past."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ ENDS, TABLE = f"{PREFIX}ends", f"{PREFIX}table"
 
 
 class EncodedCache(PagedCache):
-    """A part of a `LayeredCache`: for each sequence, the keys and values of an encoder's text.
+    """A part of a `LayeredCache`: the keys and values of an encoder's text for each sequence.
 
-    An encoder's pass takes slots by `begin` and writes them, and every pass of the decoder reads
-    them whole: a token of a sequence sees the text to its end, wherever it stands itself. Where a
-    sequence goes on from makes no difference; the text goes when all of the sequence does.
+    An encoder's pass takes slots with `begin` and writes them. Every token of the decoder attends
+    to the whole text, whatever its own position. Truncating a sequence keeps its text; removing the
+    whole sequence frees it.
 
     Parameters
     ----------
     executor : Executor
     layers : mapping of int to EncodedShape
     positions : int
-        Over the texts of all sequences.
+        Total positions of the texts of all sequences.
     dtype : DType
         See `PagedCache`.
     """
@@ -51,12 +51,12 @@ class EncodedCache(PagedCache):
     # For an encoder.
 
     def begin(self, sequence: int, tokens: int) -> NDArray[np.int32]:
-        """Take slots for the text of a sequence, in place of one it had.
+        """Take slots for the text of a sequence, and free its previous text.
 
         Raises
         ------
         CacheFull
-            There are not enough; the sequence has no text any more.
+            There are not enough slots; the sequence is then without a text.
         """
         self._table.drop(sequence)
         return np.array(self._table.extend(sequence, tokens), np.int32)
@@ -69,40 +69,42 @@ class EncodedCache(PagedCache):
     # For graphs of the decoder.
 
     def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
-        """Last position of each token's text, and the blocks of the sequences' texts."""
+        """Return the specifications of each text's end, and of the blocks of texts."""
         return {ENDS: ints(tokens), TABLE: ints(sequences, self.positions // BLOCK)}
 
     def reach(self, longest: int, tokens: int) -> int:
-        """No positions of a sequence: it has its own text."""
+        """Return 0: no positions of the decoder's sequences are stored here."""
         return 0
 
     def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
-        """Fail: a decoder writes nothing here."""
-        raise ContextError(f"cache: layer {layer} is read here, an encoder's pass writes it")
+        """Raise: a decoder does not write here."""
+        raise ContextError(
+            f"cache: layer {layer} is only read in this cache; an encoder's pass writes it"
+        )
 
     def encoder_key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
-        """Keys and values of the texts of a batch's sequences."""
+        """Return the keys and values of the texts of a batch's sequences."""
         states = self._get_states(layer)
         pages = inputs.pages(self, lambda: self._pages(inputs))
         return KeyValues(states["key"], states["value"], pages, self.positions, inputs, ENDS)
 
     def _pages(self, inputs: GraphInputs) -> Pages:
-        # As if each token stood at the end of the text: it sees what is before it, all of it.
+        # Each token gets the position of the text's end, so that causal attention sees all of it.
         return Pages(inputs[ENDS], inputs["sequences"], inputs[TABLE], BLOCK)
 
     # For `LayeredCache`.
 
     @property
     def free_positions(self) -> int:
-        """No bound: tokens of the decoder take no room."""
+        """Return a bound that is never reached: the decoder's tokens take no room."""
         return 1 << 30
 
     def shortage(self, counts: Counts) -> int:
-        """Nothing: tokens of the decoder take no room."""
+        """Return 0: the decoder's tokens take no room."""
         return 0
 
     def fill(self, arrays: Arrays, counts: Counts) -> None:
-        """Write down the texts of a pass's sequences."""
+        """Write the texts of a pass's sequences."""
         self.fill_table(arrays[TABLE], [sequence for sequence, _ in counts])
         ends, at = arrays[ENDS], 0
         for sequence, count in counts:
@@ -111,32 +113,32 @@ class EncodedCache(PagedCache):
         ends[at:] = -1
 
     def resume_point(self, sequence: int, position: int) -> int:
-        """Any position."""
+        """Return the position: a decoder can resume anywhere."""
         return max(position, 0)
 
     def require_truncate(self, sequence: int, length: int) -> None:
-        """Nothing can be in the way."""
+        """Do nothing: `truncate` always succeeds."""
 
     def truncate(self, sequence: int, length: int) -> None:
         """Keep the text."""
 
     def require_share(self, source: int, target: int, length: int) -> None:
-        """Fail where `share` would."""
+        """Raise if `share` would."""
         self._table.require_share(source, target, self.length(source))
 
     def share(self, source: int, target: int, length: int) -> None:
-        """Give `target` the whole text; none where it gets no positions."""
+        """Share the whole text with `target`, unless it gets no positions."""
         if length:
             super().share(source, target, self.length(source))
         else:
             self.drop(target)
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Yes: texts stay where they are."""
+        """Return True: texts do not move."""
         return True
 
     def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
-        """Nothing can be in the way."""
+        """Do nothing: `shift` always succeeds."""
 
     def shift(self, sequence: int, begin: int, end: int) -> None:
         """Leave the text where it is."""

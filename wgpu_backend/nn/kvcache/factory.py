@@ -1,4 +1,4 @@
-"""The cache of a model's layers: one part for each kind of them."""
+"""Make the cache of a model's layers, with one part for each kind of layer."""
 
 from __future__ import annotations
 
@@ -26,10 +26,14 @@ from wgpu_backend.nn.kvcache.paged import PagedCache
 from wgpu_backend.nn.kvcache.recurrent import RecurrentCache
 from wgpu_backend.nn.kvcache.windowed import Sight, WindowedCache
 
-CHECKPOINTS = 8  # that there is room for, over all sequences
-REWIND = 3  # passes that a stream may have under way beyond the token that ends it
-STATES_NBYTES = 512 << 20  # that states may take with more rows than are needed
-PASS = 256  # tokens of a pass, about: ends of passes are what checkpoints are chosen from
+# Checkpoints that there is room for, over all sequences.
+CHECKPOINTS = 8
+# Passes that a stream may have started after the token that ends it.
+REWIND = 3
+# Bytes that states may take when there are more rows than necessary.
+STATES_NBYTES = 512 << 20
+# Typical tokens of a pass: checkpoints are chosen from the ends of passes.
+PASS = 256
 
 
 def make_cache(
@@ -47,13 +51,13 @@ def make_cache(
     executor : Executor
     layers : sequence of LayerCache
     sequences : int
-        How many may be long at once: room of windows and states is for these.
+        Sequences that may be long at the same time: windows and states have room for these.
     positions : int
-        Over all sequences.
+        Total positions of all sequences.
     dtype : DType
-        Of keys and values.
+        Type of keys and values.
     checkpoints : Checkpoints or None
-        None for as many as there is room for at `positions`.
+        None for as many as fit in `positions`.
 
     Raises
     ------
@@ -62,7 +66,7 @@ def make_cache(
     ModelError
         A layer shares keys with one that has none.
     OutOfMemory
-        It does not fit; nothing stays allocated.
+        The cache does not fit; nothing stays allocated.
     """
     encoded = encoded_layers(layers)
     require_type(dtype, paged_layers(layers))
@@ -99,28 +103,28 @@ def make_cache(
 
 
 def state_rows(states: Mapping[int, StateShape], sequences: int) -> int:
-    """Rows of states: as many as are wanted, or as fit `STATES_NBYTES`, or as are needed.
+    """Return the number of rows of states: enough for checkpoints if they fit `STATES_NBYTES`.
 
-    Wanted are two for each sequence and what it may take back, so that all go on in each pass, and
-    checkpoints. Needed is a row for each sequence, for the one whose turn it is what it may take
-    back, and one to write.
+    Ideal are two rows and the passes to rewind for each sequence, so that all can be in every
+    pass, plus checkpoints. Necessary are one row for each sequence, one to write, and the passes to
+    rewind of a single sequence.
 
     Parameters
     ----------
     states : mapping of int to StateShape
-        By layer.
+        States by layer.
     sequences : int
     """
     values = sum(prod(shape) for state in states.values() for shape in state.shapes.values())
     fitting = STATES_NBYTES // max(F32.nbytes(values), 1)
-    wanted, needed = (2 + REWIND) * sequences + CHECKPOINTS, sequences + REWIND + 1
-    return max(needed, min(wanted, fitting))
+    ideal, necessary = (2 + REWIND) * sequences + CHECKPOINTS, sequences + REWIND + 1
+    return max(necessary, min(ideal, fitting))
 
 
 def _group_layers(
     layers: Sequence[LayerCache],
 ) -> dict[Sight | None, dict[int, LayerShape | SharedLayer]]:
-    """Layers with keys by how far they see, None for all; the order is that of the layers."""
+    """Group layers with keys by how far they see, None for all, in the order of layers."""
     groups: dict[Sight | None, dict[int, LayerShape | SharedLayer]] = {}
     of: dict[int, dict[int, LayerShape | SharedLayer]] = {}
     for layer, kept in iterate_entries(layers):
@@ -141,5 +145,5 @@ def _group_layers(
 
 
 def _window_positions(sight: Sight, sequences: int) -> int:
-    """Positions that a window takes: where sequences are, and at the checkpoints."""
+    """Return the positions that a window stores: at the ends of sequences and checkpoints."""
     return sequences * sight.reach(PASS) + CHECKPOINTS * sight.reach(1)

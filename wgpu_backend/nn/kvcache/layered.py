@@ -1,4 +1,4 @@
-"""A cache of several parts: a part for each kind of layer, which go on and forget together."""
+"""A cache with one part for each kind of layer; the parts advance and forget together."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from wgpu_backend.nn.kvcache.saving import Saved, SavedPart, require_parts
 
 
 class Part(Protocol):
-    """What one kind of layers keeps; lengths and resume points are those of `LayeredCache`.
+    """The cache of one kind of layer; `LayeredCache` decides lengths and resume points.
 
     Attributes
     ----------
     unit : str
-        What `shortage` counts, in words.
+        The unit of `shortage`, in words.
     """
 
     unit: ClassVar[str]
 
     @property
     def tensors(self) -> list[Tensor]:
-        """What lies on the device."""
+        """Return the tensors on the device."""
         ...
 
     def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
-        """Inputs of a graph, see `Cache`."""
+        """Return the specifications of inputs, see `Cache`."""
         ...
 
     def reach(self, longest: int, tokens: int) -> int:
-        """Positions that a graph has to do with, see `Cache`."""
+        """Return the positions that a graph reads, see `Cache`."""
         ...
 
     def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
@@ -50,52 +50,52 @@ class Part(Protocol):
         ...
 
     def key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
-        """Keys and values, see `Cache`."""
+        """Return keys and values, see `Cache`."""
         ...
 
     def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
-        """A state, see `Cache`."""
+        """Return a state, see `Cache`."""
         ...
 
     def length(self, sequence: int) -> int:
-        """Positions of a sequence."""
+        """Return the positions of a sequence."""
         ...
 
     @property
     def free_positions(self) -> int:
-        """Positions there is room for, at least."""
+        """Return a lower bound of the positions there is room for."""
         ...
 
     def shortage(self, counts: Counts) -> int:
-        """How many of `unit` are missing for a pass."""
+        """Return how many of `unit` are missing for a pass."""
         ...
 
     def fill(self, arrays: Arrays, counts: Counts) -> None:
-        """Take room for a pass, and write down its inputs; there is no shortage."""
+        """Take room for a pass, and write its inputs; the caller has checked `shortage`."""
         ...
 
     def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
-        """Give back what is of no use to go on from any of these positions."""
+        """Free all that is not needed to resume at one of these positions."""
         ...
 
     def resume_point(self, sequence: int, position: int) -> int:
-        """Last position up to `position` to go on from."""
+        """Return the last position up to `position` at which the part can resume."""
         ...
 
     def require_truncate(self, sequence: int, length: int) -> None:
-        """Raise CacheFull where `truncate` would."""
+        """Raise CacheFull if `truncate` would."""
         ...
 
     def require_share(self, source: int, target: int, length: int) -> None:
-        """Raise CacheFull where `share` would."""
+        """Raise CacheFull if `share` would."""
         ...
 
     def truncate(self, sequence: int, length: int) -> None:
-        """Forget what follows a resume point."""
+        """Forget the positions after a resume point."""
         ...
 
     def share(self, source: int, target: int, length: int) -> None:
-        """Give `target` what `source` has up to a resume point."""
+        """Share the positions of `source` up to a resume point with `target`."""
         ...
 
     def drop(self, sequence: int) -> None:
@@ -103,27 +103,27 @@ class Part(Protocol):
         ...
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Whether these positions may be taken out."""
+        """Return whether these positions can be removed."""
         ...
 
     def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
-        """Raise CacheFull where `shift` would."""
+        """Raise CacheFull if `shift` would."""
         ...
 
     def shift(self, sequence: int, begin: int, end: int) -> None:
-        """Take positions out, see `Cache`."""
+        """Remove positions, see `Cache`."""
         ...
 
     def save_part(self, sequence: int) -> SavedPart:
-        """What there is of a sequence, see `Cache.save`."""
+        """Return the cached data of a sequence, see `Cache.save`."""
         ...
 
     def require_part(self, saved: SavedPart) -> None:
-        """Refuse what no cache of this shape saved."""
+        """Raise if a cache of another shape saved this."""
         ...
 
     def restore_part(self, sequence: int, saved: SavedPart) -> None:
-        """Give a sequence that has nothing what was saved."""
+        """Give an empty sequence the saved data."""
         ...
 
     def close(self) -> None:
@@ -132,20 +132,21 @@ class Part(Protocol):
 
 
 class LayeredCache:
-    """Parts that hold the same sequences, and the checkpoints these can go on from.
+    """The parts of a cache, which hold the same sequences, and their checkpoints.
 
-    A `Cache`; see there for what its methods mean.
+    See `Cache` for the methods.
 
     Parameters
     ----------
-    parts : mapping of Part to the layers it serves
+    parts : mapping of Part to sequence of int
+        Layers of each part.
     states : Part or None
-        The one among them that has states.
+        The part with recurrent states.
     positions : int
-        Over all sequences.
+        Total positions of all sequences.
     checkpoints : Checkpoints
     texts : EncodedCache or None
-        The one among the parts that has what an encoder made.
+        The part with an encoder's keys and values.
     """
 
     def __init__(
@@ -168,12 +169,12 @@ class LayeredCache:
     # For graphs.
 
     def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
-        """Inputs of all parts."""
-        declared = [part.input_specs(tokens, sequences, longest) for part in self.parts]
-        return {name: how for inputs in declared for name, how in inputs.items()}
+        """Return the specifications of the inputs of all parts."""
+        specs = [part.input_specs(tokens, sequences, longest) for part in self.parts]
+        return {name: spec for inputs in specs for name, spec in inputs.items()}
 
     def reach(self, longest: int, tokens: int) -> int:
-        """Positions that some part has to do with."""
+        """Return the most positions that a part reads."""
         return max(part.reach(longest, tokens) for part in self.parts)
 
     def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
@@ -181,19 +182,21 @@ class LayeredCache:
         return self._part(layer).put(layer, key, value, inputs)
 
     def key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
-        """Keys and values of a layer."""
+        """Return the keys and values of a layer."""
         return self._part(layer).key_values(layer, inputs)
 
     def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
-        """A state of a layer."""
+        """Return a state of a layer."""
         if self._states is None:
             raise ContextError(f"cache: layer {layer} has no state {name!r}, no layer has one")
         return self._states.state(layer, name, inputs)
 
     def encoder_key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
-        """Keys and values of an encoder's text for a layer."""
+        """Return the keys and values of an encoder's text for a layer."""
         if self._texts is None:
-            raise ContextError(f"cache: layer {layer} attends to no encoder's text, no layer does")
+            raise ContextError(
+                f"cache: layer {layer} does not attend to an encoder's text, no layer does"
+            )
         return self._texts.encoder_key_values(layer, inputs)
 
     def _part(self, layer: int) -> Part:
@@ -201,19 +204,19 @@ class LayeredCache:
             raise ContextError(f"cache: layer {layer} stores no keys; {sorted(self._paged)} do")
         return self._paged[layer]
 
-    # For what manages sequences.
+    # For code that manages sequences.
 
     def length(self, sequence: int) -> int:
-        """Positions of a sequence."""
+        """Return the positions of a sequence."""
         return self.parts[0].length(sequence)
 
     @property
     def free_positions(self) -> int:
-        """Positions that every part has room for."""
+        """Return the positions that every part has room for."""
         return min(self.positions, *(part.free_positions for part in self.parts))
 
     def fill(self, arrays: Arrays, counts: Counts) -> None:
-        """Take room for a pass in every part; checkpoints are given up where it is short."""
+        """Take room for a pass in every part; drop checkpoints if room is short."""
         self._make_room(counts)
         for part in self.parts:
             part.fill(arrays, counts)
@@ -222,12 +225,12 @@ class LayeredCache:
             self._retain(sequence)
 
     def _make_room(self, counts: Counts) -> None:
-        """Give up checkpoints until no part is short.
+        """Drop checkpoints until no part is short.
 
         Raises
         ------
         CacheFull
-            There are none that may go.
+            There is no checkpoint left to drop.
         """
         busy = {sequence for sequence, _ in counts}
         for part in self.parts:
@@ -243,7 +246,7 @@ class LayeredCache:
                     )
 
     def _require_cut_out(self, part: Part, sequence: int, begin: int, end: int) -> None:
-        """Fail where a part has no room to shift, once all checkpoints are given up."""
+        """Raise if a part has no room to shift even without checkpoints."""
         while True:
             try:
                 return part.require_cut_out(sequence, begin, end)
@@ -252,7 +255,7 @@ class LayeredCache:
                     raise
 
     def _sacrifice(self, busy: set[int]) -> bool:
-        """Give up a checkpoint for the room it takes; False where there are none that may go."""
+        """Drop a checkpoint for its room; return False if there is none left to drop."""
         sequence = self.checkpoints.sacrifice(busy)
         if sequence is None:
             return False
@@ -264,7 +267,7 @@ class LayeredCache:
             part.retain(sequence, self.checkpoints.of(sequence), short=short)
 
     def resume_point(self, sequence: int, position: int) -> int:
-        """Last position up to `position` that every part can go on from."""
+        """Return the last position up to `position` at which every part can resume."""
         found = min(max(position, 0), self.length(sequence))
         while True:
             before = found
@@ -274,11 +277,11 @@ class LayeredCache:
                 return found
 
     def can_resume(self, sequence: int, position: int) -> bool:
-        """Whether generation may go on at `position`."""
+        """Return whether generation can resume at `position`."""
         return self.resume_point(sequence, position) == position
 
     def remove(self, sequence: int, begin: int = 0) -> int:
-        """Forget what follows the resume point of `begin`."""
+        """Forget the positions after the resume point of `begin`."""
         end = self.resume_point(sequence, begin)
         if not end:
             self._drop(sequence)
@@ -301,11 +304,11 @@ class LayeredCache:
         return end
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Whether every part can take these positions out."""
+        """Return whether every part can remove these positions."""
         return all(part.can_shift(sequence, begin, end) for part in self.parts)
 
     def shift(self, sequence: int, begin: int, end: int) -> None:
-        """Take positions out of a sequence in every part."""
+        """Remove positions from a sequence in every part."""
         require_shift(self, sequence, begin, end)
         if begin == end:
             return
@@ -315,11 +318,11 @@ class LayeredCache:
         self.checkpoints.shift(sequence, begin, end)
 
     def save(self, sequence: int) -> Saved:
-        """What every part has of a sequence, on the host."""
+        """Return the cached data of a sequence in every part, on the host."""
         return [part.save_part(sequence) for part in self.parts]
 
     def require_saved(self, saved: Saved) -> None:
-        """Refuse what another kind of cache saved."""
+        """Raise if another kind of cache saved this."""
         require_parts(saved, len(self.parts))
         pairs = list(zip(self.parts, saved, strict=True))
         for part, own in pairs:
@@ -329,7 +332,7 @@ class LayeredCache:
             raise ContextError(f"cache: parts of a sequence were saved of lengths {lengths}")
 
     def restore(self, sequence: int, saved: Saved) -> None:
-        """Give a sequence what was saved, in every part."""
+        """Give a sequence the saved data, in every part."""
         self.require_saved(saved)
         self._drop(sequence)
         try:
@@ -343,7 +346,7 @@ class LayeredCache:
             self._retain(sequence)
 
     def _all(self, sequence: int, act: Callable[[Part], object]) -> None:
-        """Do something to a sequence in every part; it is forgotten if one fails."""
+        """Apply a function to every part; forget the sequence if one fails."""
         try:
             for part in self.parts:
                 act(part)
@@ -357,6 +360,6 @@ class LayeredCache:
         self.checkpoints.cut(sequence, 0)
 
     def close(self) -> None:
-        """Release the device memory; again is harmless."""
+        """Release the device memory; calling it again is harmless."""
         for part in self.parts:
             part.close()

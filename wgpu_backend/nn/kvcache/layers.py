@@ -1,4 +1,4 @@
-"""What a layer keeps of the past: a model's word for its cache."""
+"""The cache entries of a layer: the data it caches of past tokens."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from wgpu_backend.ml.tensor import Tensor
 CACHE_TYPES = (F16, F32, Q8_0, Q4_0)
 
 Turn = Callable[[Tensor, int], Tensor]
-"""Keys of a layer, (positions, key) f32, as they are so many positions further on."""
+"""A function that moves keys of a layer, (positions, key) f32, by so many positions."""
 
 
 def keep_keys(keys: Tensor, by: int) -> Tensor:
-    """Keys that are the same at every position: a `Turn`."""
+    """Return keys that are the same at every position: a `Turn`."""
     return keys
 
 
@@ -27,16 +27,16 @@ class LayerShape:
     Parameters
     ----------
     key : int
-        Values that the keys of one position take, over all heads.
+        Numbers that the keys of one position take, over all heads.
     value : int or None
-        Likewise; None where values are the first columns of keys, which are then stored once.
+        The same for values; None where values are the first columns of keys, stored once.
     window : int
-        Positions that a token of the layer sees at most, itself included; 0 for all.
+        Most positions that a token of the layer attends to, itself included; 0 for all.
     chunk : int
-        A token sees no position before the last multiple of this; 0 for all.
+        A token attends to no position before the last multiple of this; 0 for all.
     turn : callable or None
-        How keys move to other positions, `keep_keys` where they know none; None where they cannot,
-        as those of learned positions.
+        Moves keys to other positions, `keep_keys` if they do not depend on positions; None if they
+        cannot move, as with learned positions.
     """
 
     key: int
@@ -47,30 +47,30 @@ class LayerShape:
 
     @property
     def columns(self) -> Mapping[str, int]:
-        """Values of a position by what they are: of a layer's tensors."""
+        """Return the numbers that a position takes in each tensor of the layer, by its name."""
         return {"key": self.key, **({} if self.value is None else {"value": self.value})}
 
 
 @dataclass(frozen=True, slots=True)
 class SharedLayer:
-    """Nothing of its own: the layer reads keys and values of another one.
+    """No data of its own: the layer reads the keys and values of another one.
 
     Parameters
     ----------
     layer : int
-        That other one.
+        Number of that other layer.
     """
 
     layer: int
 
 
 class StateShape:
-    """States of a recurrent layer, f32, of which every sequence has one.
+    """The states of a recurrent layer, f32, one for every sequence.
 
     Parameters
     ----------
     **shapes : tuple of int
-        Shape of each state, by a name of the model's choice.
+        Shape of each state, by a name that the model chooses.
     """
 
     def __init__(self, **shapes: tuple[int, ...]) -> None:
@@ -87,7 +87,7 @@ class EncodedShape:
     Parameters
     ----------
     key, value : int
-        Values that those of one position take, over all heads.
+        Numbers that one position takes, over all heads.
     """
 
     key: int
@@ -95,17 +95,17 @@ class EncodedShape:
 
     @property
     def columns(self) -> Mapping[str, int]:
-        """Values of a position by what they are: of a layer's tensors."""
+        """Return the numbers that a position takes in each tensor of the layer, by its name."""
         return {"key": self.key, "value": self.value}
 
 
 CacheEntry = LayerShape | StateShape | SharedLayer | EncodedShape
 LayerCache = CacheEntry | tuple[CacheEntry, ...] | None
-"""What one layer keeps: one thing, several, or nothing."""
+"""The entries of one layer: one, several, or none."""
 
 
 def forbid_shift(kept: LayerCache) -> LayerCache:
-    """The same, of keys that know their positions otherwise than by a rotation."""
+    """Return the entry without `turn`, for keys with learned or other fixed positions."""
     if isinstance(kept, tuple):
         return tuple(_without_turn(part) for part in kept)
     return None if kept is None else _without_turn(kept)
@@ -116,31 +116,31 @@ def _without_turn(kept: CacheEntry) -> CacheEntry:
 
 
 def iterate_entries(layers: Sequence[LayerCache]) -> Iterator[tuple[int, CacheEntry]]:
-    """Everything that layers keep, with the number of the layer."""
+    """Yield every entry of the layers, with the number of its layer."""
     for number, kept in enumerate(layers):
         parts = kept if isinstance(kept, tuple) else () if kept is None else (kept,)
         yield from ((number, part) for part in parts)
 
 
 def paged_layers(layers: Sequence[LayerCache]) -> dict[int, LayerShape]:
-    """Layers that store keys and values."""
+    """Return the layers that store keys and values."""
     return {i: kept for i, kept in iterate_entries(layers) if isinstance(kept, LayerShape)}
 
 
 def encoded_layers(layers: Sequence[LayerCache]) -> dict[int, EncodedShape]:
-    """Layers that attend to an encoder's text."""
+    """Return the layers that attend to an encoder's text."""
     return {i: kept for i, kept in iterate_entries(layers) if isinstance(kept, EncodedShape)}
 
 
 def require_type(dtype: DType, layers: Mapping[int, LayerShape | EncodedShape]) -> None:
-    """Refuse types that keys and values cannot have.
+    """Raise if keys and values cannot have this type.
 
     Raises
     ------
     DTypeError
-        It is none of a cache.
+        The type is not one of `CACHE_TYPES`.
     ShapeError
-        A position of a layer is not made of whole blocks of it.
+        A position of a layer does not consist of whole blocks of the type.
     """
     if dtype not in CACHE_TYPES:
         wanted = ", ".join(map(str, CACHE_TYPES))
@@ -157,6 +157,6 @@ def require_type(dtype: DType, layers: Mapping[int, LayerShape | EncodedShape]) 
 
 
 def nbytes_per_position(layers: Sequence[LayerCache], dtype: DType) -> int:
-    """Bytes of a position that every layer still stores."""
+    """Return the bytes that one position takes over all layers."""
     shapes = [*paged_layers(layers).values(), *encoded_layers(layers).values()]
     return sum(dtype.nbytes(sum(shape.columns.values())) for shape in shapes)

@@ -1,4 +1,4 @@
-"""Keys and values of layers in blocks that sequences share: the causal cache."""
+"""The causal cache: keys and values of layers in blocks that sequences share."""
 
 from __future__ import annotations
 
@@ -38,26 +38,27 @@ from wgpu_backend.nn.kvcache.saving import Saved, SavedPart, read_rows, require_
 from wgpu_backend.ops.attention.paged import Pages
 
 BLOCK = 32
-TURNED = 16 * BLOCK  # positions whose keys are rotated together
+# Positions whose keys are rotated in one graph.
+TURNED = 16 * BLOCK
 
 
 class PagedCache:
-    """Keys and values of all past tokens, for layers that keep nothing else.
+    """Keys and values of all past tokens, for layers without windows or states.
 
-    A `Cache`; see there for what its methods mean.
+    See `Cache` for the methods.
 
     Parameters
     ----------
     executor : Executor
     layers : sequence of LayerCache
-        One a layer. Others than `LayerShape` and `SharedLayer` have no part here.
+        One for each layer. Entries other than `LayerShape` and `SharedLayer` are ignored.
     positions : int
         Positions over all sequences; rounded up to whole blocks.
     dtype : DType
-        f16, f32, q8_0 or q4_0. Values in blocks are rounded as they are written; heads have to be
-        whole blocks of 32.
+        f16, f32, q8_0 or q4_0. Block types are rounded when written, and need heads of whole blocks
+        of 32.
     prefix : str
-        In front of the names of inputs, where there are other caches beside it.
+        Prefix of the names of inputs, if there are several caches.
 
     Attributes
     ----------
@@ -67,9 +68,9 @@ class PagedCache:
     Raises
     ------
     DTypeError
-        The type is another.
+        The type is not one of these.
     ShapeError
-        A position is not made of whole blocks of the type.
+        A position does not consist of whole blocks of the type.
     OutOfMemory
         The cache does not fit; nothing stays allocated.
     """
@@ -119,16 +120,16 @@ class PagedCache:
     # For graphs.
 
     def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
-        """Slots of the pass, and the block table of its sequences."""
+        """Return the specifications of the slots of the pass and its block table."""
         width = -(-self.reach(longest, tokens) // self.block)
         return {self._slots_name: ints(tokens), self._table_name: ints(sequences, width)}
 
     def reach(self, longest: int, tokens: int) -> int:
-        """Positions of a sequence that a graph has to do with: all."""
+        """Return the positions of a sequence that a graph reads: all of them."""
         return min(longest, self.positions)
 
     def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
-        """Write keys and values of a pass, and give what the layer may attend to."""
+        """Write keys and values of a pass, and return those the layer may attend to."""
         new = {"key": key, **({} if value is None else {"value": value})}
         states = self._get_states(layer)
         if new.keys() != states.keys():
@@ -142,16 +143,16 @@ class PagedCache:
         }
         return self._make_view(layer, written, inputs)
 
-    def _require_room(self, layer: int, given: Mapping[str, int]) -> None:
-        """Refuse keys or values of another width than the layer said it keeps."""
+    def _require_room(self, layer: int, found: Mapping[str, int]) -> None:
+        """Raise if keys or values have a width other than the layer's cache entry."""
         kept = self._shapes[layer].columns
-        if given != kept:
-            has, said = (", ".join(f"{n}={v}" for n, v in d.items()) for d in (given, kept))
+        if found != kept:
+            has, said = (", ".join(f"{n}={v}" for n, v in d.items()) for d in (found, kept))
             what = f"cache: a token of layer {layer} has {has} values"
-            raise ShapeError(f"{what}, `cached` of the layer says CacheLayer({said})")
+            raise ShapeError(f"{what}, `cached` of the layer is CacheLayer({said})")
 
     def key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
-        """What a layer may attend to without a write of its own."""
+        """Return the keys and values that a layer reads without writing any."""
         return self._make_view(layer, self._get_states(layer), inputs)
 
     def _pages(self, inputs: GraphInputs) -> Pages:
@@ -184,34 +185,34 @@ class PagedCache:
         )
 
     def _input_name(self, name: str) -> str:
-        """Name of the input that has positions as this cache counts them."""
+        """Return the name of the input whose positions count as in this cache."""
         return name
 
     def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
-        """Fail: there are no states."""
-        raise ContextError(f"cache: layer {layer} has no state {name!r}, it stores keys alone")
+        """Raise: this cache has no states."""
+        raise ContextError(f"cache: layer {layer} has no state {name!r}, it stores keys only")
 
     def encoder_key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
-        """Fail: there is no encoder's text."""
-        raise ContextError(f"cache: layer {layer} attends to no encoder's text, it has its own")
+        """Raise: this cache has no encoder's text."""
+        raise ContextError(f"cache: layer {layer} does not attend to an encoder's text")
 
-    # For what manages sequences.
+    # For code that manages sequences.
 
     def length(self, sequence: int) -> int:
-        """Positions of a sequence that are cached."""
+        """Return the positions of a sequence that are cached."""
         return self._table.length(sequence)
 
     @property
     def free_positions(self) -> int:
-        """Positions in blocks that nobody holds."""
+        """Return the positions in free blocks."""
         return self._table.free * self.block
 
     def extend(self, sequence: int, tokens: int) -> list[int]:
-        """Slots for the next positions of a sequence; CacheFull where none are left."""
+        """Return slots for the next positions of a sequence; CacheFull if there are too few."""
         return self._table.extend(sequence, tokens)
 
     def fill(self, arrays: Arrays, counts: Counts) -> None:
-        """Take slots for the tokens of a pass, and write them and the block table down."""
+        """Take slots for the tokens of a pass, and write them and the block table."""
         self._fill_slots(arrays[self._slots_name], counts)
         self.fill_table(arrays[self._table_name], [sequence for sequence, _ in counts])
 
@@ -233,11 +234,11 @@ class PagedCache:
             table[row, : len(blocks)] = blocks
 
     def resume_point(self, sequence: int, position: int) -> int:
-        """`position`, or the end of the sequence where that comes before it."""
+        """Return `position`, or the end of the sequence if that is earlier."""
         return min(max(position, 0), self.length(sequence))
 
     def can_resume(self, sequence: int, position: int) -> bool:
-        """Whether generation may go on at `position`."""
+        """Return whether generation can resume at `position`."""
         return self.resume_point(sequence, position) == position
 
     def copy_prefix(self, source: int, target: int, length: int) -> int:
@@ -257,7 +258,7 @@ class PagedCache:
         Raises
         ------
         CacheFull
-            Others hold the block `begin` lies inside of and no block is free; nothing has changed.
+            `begin` is inside a shared block, and no block is free; nothing has changed.
         """
         if begin <= 0:
             self.drop(sequence)
@@ -266,35 +267,35 @@ class PagedCache:
         return self.length(sequence)
 
     def save(self, sequence: int) -> Saved:
-        """What there is of a sequence, on the host."""
+        """Return the cached data of a sequence, on the host."""
         return [self.save_part(sequence)]
 
     def require_saved(self, saved: Saved) -> None:
-        """Refuse what another kind of cache saved."""
+        """Raise if another kind of cache saved this."""
         require_parts(saved, 1)
         self.require_part(saved[0])
 
     def restore(self, sequence: int, saved: Saved) -> None:
-        """Give a sequence what was saved."""
+        """Give a sequence the saved data."""
         self.require_saved(saved)
         self._table.drop(sequence)
         self.restore_part(sequence, saved[0])
 
-    # For `LayeredCache`, which has several parts to keep alike.
+    # For `LayeredCache`, which keeps several parts in step.
 
     def save_part(self, sequence: int) -> SavedPart:
-        """What there is of a sequence, on the host."""
+        """Return the cached data of a sequence, on the host."""
         runs = self._table.present(sequence)
         rows = read_rows(self._executor, self.tensors, self._table.slots(sequence, runs))
         return SavedPart(self._table.length(sequence), runs, rows)
 
     def require_part(self, saved: SavedPart) -> None:
-        """Refuse what no cache of this shape saved."""
+        """Raise if a cache of another shape saved this."""
         saved.require_blocks(self.block)
         saved.require_rows(self.tensors)
 
     def restore_part(self, sequence: int, saved: SavedPart) -> None:
-        """Give a sequence that has nothing what was saved; it has nothing still if that fails."""
+        """Give an empty sequence the saved data; it stays empty if that fails."""
         self._table.adopt(sequence, saved.length, saved.runs)
         try:
             slots = self._table.slots(sequence, saved.runs)
@@ -304,31 +305,31 @@ class PagedCache:
             raise
 
     def free_list(self) -> Sequence[int]:
-        """Blocks nobody holds."""
+        """Return the free blocks."""
         return self._table.free_list()
 
     def shortage(self, counts: Counts) -> int:
-        """Blocks that are missing for a pass."""
+        """Return the number of blocks that are missing for a pass."""
         needed = sum(self._table.needs(sequence, count) for sequence, count in counts)
         return max(0, needed - self._table.free)
 
     def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
-        """Keep everything: nothing here is ever out of sight."""
+        """Keep all blocks: no position is ever out of sight."""
 
     def require_truncate(self, sequence: int, length: int) -> None:
-        """Fail where `truncate` would, as `BlockTable.require_truncate` does."""
+        """Raise if `truncate` would, as `BlockTable.require_truncate` does."""
         self._table.require_truncate(sequence, length)
 
     def require_share(self, source: int, target: int, length: int) -> None:
-        """Fail where `share` would, as `BlockTable.require_share` does."""
+        """Raise if `share` would, as `BlockTable.require_share` does."""
         self._table.require_share(source, target, length)
 
     def truncate(self, sequence: int, length: int) -> None:
-        """Forget what follows a resume point."""
+        """Forget the positions after a resume point."""
         self._copy_slots(sequence, self._table.truncate(sequence, length))
 
     def share(self, source: int, target: int, length: int) -> None:
-        """Give `target` what `source` has up to a resume point."""
+        """Share the positions of `source` up to a resume point with `target`."""
         self._copy_slots(target, self._table.share(source, target, length))
 
     def drop(self, sequence: int) -> None:
@@ -336,12 +337,12 @@ class PagedCache:
         self._table.drop(sequence)
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Whether the sequence has these positions, and what follows can move."""
+        """Return whether the sequence has these positions, and the following ones can move."""
         movable = all(self._shapes[layer].turn is not None for layer in self._own)
         return movable and 0 <= begin <= end <= self.length(sequence)
 
     def shift(self, sequence: int, begin: int, end: int) -> None:
-        """Take positions out of a sequence, and turn the keys of those that follow."""
+        """Remove positions from a sequence, and rotate the keys of those that follow."""
         require_shift(self, sequence, begin, end)
         if begin == end:
             return
@@ -355,13 +356,13 @@ class PagedCache:
             raise
 
     def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
-        """Fail where `shift` would, as `BlockTable.require_cut_out` does."""
+        """Raise if `shift` would, as `BlockTable.require_cut_out` does."""
         self._table.require_cut_out(sequence, begin, end)
 
     def _move(self, pairs: Sequence[tuple[int, int]], by: int) -> None:
-        """Turn the keys of some slots into others, with their values; all are read, then written.
+        """Rotate keys of some slots into others, and copy their values; reads precede writes.
 
-        Slots may be their own: blocks that only change their place in the table.
+        A slot may be its own target, in blocks that only change their place in the table.
         """
         shapes = self._shapes
         elsewhere = [pair for pair in pairs if pair[0] != pair[1]]
@@ -382,8 +383,8 @@ class PagedCache:
 
     def _copy_slots(self, sequence: int, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy positions for a sequence, which is forgotten if that fails."""
-        # Blocks are read as floats and rounded again, which gives the same blocks: the largest
-        # value of each is a whole quant of its scale.
+        # Blocks are read as floats and rounded again. That is exact, because the largest value of a
+        # block is a whole multiple of its scale.
         if not pairs:
             return
         try:
@@ -396,7 +397,7 @@ class PagedCache:
             raise
 
     def close(self) -> None:
-        """Release the device memory; again is harmless."""
+        """Release the device memory; calling it again is harmless."""
         for tensor in self.tensors:
             self._executor.free(tensor.storage)
         self.tensors.clear()

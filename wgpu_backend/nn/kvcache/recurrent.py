@@ -1,4 +1,4 @@
-"""States of recurrent layers: a row for each point that a sequence may go on from."""
+"""The states of recurrent layers: one row for each point at which a sequence can resume."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from wgpu_backend.nn.kvcache.cache import (
 from wgpu_backend.nn.kvcache.layers import StateShape
 from wgpu_backend.nn.kvcache.saving import SavedPart, read_rows, write_rows
 
-BEGINNING = 0  # the row of zeros, with which every sequence begins
+# The row of zeros, the state of an empty sequence.
+BEGINNING = 0
 RUNS = "state.runs"
 
 
 class RecurrentCache:
     """A part of a `LayeredCache`: states of recurrent layers.
 
-    A pass reads one row for each sequence and writes another one, so what it read is a checkpoint
-    without a copy, and several sequences may begin with the same one.
+    A pass reads one row for each sequence and writes another one. The row it read is thus a
+    checkpoint without a copy, and several sequences may resume from the same row.
 
     Parameters
     ----------
     executor : Executor
     layers : mapping of int to StateShape
     rows : int
-        How many there are, the row of zeros not counted.
+        Number of rows, without the row of zeros.
 
     Raises
     ------
@@ -72,15 +73,15 @@ class RecurrentCache:
     # For graphs.
 
     def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
-        """Which rows are whose, see `LayerState`."""
+        """Return the specification of the rows of each sequence, see `LayerState`."""
         return {RUNS: ints(sequences, 4)}
 
     def reach(self, longest: int, tokens: int) -> int:
-        """Positions that a graph has to do with: those of its tokens."""
+        """Return the positions that a graph reads: those of its tokens."""
         return min(longest, tokens)
 
     def state(self, layer: int, name: str, inputs: GraphInputs) -> LayerState:
-        """A state of a layer, over all rows."""
+        """Return a state of a layer, for all rows."""
         rows = self._states.get((layer, name))
         if rows is None:
             known = ", ".join(n for i, n in self._states if i == layer)
@@ -88,30 +89,30 @@ class RecurrentCache:
         return LayerState(rows, inputs[RUNS])
 
     def put(self, layer: int, key: Tensor, value: Tensor | None, inputs: GraphInputs) -> KeyValues:
-        """Fail: there are no keys."""
+        """Raise: this cache has no keys."""
         return self.key_values(layer, inputs)
 
     def key_values(self, layer: int, inputs: GraphInputs) -> KeyValues:
-        """Fail: there are no keys."""
-        raise ContextError(f"cache: layer {layer} stores no keys, it has states alone")
+        """Raise: this cache has no keys."""
+        raise ContextError(f"cache: layer {layer} stores no keys, it has states only")
 
     # For `LayeredCache`.
 
     def length(self, sequence: int) -> int:
-        """Positions that the newest state of a sequence has taken in."""
+        """Return the positions that the newest state of a sequence covers."""
         return max(self._rows.get(sequence, ()), default=0)
 
     @property
     def free_positions(self) -> int:
-        """No bound: positions take no room."""
+        """Return a bound that is never reached: positions take no room."""
         return 1 << 30
 
     def shortage(self, counts: Counts) -> int:
-        """Rows that are missing for a pass."""
+        """Return the number of rows that are missing for a pass."""
         return max(0, sum(count > 0 for _, count in counts) - len(self._free))
 
     def fill(self, arrays: Arrays, counts: Counts) -> None:
-        """Take rows for a pass, and write down which are read and written."""
+        """Take rows for a pass, and write which are read and written."""
         runs, at = arrays[RUNS], 0
         for i, (sequence, count) in enumerate(counts):
             if count:
@@ -138,34 +139,34 @@ class RecurrentCache:
             self._free.append(row)
 
     def free_list(self) -> Sequence[int]:
-        """Rows nobody holds."""
+        """Return the free rows."""
         return self._free
 
     def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
-        """Give back rows that are of no checkpoint."""
+        """Free the rows of no checkpoint."""
         rows = self._rows.get(sequence, {})
         if len(rows) > len(checkpoints):
             for position in rows.keys() - set(checkpoints):
                 self._give_back(rows.pop(position))
 
     def resume_point(self, sequence: int, position: int) -> int:
-        """Last position up to `position` that there is a state of."""
+        """Return the last position up to `position` that has a state."""
         return max((p for p in self._rows.get(sequence, ()) if p <= position), default=0)
 
     def require_truncate(self, sequence: int, length: int) -> None:
-        """Nothing can be in the way."""
+        """Do nothing: `truncate` always succeeds."""
 
     def require_share(self, source: int, target: int, length: int) -> None:
-        """Nothing can be in the way."""
+        """Do nothing: `share` always succeeds."""
 
     def truncate(self, sequence: int, length: int) -> None:
-        """Forget states behind `length`, which is a resume point."""
+        """Forget states after `length`, which is a resume point."""
         rows = self._rows.get(sequence, {})
         for position in [p for p in rows if p > length]:
             self._give_back(rows.pop(position))
 
     def share(self, source: int, target: int, length: int) -> None:
-        """Give `target` the states of `source` up to `length`."""
+        """Share the states of `source` up to `length` with `target`."""
         self.drop(target)
         rows = {p: row for p, row in self._rows.get(source, {}).items() if p <= length}
         for row in rows.values():
@@ -178,34 +179,32 @@ class RecurrentCache:
         self._rows.pop(sequence, None)
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """No: a state has taken in all tokens."""
+        """Return False: a state depends on all earlier tokens."""
         return False
 
     def require_cut_out(self, sequence: int, begin: int, end: int) -> None:
-        """Nothing can be in the way."""
+        """Do nothing: `can_shift` is False."""
 
     def shift(self, sequence: int, begin: int, end: int) -> None:
-        """Fail."""
-        raise ContextError("cache: states cannot be shifted; read again")
+        """Raise: a state cannot be shifted."""
+        raise ContextError("cache: states cannot be shifted; process the text again")
 
     def save_part(self, sequence: int) -> SavedPart:
-        """The newest state of a sequence, on the host; checkpoints stay behind."""
+        """Return the newest state of a sequence, on the host, without checkpoints."""
         length = self.length(sequence)
         runs = [(length - 1, length)] if length else []
         slots = [self._rows[sequence][length]] if length else []
         return SavedPart(length, runs, read_rows(self._executor, self.tensors, slots))
 
     def require_part(self, saved: SavedPart) -> None:
-        """Refuse what no cache of this shape saved."""
+        """Raise if a cache of another shape saved this."""
         length = saved.length
         if list(saved.runs) != ([(length - 1, length)] if length else []):
-            raise ContextError(
-                f"cache: a state behind {length} positions was saved as {saved.runs}"
-            )
+            raise ContextError(f"cache: a state after {length} positions was saved as {saved.runs}")
         saved.require_rows(self.tensors)
 
     def restore_part(self, sequence: int, saved: SavedPart) -> None:
-        """Give a sequence that has nothing what was saved; it has nothing still if that fails."""
+        """Give an empty sequence the saved data; it stays empty if that fails."""
         if not saved.length:
             return
         row = self._take()
@@ -217,7 +216,7 @@ class RecurrentCache:
             raise
 
     def close(self) -> None:
-        """Release the device memory; again is harmless."""
+        """Release the device memory; calling it again is harmless."""
         for tensor in self.tensors:
             self._executor.free(tensor.storage)
         self.tensors.clear()

@@ -1,4 +1,4 @@
-"""What a cache has of one sequence, as arrays that outlive it."""
+"""The cached data of one sequence, as host arrays that outlive the cache."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from wgpu_backend.ml.tensor import Tensor
 
 Run = tuple[int, int]
 Rows = NDArray[np.float32]
-TOGETHER = 512  # rows that are read or written by one graph
+# Rows that one graph reads or writes.
+TOGETHER = 512
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPart:
-    """What one part of a cache has of a sequence.
+    """The data that one part of a cache has of a sequence.
 
     Parameters
     ----------
     length : int
         Positions.
     runs : sequence of (int, int)
-        Positions that are still there: the first, and one past the last. Growing, and none reaches
-        over the border of a block.
+        Positions that are stored: the first, and one past the last. Ascending, each within one
+        block.
     rows : sequence of (positions, cols), f32
-        Of each tensor of the part, those of all runs. Keys and values in blocks are what they
-        stand for, and become the same blocks again.
+        Rows of all runs, for each tensor of the part. Block types are dequantised, which is
+        reversible.
     """
 
     length: int
@@ -40,11 +41,11 @@ class SavedPart:
 
     @property
     def count(self) -> int:
-        """Rows of each tensor."""
+        """Return the number of rows of each tensor."""
         return sum(end - begin for begin, end in self.runs)
 
     def require_rows(self, tensors: Sequence[Tensor]) -> None:
-        """Refuse rows that tensors of a cache do not have.
+        """Raise if the tensors of a cache do not have such rows.
 
         Raises
         ------
@@ -57,12 +58,12 @@ class SavedPart:
             raise ContextError(f"cache: rows {found[:3]} were saved, this cache has {wanted[:3]}")
 
     def require_blocks(self, block: int) -> None:
-        """Refuse positions that are in no blocks.
+        """Raise if the runs do not lie in blocks.
 
         Raises
         ------
         ContextError
-            A run leaves its block or the sequence, or two are of one block.
+            A run leaves its block or the sequence, or two runs are in one block.
         """
         places: list[int] = []
         for begin, end in self.runs:
@@ -71,30 +72,30 @@ class SavedPart:
             known = 0 <= begin < end == ends and (not places or places[-1] < place)
             if not known:
                 raise ContextError(
-                    f"cache: positions {begin} to {end} of {self.length} were saved as of one "
-                    f"block of {block}, which they are not"
+                    f"cache: positions {begin} to {end} of {self.length} were saved as one block, "
+                    f"but are not in one block of {block}"
                 )
             places.append(place)
 
 
 Saved = Sequence[SavedPart]
-"""What a cache has of a sequence, a part for each of its own."""
+"""The cached data of a sequence, one entry for each part of the cache."""
 
 
 def require_parts(saved: Saved, count: int) -> None:
-    """Refuse what another kind of cache saved.
+    """Raise if another kind of cache saved this.
 
     Raises
     ------
     ContextError
-        It has another number of parts.
+        The number of parts differs.
     """
     if len(saved) != count:
         raise ContextError(f"cache: {len(saved)} parts were saved, this cache has {count}")
 
 
 def read_rows(executor: Executor, tensors: Sequence[Tensor], slots: Sequence[int]) -> list[Rows]:
-    """Rows of each of the tensors, f32."""
+    """Return rows of each of the tensors, f32."""
     parts = [_read(executor, tensors, slots[at : at + TOGETHER]) for at in _starts(slots)]
     if not parts:
         return [np.zeros((0, tensor.shape[1]), np.float32) for tensor in tensors]

@@ -1,4 +1,4 @@
-"""Keys and values that are forgotten once no token can see them: sliding windows and chunks."""
+"""A cache for sliding windows and chunks, which frees blocks that no token sees any more."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """How far back the tokens of a layer see; see `LayerShape`.
+    """The range of positions that tokens of a layer see; see `LayerShape`.
 
     Parameters
     ----------
@@ -28,31 +28,31 @@ class Sight:
 
     @property
     def step(self) -> int:
-        """What the first position of a block table is a multiple of."""
+        """Return the number that the first position of a block table is a multiple of."""
         return lcm(self.chunk or 1, BLOCK)
 
     def first(self, position: int) -> int:
-        """First position that a token at `position` sees."""
+        """Return the first position that a token at `position` sees."""
         if self.chunk:
             return position - position % self.chunk
         return max(0, position - self.window + 1)
 
     def reach(self, tokens: int) -> int:
-        """Positions that a block table has for a pass of so many tokens, at most."""
+        """Return the most positions that a block table has in a pass of so many tokens."""
         back = self.step - 1 + (0 if self.chunk else self.window - 1)
         return -(-(back + tokens) // BLOCK) * BLOCK
 
 
 class WindowedCache(PagedCache):
-    """A part of a `LayeredCache`: keys and values of layers that all see as far.
+    """A part of a `LayeredCache`: keys and values of layers with the same window or chunk.
 
-    Blocks that no token sees any more go, but for those that a checkpoint needs to go on from.
-    Positions in its graphs' inputs are counted from the first that a sequence's block table has.
+    Blocks that no token sees any more are freed, except those that a checkpoint needs. Positions in
+    the inputs of graphs count from the first one in a sequence's block table.
 
     Parameters
     ----------
     executor, layers, positions, dtype, prefix
-        See `PagedCache`; `positions` are those that there is room for at once.
+        See `PagedCache`; `positions` is the number stored at the same time.
     sight : Sight
     """
 
@@ -71,19 +71,19 @@ class WindowedCache(PagedCache):
         self._tidied: dict[int, int] = {}
 
     def input_specs(self, tokens: int, sequences: int, longest: int) -> InputSpecs:
-        """Those of a causal cache, and positions as this one counts them."""
+        """Return the specifications of a causal cache, and of positions as counted here."""
         own = {self._input_name(name): ints(tokens) for name in ("positions", "ends")}
         return {**super().input_specs(tokens, sequences, longest), **own}
 
     def reach(self, longest: int, tokens: int) -> int:
-        """Positions of a sequence that a graph of so many tokens has to do with."""
+        """Return the positions of a sequence that a graph of so many tokens reads."""
         return min(longest, self.sight.reach(tokens))
 
     def _input_name(self, name: str) -> str:
         return f"{self._prefix}{name}"
 
     def fill(self, arrays: Arrays, counts: Counts) -> None:
-        """Take slots for a pass, and write down where sequences lie and their positions."""
+        """Take slots for a pass, and write the block table and positions of its sequences."""
         firsts = [self._first(sequence) for sequence, _ in counts]
         self._fill_slots(arrays[self._slots_name], counts)
         table = arrays[self._table_name]
@@ -93,19 +93,19 @@ class WindowedCache(PagedCache):
         at = 0
         for row, ((sequence, count), first) in enumerate(zip(counts, firsts, strict=True)):
             blocks = self._table.get_blocks(sequence)[first // self.block :]
-            # Nobody sees those that are gone.
+            # Freed blocks are out of sight, so any block number will do for them.
             table[row, : len(blocks)] = [max(block, 0) for block in blocks]
             for name in ("positions", "ends"):
                 arrays[self._input_name(name)][at : at + count] -= first
             at += count
 
     def _first(self, sequence: int) -> int:
-        """First position in the block table of a pass that goes on with a sequence."""
+        """Return the first position in the block table of a sequence's next pass."""
         first = self.sight.first(self.length(sequence))
         return first - first % self.sight.step
 
     def resume_point(self, sequence: int, position: int) -> int:
-        """Last position up to `position` whose token finds all that it would see."""
+        """Return the last position up to `position` whose token finds all it would see."""
         position = super().resume_point(sequence, position)
         while True:
             gone = self._table.missing(sequence, self.sight.first(position), position)
@@ -120,9 +120,9 @@ class WindowedCache(PagedCache):
         self._tidied.pop(sequence, None)
 
     def can_shift(self, sequence: int, begin: int, end: int) -> bool:
-        """Whether what the next token would see, of what is in front too, is surely still there.
+        """Return whether all that the next token would see is certain to be cached.
 
-        What a checkpoint keeps beyond that is not counted on: other sequences may need its room.
+        Blocks kept for checkpoints do not count: other sequences may take their room.
         """
         if self.sight.chunk or not super().can_shift(sequence, begin, end):
             return False
@@ -131,15 +131,15 @@ class WindowedCache(PagedCache):
         return first >= min(begin, self.sight.first(length))
 
     def retain(self, sequence: int, checkpoints: Sequence[int], *, short: bool = False) -> None:
-        """Give back blocks that neither the next token nor a checkpoint's would see.
+        """Free the blocks that neither the next token nor a checkpoint's would see.
 
         Parameters
         ----------
         sequence : int
         checkpoints : sequence of int
-            Positions that it may be cut back to; the last is its end.
+            Positions that the sequence may be cut to; the last is its end.
         short : bool
-            Look now; else only when a block was filled since the last time.
+            Check even if no block was filled since the last call.
         """
         length = self.length(sequence)
         if not short and self._tidied.get(sequence) == length // self.block:
