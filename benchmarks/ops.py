@@ -253,10 +253,10 @@ def convolution_gain(executor: Executor, runs: int) -> float:
     taps = np.random.default_rng(2).standard_normal((64, 3, 3, 64), np.float32)
 
     def direct(x: Tensor) -> Tensor:
-        return x.conv2d(x.owner().from_numpy(taps), paddings=(1, 1))
+        return x.conv2d(x.context.from_numpy(taps), paddings=(1, 1))
 
     def product(x: Tensor) -> Tensor:
-        weight = x.owner().from_numpy(taps.reshape(64, -1))
+        weight = x.context.from_numpy(taps.reshape(64, -1))
         return weight.mulmat(x.im2col((3, 3), paddings=(1, 1)).reshape(64 * 64, -1))
 
     whole, by_product = seconds(executor, values, (direct, product), runs)

@@ -1,27 +1,45 @@
 """The Tensor: a node that knows its Context, with every op as a method.
 
-Shapes are row-major: ``shape[-1]`` is contiguous in a dense tensor. Ops make nodes; nothing is
-computed before `Context.compute` or `numpy`.
+Shapes are row-major: ``shape[-1]`` is contiguous in a dense tensor. Ops make nodes; values are
+computed by `Context.compute` or when the host reads them.
+
+The class has five chapters: shape and context, values on the host, views, operators, and ops.
 """
 
 from __future__ import annotations
 
+import builtins
+import inspect
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    cast,
+    overload,
+)
 
-from wgpu_backend.dtypes import F32, I32
-from wgpu_backend.errors import ShapeError
+from numpy.typing import ArrayLike, DTypeLike
+
+from wgpu_backend.dtypes import BF16, F32, I32, DType, held
+from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Builder, Node, Storage
 from wgpu_backend.graph.spec import Extents, Shape, Spec
-from wgpu_backend.ml.host_view import Owner
+from wgpu_backend.ml.display import as_html, dump
+from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.indexing import indexed
-from wgpu_backend.ml.methods import function_of
-from wgpu_backend.ml.operators import Operators
 from wgpu_backend.ops.attention import dot_product, paged, position
 from wgpu_backend.ops.attention.options import POSITION_AXES, RopeOptions
+from wgpu_backend.ops.check import FLOATS, shown
+from wgpu_backend.ops.constants import as_array, is_numbers
 from wgpu_backend.ops.conv import (
     columns,
     convolution,
@@ -53,6 +71,27 @@ from wgpu_backend.ops.sampling import sampling, searching, sorting
 from wgpu_backend.ops.shape import copying, moving, shaping, triangular
 
 P = ParamSpec("P")
+Operand = Any  # a tensor, number or array-like; ops refuse the rest by name
+# The graph's types in signatures of ops, and those that callers of methods see.
+_TYPES = {"Node": "Tensor", "Launch": "Tensor"}
+
+
+class Owner(Protocol):
+    """The context of a tensor, as far as the tensor uses it; see `ml.context.Context`."""
+
+    memo: MutableMapping[Any, Tensor]
+
+    def from_numpy(self, values: ArrayLike, dtype: DType | None = None) -> Tensor:
+        """Return a tensor with the values of an array."""
+        ...
+
+    def values(self, tensor: Tensor) -> Array:
+        """Return the values of a tensor on the host."""
+        ...
+
+    def assign(self, tensor: Tensor, data: builtins.bytes) -> None:
+        """Put bytes into a constant or a state."""
+        ...
 
 
 class Method(Generic[P]):
@@ -73,13 +112,45 @@ class Method(Generic[P]):
         def __get__(self, tensor: Tensor | None, owner: type) -> Any: ...
 
 
-class Tensor(Operators):
-    """An array on a device, computed when its values are needed."""
+class Tensor(Node):
+    """An array on a device, computed when its values are needed.
+
+    Operators take a number, a list or a NumPy array as the other operand; a number takes the type
+    of the tensor. ``==`` compares values and makes a tensor of bool; use ``is`` to compare
+    identity. Tensors are hashed by identity.
+    """
 
     __slots__ = ("__weakref__",)
 
+    # Shape and context.
+
     @property
-    def context(self) -> Owner[Tensor]:
+    def shape(self) -> Shape:
+        """The extents, the contiguous axis last."""
+        return self.spec.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self.spec.dtype
+
+    @property
+    def strides(self) -> Shape:
+        """The elements from one value to the next along each axis."""
+        return self.spec.strides
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.spec.size
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.spec.shape)
+
+    @property
+    def context(self) -> Owner:
         """The context the tensor belongs to.
 
         Raises
@@ -87,7 +158,134 @@ class Tensor(Operators):
         ContextError
             It is a weight, which belongs to the backend.
         """
-        return cast("Owner[Tensor]", self.owner())
+        if self.builder is None:
+            raise ContextError(f"{self.storage.label}: a weight belongs to no context")
+        return cast("Owner", self.builder)
+
+    def __repr__(self) -> str:
+        label = f", {self.storage.label}" if self.storage.label else ""
+        return f"Tensor({self.shape}, {self.dtype}{label})"
+
+    def dim(self, axis: int) -> int:
+        """Return the extent of an axis."""
+        return self.shape[self.spec.axis(axis, "dim")]
+
+    def stride(self, axis: int) -> int:
+        """Return the elements from one value to the next along an axis."""
+        return self.strides[self.spec.axis(axis, "stride")]
+
+    # Values on the host, and from it.
+
+    def numpy(self) -> Array:
+        """Return the values on the host; compute them first if needed.
+
+        Returns
+        -------
+        ndarray
+            bf16 and block formats come as f32.
+        """
+        return self.context.values(self)
+
+    def backend_get(self) -> Array:
+        """Return `numpy()`, under the name that Ollama's interface has for weights."""
+        return self.numpy()
+
+    def item(self) -> bool | int | float | complex:
+        """Return the value of a tensor of one element.
+
+        Raises
+        ------
+        ShapeError
+            There is not one value.
+        """
+        return self._one("item", "numpy() and tolist() give all")
+
+    def tolist(self) -> Any:  # noqa: ANN401
+        """Return the values as nested lists, one level for each axis; a number without axes."""
+        return self.numpy().tolist()
+
+    def _one(self, asked: str, remedy: str) -> Any:  # noqa: ANN401
+        if self.size != 1:
+            raise ShapeError(f"{asked}: {self.shape} has {self.size} values, needs 1; {remedy}")
+        return self.numpy().item()
+
+    def __bool__(self) -> bool:
+        return bool(self._one("bool", "numpy().any() or .all() says what is meant"))
+
+    def __float__(self) -> float:
+        return float(self._one("float", "numpy() and floats() give all"))
+
+    def __int__(self) -> int:
+        return int(self._one("int", "numpy() and ints() give all"))
+
+    def floats(self) -> list[float]:
+        """Return the values on the host, in row-major order."""
+        return [float(v) for v in self.numpy().reshape(-1)]
+
+    def ints(self) -> list[int]:
+        """Return the values on the host as integers, in row-major order."""
+        return [int(v) for v in self.numpy().reshape(-1)]
+
+    def bytes(self) -> builtins.bytes:
+        """Return the values' bytes on the host, in row-major order; block formats as f32."""
+        return self.numpy().tobytes()
+
+    def from_floats(self, values: Sequence[float]) -> Self:
+        """Put numbers into a constant or a state, converted to its type; return the tensor."""
+        return self._assign("from_floats", values)
+
+    def from_ints(self, values: Sequence[int]) -> Self:
+        """Put integers into a constant or a state, converted to its type; return the tensor."""
+        return self._assign("from_ints", values)
+
+    def from_bytes(self, data: builtins.bytes) -> Self:
+        """Put bytes into a constant or a state unchanged; return the tensor.
+
+        Raises
+        ------
+        ShapeError
+            There are not as many bytes as the tensor has.
+        """
+        self.context.assign(self, data)
+        return self
+
+    def _assign(self, asked: str, values: Sequence[float]) -> Self:
+        if self.dtype.numpy is None or self.dtype == BF16:
+            raise DTypeError(f"{asked}: {self.dtype} has no NumPy type; give from_bytes its bytes")
+        return self.from_bytes(held(asked, as_array(asked, values), self.dtype).tobytes())
+
+    def dump(self, *, precision: int = 4, threshold: int = 1000, edge_items: int = 3) -> str:
+        """Return the values as nested brackets; compute them first if needed.
+
+        Parameters
+        ----------
+        precision : int
+            Digits after the point.
+        threshold : int
+            Tensors of more elements are shortened.
+        edge_items : int
+            Values shown at each end of a shortened axis.
+        """
+        return dump(self.numpy(), precision=precision, threshold=threshold, edge_items=edge_items)
+
+    def _repr_html_(self) -> str:
+        done = self.builder is not None and self.launch is None and self.source is None
+        return as_html(repr(self), self.numpy() if done else None)
+
+    # NumPy leaves an operator between an array and a tensor to the tensor.
+    __array_ufunc__: ClassVar[None] = None
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> Array:
+        values = self.numpy()
+        return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __dlpack__(self, **options: Any) -> Any:  # noqa: ANN401
+        return self.numpy().__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)  # the host's memory: values are copied there
+
+    # Views.
 
     def _view(self, spec: Spec) -> Tensor:
         if self.builder is None:
@@ -137,6 +335,140 @@ class Tensor(Operators):
             )
         ends = accumulate(counts)
         return [self.slice(axis, e - n, e) for e, n in zip(ends, counts, strict=True)]
+
+    def __getitem__(self, index: Any) -> Tensor:  # noqa: ANN401
+        """Return a view by integers, slices with positive steps, ``...`` and None, as in NumPy."""
+        return self._view(indexed(self.spec, index))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(self.dim(0)))
+
+    def __len__(self) -> int:
+        return self.dim(0)
+
+    # Python's operators.
+
+    __hash__ = Node.__hash__  # `__eq__` would remove it
+
+    def __add__(self, other: Operand) -> Tensor:
+        return _apply(arithmetic.add, self, other)
+
+    def __radd__(self, other: Operand) -> Tensor:
+        return _apply(arithmetic.add, self, other)
+
+    def __sub__(self, other: Operand) -> Tensor:
+        return _apply(arithmetic.sub, self, other)
+
+    def __rsub__(self, other: Operand) -> Tensor:
+        if isinstance(other, int | float) and self.dtype in FLOATS:
+            return cast("Tensor", arithmetic.scale(self, factor=-1.0, bias=other))
+        return _apply(arithmetic.sub, other, self)
+
+    def __mul__(self, other: Operand) -> Tensor:
+        return _apply(arithmetic.mul, self, other)
+
+    def __rmul__(self, other: Operand) -> Tensor:
+        return _apply(arithmetic.mul, self, other)
+
+    def __truediv__(self, other: Operand) -> Tensor:
+        return _apply(arithmetic.div, self, other)
+
+    def __rtruediv__(self, other: Operand) -> Tensor:
+        return _apply(arithmetic.div, other, self)
+
+    def __floordiv__(self, other: Operand) -> Tensor:
+        return _apply(division.floor_divide, self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Tensor:
+        return _apply(division.floor_divide, other, self)
+
+    def __mod__(self, other: Operand) -> Tensor:
+        return _apply(division.remainder, self, other)
+
+    def __rmod__(self, other: Operand) -> Tensor:
+        return _apply(division.remainder, other, self)
+
+    def __lshift__(self, other: Operand) -> Tensor:
+        return _apply(bitwise.left_shift, self, other)
+
+    def __rlshift__(self, other: Operand) -> Tensor:
+        return _apply(bitwise.left_shift, other, self)
+
+    def __rshift__(self, other: Operand) -> Tensor:
+        return _apply(bitwise.right_shift, self, other)
+
+    def __rrshift__(self, other: Operand) -> Tensor:
+        return _apply(bitwise.right_shift, other, self)
+
+    def __pow__(self, other: Operand) -> Tensor:
+        return _apply(arithmetic.power, self, other)
+
+    def __rpow__(self, other: Operand) -> Tensor:
+        return _apply(arithmetic.power, other, self)
+
+    def __matmul__(self, other: Operand) -> Tensor:
+        return _apply(products.matmul, self, self._matrix(other))
+
+    def __rmatmul__(self, other: Operand) -> Tensor:
+        return _apply(products.matmul, self._matrix(other), self)
+
+    def _matrix(self, other: Operand) -> Operand:
+        if isinstance(other, Node):
+            return other
+        if not is_numbers(other):
+            raise DTypeError(f"matmul: got {shown(other)}, needs a tensor or an array")
+        return self.context.from_numpy(other, F32)
+
+    def __neg__(self) -> Tensor:
+        return _apply(pointwise.neg, self)
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __abs__(self) -> Tensor:
+        return _apply(pointwise.abs, self)
+
+    def __invert__(self) -> Tensor:
+        return _apply(bitwise.bitwise_not, self)
+
+    def __and__(self, other: Operand) -> Tensor:
+        return _apply(bitwise.bitwise_and, self, other)
+
+    def __or__(self, other: Operand) -> Tensor:
+        return _apply(bitwise.bitwise_or, self, other)
+
+    def __xor__(self, other: Operand) -> Tensor:
+        return _apply(bitwise.bitwise_xor, self, other)
+
+    __rand__ = __and__
+    __ror__ = __or__
+    __rxor__ = __xor__
+
+    # Comparison with another type than numbers and tensors gives False, as in Python.
+
+    def __eq__(self, other: object) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if not _comparable(other):
+            return NotImplemented
+        return _apply(comparison.equal, self, other)
+
+    def __ne__(self, other: object) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        if not _comparable(other):
+            return NotImplemented
+        return _apply(comparison.not_equal, self, other)
+
+    def __lt__(self, other: Operand) -> Tensor:
+        return _apply(comparison.less, self, other)
+
+    def __le__(self, other: Operand) -> Tensor:
+        return _apply(comparison.less_equal, self, other)
+
+    def __gt__(self, other: Operand) -> Tensor:
+        return _apply(comparison.greater, self, other)
+
+    def __ge__(self, other: Operand) -> Tensor:
+        return _apply(comparison.greater_equal, self, other)
+
+    # Ops, and functions made of ops.
 
     add = Method(arithmetic.add)
     sub = Method(arithmetic.sub)
@@ -324,6 +656,25 @@ class Tensor(Operators):
     selective_scan = Method(head_scans.selective_scan)
     rope_table_axes = Method(position.rope_table_axes)
 
+    conv1d_dw = Method(convolution.conv1d_dw)
+    conv1d = Method(convolution.conv1d)
+    conv2d = Method(convolution.conv2d)
+    conv3d = Method(convolution.conv3d)
+    conv_transpose1d = Method(transposed.conv_transpose1d)
+    conv_transpose2d = Method(transposed.conv_transpose2d)
+    conv_transpose3d = Method(transposed.conv_transpose3d)
+    im2col = Method(columns.im2col)
+    col2im = Method(columns.col2im)
+    max_pool = Method(pooling.max_pool)
+    avg_pool = Method(pooling.avg_pool)
+    pad_mode = Method(padding.pad_mode)
+    timestep_embedding = Method(timesteps.timestep_embedding)
+    scaled_dot_product_attention = Method(dot_product.scaled_dot_product_attention)
+    mulmat_id = Method(experts.mulmat_id)
+    add_id = Method(experts.add_id)
+    of_best_groups = Method(route.of_best_groups)
+    sparse_mixer = Method(sparse_mixer.sparse_mixer)
+
     def rope_with(
         self, positions: Tensor, options: RopeOptions, factors: Tensor | None = None
     ) -> Tensor:
@@ -394,34 +745,54 @@ class Tensor(Operators):
         y = tokens_first.rope(table, interleaved=traditional)
         return y.permute(1, 0, 2).reshape(batch, heads, tokens, cols)
 
-    conv1d_dw = Method(convolution.conv1d_dw)
-    conv1d = Method(convolution.conv1d)
-    conv2d = Method(convolution.conv2d)
-    conv3d = Method(convolution.conv3d)
-    conv_transpose1d = Method(transposed.conv_transpose1d)
-    conv_transpose2d = Method(transposed.conv_transpose2d)
-    conv_transpose3d = Method(transposed.conv_transpose3d)
-    im2col = Method(columns.im2col)
-    col2im = Method(columns.col2im)
-    max_pool = Method(pooling.max_pool)
-    avg_pool = Method(pooling.avg_pool)
-    pad_mode = Method(padding.pad_mode)
-    timestep_embedding = Method(timesteps.timestep_embedding)
-    scaled_dot_product_attention = Method(dot_product.scaled_dot_product_attention)
-    mulmat_id = Method(experts.mulmat_id)
-    add_id = Method(experts.add_id)
-    of_best_groups = Method(route.of_best_groups)
-    sparse_mixer = Method(sparse_mixer.sparse_mixer)
 
-    def __getitem__(self, index: Any) -> Tensor:  # noqa: ANN401
-        """Return a view by integers, slices with positive steps, ``...`` and None, as in NumPy."""
-        return self._view(indexed(self.spec, index))
+def _apply(op: Callable[..., Node], *operands: Operand) -> Tensor:
+    return cast("Tensor", op(*operands))
 
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(self.dim(0)))
 
-    def __len__(self) -> int:
-        return self.dim(0)
+def _comparable(other: object) -> bool:
+    return isinstance(other, Node) or is_numbers(other)
+
+
+def function_of(op: Callable[..., Any], owner: type, name: str) -> Callable[..., Any]:
+    """Return a plain function that calls an op with the tensor as its first operand.
+
+    Python binds it without any code of ours, as graphs call thousands.
+
+    Parameters
+    ----------
+    owner : type
+        Class that it becomes a method of, by this name.
+    """
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return op(self, *args, **kwargs)
+
+    first, signature = _signature(op)
+    call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    call.__name__, call.__qualname__ = name, f"{owner.__qualname__}.{name}"
+    call.__module__ = owner.__module__
+    call.__doc__ = f"{inspect.getdoc(op) or ''}\n\nThe tensor itself is `{first}`."
+    return call
+
+
+def _signature(op: Callable[..., Any]) -> tuple[str, inspect.Signature]:
+    """Return the name of the op's first operand, and its signature with `self` in that place."""
+    found = inspect.signature(op)
+    first, *rest = found.parameters.values()
+    own = first.replace(name="self", annotation=first.empty)
+    parameters = [p.replace(annotation=_seen(p.annotation)) for p in rest]
+    seen = found.replace(parameters=[own, *parameters], return_annotation="Tensor")
+    return first.name, seen
+
+
+def _seen(annotation: Any) -> Any:  # noqa: ANN401
+    """Replace the graph's types in an annotation by those that callers see."""
+    if not isinstance(annotation, str):
+        return annotation
+    for inner, public in _TYPES.items():
+        annotation = annotation.replace(inner, public)
+    return annotation
 
 
 def _rope_table(positions: Tensor, options: RopeOptions, factors: Tensor | None) -> Tensor:
