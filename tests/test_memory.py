@@ -3,8 +3,7 @@ import pytest
 from tests.builders import tiny_model
 from wgpu_backend.errors import ContextError, DeviceError
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.ml.backend import BackendParams, new_backend
-from wgpu_backend.ml.memory import backend_memory, by_layer
+from wgpu_backend.ml.backend import BackendParams, backend_memory, by_layer, new_backend
 
 
 def test_bytes_go_to_the_layers_their_names_have() -> None:

@@ -10,9 +10,8 @@ import pytest
 
 import wgpu_backend.kernels
 import wgpu_backend.ops
-from wgpu_backend.device.wgsl.limits import bare
+from wgpu_backend.device.wgsl.limits import bare, variable_nbytes
 from wgpu_backend.device.wgsl.module import imports, load
-from wgpu_backend.device.wgsl.variable_sizes import variable_nbytes
 from wgpu_backend.graph.wgsl_source import alternatives, paths, read
 from wgpu_backend.ops.op import REGISTRY
 from wgpu_backend.ops.reference import reference_of

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from tests.device.kernels import floats, shader
-from wgpu_backend.device.device import Device
-from wgpu_backend.device.profiles import BASELINE_LIMITS
-from wgpu_backend.device.transfers import CHUNK_NBYTES
+from wgpu_backend.device.adapters import BASELINE_LIMITS
+from wgpu_backend.device.device import CHUNK_NBYTES, Device
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import DeviceInfo
 

@@ -1,6 +1,6 @@
 import pytest
 
-from wgpu_backend.device.integer_dot import has_integer_dot
+from wgpu_backend.device.adapters import has_integer_dot
 from wgpu_backend.graph.capabilities import DeviceInfo
 
 

@@ -6,10 +6,15 @@ from tests.device.kernels import DOUBLE, body, floats, shader
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.device import Device
-from wgpu_backend.device.wgsl.limits import bare, check_bounds, nesting
+from wgpu_backend.device.wgsl.limits import (
+    array_nbytes,
+    bare,
+    check_bounds,
+    nesting,
+    variable_nbytes,
+)
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.device.wgsl.nesting import branches, expressions
-from wgpu_backend.device.wgsl.variable_sizes import array_nbytes, variable_nbytes
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.graph.capabilities import Capabilities
 

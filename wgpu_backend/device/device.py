@@ -5,26 +5,32 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import wgpu
+from numpy.typing import NDArray
 
-from wgpu_backend.device.adapters import Devices, adapters
-from wgpu_backend.device.binds import Binder, Dispatch
+from wgpu_backend.device.adapters import Devices, adapters, capabilities_of, request
+from wgpu_backend.device.binds import Binder, Dispatch, copying, padded, resolved
 from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
 from wgpu_backend.device.ending import close_at_end, opening
-from wgpu_backend.device.host_bytes import Data
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.memory import MemoryReport, Purpose, budget
 from wgpu_backend.device.native import load
 from wgpu_backend.device.pipelines import Pipeline, Pipelines
-from wgpu_backend.device.profiles import capabilities_of, request
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.queue import Counters, Queue
+from wgpu_backend.device.readback import Slot
 from wgpu_backend.device.ring import Given
-from wgpu_backend.device.transfers import Transfers
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.errors import DeviceError, Unclosed
-from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo, Profile
+from wgpu_backend.graph.capabilities import TEXEL_ROW_NBYTES, Capabilities, DeviceInfo, Profile
+
+Data = bytes | bytearray | memoryview | NDArray[Any]
+# Bytes moved at once. wgpu copies what is written into staging memory of its own and frees that
+# after a submit, so more than this would hold a second copy of a model on the host.
+CHUNK_NBYTES = 16 << 20
 
 
 class Device:
@@ -59,7 +65,8 @@ class Device:
         self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, most)
         self._pipelines = Pipelines(self._queue, self.capabilities)
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
-        self._transfers = Transfers(self._queue, self._pool)
+        self._slot: Slot | None = None  # through which bytes are read
+        self._unflushed = 0  # bytes written since the last flush
         self.unclosed = Unclosed(str(self))
         close_at_end(self)
 
@@ -169,7 +176,15 @@ class Device:
         DeviceError
             The buffer is released, too small, or the offset not a multiple of 4.
         """
-        self._transfers.write(buffer, data, offset)
+        view = bytes_of(data)
+        if not view.nbytes:
+            return
+        subject = f"write {buffer.label or buffer.purpose}"
+        with self._queue.entered(subject):
+            self._range(subject, buffer, offset, view.nbytes)
+            with self._queue.translated(subject):
+                for at in range(0, view.nbytes, CHUNK_NBYTES):
+                    self._write(buffer, view[at : at + CHUNK_NBYTES], offset + at)
 
     def texture(self, rows: int, *, purpose: Purpose, label: str = "") -> Texture:
         """Allocate a texture; its texels are undefined.
@@ -205,7 +220,20 @@ class Device:
         DeviceError
             The texture is released, or `data` leaves it or ends within a row.
         """
-        self._transfers.write_texel_rows(texture, data, first)
+        view = bytes_of(data)
+        subject = f"write {texture.label or texture.purpose}"
+        if view.nbytes % TEXEL_ROW_NBYTES:
+            raise DeviceError(
+                f"{subject}: {view.nbytes} bytes, rows of texels have {TEXEL_ROW_NBYTES}"
+            )
+        with self._queue.entered(subject):
+            self._range(subject, texture, first * TEXEL_ROW_NBYTES, view.nbytes)
+            with self._queue.translated(subject):
+                for at in range(0, view.nbytes, CHUNK_NBYTES):
+                    chunk = view[at : at + CHUNK_NBYTES]
+                    row, rows = first + at // TEXEL_ROW_NBYTES, chunk.nbytes // TEXEL_ROW_NBYTES
+                    self._queue.write_texel_rows(texture.texture, row, rows, chunk)
+                    self._staged(chunk.nbytes)
 
     def read(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> bytes:
         """Copy bytes to the host, after everything submitted before.
@@ -222,7 +250,17 @@ class Device:
         DeviceError
             The buffer is released, or the range leaves it.
         """
-        return self._transfers.read(buffer, offset, nbytes)
+        subject = f"read {buffer.label or buffer.purpose}"
+        if nbytes == 0:
+            return b""
+        with self._queue.entered(subject):
+            size = buffer.nbytes - offset if nbytes is None else nbytes
+            self._range(subject, buffer, offset, size)
+            parts = [
+                self._read(subject, buffer, offset + at, min(CHUNK_NBYTES, size - at))
+                for at in range(0, size, CHUNK_NBYTES)
+            ]
+            return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def copy(self, pairs: Sequence[tuple[Binding, Binding]]) -> None:
         """Copy ranges of buffers into others of the same size, after everything submitted before.
@@ -232,7 +270,10 @@ class Device:
         DeviceError
             A buffer is released, a range leaves one or is of another size, or both are one buffer.
         """
-        self._transfers.copy(pairs)
+        with self._queue.entered("copy"):
+            copies = [copying(*pair, self._pool, self._queue) for pair in pairs]
+            with self._queue.translated("copy"):
+                self._queue.run([], copies)
 
     def clear(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> None:
         """Set bytes to zero, up to a multiple of 4 of them.
@@ -249,7 +290,14 @@ class Device:
         DeviceError
             The buffer is released, or the range leaves it.
         """
-        self._transfers.clear(buffer, offset, nbytes)
+        subject = f"clear {buffer.label or buffer.purpose}"
+        with self._queue.entered(subject):
+            size = buffer.nbytes - offset if nbytes is None else nbytes
+            self._range(subject, buffer, offset, size)
+            with self._queue.translated(subject):
+                encoder = self._queue.encoder()
+                encoder.clear_buffer(buffer.raw, offset, padded(size))
+                self._queue.submit(encoder)
 
     def pipeline(self, shader: Shader) -> Pipeline:
         """Return the pipeline of a shader, compiling it the first time.
@@ -331,7 +379,7 @@ class Device:
                 return
             for program in list(self._programs):  # what another thread made meanwhile
                 program.close()
-            self._transfers.drop()  # its copies keep buffers
+            self._slot = None  # its copies keep buffers
             self._pool.close()
             self._pipelines.close()
             self._queue.close()
@@ -339,3 +387,48 @@ class Device:
     def lose_for_test(self) -> None:
         """Make the driver lose the device, to test the consequences."""
         self._queue.lose()
+
+    def _range(self, subject: str, buffer: Buffer, offset: int, nbytes: int) -> None:
+        if nbytes < 1:
+            raise DeviceError(f"{subject}: {nbytes} bytes at {offset}, at least 1 is needed")
+        resolved(subject, Binding(buffer, offset, nbytes), self._pool)
+        if offset % 4:
+            raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
+
+    def _write(self, buffer: Buffer, view: memoryview, offset: int) -> None:
+        """Write one chunk, which stays in staging memory until a submit."""
+        even = view.nbytes & ~3
+        if even:
+            self._queue.write(buffer.raw, offset, view[:even])
+        if even < view.nbytes:
+            tail = memoryview(bytes(view[even:]).ljust(4, b"\0"))
+            self._queue.write(buffer.raw, offset + even, tail)
+        self._staged(view.nbytes)
+
+    def _staged(self, nbytes: int) -> None:
+        """Wait for the device when a chunk's worth is staged."""
+        self._unflushed += nbytes
+        if self._unflushed >= CHUNK_NBYTES:
+            self._queue.flush()
+            self._unflushed = 0
+
+    def _read(self, subject: str, buffer: Buffer, offset: int, nbytes: int) -> bytes:
+        size = padded(nbytes)
+        if self._slot is None or self._slot.nbytes < size:
+            if self._slot is not None:
+                self._slot.release()
+            self._slot = None
+            self._slot = Slot(self._queue, self._pool, size)
+        with self._queue.translated(subject):
+            self._slot.take([(buffer, offset, nbytes)])
+            self._slot.start(self._queue.run([], self._slot.copies[0]), size)
+        return self._slot.finish(subject)[:nbytes]
+
+
+def bytes_of(data: Data) -> memoryview:
+    """View contiguous data as bytes; copy other data."""
+    if isinstance(data, np.ndarray):
+        flat: NDArray[Any] = np.ascontiguousarray(data).reshape(-1)
+        return memoryview(flat.view(np.uint8).data)
+    view = memoryview(data)
+    return view.cast("B") if view.c_contiguous else memoryview(view.tobytes())

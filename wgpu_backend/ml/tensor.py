@@ -94,6 +94,47 @@ class Owner(Protocol):
         ...
 
 
+def make_method(op: Callable[..., Any], owner: type, name: str) -> Callable[..., Any]:
+    """Return a plain function that calls an op with the tensor as its first operand.
+
+    Python binds it without any code of ours, as graphs call thousands.
+
+    Parameters
+    ----------
+    owner : type
+        Class that it becomes a method of, by this name.
+    """
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+        return op(self, *args, **kwargs)
+
+    first, signature = _signature(op)
+    call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
+    call.__name__, call.__qualname__ = name, f"{owner.__qualname__}.{name}"
+    call.__module__ = owner.__module__
+    call.__doc__ = f"{inspect.getdoc(op) or ''}\n\nThe tensor itself is `{first}`."
+    return call
+
+
+def _signature(op: Callable[..., Any]) -> tuple[str, inspect.Signature]:
+    """Return the name of the op's first operand, and its signature with `self` in that place."""
+    found = inspect.signature(op)
+    first, *rest = found.parameters.values()
+    own = first.replace(name="self", annotation=first.empty)
+    parameters = [p.replace(annotation=_publish(p.annotation)) for p in rest]
+    seen = found.replace(parameters=[own, *parameters], return_annotation="Tensor")
+    return first.name, seen
+
+
+def _publish(annotation: Any) -> Any:  # noqa: ANN401
+    """Replace the graph's types in an annotation by those that callers see."""
+    if not isinstance(annotation, str):
+        return annotation
+    for inner, public in _TYPES.items():
+        annotation = annotation.replace(inner, public)
+    return annotation
+
+
 class Method(Generic[P]):
     """An op, or a function made of ops, as a method: its first operand is the tensor."""
 
@@ -101,7 +142,7 @@ class Method(Generic[P]):
         self._op = op
 
     def __set_name__(self, owner: type, name: str) -> None:
-        setattr(owner, name, function_of(self._op, owner, name))  # which stands here from now on
+        setattr(owner, name, make_method(self._op, owner, name))
 
     if TYPE_CHECKING:
 
@@ -752,47 +793,6 @@ def _apply(op: Callable[..., Node], *operands: Operand) -> Tensor:
 
 def _comparable(other: object) -> bool:
     return isinstance(other, Node) or is_numbers(other)
-
-
-def function_of(op: Callable[..., Any], owner: type, name: str) -> Callable[..., Any]:
-    """Return a plain function that calls an op with the tensor as its first operand.
-
-    Python binds it without any code of ours, as graphs call thousands.
-
-    Parameters
-    ----------
-    owner : type
-        Class that it becomes a method of, by this name.
-    """
-
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-        return op(self, *args, **kwargs)
-
-    first, signature = _signature(op)
-    call.__signature__ = signature  # pyright: ignore[reportFunctionMemberAccess]
-    call.__name__, call.__qualname__ = name, f"{owner.__qualname__}.{name}"
-    call.__module__ = owner.__module__
-    call.__doc__ = f"{inspect.getdoc(op) or ''}\n\nThe tensor itself is `{first}`."
-    return call
-
-
-def _signature(op: Callable[..., Any]) -> tuple[str, inspect.Signature]:
-    """Return the name of the op's first operand, and its signature with `self` in that place."""
-    found = inspect.signature(op)
-    first, *rest = found.parameters.values()
-    own = first.replace(name="self", annotation=first.empty)
-    parameters = [p.replace(annotation=_seen(p.annotation)) for p in rest]
-    seen = found.replace(parameters=[own, *parameters], return_annotation="Tensor")
-    return first.name, seen
-
-
-def _seen(annotation: Any) -> Any:  # noqa: ANN401
-    """Replace the graph's types in an annotation by those that callers see."""
-    if not isinstance(annotation, str):
-        return annotation
-    for inner, public in _TYPES.items():
-        annotation = annotation.replace(inner, public)
-    return annotation
 
 
 def _rope_table(positions: Tensor, options: RopeOptions, factors: Tensor | None) -> Tensor:

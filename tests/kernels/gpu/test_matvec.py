@@ -7,9 +7,8 @@ import pytest
 
 from tests.ops.fused import ran
 from tests.ops.operands import tensor, weight, weight_bytes
-from wgpu_backend.device.wgsl.limits import bare
+from wgpu_backend.device.wgsl.limits import bare, variable_nbytes
 from wgpu_backend.device.wgsl.module import load
-from wgpu_backend.device.wgsl.variable_sizes import variable_nbytes
 from wgpu_backend.dtypes import (
     BF16,
     F16,

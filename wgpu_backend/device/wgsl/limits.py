@@ -8,13 +8,16 @@ that any system gives a thread, and are far above what a kernel needs.
 
 from __future__ import annotations
 
+import ast
+import operator
 import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from wgpu_backend.device.memory import human
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.device.wgsl.nesting import Depth, bare, brackets, branches, expressions, nesting
 from wgpu_backend.device.wgsl.switches import split_switches
-from wgpu_backend.device.wgsl.variable_sizes import array_nbytes, variable_nbytes
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.graph.capabilities import Capabilities
 
@@ -98,3 +101,153 @@ def _hold_nbytes(shader: Shader, space: str, found: int, most: int) -> None:
         raise ShaderError(
             f"{shader.label}: {human(found)} of {space} memory, at most {human(most)} is allowed"
         )
+
+
+# The memory of a text's variables. This reads declarations, not the language: a size that cannot be
+# determined counts as nothing, and the compiler has the last word.
+
+_CONSTANT = re.compile(r"\b(?:const|override)\s+(\w+)\s*(?::[^=;]+)?=\s*([^;]+);")
+_ALIAS = re.compile(r"\balias\s+(\w+)\s*=\s*([^;]+);")
+_STRUCT = re.compile(r"\bstruct\s+(\w+)\s*\{([^}]*)\}")
+_VARIABLE = re.compile(
+    r"\bvar\s*(?:<\s*(\w+)[^>]*>)?\s*\w+\s*(?::\s*([^=;{}]+))?(?:=\s*([^;{}]+))?"
+)
+_EXTERNAL = re.compile(r"\bvar\s*<\s*(?:storage|uniform|workgroup)\b[^;]*;")
+_SUFFIX = re.compile(r"(?<=\d)[iu]\b")
+_VECTOR = re.compile(r"vec([234])([fiuh]?)$")
+_MATRIX = re.compile(r"mat([234])x([234])([fh]?)$")
+_MAX_SHIFT = 64
+
+_OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda a, b: a // b,
+    ast.Mod: operator.mod,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Spaces:
+    """The bytes by address space.
+
+    Parameters
+    ----------
+    private : int
+        Of the largest variable of one invocation.
+    workgroup : int
+        Of all variables of a work group.
+    """
+
+    private: int
+    workgroup: int
+
+
+@dataclass(slots=True)
+class _Names:
+    """The constants, types and structs that one text declares."""
+
+    constants: dict[str, int] = field(default_factory=dict[str, int])
+    types: dict[str, str] = field(default_factory=dict[str, str])
+    structs: dict[str, str] = field(default_factory=dict[str, str])
+
+    @classmethod
+    def read(cls, text: str) -> _Names:
+        names = cls(types=dict(_ALIAS.findall(text)), structs=dict(_STRUCT.findall(text)))
+        for name, expression in _CONSTANT.findall(text):
+            value = names.integer(expression)
+            if value is not None:
+                names.constants[name] = value
+        return names
+
+    def integer(self, expression: str) -> int | None:
+        """Evaluate an integer expression of literals and constants, or None."""
+        try:
+            tree = ast.parse(_SUFFIX.sub("", expression.strip()), mode="eval")
+            return self._evaluate(tree.body)
+        except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
+            return None
+
+    def _evaluate(self, node: ast.expr) -> int | None:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return node.value
+        if isinstance(node, ast.Name):
+            return self.constants.get(node.id)
+        if not isinstance(node, ast.BinOp):
+            return None
+        left, right = self._evaluate(node.left), self._evaluate(node.right)
+        if left is None or right is None:
+            return None
+        if isinstance(node.op, ast.LShift) and 0 <= right <= _MAX_SHIFT:
+            return left << right
+        compute = _OPERATORS.get(type(node.op))
+        return compute(left, right) if compute else None
+
+    def size(self, text: str, depth: int = 0) -> int:
+        """Return the bytes of a type; 0 if unknown or not of a fixed size."""
+        name, _, rest = text.strip().partition("<")
+        name = name.strip()
+        parts = _arguments(rest)
+        if depth > 100:
+            return 0
+        if name in self.types:
+            return self.size(self.types[name], depth + 1)
+        if name in self.structs:
+            fields = [f.partition(":")[2] for f in _split(self.structs[name])]
+            return sum(self.size(f, depth + 1) for f in fields)
+        if name == "array":
+            count = self.integer(parts[1]) if len(parts) > 1 else None
+            return (count or 0) * self.size(parts[0], depth + 1) if parts else 0
+        return _plain_size(name, self.size(parts[0], depth + 1) if parts else 4)
+
+
+def _plain_size(name: str, element: int) -> int:
+    """Return the bytes of a scalar, vector, matrix or atomic of `element` bytes."""
+    if vector := _VECTOR.match(name):
+        return int(vector[1]) * (2 if vector[2] == "h" else element)
+    if matrix := _MATRIX.match(name):
+        return int(matrix[1]) * int(matrix[2]) * (2 if matrix[3] == "h" else element)
+    return {"f16": 2, "f32": 4, "i32": 4, "u32": 4, "bool": 4, "atomic": 4}.get(name, 0)
+
+
+def _split(text: str) -> list[str]:
+    """Split at the commas outside of brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "<([") - (character in ">)]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part for part in parts if part.strip()]
+
+
+def _arguments(text: str) -> list[str]:
+    """Return the template arguments in what follows a `<`."""
+    depth = 1
+    for at, character in enumerate(text):
+        depth += (character in "<([") - (character in ">)]")
+        if depth == 0:
+            return _split(text[:at])
+    return []
+
+
+def variable_nbytes(text: str) -> Spaces:
+    """Return the memory of declared variables; `text` has no comments."""
+    names = _Names.read(text)
+    private = workgroup = 0
+    for space, declared, initial in _VARIABLE.findall(text):
+        nbytes = names.size(declared or initial)
+        if space == "workgroup":
+            workgroup += nbytes
+        elif space in ("", "private", "function"):
+            private = max(private, nbytes)
+    return Spaces(private, workgroup)
+
+
+def array_nbytes(text: str) -> int:
+    """Return the size of the largest array value written outside of buffer declarations."""
+    names = _Names.read(text)
+    inner = _STRUCT.sub("", _ALIAS.sub("", _EXTERNAL.sub("", text)))
+    starts = [match.start() for match in re.finditer(r"\barray\s*<", inner)]
+    return max((names.size(inner[at : at + 400]) for at in starts), default=0)
