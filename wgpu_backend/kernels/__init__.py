@@ -1,8 +1,8 @@
-"""Kernels by device family: accelerations of ops that some devices run in place of the op's own.
+"""Kernels by device family: faster replacements of ops' portable kernels.
 
-An op's launch is its portable kernel, which every device runs. `table` lists what families have
-instead: an op, a predicate on `Capabilities`, and a function that builds the launch. A family is a
-folder here, its shaders in ``shaders/kernels`` under the same name.
+An op's launch is its portable kernel, which every device runs. `table` lists the replacements: an
+op, a predicate on `Capabilities`, and a function that builds the launch. A family is a folder here,
+with its shaders in ``shaders/kernels`` under the same name.
 """
 
 from wgpu_backend.kernels.table import FAMILIES as FAMILIES

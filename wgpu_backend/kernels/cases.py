@@ -1,7 +1,7 @@
-"""Graphs that the self-test compares with NumPy: what one of a family is, and parts of them.
+"""Graphs that the self-test compares with NumPy: the type of a case, and parts of cases.
 
 A graph is a function of a context (`wgpu_backend.ml.context.Context`, a floor above this one) and
-random numbers, so that a device and NumPy are given the same.
+random numbers, so that a device and NumPy get the same data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SCALES = {dtypes.Q4_K: [[0, 1], [2, 3]], dtypes.Q6_K: [[208, 209]]}
 
 
 class Trial(NamedTuple):
-    """A graph in which a fusion rule applies.
+    """A graph to which a fusion rule applies.
 
     Parameters
     ----------
@@ -50,13 +50,13 @@ class Trial(NamedTuple):
 
 
 def attention_into_product(context: Context, rng: np.random.Generator, splits: int = 1) -> Tensor:
-    """Attention that a product with a block format alone reads."""
+    """Build attention that only a product with a block format reads."""
     weight = quantised(context, rng, dtypes.Q4_0)
     return weight.mulmat(attention(context, rng, heads=8, splits=splits).reshape(5, 256))
 
 
 def by_expert(context: Context, rng: np.random.Generator) -> Tensor:
-    """Products of fifty tokens with two of three experts each, and their biases."""
+    """Build products of fifty tokens with two of three experts each, and their biases."""
     experts = quantised(context, rng, dtypes.Q4_0).slice(0, 0, 39).reshape(3, 13, 256)
     ids = context.from_numpy(np.stack([rng.permutation(3)[:2] for _ in range(50)]))
     y = experts.mulmat_id(normal(context, rng, 50, 1, 256), ids)
@@ -64,7 +64,7 @@ def by_expert(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def gated_into_product(context: Context, rng: np.random.Generator) -> Tensor:
-    """A gated product that another product alone reads."""
+    """Build a gated product that only another product reads."""
     both = quantised(context, rng, dtypes.Q4_0, rows=64)
     x = normal(context, rng, 3, 256)
     gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
@@ -73,7 +73,7 @@ def gated_into_product(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def normed_sum(context: Context, rng: np.random.Generator) -> Tensor:
-    """A residual that is read, and the product of its norm."""
+    """Build a residual that is read, and the product of its norm."""
     weight, x = quantised(context, rng, dtypes.Q4_0, rows=32), normal(context, rng, 3, 256)
     total = weight.linear(x, normal(context, rng, 3, 32))
     normed = total.rms_norm(normal(context, rng, 32), eps=1e-5)
@@ -81,14 +81,14 @@ def normed_sum(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def normal(context: Context, rng: np.random.Generator, *shape: int) -> Tensor:
-    """Normally distributed values, f32."""
+    """Draw normal values, f32."""
     return context.from_numpy(rng.standard_normal(shape, np.float32))
 
 
 def quantised(
     context: Context, rng: np.random.Generator, dtype: DType, rows: int = 40, values: int = 256
 ) -> Tensor:
-    """(rows, values) of a block format."""
+    """Draw (rows, values) in a block format."""
     assert dtype.ggml is not None
     if dtype in _SCALES:
         data = rng.integers(0, 256, (rows * values // dtype.block, dtype.block_nbytes), np.uint8)
@@ -102,7 +102,7 @@ def quantised(
 
 
 def f16_weight(context: Context, rng: np.random.Generator, rows: int, values: int) -> Tensor:
-    """Weight in f16."""
+    """Draw a weight in f16."""
     data = rng.standard_normal((rows, values), np.float32).astype(np.float16)
     return context.weight(F16, data.tobytes(), rows, values)
 
@@ -110,7 +110,7 @@ def f16_weight(context: Context, rng: np.random.Generator, rows: int, values: in
 def attention(
     context: Context, rng: np.random.Generator, heads: int = 4, tokens: int = 5, splits: int = 1
 ) -> Tensor:
-    """Tokens of two sequences that attend to a cache of f16 in blocks."""
+    """Build attention of tokens of two sequences over a cache of f16 in blocks."""
     keys = normal(context, rng, 96, 64).cast(dtype=F16)
     return attended(
         normal(context, rng, tokens, heads, 32),
@@ -126,7 +126,7 @@ def attention(
 def next_token(
     context: Context, rng: np.random.Generator, *, norms: bool = False, splits: int = 1
 ) -> Tensor:
-    """A token whose queries, key and value are parts of one tensor, behind two others."""
+    """Build a decode step whose query, key and value share one tensor, after two tokens."""
     wide = normal(context, rng, 1, 256).tanh()
     ends = ((0, 128), (128, 192), (192, 256))
     q, k, v = (wide.slice(1, start, stop).reshape(1, -1, 32) for start, stop in ends)
@@ -141,7 +141,7 @@ def next_token(
 
 
 def attended(q: Tensor, k: Tensor, v: Tensor, *places: Tensor, splits: int) -> Tensor:
-    """Attention, in ranges that are joined where there are several."""
+    """Attend, in ranges that are merged if there are several."""
     scores = Scores(block=32, scale=0.2, kv_heads=2)
     if splits == 1:
         return q.paged_attention(k, v, *places, scores=scores)

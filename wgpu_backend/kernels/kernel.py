@@ -1,4 +1,4 @@
-"""What a family of devices has: kernels, and layouts of weights that they read."""
+"""The parts of a device family: kernels, and layouts of weights that they read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Build = Callable[[Launch, Capabilities], Launch | None]
 
 
 class Kernel(NamedTuple):
-    """What a family runs in place of an op's portable kernel.
+    """A family's replacement of an op's portable kernel.
 
     Parameters
     ----------
@@ -33,12 +33,12 @@ class Kernel(NamedTuple):
 
 
 def rows(ops: Iterable[str], suits: Suits, build: Build) -> list[Kernel]:
-    """Rows of ops that share a kernel."""
+    """Return the table rows of ops that share a kernel."""
     return [Kernel(op, suits, build) for op in ops]
 
 
 class Family(NamedTuple):
-    """Kernels that some devices run in place of ops' own, and what belongs to them.
+    """The kernels that some devices run instead of the ops' own, with layouts and self-test cases.
 
     Parameters
     ----------

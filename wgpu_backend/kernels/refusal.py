@@ -1,4 +1,4 @@
-"""What an op says that only some families have a kernel for."""
+"""The refusal of ops that only some families have kernels for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wgpu_backend.graph.node import Launch
 
 
 def no_kernel(op: str, needs: str, instead: str) -> Callable[[Launch, Capabilities], NoReturn]:
-    """Refuse to run where no family has a kernel.
+    """Return a selector that raises DeviceError, for ops without a portable kernel.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The table of families, in the order in which they are asked for kernels and layouts."""
+"""The table of families, in the order in which they are tried for kernels and layouts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BY_OP = _by_op()
 
 
 def select(op: Operation, launch: Launch, capabilities: Capabilities) -> Launch:
-    """Launch that a device runs: of a family's kernel, or else the op's own.
+    """Return the launch that a device runs: of a family's kernel, or else the op's own.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def select(op: Operation, launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def select_layout(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> WeightLayout | None:
-    """Layout of a weight on a device: the first that a family offers; None for planes.
+    """Return the layout of a weight on a device: the first that a family offers; None for planes.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def select_layout(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> W
 
 
 def runs(op: Operation, launch: Launch, capabilities: Capabilities) -> bool:
-    """Whether a device has a kernel for a launch that rules may make, of whatever family."""
+    """Return whether a device's family has a kernel for a launch that fusion rules may make."""
     try:
         return not select(op, launch, capabilities).last_resort
     except DeviceError:
@@ -67,7 +67,7 @@ def runs(op: Operation, launch: Launch, capabilities: Capabilities) -> bool:
 
 
 def complete(capabilities: Capabilities) -> Capabilities:
-    """What was found out of a device, with what families know of its kind."""
+    """Add what families know of a device to its capabilities."""
     for family in FAMILIES:
         if family.complete:
             capabilities = family.complete(capabilities)

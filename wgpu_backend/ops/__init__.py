@@ -1,1 +1,1 @@
-"""Every op: one Python function that checks operands and describes a launch, one WGSL file."""
+"""Operations: a Python function each that checks operands and describes a launch, plus its WGSL."""

@@ -1,4 +1,4 @@
-"""Checks and small arithmetic that ops share: what operands must be, how specs become params."""
+"""Operand checks and small arithmetic that ops share."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def require(condition: bool, error: type[BackendError], message: str) -> None:
 
 
 def shown(value: object) -> str:
-    """Something that does not belong where it is, in a few words."""
+    """Describe a misplaced value in a few words, for an error message."""
     text = " ".join(repr(value).split())
     return text if len(text) < LONG else f"of type {type(value).__name__}"
 
 
 def refuse_array(op: str, name: str, value: object) -> None:
-    """Raise DTypeError where an operand is an array of `wgpu_backend.array`, not its node."""
+    """Raise DTypeError if an operand is an array of `wgpu_backend.array` instead of its node."""
     if isinstance(getattr(value, "node", None), Node):
         raise DTypeError(
             f"{op}: {name} is an array, ops take its node: wx.Array.looking_at({op}(x.node, …)) is "
@@ -41,14 +41,14 @@ def refuse_array(op: str, name: str, value: object) -> None:
 
 
 def require_tensor(op: str, name: str, value: object) -> None:
-    """Raise DTypeError where an operand is no tensor."""
+    """Raise DTypeError unless an operand is a tensor."""
     refuse_array(op, name, value)
     if not isinstance(value, Node):
         raise DTypeError(f"{op}: {name} is {shown(value)}, needs a tensor; from_numpy makes one")
 
 
 def require_number(op: str, name: str, value: object) -> None:
-    """Raise DTypeError where an option is no number."""
+    """Raise DTypeError unless an option is a number."""
     if not isinstance(value, int | float | np.number):
         raise DTypeError(f"{op}: {name} is {shown(value)}, needs a number")
 
@@ -62,7 +62,7 @@ def require_dtype(op: str, name: str, node: Node, allowed: tuple[DType, ...]) ->
 
 
 def is_finite(value: Any) -> bool:  # noqa: ANN401
-    """Whether something is a number, and neither infinite nor NaN."""
+    """Return whether a value is a number, and neither infinite nor NaN."""
     return isinstance(value, int | float | np.number) and math.isfinite(cast("float", value))
 
 
@@ -87,7 +87,7 @@ def require_rank(op: str, name: str, node: Node, low: int, high: int = 4) -> Non
 
 
 def axes_of(name: str, spec: Spec, axes: Axes) -> tuple[int, ...]:
-    """Axes counted from the front; None is all of them."""
+    """Return axes counted from the front; None means all of them."""
     if axes is None:
         return tuple(range(len(spec.shape)))
     listed = extents(f"{name}: axes", axes)
@@ -101,16 +101,16 @@ def axes_of(name: str, spec: Spec, axes: Axes) -> tuple[int, ...]:
 
 
 def pad_to_4d(values: Shape, fill: int) -> tuple[int, int, int, int]:
-    """`values` with `fill` in front, four in all."""
+    """Return `values` preceded by `fill`, four in all."""
     padded = (fill,) * (4 - len(values)) + values
     return padded[0], padded[1], padded[2], padded[3]
 
 
 def grid_for(groups: int) -> Groups:
-    """Grid over x and y for that many work groups: one dimension holds at most 65,535.
+    """Return a grid over x and y for this many work groups: one dimension holds at most 65,535.
 
-    The shader asks ``group_index(group_id, groups)`` of ``lib/index/grid`` for the number of its
-    work group; what is beyond the last has nothing to do.
+    The shader calls ``group_index(group_id, groups)`` of ``lib/index/grid`` for the number of its
+    work group; groups beyond the last have nothing to do.
 
     Returns
     -------
@@ -124,15 +124,15 @@ def grid_for(groups: int) -> Groups:
 
 
 def ceil_div(count: int, each: int) -> int:
-    """How many groups of `each` hold `count`: the quotient, rounded up."""
+    """Return how many groups of `each` hold `count`: the quotient, rounded up."""
     return -(-count // each)
 
 
 def vec4s(size: int) -> int:
-    """Threads for a kernel that takes four values each."""
+    """Return the threads of a kernel whose threads take four values each."""
     return ceil_div(size, 4)
 
 
 def row_count(spec: Spec) -> int:
-    """Rows of a tensor: the product of all extents but the last."""
+    """Return the number of rows: the product of all extents but the last."""
     return spec.size // spec.shape[-1] if spec.size else 0

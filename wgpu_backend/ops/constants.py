@@ -1,8 +1,8 @@
-"""What stands in the place of operands: tensors, or numbers and arrays that become constants.
+"""Conversion of operands that are numbers or arrays to constants.
 
-An op's parameters that are annotated as `Node` are its operands. Those that the op names
-(`op(constants=("a", "b"))`) may be a number, a list or an array, which takes the type of the tensor
-beside it, so that integers stay integers.
+Parameters annotated as `Node` are an op's operands. Those that the op names (`op(constants=("a",
+"b"))`) may be a number, a list or an array, which takes the type of the tensor operand, so that
+integers stay integers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _BY_KIND = {"f": F32, "i": I32, "u": I32, "b": BOOL, "c": COMPLEX64}
 
 
 class Operands:
-    """Which parameters of an op are tensors, and which of them take numbers.
+    """The parameters of an op that are tensors, and those that also take numbers.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Operands:
         }
 
     def numbers(self, args: Args, kwargs: Kwargs) -> list[str]:
-        """Operands that are numbers or arrays, and to become constants.
+        """Return the names of operands that are numbers or arrays, and become constants.
 
         Raises
         ------
@@ -79,7 +79,7 @@ class Operands:
     def taken(
         self, builder: Builder, args: Args, kwargs: Kwargs, numbers: list[str]
     ) -> tuple[Args, dict[str, Any]]:
-        """Arguments with constants in the place of numbers."""
+        """Replace numbers in the arguments by constants."""
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         beside = [given.get(name) for name in self._constants]
         types = [node.spec.dtype for node in beside if isinstance(node, Node)]
@@ -97,12 +97,12 @@ def _is_operand(annotation: Any) -> bool:  # noqa: ANN401
 
 
 def is_numbers(value: object) -> bool:
-    """Whether something is a number, an array of NumPy's, or a list of numbers."""
+    """Return whether a value is a number, a NumPy array, or a list of numbers."""
     return isinstance(value, int | float | complex | np.ndarray | np.generic | list | tuple)
 
 
 def as_array(subject: str, values: object) -> Array:
-    """Numbers as an array.
+    """Convert numbers to an array.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def as_array(subject: str, values: object) -> Array:
 
 
 def _whole_numbers(values: object, array: Array) -> Array:
-    """Lists of Python's whole numbers beyond 63 bits, which NumPy rounds to floats, as uint64."""
+    """Return Python's whole numbers beyond 63 bits as uint64; NumPy rounds them to floats."""
     if array.dtype != np.float64 or not (np.abs(array) >= 2.0**63).any():
         return array
     exact: Array = np.asarray(values, dtype=object)
@@ -136,12 +136,12 @@ def _whole_numbers(values: object, array: Array) -> Array:
 
 
 def default_dtype(kind: np.dtype[Any]) -> DType:
-    """Type of a tensor that is made of an array, where nobody says which."""
+    """Return the default type of a tensor made from an array."""
     return U32 if kind == np.uint32 else _BY_KIND[kind.kind]
 
 
 def constant(builder: Builder, subject: str, values: Array, dtype: DType) -> Node:
-    """Constant of a type; DTypeError where the type does not hold a value."""
+    """Make a constant of a type; raise DTypeError if the type cannot hold a value."""
     if values.dtype.kind == "f" and dtype not in FLOATS:
         raise DTypeError(
             f"{subject} is {shown(values.tolist())} beside {dtype}, needs integers; cast the "

@@ -1,4 +1,4 @@
-"""Bytes of a tensor as NumPy values: strides applied, bf16 widened, blocks dequantised."""
+"""Conversion of a tensor's bytes to NumPy: apply strides, widen bf16, dequantise blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def decode(data: bytes | memoryview, spec: Spec) -> Array:
 
 
 def strided(flat: Array, spec: Spec) -> Array:
-    """View of a flat array with a spec's shape, strides and offset."""
+    """View a flat array with a spec's shape, strides and offset."""
     if spec.size == 0:
         return np.empty(spec.shape, flat.dtype)
     strides = tuple(s * flat.itemsize for s in spec.strides)
@@ -31,7 +31,7 @@ def strided(flat: Array, spec: Spec) -> Array:
 
 
 def whole(values: Array, kind: np.dtype[np.generic]) -> Array:
-    """Integers of a type: integers keep their low bits, floats saturate, and NaN becomes 0."""
+    """Convert to an integer type: integers keep their low bits, floats saturate, NaN becomes 0."""
     if values.dtype.kind in "biu":
         return values.astype(kind)
     low, high = np.iinfo(kind.name).min, np.iinfo(kind.name).max
@@ -42,7 +42,7 @@ def whole(values: Array, kind: np.dtype[np.generic]) -> Array:
 
 
 def dequantise(dtype: DType, data: bytes | memoryview, spec: Spec) -> Array:
-    """Values of a weight as f32, from its bytes in a GGUF file."""
+    """Dequantise a weight to f32, from its bytes in a GGUF file."""
     raw = np.frombuffer(data, np.uint8)
     if dtype == BF16:
         return bf16_to_f32(raw.view(np.uint16)).reshape(spec.shape)

@@ -1,4 +1,4 @@
-"""What an op is: a function from operands to a `Launch`, with a name and a WGSL file.
+"""The definition of an op: a function from operands to a `Launch`, with a name and a WGSL file.
 
 ::
 
@@ -110,7 +110,7 @@ class Op(Generic[P]):
         return self.added(builder, *args, **kwargs)
 
     def added(self, builder: Builder, /, *args: P.args, **kwargs: P.kwargs) -> Node:
-        """Add the op's node to a graph; for ops without operands, which know none."""
+        """Add the op's node to a given graph, for ops without operands."""
         if "dtype" in kwargs:
             kwargs["dtype"] = dtype_of(kwargs["dtype"])
         if self._dense:
@@ -128,23 +128,23 @@ class Op(Generic[P]):
         return builder.add(Call(self, args, kwargs), launch)
 
     def reference(self, function: NumPyFunction) -> NumPyFunction:
-        """Make a function the op's NumPy reference: it gets arrays where the op gets tensors.
+        """Register a function as the op's NumPy reference; it gets arrays for the op's tensors.
 
-        Its result is converted to the dtype of the op's result. With a reference the op runs on
-        the device ``cpu``, and `wgpu_backend.testing.check_op` has something to compare with.
+        Its result is converted to the dtype of the op's result. With a reference the op runs on the
+        device ``cpu``, and `wgpu_backend.testing.check_op` has something to compare with.
         """
         REFERENCES[self.name] = function
         return function
 
     def twin(self, function: NumPyFunction) -> NumPyFunction:
-        """Make a function the op's reference; the old name, for one release."""
+        """Register a NumPy reference; an old name of `reference`, kept for one release."""
         warn("Op.twin is now Op.reference", DeprecationWarning, stacklevel=2)
         return self.reference(function)
 
     def fuses(
         self, *replaced: str, name: str = "", exact: bool = True, coarse: bool = False
     ) -> Callable[[Replace], Replace]:
-        """Make a function the rule by which this op takes the place of others.
+        """Register a function as the fusion rule by which this op replaces others.
 
         Parameters
         ----------
@@ -177,7 +177,7 @@ class Op(Generic[P]):
 
 
 def _dense(builder: Builder, value: Any) -> Any:  # noqa: ANN401
-    """`value` itself, or a dense copy where it is a strided node or begins inside a vector."""
+    """Return `value`, or a dense copy of a node that is strided or begins inside a vector."""
     if not isinstance(value, Node) or (value.spec.is_dense and value.spec.offset % 4 == 0):
         return value
     contiguous = REGISTRY["contiguous"]
@@ -199,7 +199,7 @@ def _builder(name: str, values: Collection[Any]) -> Builder:
 
 
 def find(name: str) -> Op[Any]:
-    """Op by its name: one that is registered, or one that an installed package brings.
+    """Find an op by its name, among registered ops and those of installed packages.
 
     Raises
     ------
@@ -220,7 +220,7 @@ def fusions(
     coarse: bool = True,
     without: Collection[str] = (),
 ) -> dict[str, list[Rule]]:
-    """Rules that may be used, those of installed packages among them.
+    """Return the fusion rules that may be used, including those of installed packages.
 
     Parameters
     ----------
@@ -268,13 +268,13 @@ def fusions(
 
 
 def _allowed(rule: Rule, exact: bool, coarse: bool) -> bool:
-    """Whether a rule rounds no more than a caller wants."""
+    """Return whether a rule rounds no more than a caller allows."""
     return rule.exact or not (exact or (rule.coarse and not coarse))
 
 
 @cache
 def _import_all() -> None:
-    """Import every op, as some are made by rules alone."""
+    """Import every op, since some are made by fusion rules only."""
     package = import_module("wgpu_backend.ops")
     for module in walk_packages(package.__path__, f"{package.__name__}."):
         import_module(module.name)
@@ -303,7 +303,7 @@ def op(
     trusted: bool = False,
     constants: Iterable[str] = (),
 ) -> Op[P] | Callable[[Callable[P, Launch]], Op[P]]:
-    """Make a function from operands to a `Launch` an op, named as the function.
+    """Make a function from operands to a `Launch` an op with the function's name.
 
     Parameters
     ----------

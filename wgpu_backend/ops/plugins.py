@@ -1,6 +1,6 @@
-"""What installed packages and files of one's own add: ops, architectures, kinds of backend.
+"""Plugins: ops, architectures and backend kinds of installed packages and of the user's files.
 
-A package names in its metadata what it brings and where::
+An installed package declares its plugins as entry points in its metadata::
 
     [project.entry-points."wgpu_backend.ops"]
     snake = "my_package.ops"                  importing the module registers the op
@@ -44,11 +44,11 @@ _NAMED = re.compile(r"(?P<function>[\w.]+)\(\) |Can't instantiate abstract class
 
 
 class PluginWarning(UserWarning):
-    """An installed package brings something that could not be imported."""
+    """A warning that an installed package has a plugin that could not be imported."""
 
 
 def load(group: Group, name: str | None = None) -> None:
-    """Import what packages bring under a group; each at most once.
+    """Import the plugins of a group, each at most once.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def load(group: Group, name: str | None = None) -> None:
 
 
 def names(group: Group) -> list[str]:
-    """Names that packages bring under a group, without importing any."""
+    """Return the names of a group's plugins, without importing any."""
     return sorted({point.name for point in entry_points(group=group)})
 
 
@@ -84,10 +84,10 @@ def _load(point: EntryPoint) -> None:
 
 
 def note(what: str) -> None:
-    """Remember that something was registered, so that a file that registers nothing is told.
+    """Remember that something was registered, to detect files that register nothing.
 
-    What the package registers itself, often while a file of a user's first asks for it, is nothing
-    of that file's.
+    Registrations of the package itself do not count, though they often happen while a user's file
+    first needs them.
 
     Parameters
     ----------
@@ -103,10 +103,10 @@ def note(what: str) -> None:
 
 
 def import_file(path: str | Path) -> ModuleType:
-    """Import a Python file that registers ops, architectures or kinds of backend.
+    """Import a Python file that registers ops, architectures or backend kinds.
 
-    Modules beside the file can be imported by it, as ``python FILE`` has it. A file that was
-    imported before is not run again.
+    The file can import modules of its folder, as with ``python FILE``. A file that was imported
+    before is not run again.
 
     Raises
     ------
@@ -131,12 +131,12 @@ def import_file(path: str | Path) -> ModuleType:
 
 
 def imported_files() -> list[Path]:
-    """Files that `import_file` has imported."""
+    """Return the files that `import_file` has imported."""
     return list(_files)
 
 
 def place_of(error: BaseException) -> str | None:
-    """Where an imported file has what an error is about: ``file:line``.
+    """Return the place in an imported file that an error is about: ``file:line``.
 
     That is the line that raised it. For an error raised elsewhere it is the class that lacks an
     attribute, or the function or class that was called wrongly, as the error has it; or else the
@@ -157,7 +157,7 @@ def place_of(error: BaseException) -> str | None:
 
 
 def mistake_of(error: BaseException) -> str | None:
-    """What an imported file has wrong, with its line: ``file:line: TypeError: …``.
+    """Describe a mistake in an imported file, with its line: ``file:line: TypeError: …``.
 
     Returns
     -------
@@ -172,7 +172,7 @@ def mistake_of(error: BaseException) -> str | None:
 
 
 def _accused(error: BaseException) -> object:
-    """Class or function of an imported file that an error names."""
+    """Return the class or function of an imported file that an error names."""
     if isinstance(error, AttributeError):
         kind = error.obj if isinstance(error.obj, type) else type(error.obj)
         return next((base for base in kind.__mro__ if _imported(base.__module__)), None)
@@ -191,7 +191,7 @@ def _imported(name: str | None) -> bool:
 
 
 def _definition(one: object) -> str | None:
-    """``file:line`` of a class or function, which may have changed since."""
+    """Return ``file:line`` of a class or function; the file may have changed since."""
     if not isinstance(one, type | FunctionType):
         return None
     file = sys.modules[one.__module__].__file__
@@ -213,7 +213,7 @@ def _require_python(path: Path) -> None:
 
 
 def execute(path: Path, name: str) -> ModuleType:
-    """Run a Python file as a module of this name, as it is on disk now.
+    """Run a Python file as a module of this name, reading it from disk again.
 
     Raises
     ------
@@ -239,7 +239,7 @@ def execute(path: Path, name: str) -> ModuleType:
 
 
 def _explained(path: Path, error: Exception) -> PluginError:
-    """What a file raised when it was run, at the line."""
+    """Return the error for a file that raised when it was run, with the line."""
     if isinstance(error, SyntaxError) and error.lineno is not None:
         text = (error.text or "").rstrip("\n")
         gutter = f"{error.lineno} │ "

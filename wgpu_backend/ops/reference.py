@@ -1,9 +1,9 @@
-"""NumPy references of ops: functions that compute on the host what an op's kernels compute.
+"""NumPy references of ops: functions that compute on the host the same as an op's kernels.
 
-An op's reference stands in the op's file, made by ``@NAME.reference``. It has the op's parameters.
-Tensors arrive as arrays (f16 and bf16 widened to f32, weights dequantised), and the result is
-converted to the dtype of the op's result. A reference of an op that writes into an operand writes
-into that array.
+An op's reference is in the op's file, registered by ``@NAME.reference``. It has the op's
+parameters. Tensors are passed as arrays (f16 and bf16 widened to f32, weights dequantised), and the
+result is converted to the dtype of the op's result. The reference of an op that writes into an
+operand writes into that array.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _TAKES_F16: set[Reference] = set()
 
 
 def takes_f16(function: Reference) -> Reference:
-    """Mark a reference that takes f16 tensors as they are, because it reads few of their rows."""
+    """Mark a reference that takes f16 tensors without widening, as it reads few of their rows."""
     _TAKES_F16.add(function)
     return function
 
 
 def wants_f16(name: str) -> bool:
-    """Return whether the reference of an op takes f16 tensors as they are."""
+    """Return whether the reference of an op takes f16 tensors without widening."""
     return REFERENCES.get(name) in _TAKES_F16
 
 

@@ -1,7 +1,7 @@
 """Kernels for GPUs: many lanes at once, subgroups that exchange values, fast workgroup memory.
 
-Products of few columns share rows among the lanes of a work group; those of many bring tiles
-through workgroup memory, and threads sum tiles in registers.
+Products of few columns share rows among the lanes of a work group. Products of many columns load
+tiles through workgroup memory, and threads sum tiles in registers.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None
 @paged_attention.fuses("paged_attention", exact=False)
 @paged_attention_splits.fuses("paged_attention_splits", exact=False)
 def in_f16(node: OpNode, graph: Graph) -> Node | None:
-    """Attention of a token that multiplies pairs of f16, where rounding is allowed."""
+    """Multiply pairs of f16 in the attention of a token, if rounding is allowed."""
     scores: Scores = node.call.kwargs["scores"]
     able = has_eight_lanes(graph.capabilities) and graph.capabilities.f16
     narrow = all(node.operands[n].spec.dtype != F32 for n in "kv")
@@ -54,7 +54,7 @@ def in_f16(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _with_prologue(launch: Launch) -> Launch:
-    """Launch whose queries are turned in registers: every split of the positions needs them."""
+    """Return a launch that rotates queries in registers, as every split needs them."""
     name = str(launch.choices["prologue"]).rpartition("/")[2]
     prologue = f"{FOLDER}/prologue/{name}"
     return replace(launch, choices={**launch.choices, "prologue": prologue})
@@ -92,7 +92,7 @@ def _clusters(launch: Launch, rows: Rows, v_vec4s: int, *, f16: bool) -> Launch 
 
 
 def _last_slot(launch: Launch) -> int:
-    """Number of the last head, of a key or a value, that could lie in 4 GiB."""
+    """Return the number of the last head, of a key or a value, that could be within 4 GiB."""
     kv_heads = launch.count("kv_heads")
     rows = (launch.operands[name].spec for name in "kv" if name in launch.operands)
     nbytes = max(Spec.dense((spec.shape[-1],), spec.dtype).nbytes // kv_heads for spec in rows)
@@ -100,12 +100,12 @@ def _last_slot(launch: Launch) -> int:
 
 
 def _keys(launch: Launch, *, f16: bool) -> int:
-    """Positions that a cluster takes at once: as many as fit into registers."""
+    """Return how many positions a cluster takes at once: as many as fit into registers."""
     return 8 if f16 and all(launch.operands[n].spec.dtype == F16 for n in "kv") else 4
 
 
 def _arithmetic(launch: Launch, *, f16: bool) -> dict[str, str]:
-    """How keys and values are read, and values added up."""
+    """Return the choices of how keys and values are read and summed."""
     chosen = {name: str(launch.choices[name]) for name in "kv"}
     found = {
         name: _cache(path, launch.operands[name].spec.dtype, f16=f16)
@@ -115,9 +115,9 @@ def _arithmetic(launch: Launch, *, f16: bool) -> dict[str, str]:
 
 
 def _cache(path: str, dtype: DType, *, f16: bool) -> str:
-    """Module that reads a cache, given the portable one: a state's is written, too.
+    """Return the module that reads a cache, given the portable one; a state is written, too.
 
-    Values that are columns of keys have none of their own.
+    Values that are columns of keys have no module of their own.
     """
     if path.startswith("="):
         return path

@@ -1,4 +1,4 @@
-"""Graphs in which the rules of this family apply, for the self-test."""
+"""Self-test cases of this family's fusion rules."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ from wgpu_backend.ops.sampling.sampling import sample_into
 
 
 def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
-    """A product of many columns."""
+    """Build a product of many columns."""
     return f16_weight(context, rng, 65, 96).mulmat(normal(context, rng, 37, 96))
 
 
 def _rounded_once(context: Context, rng: np.random.Generator) -> Tensor:
-    """Products of so many columns that these are rounded once: blocks, in planes, and f16."""
+    """Build products of enough columns to round them once: blocks, in planes, and f16."""
     x = normal(context, rng, 130, 256)
     first = quantised(context, rng, dtypes.Q4_0).mulmat(x)
     return first.concat(f16_weight(context, rng, 40, 256).mulmat(x), axis=1)
 
 
 def _long_rows(context: Context, rng: np.random.Generator) -> Tensor:
-    """A product of rows that are worth two parts, and what is added to it."""
+    """Build a product of rows worth two parts, and an addend."""
     weight = quantised(context, rng, dtypes.Q4_0, values=1056)
     return weight.linear(normal(context, rng, 33, 1056), normal(context, rng, 33, 40))
 
 
 def _normed_row(context: Context, rng: np.random.Generator) -> Tensor:
-    """Two products that are joined, of a norm of one row."""
+    """Build two joined products of a norm of one row."""
     x = normal(context, rng, 1, 320).rms_norm(normal(context, rng, 320), eps=1e-5)
     both = f16_weight(context, rng, 64, 320)
     gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
@@ -54,7 +54,7 @@ def _normed_row(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
-    """Tokens of two rows of logits, chosen among the largest of several parts."""
+    """Build the choice of tokens of two rows of logits, among the largest of several parts."""
     logits = normal(context, rng, 2, 9000)
     params = sampling_params_of(SamplingOptions(temperature=1.5)).array()
     draws = np.array([[1 << 31, 1], [1 << 30, 0]], np.uint32)
@@ -64,7 +64,7 @@ def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _few_columns(context: Context, rng: np.random.Generator) -> Tensor:
-    """Weights in bytes with a sign, in nibbles and in f16."""
+    """Build products with weights in signed bytes, in nibbles and in f16."""
     made = [quantised(context, rng, dtype) for dtype in (dtypes.Q8_0, dtypes.Q4_0)]
     made.append(f16_weight(context, rng, 40, 256))
     first, second, third = (weight.mulmat(normal(context, rng, 1, 256)) for weight in made)

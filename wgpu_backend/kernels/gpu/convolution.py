@@ -1,4 +1,4 @@
-"""Convolutions on hardware: products of tiles, whose columns are what pixels look at."""
+"""Convolutions on GPUs: tiled products, whose columns are the patches of pixels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FEWEST = 16  # outputs of which a tile of rows is made; fewer leave most of it e
 
 
 def conv_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Convolve in tiles, where channels come in whole groups and rows of weights in a line."""
+    """Convolve in tiles, if channels are whole groups and weight rows are contiguous."""
     weight = launch.operands["weights"]
     rows, *_, channels = weight.spec.shape
     in_groups = launch.count("group_outputs") < rows or channels % GROUP

@@ -27,7 +27,7 @@ from wgpu_backend.ops.linear.rules import again
 
 @linear.fuses("linear", name="linear_f16_groups", exact=False)
 def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
-    """A product of few columns, where f16 pays."""
+    """Round the activations of a product of few columns to f16, where that pays."""
     found, weight, x = attributes_of(node.launch), node.operands["weights"], node.operands["x"]
     if found.precision != "default" or found.prologue != VALUES or len(x.spec.shape) > 2:
         return None
@@ -42,7 +42,7 @@ def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
-    """Whether f16 is faster than f32, and than bytes."""
+    """Return whether f16 is faster than f32, and than bytes."""
     dtype = weight.spec.dtype
     if pays_in_q16(dtype, columns, capabilities):
         return False
@@ -55,7 +55,7 @@ def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
 
 @f16_weighted.fuses("linear", exact=False)
 def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
-    """A product of a norm: its weight goes into the rounding, its factor into the product."""
+    """Fuse a norm with its rounding to f16; the product applies the norm's factor."""
     prologue = attributes_of(node.launch).prologue
     bare = prologue.in_f16 and prologue.eps is None
     rounded = graph.producer(node.operands["x"], "f16_activations") if bare else None
@@ -67,7 +67,7 @@ def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _scaled(norm: OpNode, graph: Graph, layout: Mapping[str, Any]) -> Node:
-    """Rows that lack the factor of a norm."""
+    """Return rows that lack the factor of a norm."""
     x = norm.operands["x"]
     if norm.launch.choices["WEIGHTED"]:
         return graph.shared(f16_weighted, x, weight=norm.operands["weight"], **layout)

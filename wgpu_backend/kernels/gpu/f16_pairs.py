@@ -28,7 +28,7 @@ LEAST_COLUMNS = (
 
 @linear.fuses("linear", name="linear_f16", exact=False)
 def in_pairs(node: OpNode, graph: Graph) -> Node | None:
-    """A product of many columns."""
+    """Multiply pairs of f16 in a product of many columns."""
     found, weight = attributes_of(node.launch), node.operands["weights"]
     dtype, n = weight.spec.dtype, row_count(node.operands["x"].spec)
     if found.precision != "default" or found.prologue != VALUES or n <= COLUMNS or dtype == F32:
@@ -40,7 +40,7 @@ def in_pairs(node: OpNode, graph: Graph) -> Node | None:
 
 @linear.fuses("linear", name="linear_f16_once", exact=False)
 def rounded_once(node: OpNode, graph: Graph) -> Node | None:
-    """Such a product of so many columns that rounding them is worth a dispatch."""
+    """Round the columns of a product once to f16, if there are enough to pay for a dispatch."""
     found, x = attributes_of(node.launch), node.operands["x"]
     dtype = node.operands["weights"].spec.dtype
     if found.precision != "f16" or found.prologue != VALUES or dtype not in WEIGHTS:

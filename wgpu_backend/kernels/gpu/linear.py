@@ -1,7 +1,7 @@
-"""Products with weights on hardware: matrix times vectors, and tiles; in f32, eight bits or f16.
+"""Products with weights on GPUs: matrix times vectors, and tiles; in f32, eight bits or f16.
 
-Each function takes the launch of `linear` and gives that of its kernel, or None where the kernel
-lacks what the prologue or epilogue asks for, or is not for so many columns.
+Each function takes the launch of `linear` and returns that of its kernel, or None if the kernel
+lacks the prologue or epilogue, or is not for that number of columns.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ PLAIN_F16 = {"weights": "kernels/gpu/lib/weights_f16", "rows": "kernels/gpu/lib/
 
 
 def multiplies_f16(capabilities: Capabilities) -> bool:
-    """Whether pairs of f16 can be multiplied."""
+    """Return whether pairs of f16 can be multiplied."""
     return capabilities.f16 and not capabilities.software
 
 
 def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
-    """Multiply few columns; how a lane multiplies its share of a row hangs on the format."""
+    """Multiply few columns; the format decides how a lane multiplies its share of a row."""
     n, norm = launch.count("n"), attributes_of(launch).prologue.norm
     if not _takes(launch, VALUES, norms=True) or not 0 < n <= COLUMNS:
         return None
@@ -72,7 +72,7 @@ def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def shares(dtype: DType) -> dict[str, str]:
-    """Choices of how a lane reads and multiplies its share of a row, in f32."""
+    """Return the choices of how a lane reads and multiplies its share of a row, in f32."""
     if dtype in FLOATS:
         return {"share": "kernels/gpu/share/floats", "weights": f"kernels/gpu/vectors/{dtype}"}
     if dtype in FORMATS:
@@ -81,7 +81,7 @@ def shares(dtype: DType) -> dict[str, str]:
 
 
 def tiles_in_f16(capabilities: Capabilities) -> bool:
-    """Whether tiles of such pairs pay: each takes a whole register where there are few."""
+    """Return whether tiles of f16 pairs pay: each takes a whole register where there are few."""
     return multiplies_f16(capabilities) and not capabilities.few_registers
 
 
@@ -113,7 +113,7 @@ def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | Non
 
 
 def _tile_rows(dtype: DType, capabilities: Capabilities) -> Mapping[str, str | bool]:
-    """How threads bring rows of a tile in f16: as they are, packed, or as f32."""
+    """Return how threads load rows of a tile in f16: as they are, packed, or as f32."""
     if dtype == F16:
         return PLAIN_F16
     if dtype in FORMATS and dtype not in TABLES:
@@ -160,7 +160,7 @@ def _few_rounded(
     rows: int,
     capabilities: Capabilities,
 ) -> Launch | None:
-    """Launch of a product of few columns that are rounded, whose results may be, too."""
+    """Return the launch of a product of few rounded columns, whose results may be rounded, too."""
     found = attributes_of(launch)
     rounds = _rounds(launch, capabilities)
     if not _takes(launch, forms, rounds=rounds) or not 0 < launch.count("n") <= COLUMNS:
@@ -174,7 +174,7 @@ def _few_rounded(
 
 
 def _rounds(launch: Launch, capabilities: Capabilities) -> bool:
-    """Whether a device rounds results: it has the lanes, buffers and arithmetic that this takes."""
+    """Return whether a device can round results: it needs enough lanes, buffers, and f16."""
     epilogue = attributes_of(launch).epilogue
     bound = storage_bindings(launch) if epilogue.norm else 0
     able = not epilogue.form.startswith("f16") or capabilities.f16
@@ -183,7 +183,7 @@ def _rounds(launch: Launch, capabilities: Capabilities) -> bool:
 
 
 def _with_rounding(launch: Launch, epilogue: Epilogue, capabilities: Capabilities) -> Launch:
-    """Launch whose work groups round what they make."""
+    """Return a launch whose work groups round their results."""
     choices: dict[str, str | int | float] = {
         "epilogue": f"{FOLDER}/epilogue/rounded",
         "addend": "formats/vec4/f32",
@@ -195,7 +195,7 @@ def _with_rounding(launch: Launch, epilogue: Epilogue, capabilities: Capabilitie
 
 
 def _into(epilogue: Epilogue) -> dict[str, str | int | float]:
-    """What results are rounded to."""
+    """Return the choices of the format that results are rounded to."""
     if epilogue.form == "q16":
         return {**IN_Q16}
     planar = {"PLANAR": epilogue.planar}
@@ -205,7 +205,7 @@ def _into(epilogue: Epilogue) -> dict[str, str | int | float]:
 
 
 def _shares_in_f16(dtype: DType, prologue: Prologue) -> Mapping[str, str | float]:
-    """How lanes read and multiply: groups of blocks, or eights of floats."""
+    """Return how lanes read and multiply: groups of blocks, or eights of floats."""
     if dtype == F16:
         return {
             "weights": "kernels/gpu/lib/weights_f16",
@@ -242,7 +242,7 @@ def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None
 def _takes(
     launch: Launch, forms: Sequence[Form], *, rounds: bool = False, norms: bool = False
 ) -> bool:
-    """Whether kernels of such rows of x do what comes before and behind the sums."""
+    """Return whether kernels of such rows of x can apply the prologue and the epilogue."""
     found = attributes_of(launch)
     prologue, epilogue = found.prologue, found.epilogue
     # Norms of values are made of rows alone; what leaves something for a norm rounds it.
@@ -263,12 +263,12 @@ def _with_prologue(
 
 
 def _extents(launch: Launch) -> tuple[int, int]:
-    """Rows of the weight, and columns."""
+    """Return the rows of the weight, and the columns."""
     return launch.operands["weights"].spec.shape[0], launch.count("n")
 
 
 def _is_part(launch: Launch) -> bool:
-    """Whether work groups take parts of k."""
+    """Return whether work groups take parts of k."""
     return bool(launch.choices.get("SPLIT"))
 
 

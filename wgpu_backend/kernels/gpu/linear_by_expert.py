@@ -1,7 +1,7 @@
-"""Products by the chosen expert on hardware: pair by pair, or tiles of what chose the same expert.
+"""Products by expert on GPUs: pair by pair, or in tiles of pairs of the same expert.
 
-Of few tokens a work group takes some rows of the expert of one pair, as products of few columns do;
-or of all experts of one token, whose results are summed.
+For few tokens a work group takes some rows of the expert of one pair, as products of few columns
+do; or of all experts of one token, whose results are summed.
 """
 
 from __future__ import annotations

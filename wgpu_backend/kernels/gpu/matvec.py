@@ -1,7 +1,7 @@
-"""Products of few columns on hardware: how work groups share the rows and values of a weight.
+"""Matrix-vector products on GPUs: how work groups share the rows and values of a weight.
 
-A work group makes some rows, and its lanes stride over the values of these: the more lanes, the
-fewer values each sums (split-K inside a work group). Sums of a lane stay in registers.
+A work group makes some rows, and its lanes stride over their values: the more lanes, the fewer
+values each sums (split-K inside a work group). Sums of a lane stay in registers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ IN_F32, IN_BYTES = "matvec", "matvec_q8"
 
 
 def _candidates() -> dict[Class, tuple[Tile, ...]]:
-    """Tiles to choose from: more rows than four have room in registers beside one column alone."""
+    """Return the tiles to choose from: registers hold more than four rows for one column only."""
     threads = (64, 32, 128)
     return {
         "one": tuple(Tile(rows, 1, t) for t in threads for rows in (4, 8, 2, 1)),
@@ -55,7 +55,7 @@ def _candidates() -> dict[Class, tuple[Tile, ...]]:
 
 
 def _has_room(tile: Tile, capabilities: Capabilities, *, squares: int) -> bool:
-    """Whether sums fit: of two rows or more, since they may be joined, and of squares of a norm."""
+    """Return whether registers hold the sums of two rows or more, and the squares of a norm."""
     return _fits(tile.threads, tile.columns * (max(tile.rows, 2) + squares), capabilities)
 
 
@@ -65,7 +65,7 @@ TILES[IN_BYTES] = Tiles(_candidates(), partial(_has_room, squares=1))
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Sizes of a product: rows of the weight, groups of 32 in each, columns and parts of one."""
+    """The sizes of a product: rows of the weight, groups of 32 in each, columns and their parts."""
 
     rows: int
     groups: int
@@ -76,7 +76,7 @@ class Extent:
 def fitted(
     extent: Extent, most: Tile, squares: int, capabilities: Capabilities, filling: int = FILLING
 ) -> Tile:
-    """Tile for a product that nobody measured: `most` where that fills a device, else less.
+    """Return the tile of a product without measurements: `most` if that fills a device, else less.
 
     Parameters
     ----------
@@ -105,13 +105,13 @@ def fitted(
 
 
 def _columns(extent: Extent, tile: Tile) -> int:
-    """Columns of a work group, no part without the others."""
+    """Return the columns of a work group, which keeps the parts of a column together."""
     parts = extent.parts
     return parts * even_share(extent.columns // parts, max(tile.columns // parts, 1))
 
 
 def _fits(threads: int, sums: int, capabilities: Capabilities) -> bool:
-    """Whether a device takes a work group of so many threads, with the memory that adds up sums."""
+    """Return whether a device allows a work group of `threads`, with the memory to add up sums."""
     most = min(MOST, capabilities.max_workgroup_invocations)
     nbytes = 4 * (threads + 1) * (sums + 1) + TABLE_NBYTES
     return threads <= most and nbytes <= capabilities.max_workgroup_nbytes
@@ -124,7 +124,7 @@ def as_vectors(
     capabilities: Capabilities,
     squares: int = 0,
 ) -> Launch:
-    """Launch of a product of few columns by the kernels for hardware.
+    """Return the GPU launch of a product of few columns.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def as_vectors(
 
 
 def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: int = 0) -> Launch:
-    """Launch likewise of a product that rounds its results: a work group makes a group of 32 rows.
+    """Return the GPU launch of a product that rounds its results, 32 rows per work group.
 
     Parameters
     ----------
@@ -198,17 +198,17 @@ def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: 
 
 
 def _alone(launch: Launch) -> bool:
-    """Whether it is one column, in f16."""
+    """Return whether a launch has one column, in f16."""
     return launch.count("n") == 1 and attributes_of(launch).prologue.in_f16
 
 
 def _is_aligned(launch: Launch, columns: int) -> bool:
-    """Whether places in planes are sums of a row's and a lane's."""
+    """Return whether places in planes are sums of a row's and a lane's."""
     return launch.count("groups") % ALIGNED == 0 and columns <= ALIGNED_COLUMNS
 
 
 def _iteration(launch: Launch, lanes: int) -> dict[str, str | int | bool]:
-    """Choice of how a lane takes several groups in an iteration, if that pays."""
+    """Return the choice of several groups per lane and iteration, if that pays."""
     dtype = launch.operands["weights"].spec.dtype
     groups = launch.count("groups")
     if not _alone(launch) or dtype not in ITERATIONS or groups % (AT_ONCE * lanes):
@@ -226,7 +226,7 @@ def _iteration(launch: Launch, lanes: int) -> dict[str, str | int | bool]:
 def _rounded_tile(
     n: int, joins: int, squares: int, threads: int, capabilities: Capabilities
 ) -> tuple[int, int]:
-    """Columns of a work group that rounds its results, and rows of the weight that a lane takes."""
+    """Return columns of a work group that rounds its results, and weight rows of a lane."""
     columns, sources = even_share(n, FEW), SOURCES if n == 1 else SOURCES // 2
     while columns * sources > SUMS and sources > joins:
         sources //= 2
@@ -236,7 +236,7 @@ def _rounded_tile(
 
 
 def _rounds(threads: int, sums: int, capabilities: Capabilities) -> bool:
-    """Whether a device has the memory that adds up so many sums of a lane, and rounds."""
+    """Return whether a device has the memory to add up the sums of a lane, and to round."""
     # Lanes of a subgroup leave a quarter of their sums to others.
     numbers = threads * -(-sums // 8) * 2 if capabilities.subgroups else (threads + 1) * (sums + 1)
     nbytes = 4 * numbers + EXCHANGED_NBYTES * threads + TABLE_NBYTES
@@ -244,12 +244,12 @@ def _rounds(threads: int, sums: int, capabilities: Capabilities) -> bool:
 
 
 def table(dtype: DType) -> dict[str, str]:
-    """Choice of what fills the table of kernels that import ``kernels/gpu/table`` and `int8`."""
+    """Return the choice that fills the table of kernels with ``kernels/gpu/table`` and `int8`."""
     return {"table": f"kernels/gpu/table/{TABLES[dtype]}"} if dtype in TABLES else {}
 
 
 def reduction(sums: int, lanes: int, capabilities: Capabilities) -> dict[str, str | int | bool]:
-    """Choices of what adds up so many numbers of each of some lanes."""
+    """Return the choices that add up `sums` numbers of each of `lanes` lanes."""
     if capabilities.subgroups:
         # Of one more than eights all lanes add up the last one.
         eighths = sums >= 8 and sums % 8 <= 1 and lanes >= 8 and has_eight_lanes(capabilities)

@@ -1,4 +1,4 @@
-"""Ranges of attention joined and rounded, for the product that follows."""
+"""Ops that merge ranges of attention and round the result for the product that follows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ IN_F16 = f"{EIGHT_LANES}, and arithmetic in f16"
     trusted=True,
 )
 def attention_merge_q8(x: Node, *, planar: bool = False) -> Launch:
-    """Join attention over ranges of positions, rounded as `q8_activations` rounds it.
+    """Merge attention over ranges of positions, rounded as by `q8_activations`.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def attention_merge_q8(x: Node, *, planar: bool = False) -> Launch:
 
 @attention_merge_q8.reference
 def attention_merge_q8_reference(x: Array, *, planar: bool = False) -> Array:
-    """Join splits, then round."""
+    """Merge splits, then round."""
     return q8_activations_reference(attention_merge_reference(x).reshape(len(x), -1), planar=planar)
 
 
@@ -70,7 +70,7 @@ def attention_merge_q8_reference(x: Array, *, planar: bool = False) -> Array:
     trusted=True,
 )
 def attention_merge_q16(x: Node) -> Launch:
-    """Join attention over ranges of positions, rounded as `q16_activations` rounds it.
+    """Merge attention over ranges of positions, rounded as by `q16_activations`.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def attention_merge_q16(x: Node) -> Launch:
 
 @attention_merge_q16.reference
 def attention_merge_q16_reference(x: Array) -> Array:
-    """Join splits, then round to sixteen bits."""
+    """Merge splits, then round to sixteen bits."""
     return q16_activations_reference(attention_merge_reference(x).reshape(len(x), -1))
 
 
@@ -105,7 +105,7 @@ def attention_merge_q16_reference(x: Array) -> Array:
     trusted=True,
 )
 def attention_merge_f16(x: Node, *, planar: bool = False, nibbles: bool = False) -> Launch:
-    """Join attention over ranges of positions, rounded as `f16_activations` rounds it.
+    """Merge attention over ranges of positions, rounded as by `f16_activations`.
 
     Parameters
     ----------
@@ -134,13 +134,13 @@ def attention_merge_f16(x: Node, *, planar: bool = False, nibbles: bool = False)
 def attention_merge_f16_reference(
     x: Array, *, planar: bool = False, nibbles: bool = False
 ) -> Array:
-    """Join splits, then round to f16 by groups."""
+    """Merge splits, then round to f16 by groups."""
     y = attention_merge_reference(x).reshape(len(x), -1)
     return f16_activations_reference(y, planar=planar, nibbles=nibbles)
 
 
 def _extents(name: str, x: Node) -> tuple[Shape, int]:
-    """Rows of a result, and groups in each."""
+    """Return the rows of a result, and the groups in each."""
     require_rank(name, "x", x, 4)
     require_dtype(name, "x", x, (F32,))
     tokens, heads, _, width = x.spec.shape
@@ -168,35 +168,35 @@ def _merging(x: Node, out: Spec, choices: Mapping[str, str | bool]) -> Launch:
 
 
 def merges_f16(capabilities: Capabilities) -> bool:
-    """Whether eight lanes exchange values, and there is arithmetic in f16."""
+    """Return whether eight lanes exchange values, and f16 arithmetic is available."""
     return capabilities.f16 and has_eight_lanes(capabilities)
 
 
 def merge(launch: Launch, _: object) -> Launch:
-    """Join by eight lanes a group."""
+    """Merge with eight lanes a group."""
     return launch
 
 
 @attention_merge_q8.fuses("q8_activations", exact=False)
 def rounded_merge(node: OpNode, graph: Graph) -> Node | None:
-    """Ranges that only products with rounded activations read."""
+    """Fuse a merge with the rounding to eight bits, if only products read it."""
     return _merged(node, graph, attention_merge_q8)
 
 
 @attention_merge_q16.fuses("q16_activations", exact=False)
 def merge_in_q16(node: OpNode, graph: Graph) -> Node | None:
-    """Ranges that only products with activations in sixteen bits read."""
+    """Fuse a merge with the rounding to sixteen bits, if only products read it."""
     return _merged(node, graph, attention_merge_q16)
 
 
 @attention_merge_f16.fuses("f16_activations", exact=False)
 def merge_in_f16(node: OpNode, graph: Graph) -> Node | None:
-    """Ranges that only products with activations in f16 read."""
+    """Fuse a merge with the rounding to f16, if only products read it."""
     return _merged(node, graph, attention_merge_f16)
 
 
 def _merged(node: OpNode, graph: Graph, merge: Callee) -> Node | None:
-    """Ranges joined by an op that rounds as this node does, where it gives the same shape."""
+    """Return a merge by an op that rounds as `node` does; None if the shapes differ."""
     found = graph.single_use_producer(node.operands["x"], "attention_merge")
     if found is None or found.spec.shape[-1] % GROUP:
         return None

@@ -1,4 +1,4 @@
-"""Norms and softmax of rows, which lanes of a work group reduce together."""
+"""Norms and softmax of rows, which the lanes of a work group reduce together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pair(launch: Launch, _: Capabilities) -> Launch:
 
 
 def _shared(launch: Launch, cols: int) -> Launch:
-    """Launch of a work group a row, of as many threads as a row is worth."""
+    """Return a launch of one work group a row, with as many threads as the row is worth."""
     launch = reducing_rows(launch, "kernels/gpu/lib/row_subgroups")
     if cols < LONG_ROW:
         return launch

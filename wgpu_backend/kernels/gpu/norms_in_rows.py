@@ -1,8 +1,8 @@
-"""Norms that products of few columns with weights in floats make of their rows.
+"""Norms computed inside products of few columns with float weights.
 
-Every work group reads whole rows, so it can as well sum their squares and multiply with the weight
-of the norm. That is a fifth more instructions of one column, and two fifths of eight. Products with
-floats have as many to spare before they wait for anything but memory; those with blocks have not.
+Every work group reads whole rows, so it can also sum their squares and multiply by the weight of
+the norm. That is a fifth more instructions for one column, and two fifths for eight. Products with
+floats have that many to spare, since they wait for memory; those with blocks do not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_COLUMNS = 8
 
 @linear.fuses("linear", name="linear_norm")
 def norm_of_the_rows(node: OpNode, graph: Graph) -> Node | None:
-    """A product of a norm that products of the same kind alone read."""
+    """Fuse a norm with the float products that alone read it."""
     norm = graph.producer(node.operands["x"], "rms_norm")
     if norm is None or not norm.launch.choices["WEIGHTED"] or not in_whole_groups(norm):
         return None
@@ -35,7 +35,7 @@ def norm_of_the_rows(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _makes_norm(reader: OpNode, norm: OpNode) -> bool:
-    """Whether a node is a product of floats with the row of a norm, and no more."""
+    """Return whether a node is a plain product of a float weight with the row of a norm."""
     if reader.op != "linear" or attributes_of(reader.launch).prologue != VALUES:
         return False
     x = reader.operands["x"]

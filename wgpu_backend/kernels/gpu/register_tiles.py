@@ -1,6 +1,6 @@
-"""Tiles of products of many columns on hardware: how large, and what choices their kernels get.
+"""Tile sizes of products of many columns on GPUs, and the choices of their kernels.
 
-A work group brings slabs of k through workgroup memory, and each of its threads sums some rows by
+A work group loads slabs of k through workgroup memory, and each of its threads sums some rows by
 some columns in registers. The larger both are, the fewer loads a product takes; the smaller, the
 more work groups there are to keep a device busy.
 """
@@ -72,7 +72,7 @@ HALVED = (Q2_K, Q3_K, Q6_K)  # formats with a scale for each half of a group
 
 
 def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
-    """Tile for a product: of those that are nearly the cheapest one that keeps a device busy.
+    """Return a tile that keeps a device busy, from those that are nearly the cheapest.
 
     Parameters
     ----------
@@ -93,12 +93,12 @@ def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
 
 
 def _cheapest(n: int, tiles: Sequence[Tile]) -> Tile:
-    """The tile with the fewest instructions."""
+    """Return the tile with the fewest instructions."""
     return min(tiles, key=lambda tile: TILES[tile] * _padded(n, tile))
 
 
 def _fills(m: int, n: int, tile: Tile) -> bool:
-    """Whether all cores of a large device have work, and enough of it."""
+    """Return whether all cores of a large device have enough work."""
     groups = _count(m, n, tile)
     return groups >= ENOUGH_GROUPS and groups * tile.threads >= ENOUGH_THREADS
 
@@ -112,9 +112,9 @@ def _best(
     device: Capabilities,
     split: bool = False,
 ) -> Tile:
-    """The tile that was measured to be the fastest, unless it has more surplus columns.
+    """Return the tile measured to be the fastest, unless it has more surplus columns.
 
-    Parts of k make work groups enough, so of products in parts that tile counts which is cheapest.
+    Parts of k make enough work groups, so for products in parts only the cheapest tile counts.
     """
     found = _cheapest(n, fits) if split else pick_tile(m, n, fits)
     measured = tuned_tile(device, shader, dtype, n) if dtype else None
@@ -124,7 +124,7 @@ def _best(
 
 
 def _padded(n: int, tile: Tile) -> int:
-    """Columns that a product has with those that fill its tiles."""
+    """Return the columns of a product including those that fill up its tiles."""
     return -(-n // tile.columns) * tile.columns
 
 
@@ -133,7 +133,7 @@ def _count(m: int, n: int, tile: Tile) -> int:
 
 
 def grid(rows: int, n: int, tile: Tile, parts: int = 0) -> Groups:
-    """Work groups over columns and rows: those that share rows of weights follow one another.
+    """Return the work groups over columns and rows; groups that share weight rows are consecutive.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def grid(rows: int, n: int, tile: Tile, parts: int = 0) -> Groups:
 
 
 def tile_choices(tile: Tile) -> dict[str, str | int]:
-    """Choices of a kernel that imports ``kernels/gpu/lib/tile_place``."""
+    """Return the choices of a kernel that imports ``kernels/gpu/lib/tile_place``."""
     rows = THREAD_ROWS // 2 if tile == SMALL else THREAD_ROWS
     lane_rows = tile.rows // rows
     cols = tile.columns * lane_rows // tile.threads
@@ -161,7 +161,7 @@ def tile_choices(tile: Tile) -> dict[str, str | int]:
 def f32_tile(
     m: int, n: int, capabilities: Capabilities, dtype: DType | None = None, *, split: bool = False
 ) -> tuple[Tile, dict[str, str | int]]:
-    """Tile of a product in f32, and choices of its kernel.
+    """Return the tile of a product in f32, and the choices of its kernel.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def f32_tile(
 def f16_tile(
     m: int, n: int, capabilities: Capabilities, dtype: DType | None = None, *, split: bool = False
 ) -> tuple[Tile, dict[str, str | int]]:
-    """Tile of a product in pairs of f16, and choices of its kernel; see `f32_tile`."""
+    """Return the tile of a product in pairs of f16, and its kernel's choices; see `f32_tile`."""
     fits = [
         tile
         for tile in TILES
@@ -205,12 +205,12 @@ def f16_tile(
 
 
 def f32_nbytes(tile: Tile) -> int:
-    """Workgroup memory of ``kernels/gpu/lib/tile_f32``."""
+    """Return the workgroup memory of ``kernels/gpu/lib/tile_f32``, in bytes."""
     return 4 * GROUP * (tile.rows + tile.columns)
 
 
 def f32_choices(tile: Tile) -> dict[str, str | int]:
-    """Choices of a kernel that imports ``kernels/gpu/lib/tile_f32``."""
+    """Return the choices of a kernel that imports ``kernels/gpu/lib/tile_f32``."""
     w_items, x_items = tile.rows / tile.threads, tile.columns * GROUP / 4 / tile.threads
     return {**tile_choices(tile), "W_ITEMS": ceil(w_items), "X_ITEMS": ceil(x_items)}
 
@@ -218,7 +218,7 @@ def f32_choices(tile: Tile) -> dict[str, str | int]:
 def q8_tile(
     dtype: DType, m: int, n: int, groups: int, capabilities: Capabilities, *, split: bool = False
 ) -> tuple[Tile, dict[str, str | int]]:
-    """Tile of a product of a format with activations in eight bits, and choices of its kernel.
+    """Return the tile of a product with eight-bit activations, and the choices of its kernel.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ def q8_tile(
 
 
 def _steps(dtype: DType, tile: Tile, capabilities: Capabilities) -> dict[str, int]:
-    """How many rows a thread multiplies at once, and how often."""
+    """Return how many rows a thread multiplies at once, and how often."""
     rows = int(tile_choices(tile)["ROWS"])
     halved = HALVED_ROWS // 2 if capabilities.few_registers else HALVED_ROWS
     step = min(rows, halved) if dtype in HALVED else rows
@@ -270,28 +270,28 @@ def _steps(dtype: DType, tile: Tile, capabilities: Capabilities) -> dict[str, in
 
 
 def _fits_registers(tile: Tile, capabilities: Capabilities) -> bool:
-    """Whether a thread holds its sums in registers beside what it multiplies."""
+    """Return whether a thread holds its sums and its factors in registers."""
     return not capabilities.few_registers or tile.rows * tile.columns <= FEW_SUMS * tile.threads
 
 
 def _brings_evenly(tile: Tile, slab: int) -> bool:
-    """Whether no thread is without a row to bring, and none has many; a small tile may."""
+    """Return whether each thread loads at least one row, and none many; a small tile always may."""
     items, surplus = divmod(tile.rows * slab, tile.threads)
     return tile == SMALL or (not surplus and items <= MOST_ITEMS)
 
 
 def _q8_nbytes(dtype: DType, tile: Tile, slab: int) -> int:
-    """Workgroup memory of ``matmul_tiled_q8``."""
+    """Return the workgroup memory of ``matmul_tiled_q8``, in bytes."""
     of_rows = 2 * 16 * tile.rows + 64 + 4 * _scales(dtype) * tile.rows
     table = TABLE_NBYTES if dtype in TABLES else 0
     return slab * (of_rows + (2 * 16 + 4 * _tails(dtype)) * tile.columns) + table
 
 
 def _scales(dtype: DType) -> int:
-    """Numbers that go with a group of weights, see ``kernels/gpu/lib/q8_slab``."""
+    """Return how many numbers go with a group of weights, see ``kernels/gpu/lib/q8_slab``."""
     return 2 + (dtype in HALVED) + (dtype in WITH_MINIMA) * (1 + (dtype in HALVED))
 
 
 def _tails(dtype: DType) -> int:
-    """Numbers that go with a group of a column."""
+    """Return how many numbers go with a group of a column."""
     return 1 + (dtype in WITH_MINIMA) * (1 + (dtype in HALVED))

@@ -1,4 +1,4 @@
-"""Norms, rotation and cache write of few tokens, and their attention in ranges of positions."""
+"""One op for norms, rotation, cache write and attention in ranges, for few tokens."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def rope_attention_splits_reference(
     eps: float = 0.0,
     sinks: Array | None = None,
 ) -> Array:
-    """`rope_attention`, all of it in the first split."""
+    """Apply `rope_attention`, with the whole result in the first split."""
     new, places = (q, key, value, angles, slot, k, v), (positions, sequences, table)
     whole = rope_attention_reference(
         *new,
@@ -125,7 +125,7 @@ def rope_attention_splits_reference(
 
 @rope_attention_splits.fuses("paged_attention_splits")
 def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
-    """Attention of few tokens in ranges, and the `rope_put` in front of it."""
+    """Fuse the attention of few tokens in ranges with the `rope_put` before it."""
     if not has_eight_lanes(graph.capabilities) or not has_bindings(graph.capabilities):
         return None
     splits = node.call.kwargs["splits"]

@@ -1,4 +1,4 @@
-"""Rounding to eight or sixteen bits by eight lanes a group of 32 values."""
+"""Rounding to eight or sixteen bits with eight lanes a group of 32 values."""
 
 from __future__ import annotations
 
@@ -31,6 +31,6 @@ def by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def to_q16_by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Round to sixteen bits likewise."""
+    """Round to sixteen bits with neighbouring lanes on neighbouring values."""
     found = by_eight_lanes(launch, capabilities)
     return replace(found, choices={**found.choices, **IN_Q16})

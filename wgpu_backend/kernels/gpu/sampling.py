@@ -1,4 +1,4 @@
-"""The largest of a row, and the draw among them: keys in registers, ranks instead of sorts."""
+"""Top-k and the draw among the largest: keys in registers, ranks instead of sorts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def top_k(launch: Launch, _: Capabilities) -> Launch | None:
 
 
 def _held(items: int, k: int) -> dict[str, int]:
-    """Choices of what a thread holds: of twice as many maxima as are asked for, if it can be."""
+    """Return the choices of what a thread holds: twice as many maxima as `k` asks, if possible."""
     return {"ITEMS": items, "SUBSETS": 1 if 2 * k <= THREADS else 2}
 
 
@@ -52,9 +52,9 @@ def _held(items: int, k: int) -> dict[str, int]:
 def top_k_sample_into(
     token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node, *, k: int
 ) -> Launch:
-    """Choose a token of each row as `sample_into`, among the largest of what parts of it left.
+    """Choose a token of each row as `sample_into`, among the ids that its parts kept.
 
-    Made by a fusion rule alone.
+    Only a fusion rule makes this op.
 
     Parameters
     ----------
@@ -104,13 +104,13 @@ def top_k_sample_into_reference(
 
 
 def sample(launch: Launch, _: Capabilities) -> Launch:
-    """Choose by a thread a candidate."""
+    """Choose with one thread a candidate."""
     return launch
 
 
 @top_k_sample_into.fuses("sample_into")
 def choice_among_the_largest(node: OpNode, graph: Graph) -> Node | None:
-    """The largest of a long row, in parts that fit into registers, and the draw behind them."""
+    """Fuse the top-k of a long row, in parts that fit registers, with the draw after it."""
     found = graph.single_use_producer(node.operands["ids"], "top_k_of_ids")
     parts = found and graph.single_use_producer(found.operands["ids"], "top_k_of_parts")
     if found is None or parts is None or graph.capabilities.software:

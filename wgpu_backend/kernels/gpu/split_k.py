@@ -1,7 +1,7 @@
-"""Products of many columns whose tiles are too few for a device: work groups take parts of k.
+"""Split-K products: work groups take parts of k where tiles are too few for a device.
 
-A work group then has a large tile and a part of each row. Its sums go to storage, and a second
-kernel adds the parts up, always in the same order, and does what the product does behind its sums.
+A work group then has a large tile and a part of each row. Its sums go to storage. A second kernel
+adds the parts up, always in the same order, and applies the product's epilogue.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def linear_splits(
     prologue: Prologue = VALUES,
     precision: Precision = "default",
 ) -> Launch:
-    """Multiply rows of `x` with rows of a weight, a sum for each part of these.
+    """Multiply rows of `x` with rows of a weight, with a separate sum for each part of k.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def linear_splits_reference(
     prologue: Prologue = VALUES,
     precision: Precision = "default",
 ) -> Array:
-    """Products of a weight of which all but a part of each row is 0."""
+    """Multiply by a weight that is 0 outside one part of each row."""
     k, size = weight.shape[-1], part_groups * GROUP
     parts = [_part(weight, first, first + size) for first in range(0, k, size)]
     return np.stack(
@@ -111,7 +111,7 @@ def linear_splits_reference(
 
 @op(shader="kernels/gpu/linear_merge", dense=("x", "addend"), trusted=True)
 def linear_merge(x: Node, addend: Node | None = None, *, activation: str | None = None) -> Launch:
-    """Add up the parts of a product, in their order, with what comes behind its sums.
+    """Add up the parts of a product in order, and apply the epilogue.
 
     Parameters
     ----------
@@ -165,7 +165,7 @@ def linear_merge(x: Node, addend: Node | None = None, *, activation: str | None 
 def linear_merge_reference(
     x: Array, addend: Array | None = None, *, activation: str | None = None
 ) -> Array:
-    """Sum over parts, and what comes behind it."""
+    """Sum over parts, and apply the epilogue."""
     y = x.sum(axis=0)
     if activation is not None:
         gate, up = np.split(y, 2, axis=-1)
@@ -174,7 +174,7 @@ def linear_merge_reference(
 
 
 def _added(launch: Launch, addend: Node) -> Launch:
-    """Launch that adds a row, or as many as the result has."""
+    """Return a launch that adds a row, or a tensor of the result's shape."""
     require_tensor("linear_merge", "addend", addend)
     require_dtype("linear_merge", "addend", addend, (F32,))
     m, shape = launch.out.shape[-1], addend.spec.shape
@@ -196,13 +196,13 @@ def _added(launch: Launch, addend: Node) -> Launch:
 
 
 def _adds_up(prologue: Prologue) -> bool:
-    """Whether parts of a product add up to it: the factor of a norm is of whole rows."""
+    """Return whether parts of a product add up to it; the factor of a norm needs whole rows."""
     return prologue.eps is None and prologue.parts == 1
 
 
 @linear_merge.fuses("linear", name="linear_splits")
 def in_parts(node: OpNode, graph: Graph) -> Node | None:
-    """A product of many columns that has few large tiles, and long rows."""
+    """Rewrite a product of many columns that has few large tiles, and long rows."""
     found, weight, x = attributes_of(node.launch), node.operands["weights"], node.operands["x"]
     if found.epilogue != Epilogue(found.epilogue.activation) or not _adds_up(found.prologue):
         return None
@@ -223,12 +223,12 @@ def in_parts(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _waits(node: OpNode, graph: Graph) -> bool:
-    """Whether what reads a product alone is what other rules put into it."""
+    """Return whether the only reader of a product is an op that other rules fuse into it."""
     return is_bare(node) and graph.serves_only(node.node, lambda reader: reader.op in ABSORBED)
 
 
 def tile_in_parts(launch: Launch, capabilities: Capabilities) -> Tile | None:
-    """Tile of a product whose work groups take parts of k; None where none is made in tiles."""
+    """Return the tile of a product in parts of k; None if it is not made in tiles."""
     found = attributes_of(launch)
     m, n = launch.operands["weights"].spec.shape[0], launch.count("n")
     dtype = launch.operands["weights"].spec.dtype
@@ -242,7 +242,7 @@ def tile_in_parts(launch: Launch, capabilities: Capabilities) -> Tile | None:
 
 
 def groups_of_a_part(m: int, n: int, groups: int, tile: Tile) -> int:
-    """Groups of 32 values that a part of k has, so that work groups fill a device.
+    """Return how many groups of 32 values a part of k has, so that work groups fill a device.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What kernels of GPUs ask of a device's subgroups."""
+"""Predicates of a device's subgroups."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ EIGHT_LANES = "a GPU with subgroups of eight lanes or more"
 
 
 def is_hardware(capabilities: Capabilities) -> bool:
-    """Whether work groups run on a GPU."""
+    """Return whether work groups run on a GPU."""
     return not capabilities.software
 
 
 def has_subgroups(capabilities: Capabilities) -> bool:
-    """Whether lanes of a subgroup exchange values."""
+    """Return whether lanes of a subgroup exchange values."""
     return capabilities.subgroups
 
 
 def has_eight_lanes(capabilities: Capabilities) -> bool:
-    """Whether a GPU's subgroups are eight lanes or more, as far as is known."""
+    """Return whether a GPU's subgroups have eight lanes or more, as far as is known."""
     wide = capabilities.subgroups and capabilities.lanes in (0, 8)
     return wide and not capabilities.software
 
 
 def eight_lanes(capabilities: Capabilities) -> dict[str, str]:
-    """Choice of how eight lanes exchange values where a kernel imports that as ``eight``."""
+    """Return the choice of how eight lanes exchange values, for kernels that import ``eight``."""
     if has_eight_lanes(capabilities):
         return {"eight": "kernels/gpu/lib/eight_lanes_subgroup"}
     return {}

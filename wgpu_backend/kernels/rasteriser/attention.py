@@ -1,4 +1,4 @@
-"""Paged attention, a lane scoring positions and summing values of its own."""
+"""Paged attention with a lane that scores positions and sums values alone."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def by_lanes(launch: Launch) -> Launch:
-    """Launch of the kernel of lanes that shuffle."""
+    """Return the launch of the kernel for lanes that shuffle."""
     rows = rows_of(launch)
     step, choices = lane_tile(rows, launch.count("v_vec4s"))
     return tiled(replace(launch, shader=f"{FOLDER}/attention"), rows, step, choices)
 
 
 def lane_tile(rows: Rows, v_vec4s: int) -> tuple[int, dict[str, str | int]]:
-    """Rows of a tile, and choices, of kernels that build on ``lib/lane_tile`` of the family."""
+    """Return the rows of a tile, and the choices, of kernels with the family's `lane_tile`."""
     lane_vec4s = -(-v_vec4s // LANES)
     step = rows.step(most(LANE_ROWS, LANE_SUMS // lane_vec4s))
     return step, {
@@ -53,7 +53,7 @@ def lane_tile(rows: Rows, v_vec4s: int) -> tuple[int, dict[str, str | int]]:
 
 
 def _plain(launch: Launch) -> Launch:
-    """A row a work group: tiles through workgroup memory take ten seconds to compile."""
+    """Return a launch of one row a work group; tiles in workgroup memory take 10 s to compile."""
     choices: dict[str, str | int] = {
         "WG": LANES,
         "LANE_VEC4S": -(-launch.count("v_vec4s") // LANES),

@@ -1,4 +1,4 @@
-"""Paged attention whose result leaves in eight bits, for the product that follows."""
+"""Paged attention whose result is stored in eight bits, for the product that follows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def paged_attention_q8(
     sinks: Node | None = None,
     bias: Node | None = None,
 ) -> Launch:
-    """Attention in one pass, whose result is rounded as `q8_activations` rounds it.
+    """Attend in one pass, and round the result as `q8_activations` does.
 
     Made by a fusion rule, for rasterisers whose lanes shuffle values alone.
 
@@ -71,7 +71,7 @@ def paged_attention_q8_reference(
     sinks: Array | None = None,
     bias: Array | None = None,
 ) -> Array:
-    """Attention, then rounding."""
+    """Attend, then round."""
     operands, others = (q, k, v, positions, sequences, table), (ends, sinks, bias)
     named = dict(zip(("ends", "sinks", "bias"), others, strict=True))
     y = paged_attention_reference(*operands, scores=scores, **named)
@@ -80,7 +80,7 @@ def paged_attention_q8_reference(
 
 @paged_attention_q8.fuses("q8_activations", exact=False)
 def rounded_attention(node: OpNode, graph: Graph) -> Node | None:
-    """Attention that only a product with rounded activations reads."""
+    """Fuse attention with the rounding of its result, if only a product reads it."""
     found = graph.single_use_producer(node.operands["x"], "paged_attention")
     if found is None or not fits_rounded(found, node, graph):
         return None
@@ -88,7 +88,7 @@ def rounded_attention(node: OpNode, graph: Graph) -> Node | None:
 
 
 def fits_rounded(found: OpNode, node: OpNode, graph: Graph) -> bool:
-    """Whether attention can leave as `node` rounds it, and the device has that kernel."""
+    """Return whether attention can round its result as `node` does, with a kernel of the device."""
     tokens, heads, v_cols = found.spec.shape
     shape = (tokens, heads * v_cols // GROUP, WORDS)
     return shuffles(graph.capabilities) and v_cols % GROUP == 0 and node.spec.shape == shape
@@ -96,7 +96,7 @@ def fits_rounded(found: OpNode, node: OpNode, graph: Graph) -> bool:
 
 @rope_attention.fuses("q8_activations", exact=False)
 def into_rounded_product(node: OpNode, graph: Graph) -> Node | None:
-    """The same where only a product with rounded activations reads it."""
+    """Fuse attention with a prologue and the rounding of its result, if only a product reads it."""
     found = graph.single_use_producer(node.operands["x"], "rope_attention")
     if found is None or not graph.absorb(found, node) or not fits_rounded(found, node, graph):
         return None

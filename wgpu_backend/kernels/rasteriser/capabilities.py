@@ -1,4 +1,4 @@
-"""What devices the kernels of this family suit."""
+"""Predicates of devices that the kernels of this family suit."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ GROUP_SIZES = GroupSizes(threads=64, few=LANES, many=1024, items_per_thread=32)
 
 
 def is_rasteriser(capabilities: Capabilities) -> bool:
-    """Whether work groups run on a CPU."""
+    """Return whether work groups run on a CPU."""
     return capabilities.software
 
 
 def shuffles(capabilities: Capabilities) -> bool:
-    """Whether, besides, eight lanes exchange values, and long kernels compile well.
+    """Return whether a CPU device exchanges values of eight lanes and compiles long kernels well.
 
     Those made with LLVM do, where the processor has vectors of eight, and they also have 64-bit
     integers; SwiftShader, without, takes gigabytes to compile a kernel of tiles in registers.
@@ -31,12 +31,12 @@ def shuffles(capabilities: Capabilities) -> bool:
 
 
 def reduces_by_subgroup(capabilities: Capabilities) -> bool:
-    """Whether a work group is one subgroup, which needs no barrier to reduce a row."""
+    """Return whether a work group is one subgroup, which needs no barrier to reduce a row."""
     return capabilities.software and capabilities.subgroups
 
 
 def complete(capabilities: Capabilities) -> Capabilities:
-    """Eight bits are faster than f32, two such parts only in layouts for bytes; f16 is slower."""
+    """Add what is known of rasterisers: eight bits are faster than f32, and f16 is slower."""
     if not is_rasteriser(capabilities):
         return capabilities
     return replace(

@@ -1,4 +1,4 @@
-"""Graphs in which the rules of this family apply, for the self-test."""
+"""Self-test cases of this family's fusion rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wgpu_backend.kernels.cases import (
 
 
 def _products_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
-    """A product, and two that are joined, of one norm."""
+    """Build a product, and two joined ones, of one norm."""
     normed = normal(context, rng, 3, 320).rms_norm(normal(context, rng, 320), eps=1e-5)
     both = f16_weight(context, rng, 64, 320)
     gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
@@ -27,7 +27,7 @@ def _products_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _weighted_sum(context: Context, rng: np.random.Generator) -> Tensor:
-    """A residual that is read, and the product of its norm."""
+    """Build a residual that is read, and the product of its norm."""
     total = f16_weight(context, rng, 96, 64).linear(
         normal(context, rng, 3, 64), normal(context, rng, 3, 96)
     )

@@ -1,4 +1,4 @@
-"""Products by the chosen expert with f32 activations, a lane making rows of its own."""
+"""Products by expert with f32 activations, one lane making whole rows."""
 
 from __future__ import annotations
 

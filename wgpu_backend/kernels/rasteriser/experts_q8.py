@@ -1,4 +1,4 @@
-"""Products by the chosen expert with activations in eight bits."""
+"""Products by expert with activations in eight bits."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 @linear_by_expert.fuses("linear_by_expert", name="linear_by_expert_q8", coarse=True)
 def in_eight_bits(node: OpNode, graph: Graph) -> Node | None:
-    """A product of experts in a format that has an integer form."""
+    """Round the activations of a product by expert, if its format has an integer form."""
     weights, x = node.arguments("weights", "x")
     fits = weights.spec.dtype in FORMATS and x.spec.dtype == F32 and not is_plain(node.launch)
     fits = fits and not is_gated(node.launch)

@@ -1,4 +1,4 @@
-"""Where the shaders of this family are, below `shaders/`."""
+"""The folder of this family's shaders, below `shaders/`."""
 
 FOLDER = "kernels/rasteriser"
 LIB = f"{FOLDER}/lib"

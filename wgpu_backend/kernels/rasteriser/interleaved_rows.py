@@ -18,7 +18,7 @@ MANY = 64  # work groups of which the surplus of a last, unfilled run is small
 
 
 def interleave_depth(rows: int, per_lane: int) -> int:
-    """Consecutive work groups whose rows of a lane follow each other in memory.
+    """Return how many consecutive work groups have a lane's rows adjacent in memory.
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ def interleave_depth(rows: int, per_lane: int) -> int:
 
 
 def interleaved_groups(rows: int, per_lane: int, depth: int) -> int:
-    """Work groups for some rows: a multiple of `depth`."""
+    """Return the work groups for `rows`, a multiple of `depth`."""
     return -(-rows // (LANES * per_lane * depth)) * depth
 
 
 def has_short_rows(launch: Launch) -> bool:
-    """Whether a work group without interleaved rows does well to touch its weights beforehand."""
+    """Return whether a work group without interleaved rows should touch its weights first."""
     spec = launch.operands["weights"].spec
     return spec.dtype.nbytes(spec.shape[-1]) < SHORT_NBYTES

@@ -1,4 +1,4 @@
-"""Kernels in which a thread works alone: on a row, or on a chunk of one."""
+"""Kernels with one thread per row, or per chunk of one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def radix_scatter(launch: Launch, _: Capabilities) -> Launch:
 
 
 def _chunks(launch: Launch, table: Spec) -> int:
-    """Chunks of keys that a table of digits has a column for."""
+    """Return how many chunks of keys a table of digits has columns for."""
     return table.size // int(launch.choices["BINS"])
 
 

@@ -1,4 +1,4 @@
-"""Norms that the products behind them make, from the squares beside their rows."""
+"""Norms that products compute from the sums of squares appended to their rows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from wgpu_backend.ops.linear.tiles import FEW
 
 @norm_weighted.fuses("linear")
 def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
-    """A product of a norm that products alone read, where their kernel makes up for its factor.
+    """Fuse a norm with the products that alone read it, if their kernel applies its factor.
 
-    Of many columns a norm of its own costs nothing that would be worth that.
+    For many columns the saving would not be worth it.
     """
     norm = graph.producer(node.operands["x"], "rms_norm")
     if norm is None or not shuffles(graph.capabilities) or row_count(norm.spec) > FEW:
@@ -31,7 +31,7 @@ def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _makes_norm(reader: OpNode, norm: OpNode) -> bool:
-    """Whether a node is a product of weights in floats with the rows of a norm, and no more."""
+    """Return whether a node is a plain product of a float weight with the rows of a norm."""
     if reader.op != "linear" or attributes_of(reader.launch).prologue != VALUES:
         return False
     weight, x = reader.operands["weights"], reader.operands["x"]

@@ -48,10 +48,10 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def _takes(launch: Launch, capabilities: Capabilities) -> bool:
-    """Whether the kernels do what comes before and behind the sums.
+    """Return whether the kernels can apply the prologue and the epilogue.
 
-    Only lanes that shuffle make the factor of a norm. Where they read floats from one texture, they
-    share the squares that the next norm needs.
+    Only kernels of lanes that shuffle apply the factor of a norm. If they read floats from one
+    texture, they also share the squares that the next norm needs.
     """
     found = attributes_of(launch)
     prologue = found.prologue
@@ -64,14 +64,14 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
 
 
 def _attributes(launch: Launch) -> dict[str, str | int]:
-    """Choices that say what comes before and behind the sums."""
+    """Return the choices of prologue and epilogue."""
     found = attributes_of(launch)
     normed: dict[str, str | int] = {} if found.prologue.eps is None else {"NORMED": True}
     return normed | ({"lane_epilogue": f"{EPILOGUE}/f32_weighted"} if found.epilogue.norm else {})
 
 
 def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile:
-    """What a work group makes; as many rows as share squares, if it leaves those."""
+    """Return the tile of a work group; it has as many rows as share squares, if it stores those."""
     kernel = "matmul_shuffled" if shuffles(capabilities) else "matmul"
     kernel = "matmul_texture" if textured else kernel
     dtype = launch.operands["weights"].spec.dtype
@@ -82,7 +82,7 @@ def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile
 
 
 def _from_textures(launch: Launch, n: int, rows: int, columns: int) -> dict[str, str | int]:
-    """Choices of lanes that read a weight as `layouts.float_texture` lays it out."""
+    """Return the choices of lanes that read a weight in the layout `layouts.float_texture`."""
     # One column uses its weights at once; several share shuffled values of x among rows.
     rows_per_load = 1 if columns == 1 else rows
     return {
@@ -96,7 +96,7 @@ def _from_textures(launch: Launch, n: int, rows: int, columns: int) -> dict[str,
 
 
 def _from_buffers(dtype: DType, rows: int, depth: int) -> dict[str, str | int]:
-    """Choices of lanes that shuffle interleaved rows of a weight in buffers."""
+    """Return the choices of lanes that shuffle interleaved rows of a weight in buffers."""
     floats = {"source": f"{FOLDER}/source/{dtype}", "weights": f"{LIB}/vectors_by_u64"}
     return {
         "ROWS_PER_LOAD": rows,

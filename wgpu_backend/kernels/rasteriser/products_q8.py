@@ -55,10 +55,10 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 
 def _takes(launch: Launch, capabilities: Capabilities) -> bool:
-    """Whether the kernels do what comes before and behind the sums.
+    """Return whether the kernels can apply the prologue and the epilogue.
 
-    A work group makes 32 rows of a column, which are a group: lanes that shuffle round it. What
-    they leave for a norm is a sum.
+    A work group makes 32 rows of a column, which are a group: lanes that shuffle round it. They
+    store a sum of squares for a norm.
     """
     found = attributes_of(launch)
     epilogue = found.epilogue
@@ -72,7 +72,7 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
 
 
 def _attributes(launch: Launch) -> dict[str, str | int | float]:
-    """Choices that say what comes before and behind the sums."""
+    """Return the choices of prologue and epilogue."""
     found, given = attributes_of(launch), dict(launch.choices)
     given |= {"NORMED": found.prologue.eps is not None, "PARTS": found.prologue.parts}
     if not found.epilogue.rounded:
@@ -85,12 +85,12 @@ def _attributes(launch: Launch) -> dict[str, str | int | float]:
 
 
 def _from_texture(launch: Launch) -> dict[str, str | int]:
-    """Choices of a product that reads a weight as `layouts.block_texture` lays it out."""
+    """Return the choices of a product that reads a weight in the layout `layouts.block_texture`."""
     return {**groups_in_texture(launch, "weights"), "GROUPS": launch.count("groups")}
 
 
 def _from_planes(launch: Launch, columns: int, depth: int) -> dict[str, str | int]:
-    """Choices of a product that reads a weight's planes, in interleaved rows."""
+    """Return the choices of a product that reads a weight's planes, in interleaved rows."""
     block = groups_per_iteration(launch, columns)
     known = _known_groups(launch)
     weights = f"{FOLDER}/dot/{launch.operands['weights'].spec.dtype}"
@@ -99,13 +99,13 @@ def _from_planes(launch: Launch, columns: int, depth: int) -> dict[str, str | in
 
 
 def _known_groups(launch: Launch) -> int:
-    """Groups of a row where a kernel compiled for them is faster; 0 elsewhere."""
+    """Return the groups of a row if a kernel compiled for them is faster; else 0."""
     short = launch.operands["weights"].spec.dtype in SHORT
     return launch.count("groups") if short else 0
 
 
 def groups_per_iteration(launch: Launch, columns: int) -> int:
-    """Groups of an iteration, whose scales one load brings; sums of many leave one room."""
+    """Return the groups of an iteration, whose scales are one load; one for many columns."""
     even = launch.count("groups") % 2 == 0
     short = launch.operands["weights"].spec.dtype in SHORT
     return 2 if even and short and columns <= SHORT_COLUMNS else 1

@@ -1,4 +1,4 @@
-"""What ops need that only rasterisers have kernels for."""
+"""The refusal of ops for which only rasterisers have kernels."""
 
 from wgpu_backend.kernels.refusal import no_kernel as no_kernel
 

@@ -22,7 +22,7 @@ def attend(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def _by_lanes(launch: Launch) -> Launch | None:
-    """Launch that takes heads of queries together; None where sums or tiles are too many."""
+    """Return a launch that takes heads of queries together; None for too many sums or tiles."""
     batch, tokens, heads, _ = launch.operands["q"].spec.shape
     keys, v = launch.operands["k"].spec, launch.operands["v"].spec
     rows = Rows(tokens, heads // keys.shape[2], sequences=0)

@@ -1,4 +1,4 @@
-"""Operands that lie in textures: which kernels may read them there, and by what WGSL."""
+"""Operands in textures: the kernels that may read them there, and the WGSL for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VECTOR = 4  # values
 
 
 def lies_in_texture(launch: Launch, operand: str, capabilities: Capabilities) -> bool:
-    """Whether an operand is whole rows of a weight that lies in a texture."""
+    """Return whether an operand is whole rows of a weight that is in a texture."""
     node = launch.operands[operand]
     layout = layout_of(node)
     if layout is None or layout.home != "texture" or not shuffles(capabilities):
@@ -24,7 +24,7 @@ def lies_in_texture(launch: Launch, operand: str, capabilities: Capabilities) ->
 
 
 def in_texture(launch: Launch, operand: str, texels: int = 1) -> dict[str, str | int]:
-    """Choices of a kernel whose imports can read values of an operand from a texture.
+    """Return the choices of a kernel whose imports can read values of an operand from a texture.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ def in_texture(launch: Launch, operand: str, texels: int = 1) -> dict[str, str |
 
 
 def groups_in_texture(launch: Launch, operand: str) -> dict[str, str | int]:
-    """Choices of a kernel whose imports can read groups in eight bits from a texture."""
+    """Return the choices of a kernel whose imports can read groups in eight bits from a texture."""
     return read_by(_layout(launch, operand), operand, "reader")
 
 
 def read_by(layout: WeightLayout, operand: str, module: str) -> dict[str, str | int]:
-    """Modules and constants by which a kernel that imports `module` reads an operand."""
+    """Return the modules and constants by which a kernel that imports `module` reads an operand."""
     modules = {module: layout.modules[module], operand: layout.modules["weights"]}
     return {**modules, **layout.constants}
 

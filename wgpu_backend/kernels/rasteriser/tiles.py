@@ -13,7 +13,7 @@ from wgpu_backend.ops.linear.tiles import CLASSES, TILES, Class, Tiles
 def _lane_tiles(
     *defaults: Tile, rows: tuple[int, ...], columns: tuple[int, ...]
 ) -> dict[Class, tuple[Tile, ...]]:
-    """Defaults for one, few and many columns, each followed by what else may be chosen."""
+    """Return defaults for one, few and many columns, each followed by the other candidates."""
     others = [Tile(r, c, LANES) for r, c in product(rows, columns)]
     alone = [Tile(r, 1, LANES) for r in rows]
     return {

@@ -20,7 +20,7 @@ from wgpu_backend.ops.linear.tiles import FEW
 
 @linear.fuses("norm_weighted", name="linear_add_weighted")
 def weighted_sum(node: OpNode, graph: Graph) -> Node | None:
-    """A residual of few columns, and the weighted rows of which products make the norm."""
+    """Fuse a residual of few columns with the weighted rows from which products make the norm."""
     x = node.operands["x"]
     found = graph.producer(x, "linear")
     if found is None or found.spec.shape != x.spec.shape or not _fits(found, graph.capabilities):
@@ -33,9 +33,9 @@ def weighted_sum(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _fits(product: OpNode, capabilities: Capabilities) -> bool:
-    """Whether work groups of a product make as many rows as share a number of squares.
+    """Return whether a product's work groups make as many rows as share a sum of squares.
 
-    Of many columns they make fewer, since that is the faster.
+    For many columns they make fewer, since that is the faster.
     """
     weight, found = product.operands["weights"], attributes_of(product.launch)
     sums = adds(product) and found.epilogue == SUMS and found.prologue.form == "values"

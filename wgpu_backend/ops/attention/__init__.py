@@ -1,1 +1,1 @@
-"""Attention: over a paged cache, over plain keys, and with the rotation before it."""
+"""Attention over a paged cache and over plain keys, alone or fused with the rotation before it."""

@@ -1,4 +1,4 @@
-"""Attention as both interfaces call it: any layout, any format, long keys in several ranges."""
+"""Attention as both interfaces call it: any layout, any format, long key ranges in parallel."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def scaled_dot_product_attention(
     heads_first: bool = False,
     cache_config_applied: bool = True,
 ) -> Node:
-    """Attention: ``softmax(scale * query @ key.T + mask) @ value`` for each head, in f32.
+    """Compute ``softmax(scale * query @ key.T + mask) @ value`` for each head, in f32.
 
     This is the call of both interfaces. `ml` writes axes as (d, heads, tokens, batch), the
     contiguous one first, which is (batch, tokens, heads, d) here. `x/ml` has heads before tokens:
@@ -116,7 +116,7 @@ def _require_mode(mode: str | None, mask: Node | None) -> None:
 
 
 def _splits(q: Node, v: Node, window: int) -> int:
-    """Ranges of keys that keep a device busy; 1 where results cannot be joined by vectors."""
+    """Return how many key ranges keep a device busy; 1 where vectors cannot merge results."""
     (batch, tokens, heads, _), (_, keys, _, cols) = q.spec.shape, v.spec.shape
     if cols % 4:
         return 1
@@ -125,7 +125,7 @@ def _splits(q: Node, v: Node, window: int) -> int:
 
 
 def _four_axes(node: Node, heads_first: bool, query: Node) -> Node:
-    """Node as (batch, tokens, heads, cols) of plain neighbours."""
+    """View a node as (batch, tokens, heads, cols), with the values of a head next to each other."""
     rank = len(query.spec.shape)
     require_rank("attention", "key or value", node, rank, rank)
     if node.spec.dtype.quantised:
@@ -139,12 +139,12 @@ def _four_axes(node: Node, heads_first: bool, query: Node) -> Node:
 
 
 def _joined(parts: Node, q: Node, v: Node) -> Node:
-    """Results of all ranges of keys as one."""
+    """Merge the results of all key ranges."""
     return viewed(attention_merge(parts), Spec.dense((*q.spec.shape[:3], v.spec.shape[3]), F32))
 
 
 def _axes_of(query: Node, y: Node, heads_first: bool) -> Node:
-    """Result of four axes as the queries were given: their order, and a batch if they have one."""
+    """Give a result of four axes the axis order of the query, and its batch axis if it has one."""
     if heads_first:
         y = permuted(y, 0, 2, 1, 3)
     if len(query.spec.shape) == 4:
@@ -153,7 +153,7 @@ def _axes_of(query: Node, y: Node, heads_first: bool) -> Node:
 
 
 def _up_projected(y: Node, vmla: Node) -> Node:
-    """Each head's values times its own matrix: heads are experts, and each chooses itself."""
+    """Multiply each head by its own matrix: heads act as experts, and each chooses itself."""
     batch, tokens, heads, cols = y.spec.shape
     assert y.builder is not None
     call = Call(creation.arange, (), {"start": 0, "stop": heads, "dtype": I32})

@@ -1,4 +1,4 @@
-"""Norms of heads, their rotation, and keys and values put into the cache, in one op."""
+"""One op for the norms of heads, their rotation, and the write of keys and values to the cache."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def heads_put(
     value_norm: bool = False,
     interleaved: bool = False,
 ) -> Launch:
-    """Do what `rope_put` does with heads that go through `rms_norm`, before or after they turn.
+    """Do what `rope_put` does, with an `rms_norm` of heads before or after the rotation.
 
-    Made by a fusion rule alone, which sees to it that whoever reads the cache runs later.
+    Only a fusion rule makes this op. The rule makes sure that readers of the cache run later.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def heads_put_reference(
     value_norm: bool = False,
     interleaved: bool = False,
 ) -> Array:
-    """Queries behind norm and rotation; keys and values in their slots."""
+    """Return the normalised and rotated queries; write keys and values into their slots."""
 
     def turned(x: Array) -> Array:
         return x if table is None else rope_reference(x, table, interleaved=interleaved)
@@ -158,7 +158,7 @@ def heads_put_reference(
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """What heads are made of.
+    """The tensor that heads come from, and the norm and rotation applied to it.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ class Heads:
 
 
 def _heads(x: Node, graph: Graph) -> Heads:
-    """The norm and the rotation behind heads, in either order."""
+    """Find the norm and the rotation that made heads, in either order."""
     after = graph.single_use_producer(x, "rms_norm")
     x = after.operands["x"] if after else x
     rope = graph.single_use_producer(x, "rope")
@@ -192,13 +192,13 @@ def _heads(x: Node, graph: Graph) -> Heads:
 
 @heads_put.fuses("paged_attention", "paged_attention_splits", "paged_attention_q8")
 def normed_before_attention(node: OpNode, graph: Graph) -> Node | None:
-    """Norms of queries and keys, perhaps of values, rotation, and both writes into the cache."""
+    """Fuse norms of queries and keys, perhaps of values, rotation, and both cache writes."""
     put = graph.single_use_producer(node.operands["q"], "rope_put")
     return _behind_rope_put(node, put, graph) if put else _behind_writes(node, graph)
 
 
 def _behind_rope_put(node: OpNode, put: OpNode, graph: Graph) -> Node | None:
-    """Norms in front of a rotation that is one op with the writes."""
+    """Fuse norms with the `rope_put` that follows them."""
     q, k, v, table, slots, keys, values = put.call.args
     norms = [graph.single_use_producer(x, "rms_norm") for x in (q, k)]
     query, key = (
@@ -212,7 +212,7 @@ def _behind_rope_put(node: OpNode, put: OpNode, graph: Graph) -> Node | None:
 
 
 def _behind_writes(node: OpNode, graph: Graph) -> Node | None:
-    """Norms behind a rotation, or without one."""
+    """Fuse norms with the cache writes that follow, where there is no `rope_put`."""
     put_keys, put_values = (graph.write(node.operands[name], "set_rows") for name in "kv")
     if put_keys is None or put_values is None or put_keys.node is put_values.node:
         return None
@@ -234,7 +234,7 @@ def _behind_writes(node: OpNode, graph: Graph) -> Node | None:
 def _launch_of(
     query: Heads, key: Heads, v: Node, slots: Node, keys: Node, values: Node, graph: Graph
 ) -> tuple[Node, Node, Node] | None:
-    """Queries that also put keys and values, and both states; None where no kernel does that."""
+    """Return a query node that also writes keys and values, and both states; None if none can."""
     norms = [heads.norm for heads in (query, key) if heads.norm is not None]
     alike = query.table is key.table and query.interleaved == key.interleaved
     if len(norms) != 2 or not alike or query.order != key.order:
@@ -262,14 +262,14 @@ def _launch_of(
 
 
 def _attends_so(q: Node, graph: Graph) -> bool:
-    """Whether attention itself normalises and rotates, which saves one more dispatch."""
+    """Return whether attention itself normalises and rotates, which saves one more dispatch."""
     return q.spec.shape[0] == 1 and has_kernel(graph.capabilities, len(NORMS))
 
 
 def _fits(
     query: Heads, key: Heads, v: Node, keys: Node, values: Node, weights: Sequence[Node | None]
 ) -> bool:
-    """Whether the kernel's vectors divide everything, and parts are of one number of tokens."""
+    """Return whether sizes are multiples of the kernel's vectors, and token counts agree."""
     q, k, table = query.x, key.x, query.table
     if not all(len(x.spec.shape) == 3 for x in (q, k, v)):
         return False
@@ -292,6 +292,6 @@ def _is_row(weight: Node, cols: int) -> bool:
 
 
 def _attending(node: OpNode, graph: Graph, queries: Node, keys: Node, values: Node) -> Node:
-    """Attention once more, to what was put."""
+    """Rebuild the attention on the states after the write."""
     rest = [node.operands[name] for name in ("positions", "sequences", "table")]
     return graph.call(find(node.op), queries, keys, values, *rest, **node.call.kwargs)

@@ -1,4 +1,4 @@
-"""Queries of latent attention, and the key of each token put into the cache, in one op."""
+"""One op for the queries of latent attention and the write of each token's key into the cache."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def latent_put(
     interleaved: bool = False,
     eps: float | None = None,
 ) -> Launch:
-    """Join parts of queries, and put the joined parts of keys into a cache, as `rope_join` does.
+    """Join parts of queries, and write the joined parts of keys into a cache, as `rope_join` does.
 
-    Made by a fusion rule alone, which sees to it that whoever reads the cache runs later.
+    Only a fusion rule makes this op. The rule makes sure that readers of the cache run later.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def latent_put_reference(
     interleaved: bool = False,
     eps: float | None = None,
 ) -> Array:
-    """Queries; the keys go into their cache."""
+    """Return the queries; write the keys into their cache."""
     rope_join_reference(
         latents, shared, table, weight, keys, slots, interleaved=interleaved, eps=eps
     )
@@ -133,7 +133,7 @@ def fits_both(
     table: Node | None,
     weight: Node | None,
 ) -> bool:
-    """Whether parts of queries and of keys go together, and the kernel's vectors divide them."""
+    """Return whether shapes of query and key parts agree and fit the kernel's vectors."""
     parts, spec = (first, second, latents, shared), keys.spec
     if any(len(x.spec.shape) != 3 for x in parts):
         return False
@@ -153,7 +153,7 @@ def fits_both(
 
 @latent_put.fuses("paged_attention", "paged_attention_splits", "paged_attention_q8")
 def before_latent_attention(node: OpNode, graph: Graph) -> Node | None:
-    """Joins of queries and of keys, and the write of these."""
+    """Fuse the joins of queries and of keys, and the write of the keys."""
     queries = graph.single_use_producer(node.operands["q"], JOIN)
     write = graph.write(node.operands["k"], JOIN)
     if queries is None or write is None or queries.launch.into is not None:
@@ -179,7 +179,7 @@ def before_latent_attention(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _table(join: OpNode) -> Node | None:
-    """Angles of a rotation; None without one."""
+    """Return the rotation's table of angles; None without a rotation."""
     return join.operands["angles"] if join.launch.count("pairs") else None
 
 

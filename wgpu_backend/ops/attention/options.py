@@ -1,4 +1,4 @@
-"""Options of rotary position embedding as GGUF files have them, and what follows from them."""
+"""Options of rotary position embedding in GGUF files, and the values derived from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Sectioning = Literal["blocks", "interleaved", "vision"]
 
 @dataclass(frozen=True, slots=True)
 class RopeOptions:
-    """How positions become angles.
+    """The mapping from positions to rotation angles.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class RopeOptions:
 
     @classmethod
     def from_config(cls, config: Config, dims: int, *, interleaved: bool) -> RopeOptions:
-        """Options of a model's file, for heads of `dims` values."""
+        """Read the options of a model file, for heads of `dims` values."""
         kind = config.string("rope.scaling.type", "linear")
         if kind not in SCALINGS:
             known = ", ".join(SCALINGS)
@@ -111,7 +111,7 @@ class RopeOptions:
         )
 
     def frequencies(self, factors: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Radians per position of each pair.
+        """Return the angle per position of each pair, in radians.
 
         Source for YaRN: Peng et al. 2023, §3.2 and §3.4.
 
@@ -142,14 +142,14 @@ class RopeOptions:
 
     @property
     def magnitude(self) -> float:
-        """Factor of cosine and sine; YaRN adds its temperature."""
+        """Return the factor of cosine and sine, including YaRN's temperature."""
         if not self.extrapolation:
             return self.attention
         return self.attention * (1 + 0.1 * math.log(1 / self.scale))
 
     @property
     def axes(self) -> NDArray[np.int32]:
-        """Which of its token's positions each pair turns by.
+        """Return, for each pair, the index of the position that rotates it.
 
         Returns
         -------
@@ -167,7 +167,7 @@ class RopeOptions:
         return np.searchsorted(np.cumsum(self.sections), place, side="right").astype(np.int32)
 
     def _exponents(self, pairs: int) -> NDArray[np.float64]:
-        """Negative logarithm of each pair's frequency, to `base`."""
+        """Return the negative logarithm of each pair's frequency, to `base`."""
         pair = np.arange(pairs, dtype=np.float64)
         if self.sectioning != "vision" or not self.sections:
             return pair / pairs
@@ -175,7 +175,7 @@ class RopeOptions:
         return 2 * (pair % sum(self.sections) - begins[self.axes]) / pairs
 
     def _ramp(self, pairs: int) -> NDArray[np.float64]:
-        """One for pairs that turn fast, zero for those that turn slowly."""
+        """Return 1 for pairs that turn fast, 0 for slow ones, and a ramp between them."""
         low, high = self._pair_of(self.beta_fast), self._pair_of(self.beta_slow)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
@@ -184,6 +184,6 @@ class RopeOptions:
         return np.clip(1 - steps, 0.0, 1.0).astype(np.float64)
 
     def _pair_of(self, rotations: float) -> float:
-        """Pair, as a fraction, that turns so often within the original context."""
+        """Return the (fractional) pair that turns this often within the original context."""
         turns = self.original_context / (rotations * 2 * math.pi)
         return self.dims * math.log(max(turns, 1e-9)) / (2 * math.log(self.base))

@@ -52,10 +52,11 @@ def attention(
     bias: Node | None = None,
     v_cols: int = 0,
 ) -> Node:
-    """Attention of queries over the cache of their sequences, in f32.
+    """Attend with queries to the cached keys and values of their sequences, in f32.
 
-    A token sees its past, which `window` and `chunk` shorten, and all up to its end, where `pages`
-    has ends; with ``causal=False`` what is before its end, which `symmetric_window` shortens.
+    A token sees its past, shortened by `window` and `chunk`, and everything up to its end if
+    `pages` has ends. With ``causal=False`` it sees what is before its end, shortened by
+    `symmetric_window`.
 
     Source: Vaswani et al. 2017, eq. 1; the online softmax is Milakov & Gimelshein 2018, alg. 3;
     splitting the positions is Dao et al. 2023, "Flash-Decoding".
@@ -134,7 +135,7 @@ def attention(
 def _bindable(
     pages: Pages, others: Mapping[str, Node], terms: dict[str, Node]
 ) -> tuple[Pages, dict[str, Node]]:
-    """Pages, sinks and bias as they are, or in as many fewer buffers as a kernel needs."""
+    """Return pages, sinks and bias in few enough buffers for a kernel, unchanged if they fit."""
     if _too_many(others, terms, pages):
         pages = pages.joined
     if _too_many(others, terms, pages):
@@ -149,7 +150,7 @@ def _too_many(others: Mapping[str, Node], terms: Mapping[str, Node], pages: Page
 
 
 def _most_tokens(q: Node, v: Node, scores: Scores, seen: int) -> int:
-    """Tokens that one dispatch may take."""
+    """Return how many tokens one dispatch may take."""
     heads, cols = q.spec.shape[1:]
     v_cols = scores.v_cols or v.spec.shape[1] // max(scores.kv_heads, 1)
     each = 2 * heads * seen * (cols + v_cols)
@@ -159,7 +160,7 @@ def _most_tokens(q: Node, v: Node, scores: Scores, seen: int) -> int:
 def attended(
     q: Node, k: Node, v: Node, pages: Pages, *, scores: Scores, seen: int, **terms: Node
 ) -> Node:
-    """Attention in as many splits as keep a device busy.
+    """Attend in as many splits as keep a device busy.
 
     Parameters
     ----------
@@ -186,7 +187,7 @@ def attended(
 
 
 def paged_launch(operands: Mapping[str, Node | None], *, scores: Scores, splits: int = 1) -> Launch:
-    """Launch of an op over the operands of `paged_attention`, see there; None is not there."""
+    """Return the launch of an op over the operands of `paged_attention`; absent ones are None."""
     given = {name: node for name, node in operands.items() if node is not None}
     v_cols = require_operands(given, scores)
     require_buffers(given)
@@ -215,7 +216,7 @@ def paged_launch(operands: Mapping[str, Node | None], *, scores: Scores, splits:
 
 
 def _extents(q: Node, kv_heads: int, v_cols: int) -> dict[str, int]:
-    """Parameters that say how many there are of what: a group shares a head of the cache."""
+    """Return the size parameters of a kernel; the heads of a group share one head of the cache."""
     tokens, heads, cols = q.spec.shape
     group = heads // kv_heads
     return {
@@ -234,7 +235,7 @@ def _strides(operands: Mapping[str, Node]) -> dict[str, int]:
 
 
 def _others(operands: Mapping[str, Node]) -> dict[str, int]:
-    """Parameters of operands that may be missing."""
+    """Return the parameters of optional operands."""
     ends, bias = operands.get("ends"), operands.get("bias")
     missing = {f"{name}_offset": 0 for name in OPTIONAL if name not in operands}
     return {
@@ -259,7 +260,7 @@ def _choices(operands: Mapping[str, Node], scores: Scores) -> dict[str, str | in
 
 
 def _merged(operands: Mapping[str, Node]) -> dict[str, str]:
-    """Imports that share another's binding: what lies in one buffer, and what is not there."""
+    """Return imports for operands that share another's binding or are absent."""
     places = operands["positions"].storage
     joined = ("sequences", "table", "ends")
     found = {n: "=positions" for n in joined if n not in operands or operands[n].storage is places}
@@ -283,7 +284,7 @@ def paged_attention(
     sinks: Node | None = None,
     bias: Node | None = None,
 ) -> Launch:
-    """Attention in one pass; see `attention`.
+    """Attend in one pass; see `attention`.
 
     Where values are columns of keys, `v` is `k`.
     """
@@ -309,7 +310,7 @@ def paged_attention_reference(
     sinks: Array | None = None,
     bias: Array | None = None,
 ) -> Array:
-    """Attention token by token over the slots of its sequence."""
+    """Attend token by token over the slots of its sequence."""
     q = q.astype(np.float32)
     tokens, heads, _ = q.shape
     kv_heads, block = scores.kv_heads, scores.block
@@ -359,7 +360,7 @@ def paged_attention_splits(
     sinks: Node | None = None,
     bias: Node | None = None,
 ) -> Launch:
-    """Attention over each of `splits` ranges of positions, for `attention_merge`.
+    """Attend over each of `splits` ranges of positions, for `attention_merge`.
 
     Returns
     -------
@@ -399,7 +400,7 @@ def paged_attention_splits_reference(
 def _read(
     arrays: tuple[Array, Array], sees: list[Array], blocks: Array, block: int
 ) -> tuple[int, Array, Array]:
-    """First position that tokens of a sequence see, and what is cached from there on, in f32."""
+    """Return the first visible position of a sequence, and the cached rows from there, in f32."""
     first = min((int(seen[0]) for seen in sees if len(seen)), default=0)
     last = max((int(seen[-1]) for seen in sees if len(seen)), default=-1)
     positions = np.arange(first, last + 1)
@@ -409,7 +410,7 @@ def _read(
 
 
 def _seen(position: int, end: int | None, scores: Scores) -> Array:
-    """Positions that a token sees, in their order."""
+    """Return the positions that a token sees, in order."""
     last = position if end is None else end
     if position < 0:
         return np.arange(0)
@@ -423,7 +424,7 @@ def _seen(position: int, end: int | None, scores: Scores) -> Array:
 
 
 def _factor(position: int, scores: Scores) -> np.float32:
-    """What a query is multiplied with."""
+    """Return the factor of a query at a position."""
     heat = scores.temperature
     if heat is None:
         return np.float32(scores.scale)
@@ -432,7 +433,7 @@ def _factor(position: int, scores: Scores) -> np.float32:
 
 
 def _by_distance(apart: Array, heads: int, scores: Scores, bias: Array | None) -> Array:
-    """What is added to scores of (heads, positions), so far from the token."""
+    """Return the bias of scores of (heads, positions) by their distance from the token."""
     added = -alibi_slopes(heads, scores.alibi)[:, None] * np.abs(apart)
     if bias is None:
         return added.astype(np.float32)
@@ -441,7 +442,7 @@ def _by_distance(apart: Array, heads: int, scores: Scores, bias: Array | None) -
 
 
 def alibi_slopes(heads: int, largest: float) -> Array:
-    """Slopes of ALiBi, (heads,); zeros where `largest` is 0."""
+    """Return the ALiBi slopes, (heads,); zeros where `largest` is 0."""
     if not largest:
         return np.zeros(heads)
     whole = 1 << (heads.bit_length() - 1)
@@ -450,7 +451,7 @@ def alibi_slopes(heads: int, largest: float) -> Array:
 
 
 def _softmax(products: Array, sinks: Array | None) -> Array:
-    """Softmax along the last axis, beside a further score of each head."""
+    """Apply softmax along the last axis, with the sinks as a further score of each head."""
     sink = np.float32(-np.inf) if sinks is None else sinks.reshape(*products.shape[:2], 1)
     largest = np.maximum(products.max(axis=-1, keepdims=True), sink)
     e = np.exp(products - largest)

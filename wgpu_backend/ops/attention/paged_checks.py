@@ -1,4 +1,4 @@
-"""Whether operands of attention over a paged cache belong together."""
+"""Operand checks of attention over a paged cache."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_BUFFERS = 8  # that a kernel may bind
 
 
 def require_operands(operands: Mapping[str, Node], scores: Scores) -> int:
-    """Values of a head's result, where all belongs together.
+    """Check that operands belong together, and return the number of values of a head's result.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def require_operands(operands: Mapping[str, Node], scores: Scores) -> int:
 
 
 def require_buffers(operands: Mapping[str, Node]) -> None:
-    """Check that a kernel can bind what it reads: tensors of one storage share a buffer."""
+    """Check that a kernel can bind its operands: tensors of one storage share a buffer."""
     found = buffers(operands)
     require(
         found <= MOST_BUFFERS,
@@ -51,13 +51,13 @@ def require_buffers(operands: Mapping[str, Node]) -> None:
 
 
 def buffers(operands: Mapping[str, Node]) -> int:
-    """Buffers that a kernel binds: one a storage, two where that is in blocks, and the result."""
+    """Count a kernel's buffers: one per storage, two per storage in blocks, and the result."""
     storages = {node.storage: node.spec.dtype.quantised for node in operands.values()}
     return 1 + sum(2 if blocks else 1 for blocks in storages.values())
 
 
 def _require_heads(operands: Mapping[str, Node], scores: Scores) -> int:
-    """Values of a head's result; all heads are of multiples of four values."""
+    """Check that head sizes are multiples of 4, and return the values of a head's result."""
     heads, cols = operands["q"].spec.shape[1:]
     kv_heads = scores.kv_heads
     keys, values = (operands[name].spec.shape[1] for name in "kv")
@@ -95,7 +95,7 @@ def _require_shared(operands: Mapping[str, Node], v_cols: int, cols: int) -> int
 
 
 def _require_blocks(operands: Mapping[str, Node], heads: Mapping[str, int]) -> None:
-    """Heads are whole blocks."""
+    """Check that heads are whole blocks."""
     for name in (name for name in heads if operands[name].spec.dtype.quantised):
         require(
             heads[name] % BLOCK_VALUES == 0,
@@ -164,7 +164,7 @@ def _require_ends(operands: Mapping[str, Node], scores: Scores) -> None:
 
 
 def _require_terms(operands: Mapping[str, Node]) -> None:
-    """Sinks have a value, and the bias has a row, for each query head."""
+    """Check that sinks have a value, and the bias has a row, for each query head."""
     heads = operands["q"].spec.shape[1]
     if "sinks" in operands:
         shape = _dense_floats("sinks", operands["sinks"])
@@ -183,7 +183,7 @@ def _require_terms(operands: Mapping[str, Node]) -> None:
 
 
 def _dense_floats(name: str, node: Node) -> Shape:
-    """Shape of an operand that has to be floats side by side."""
+    """Return the shape of an operand that must be dense floats."""
     require_dtype("attention", name, node, FLOATS)
     require(
         node.spec.is_dense,

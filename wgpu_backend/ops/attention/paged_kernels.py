@@ -1,4 +1,4 @@
-"""The kernel of paged attention: how large its tiles are.
+"""Tile sizes of the paged attention kernel.
 
 A row is a query head of one token. The rows that share a head of the cache are cut into tiles, and
 a work group takes a tile, so a key is read once for all of them.
@@ -35,7 +35,7 @@ class Rows:
     sequences: int
 
     def step(self, most: int) -> int:
-        """Rows of a tile of at most `most`.
+        """Return the rows of a tile, at most `most`.
 
         Tokens of one sequence see much the same keys, so tiles of a prompt span tokens. Where each
         token may be of another sequence, a tile that spans two would read the keys of both.
@@ -51,7 +51,7 @@ def select_tiles(launch: Launch, _: Capabilities) -> Launch:
 
 
 def rows_of(launch: Launch) -> Rows:
-    """Rows of a launch of attention."""
+    """Return the row counts of an attention launch."""
     table, tokens = launch.operands["table"].spec, launch.operands["q"].spec.shape[0]
     return Rows(tokens, launch.count("group"), table.shape[0])
 
@@ -70,12 +70,12 @@ def _tiles(launch: Launch, rows: Rows, v_vec4s: int) -> Launch:
 
 
 def most(sizes: tuple[int, ...], limit: int) -> int:
-    """Largest of the sizes that is within a limit; the smallest if none is."""
+    """Return the largest size within a limit; the smallest size if none is."""
     return max((n for n in sizes if n <= limit), default=sizes[0])
 
 
 def tiled(launch: Launch, rows: Rows, step: int, choices: dict[str, str | int]) -> Launch:
-    """Launch of a kernel whose work groups take tiles of at most `step` rows."""
+    """Return a launch whose work groups take tiles of at most `step` rows."""
     tiles = max(-(-rows.tokens * rows.group // step), 1)
     return replace(
         launch,

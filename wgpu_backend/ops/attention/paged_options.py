@@ -1,4 +1,4 @@
-"""What attention over a paged cache sees, and how it makes scores: data of the op, no code."""
+"""Options of attention over a paged cache: visibility of positions, and how scores are made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wgpu_backend.ops.check import require
 
 @dataclass(frozen=True, slots=True)
 class Temperature:
-    """Queries that grow with their position p: ``1 + factor · log(1 + ⌊(p + offset) / length⌋)``.
+    """A query factor by position p: ``1 + factor · log(1 + ⌊(p + offset) / length⌋)``.
 
     Source: Nakanishi 2025, "Scalable-Softmax", §3, as Llama 4 and Ministral 3 have it.
 
@@ -37,7 +37,7 @@ class Temperature:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """How attention reads its cache and makes scores; see `attention`.
+    """The visibility and score options of one attention; see `attention`.
 
     Parameters
     ----------
@@ -84,14 +84,14 @@ class Scores:
         )
 
     def seen(self, longest: int) -> int:
-        """Most positions that a token without an end sees of so many."""
+        """Return the most positions, of `longest`, that a token without an end sees."""
         around = self.symmetric_window and self.symmetric_window // 2 * 2 + 1
         return min(
             n for n in (longest, self.window or longest, self.chunk or longest, around or longest)
         )
 
     def params(self, heads: int) -> dict[str, int | float]:
-        """Parameters of kernels, for so many query heads."""
+        """Return the kernel parameters for this many query heads."""
         whole = 1 << (max(heads, 1).bit_length() - 1)  # of heads, the largest power of two
         temperature = self.temperature or Temperature(0.0, 1)
         return {
@@ -111,7 +111,7 @@ class Scores:
 
     @property
     def choices(self) -> dict[str, bool]:
-        """Parameters of shaders that differ from plain causal attention."""
+        """Return the shader parameters that differ from plain causal attention."""
         chosen = {
             "CHUNKED": self.chunk > 0,
             "AROUND": self.symmetric_window > 0,

@@ -1,4 +1,4 @@
-"""Where the positions of sequences lie in a paged cache, and how far tokens see."""
+"""Positions of sequences in a paged cache, and how far tokens see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wgpu_backend.ops.shape.views import viewed
 
 @dataclass(frozen=True)
 class Pages:
-    """Where the positions of each sequence lie in the cache, and how far tokens see.
+    """The position of each token, the cache blocks of each sequence, and how far tokens see.
 
     Parameters
     ----------
@@ -40,13 +40,13 @@ class Pages:
 
     @property
     def operands(self) -> dict[str, Node]:
-        """By the names that `paged_attention` gives them."""
+        """Return the tensors by the parameter names of `paged_attention`."""
         ends = {} if self.ends is None else {"ends": self.ends}
         return {**{name: getattr(self, name) for name in (*PLACES, "table")}, **ends}
 
     @cached_property
     def joined(self) -> Pages:
-        """The same with positions, sequences and ends in one buffer.
+        """Return these pages with positions, sequences and ends in one buffer.
 
         Keys and values in blocks take two bindings each, and a kernel has eight.
         """
@@ -54,7 +54,7 @@ class Pages:
 
     @cached_property
     def all_joined(self) -> Pages:
-        """The same with the table in that buffer, too, at its beginning."""
+        """Return these pages with the table at the start of that buffer, too."""
         return self._in_one("table", *PLACES, "ends")
 
     def _in_one(self, *names: str) -> Pages:
@@ -64,7 +64,7 @@ class Pages:
         return replace(self, **in_one_buffer(nodes)) if apart else self
 
     def part(self, start: int, stop: int) -> Pages:
-        """Of the tokens from `start` to `stop`."""
+        """Return the pages of tokens `start` to `stop`."""
         tokens = {
             name: part_of(n, start, stop) for name, n in self.operands.items() if name != "table"
         }
@@ -72,7 +72,7 @@ class Pages:
 
 
 def part_of(node: Node, start: int, stop: int) -> Node:
-    """Rows of a node, itself for all of them."""
+    """Return rows `start` to `stop` of a node; the node itself if these are all rows."""
     spec = node.spec
     stop = min(stop, spec.shape[0])
     if start == 0 and stop == spec.shape[0]:
@@ -84,7 +84,7 @@ def part_of(node: Node, start: int, stop: int) -> Node:
 
 
 def in_one_buffer(nodes: Mapping[str, Node]) -> dict[str, Node]:
-    """The same values as views of one tensor, in this order."""
+    """Return the same values as views of one tensor, in this order."""
     dense = [node if node.spec.is_dense else contiguous(node) for node in nodes.values()]
     rows = [viewed(n, replace(n.spec, shape=(n.spec.size,), strides=(1,))) for n in dense]
     joined = reduce(lambda a, b: concat(a, b, axis=0), rows)

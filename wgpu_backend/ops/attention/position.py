@@ -1,4 +1,4 @@
-"""Rotary position embedding: a table of angles once a step, a rotation in every layer."""
+"""Rotary position embedding: one table of angles per step, one rotation per layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wgpu_backend.ops.reference import Array
 
 @op(dense=("positions", "frequencies"), trusted=True)
 def rope_table(positions: Node, frequencies: Node, *, magnitude: float = 1.0) -> Launch:
-    """Cosine and sine of every position times every frequency.
+    """Compute cosine and sine of every position times every frequency.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def rope_table(positions: Node, frequencies: Node, *, magnitude: float = 1.0) ->
 
 @rope_table.reference
 def rope_table_reference(positions: Array, frequencies: Array, *, magnitude: float = 1.0) -> Array:
-    """Cosine and sine of every position times every frequency."""
+    """Compute cosine and sine of every position times every frequency."""
     angles = positions[:, None].astype(np.float32) * frequencies
     return np.stack([np.cos(angles), np.sin(angles)], axis=-1) * np.float32(magnitude)
 
@@ -55,7 +55,7 @@ def rope_table_reference(positions: Array, frequencies: Array, *, magnitude: flo
 def rope_table_axes(
     positions: Node, frequencies: Node, axes: Node, *, count: int = 4, magnitude: float = 1.0
 ) -> Launch:
-    """Cosine and sine where a token has several positions, such as time, height and width.
+    """Compute cosine and sine for tokens of several positions, such as time, height and width.
 
     Source: Wang et al. 2024, "Qwen2-VL", §2.1, "Multimodal Rotary Position Embedding".
 
@@ -107,7 +107,7 @@ def rope_table_axes_reference(
     count: int = 4,
     magnitude: float = 1.0,
 ) -> Array:
-    """Cosine and sine of the position that each pair turns by."""
+    """Compute cosine and sine of the position that rotates each pair."""
     chosen = positions.reshape(count, -1)[axes].T
     angles = chosen.astype(np.float32) * frequencies
     return np.stack([np.cos(angles), np.sin(angles)], axis=-1) * np.float32(magnitude)

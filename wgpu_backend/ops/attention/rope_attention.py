@@ -1,4 +1,4 @@
-"""Norms, rotation, cache write and attention of one token, in one op."""
+"""One op for the norms, rotation, cache write and attention of one token."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXTRAS = (*NORMS, "sinks")  # operands that may be missing
 
 
 def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Pick the kernel of attention, one that does something first.
+    """Select a kernel of attention that normalises, rotates and writes first.
 
     Raises
     ------
@@ -46,17 +46,17 @@ def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def has_kernel(capabilities: Capabilities, more: int = 0) -> bool:
-    """Whether a device shows enough buffers, and its kernel of attention is not the plain one."""
+    """Return whether a device has enough bindings and more than the plain attention kernel."""
     return capabilities.compiles_tiles and has_bindings(capabilities, more)
 
 
 def has_bindings(capabilities: Capabilities, more: int = 0) -> bool:
-    """Whether a device shows enough buffers at once, so many `more` than the least."""
+    """Return whether a device has `more` storage bindings than the least."""
     return capabilities.max_storage_bindings >= BINDINGS + more
 
 
 def more_bindings(launch: Launch) -> int:
-    """Buffers of a launch beyond the least: norms, sinks, and a value that lies apart."""
+    """Count the bindings of a launch beyond the least: norms, sinks, and a separate value."""
     others = sum(name in launch.operands for name in EXTRAS)
     return others + _lies_apart(launch.operands["q"], launch.operands["new_value"])
 
@@ -89,9 +89,9 @@ def rope_attention(
 ) -> Launch:
     """Rotate a token's queries and key, put key and value into the cache, and attend to it.
 
-    Made by fusion rules alone, of a `rope_put` and the attention that reads what it gives, and of
-    the `rms_norm` of each head in front of them where models have those. A work group rotates the
-    queries it needs where they lie, so that none needs what others write.
+    Only fusion rules make this op, from a `rope_put` and the attention that reads its result, and
+    from the `rms_norm` of each head before them if the model has those. A work group rotates the
+    queries it needs itself, so none depends on writes of another.
 
     Parameters
     ----------
@@ -161,7 +161,7 @@ def rope_attention_reference(
     sinks: Array | None = None,
     rounds: bool = False,
 ) -> Array:
-    """Norms of heads, `rope_put`, and attention to what it leaves in the cache."""
+    """Apply norms and `rope_put`, then attend to the cache."""
     if query_norm is not None:
         q[...] = rms_norm_reference(q, query_norm, eps=eps)
         key = rms_norm_reference(key, key_norm, eps=eps)
@@ -190,7 +190,7 @@ def prepared_launch(
     splits: int = 1,
     most_tokens: int = 1,
 ) -> Launch:
-    """Launch of an op over the operands of `rope_attention`, see there, of so many tokens."""
+    """Return a launch over the operands of `rope_attention`, for up to `most_tokens` tokens."""
     _require_places(angles, slot)
     _require_tokens(q, key, value, most_tokens)
     operands = {
@@ -215,7 +215,7 @@ def prepared_launch(
 
 
 def rounded(name: str, launch: Launch) -> Launch:
-    """Launch of attention whose result leaves in eight bits.
+    """Return an attention launch whose result is stored in eight bits.
 
     Raises
     ------
@@ -252,7 +252,7 @@ def _require_tokens(q: Node, key: Node, value: Node, most: int) -> None:
 
 
 def _norms(q: Node, *weights: Node | None) -> dict[str, Node]:
-    """Operands of a kernel that makes norms first, none where it does not."""
+    """Return the norm operands of a kernel; none where it has no norms."""
     norms = {name: w for name, w in zip(NORMS, weights, strict=True) if w is not None}
     for name, weight in norms.items():
         require(
@@ -265,7 +265,7 @@ def _norms(q: Node, *weights: Node | None) -> dict[str, Node]:
 
 
 def weight_fits(weight: Node, q: Node) -> bool:
-    """Whether this is what the kernel reads as the weight of a norm of heads."""
+    """Return whether a kernel can read this weight of a norm of heads."""
     spec = weight.spec
     return (
         spec.dtype == F32 and spec.shape == q.spec.shape[2:] and spec.is_dense and not spec.offset
@@ -273,7 +273,7 @@ def weight_fits(weight: Node, q: Node) -> bool:
 
 
 def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
-    """Choices of attention that rotates and writes first; its cache and queries may be written."""
+    """Return the choices of attention that rotates first; it writes its cache and queries."""
     apart = _lies_apart(launch.operands["q"], new["new_value"])
     states = {name: f"lib/attention/cache_{launch.operands[name].spec.dtype}" for name in "kv"}
     return {
@@ -291,20 +291,20 @@ def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
 
 
 def _of_tokens(value: Node) -> dict[str, int]:
-    """Choices of a kernel of several tokens; others know none."""
+    """Return the choices of a kernel of several tokens; empty for other kernels."""
     tokens, stride = value.spec.shape[0], value.spec.strides[0]
     return {"TOKENS": tokens, "VALUE_STRIDE": stride} if tokens > 1 else {}
 
 
 def lie_together(*parts: Node) -> bool:
-    """Whether heads are parts of one tensor, as `_in_vectors` wants them."""
+    """Return whether heads are parts of one tensor, as `_in_vectors` requires."""
     steps = {part.spec.strides[0] for part in parts if part.spec.shape[0] > 1}
     alike = len({part.storage for part in parts}) == 1 and len(steps) < 2
     return alike and all(map(_in_vectors, parts))
 
 
 def _in_vectors(heads: Node) -> bool:
-    """Whether heads are neighbours in their tensor, from a multiple of four values on."""
+    """Return whether heads are neighbours in their tensor, from a multiple of four values on."""
     spec = heads.spec
     # Of one token, no stride leads to the next.
     step = spec.strides[0] if spec.shape[0] > 1 else 0
@@ -312,13 +312,13 @@ def _in_vectors(heads: Node) -> bool:
 
 
 def _lies_apart(q: Node, value: Node) -> bool:
-    """Whether a value is no part of the queries' tensor: a weight of another format made it."""
+    """Return whether a value is outside the queries' tensor: its weight had another format."""
     return value.storage is not q.storage
 
 
 @rope_attention.fuses("paged_attention", "paged_attention_q8")
 def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
-    """Attention of one token, and the `rope_put` in front of it."""
+    """Fuse the attention of one token with the `rope_put` before it."""
     if not has_kernel(graph.capabilities):
         return None
     return prepared(node, graph, rope_attention, rounds=node.op == "paged_attention_q8")
@@ -327,7 +327,7 @@ def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
 def prepared(
     node: OpNode, graph: Graph, op: Callee, most_tokens: int = 1, **options: bool | int
 ) -> Node | None:
-    """Attention of few tokens and the `rope_put` in front of it as `op`, with these options."""
+    """Fuse the attention of few tokens with the `rope_put` before it into the op `op`."""
     put = graph.single_use_producer(node.operands["q"], "rope_put")
     if (
         put is None
@@ -366,7 +366,7 @@ def prepared(
 def _behind(
     norms: Sequence[OpNode], capabilities: Capabilities, others: int
 ) -> dict[str, Any] | None:
-    """Arguments for the norms that were found; None where there is no kernel for them."""
+    """Return the arguments for the norms found; None if no kernel takes them."""
     if not norms:
         return {}
     epsilons = {norm.options["eps"] for norm in norms}

@@ -1,8 +1,8 @@
-"""Heads of two parts, one that stays and one that turns, put together in one op.
+"""One op that joins heads of two parts, of which the second is rotated.
 
-Latent attention (DeepSeek-AI 2024, "DeepSeek-V2", §2.1.3) makes both parts apart: of queries, and
-of keys, whose first part may come from a norm and which go into the cache. Written with simple ops
-these are copies of strided parts, `rms_norm`, `rope`, `concat` and `set_rows`.
+Latent attention (DeepSeek-AI 2024, "DeepSeek-V2", §2.1.3) makes both parts separately, for queries
+and for keys. The first part of a key may come from a norm, and keys go into the cache. Written with
+simple ops these are copies of strided parts, `rms_norm`, `rope`, `concat` and `set_rows`.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def rope_join_reference(
     interleaved: bool = False,
     eps: float | None = None,
 ) -> Array:
-    """Norm of the first part beside the rotated second, or the cache they are put into."""
+    """Join the first part, or its norm, with the rotated second; write into `dst`, if given."""
     first = first if eps is None else rms_norm_reference(first, weight, eps=eps)
     second = second if table is None else rope_reference(second, table, interleaved=interleaved)
     y = np.concatenate([first, second], axis=2)
@@ -141,7 +141,7 @@ def _require(first: Node, second: Node, table: Node | None, weight: Node | None)
 
 
 def fits(first: Node, second: Node, table: Node | None, weight: Node | None) -> bool:
-    """Whether the kernel's vectors divide parts of heads."""
+    """Return whether the parts of heads are multiples of the kernel's vectors."""
     tokens, _, cols = second.spec.shape
     parts = all(
         x.spec.dtype == F32
@@ -165,7 +165,7 @@ def fits(first: Node, second: Node, table: Node | None, weight: Node | None) -> 
 
 
 def _into(launch: Launch, dst: Node, slots: Node) -> Launch:
-    """Launch that puts what it makes into rows of a cache."""
+    """Return a launch that writes its result into rows of a cache."""
     require_dtype(NAME, "dst", dst, (F32, F16))
     require_dtype(NAME, "slots", slots, (I32,))
     tokens, heads, cols = launch.out.shape
@@ -194,14 +194,14 @@ def _into(launch: Launch, dst: Node, slots: Node) -> Launch:
 
 
 def _takes(dst: Node, cols: int) -> bool:
-    """Whether the rows of a cache are dense, from its first byte on, and as long as heads are."""
+    """Return whether a cache is dense, starts at its storage's first byte, and fits the heads."""
     spec = dst.spec
     return spec.is_dense and not spec.offset and spec.shape[1:] == (cols,)
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What makes heads of two parts.
+    """The two parts of heads.
 
     Parameters
     ----------
@@ -219,7 +219,7 @@ class Parts:
 
 
 def _parts(joint: OpNode, graph: Graph) -> Parts | None:
-    """The parts of a `concat` of heads, or of what a rule has made of one."""
+    """Find the parts of a `concat` of heads, or of the op that a rule made of one."""
     if joint.op == NAME:
         table = joint.operands["angles"] if joint.launch.count("pairs") else None
         turn = bool(joint.launch.choices["INTERLEAVED"])
@@ -247,7 +247,7 @@ def _parts(joint: OpNode, graph: Graph) -> Parts | None:
 
 
 def _one_head(repeated: OpNode) -> Node | None:
-    """The head that a window repeats for all heads, as `repeat` does."""
+    """Return the head that a window repeats for all heads, as `repeat` does."""
     x, shape = repeated.operands["x"], repeated.spec.shape
     how = repeated.options
     whole = how["repeated"] and not any(how["start"]) and len(shape) == len(x.spec.shape) == 3
@@ -255,21 +255,21 @@ def _one_head(repeated: OpNode) -> Node | None:
 
 
 def _for_heads(spec: Spec, heads: int) -> Spec:
-    """One head, read as every one of so many."""
+    """Return the spec of one head read as every one of `heads`."""
     tokens, _, cols = spec.shape
     strides = (spec.strides[0], 0, spec.strides[2])
     return Spec((tokens, heads, cols), spec.dtype, strides, spec.offset)
 
 
 def _source(x: Node, graph: Graph) -> Node:
-    """What a dense tensor is a copy of, or itself."""
+    """Return the tensor that a dense tensor is a copy of, or the tensor itself."""
     copy = graph.single_use_producer(x, "contiguous")
     return copy.operands["x"] if copy and copy.spec.shape == x.spec.shape else x
 
 
 @rope_join.fuses("concat")
 def joined_parts(node: OpNode, graph: Graph) -> Node | None:
-    """Two parts of heads, of which the second may turn, and copies that made them dense."""
+    """Fuse two parts of heads, a rotation of the second, and the copies that made them dense."""
     found = _parts(node, graph)
     if found is None or not found.saved or node.spec.dtype != F32:
         return None
@@ -281,7 +281,7 @@ def joined_parts(node: OpNode, graph: Graph) -> Node | None:
 
 @rope_join.fuses("set_rows")
 def put_into_the_cache(node: OpNode, graph: Graph) -> Node | None:
-    """Heads of two parts that go into a cache alone, and the norm of the first."""
+    """Fuse joined heads that are only written into a cache, and the norm of their first part."""
     dst, x, slots = node.launch.into, node.operands["x"], node.operands["ids"]
     joint = graph.single_use_producer(x, NAME, "concat")
     found = joint and _parts(joint, graph)
@@ -301,7 +301,7 @@ def put_into_the_cache(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _normed(x: Node, joint: OpNode, graph: Graph) -> tuple[Node, Node | None, float | None]:
-    """What a part is the norm of, its weight and epsilon; or the part itself."""
+    """Return the norm's input, weight and epsilon, if a part is a norm; else the part itself."""
     norm = graph.producer(x, "rms_norm")
     own = norm and _in_shape(norm.operands["x"], x.spec.shape)
     alone = graph.read_by(x.storage, joint)
@@ -312,6 +312,6 @@ def _normed(x: Node, joint: OpNode, graph: Graph) -> tuple[Node, Node | None, fl
 
 
 def _in_shape(x: Node, shape: Shape) -> Node | None:
-    """A view of a tensor in another shape; None where that needs a copy."""
+    """View a tensor in another shape; return None where that needs a copy."""
     spec = reshape(x.spec, shape)
     return None if spec is None else Node(spec, x.storage)

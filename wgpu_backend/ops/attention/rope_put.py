@@ -1,4 +1,4 @@
-"""Rotation of queries and keys, and keys and values put into the cache, in one op."""
+"""One op for the rotation of queries and keys, and the write of keys and values into the cache."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rope_put(
 ) -> Launch:
     """Rotate queries and keys, and put keys and values into their slots of the cache.
 
-    Made by a fusion rule alone, which sees to it that whoever reads the cache runs later.
+    Only a fusion rule makes this op. The rule makes sure that readers of the cache run later.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def rope_put_reference(
     *,
     interleaved: bool,
 ) -> Array:
-    """Rotated queries; keys and values in their slots."""
+    """Return the rotated queries; write keys and values into their slots."""
     tokens = len(slots)
     set_rows_reference(
         keys, rope_reference(k, table, interleaved=interleaved).reshape(tokens, -1), slots
@@ -110,7 +110,7 @@ def rope_put_reference(
 
 @rope_put.fuses("paged_attention", "paged_attention_splits", "paged_attention_q8")
 def before_attention(node: OpNode, graph: Graph) -> Node | None:
-    """What stands between the products of a layer and its attention."""
+    """Fuse the rotations and cache writes between a layer's products and its attention."""
     query = graph.single_use_producer(node.operands["q"], "rope")
     put_keys, put_values = (graph.write(node.operands[name], "set_rows") for name in "kv")
     key = put_keys and graph.single_use_producer(put_keys.operands["x"], "rope")
@@ -136,13 +136,13 @@ def before_attention(node: OpNode, graph: Graph) -> Node | None:
 
 
 def source(graph: Graph, x: Node) -> Node:
-    """What `x` is a dense copy of, or itself."""
+    """Return the tensor that `x` is a dense copy of, or `x` itself."""
     copy = graph.single_use_producer(x, "contiguous")
     return copy.operands["x"] if copy else x
 
 
 def in_heads(x: Node, heads: int) -> Node | None:
-    """Rows (tokens, heads * cols) as (tokens, heads, cols)."""
+    """View rows (tokens, heads * cols) as (tokens, heads, cols)."""
     if len(x.spec.shape) == 3:
         return x
     tokens, cols = x.spec.shape
@@ -154,7 +154,7 @@ def in_heads(x: Node, heads: int) -> Node | None:
 
 
 def fits(q: Node, k: Node, v: Node, table: Node | None, keys: Node, values: Node) -> bool:
-    """Whether the kernel's vectors of four and octets divide everything."""
+    """Return whether sizes and offsets are multiples of the kernel's vectors of four and eight."""
     rows = all(
         x.spec.dtype == F32
         and x.spec.shape[2] % OCTET == 0

@@ -41,7 +41,7 @@ def scaled_attention(
     softcap: float = 0.0,
     splits: int = 1,
 ) -> Launch:
-    """Attention of queries over keys and values, in f32; see `scaled_dot_product_attention`.
+    """Attend to plain keys and values, in f32; see `scaled_dot_product_attention`.
 
     Source: Vaswani et al. 2017, eq. 1; the online softmax is Milakov & Gimelshein 2018, alg. 3;
     queries in tiles as in Dao et al. 2022, "FlashAttention", alg. 1; sinks as in Xiao et al. 2023,
@@ -118,7 +118,7 @@ def scaled_attention_reference(
     softcap: float = 0.0,
     splits: int = 1,
 ) -> Array:
-    """Attention with all scores at once."""
+    """Attend with all scores at once."""
     heads, repeats = q.shape[2], q.shape[2] // k.shape[2]
     keys, values = np.repeat(k, repeats, axis=2), np.repeat(v, repeats, axis=2)
     scores = np.einsum("bthd,bshd->bhts", q * np.float32(scale), keys)
@@ -143,7 +143,7 @@ def scaled_attention_reference(
 
 
 def _result(q: Node, v: Node, splits: int) -> Spec:
-    """Values of each head; of several splits unnormalised, with a largest score and a total."""
+    """Return the result's spec; of several splits, sums with a largest score and a total."""
     (batch, tokens, heads, _), v_cols = q.spec.shape, v.spec.shape[3]
     if splits == 1:
         return Spec.dense((batch, tokens, heads, v_cols), F32)
@@ -151,12 +151,12 @@ def _result(q: Node, v: Node, splits: int) -> Spec:
 
 
 def _optional(q: Node, mask: Node | None, sinks: Node | None) -> dict[str, Node]:
-    """Operands that may be missing: kernels have a binding for each, choices say what is read."""
+    """Return the optional operands: kernels have a binding for each, choices say which are read."""
     return {"mask": q if mask is None else mask, "sinks": q if sinks is None else sinks}
 
 
 def _given(mask: Node | None, sinks: Node | None) -> dict[str, bool]:
-    """Choices that say which operands are there."""
+    """Return the choices that say which operands are present."""
     return {
         "MASKED": mask is not None,
         "TRUTHS": mask is not None and mask.spec.dtype == BOOL,
@@ -165,7 +165,7 @@ def _given(mask: Node | None, sinks: Node | None) -> dict[str, bool]:
 
 
 def _extents(q: Node, v: Node, out: Spec) -> dict[str, int]:
-    """Parameters that say how many there are of what; where nothing comes out, no tokens."""
+    """Return the size parameters of a kernel; zero tokens where the result is empty."""
     _, tokens, heads, cols = q.spec.shape
     _, keys, kv_heads, v_cols = v.spec.shape
     tokens = tokens if out.size else 0
@@ -184,7 +184,7 @@ def _extents(q: Node, v: Node, out: Spec) -> dict[str, int]:
 
 
 def _require_values(name: str, node: Node) -> None:
-    """Heads of an operand are rows of neighbours, and neither empty nor too long."""
+    """Check that heads of an operand are rows of neighbouring values, of 1 to 2,048 values."""
     require_rank("attention", name, node, 4)
     require_dtype("attention", name, node, FLOATS)
     cols, stride = node.spec.shape[3], node.spec.strides[3]

@@ -1,4 +1,4 @@
-"""The kernel of attention over plain keys: a tile is neighbouring tokens of one head."""
+"""Tile sizes of attention over plain keys: a tile is neighbouring tokens of one head."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def select_tiles(launch: Launch, _: Capabilities) -> Launch:
 
 
 def by_queries(launch: Launch, width: int) -> Launch:
-    """Launch that takes neighbouring queries of one head together, in groups of so many threads."""
+    """Return a launch that groups neighbouring queries of one head, `width` threads a group."""
     batch, tokens, heads, cols = launch.operands["q"].spec.shape
     lane_vec4s = max(-(-launch.operands["v"].spec.shape[3] // (4 * width)), 1)
     vec4s = -(-cols // (4 * QUERY_STEP)) * QUERY_STEP
@@ -44,7 +44,7 @@ def by_queries(launch: Launch, width: int) -> Launch:
 
 
 def _reading(launch: Launch, name: str) -> dict[str, str | int]:
-    """Choices that read an operand by vectors where that can be."""
+    """Return the choices that read an operand by vectors, where that is possible."""
     whole = in_vectors(launch, name)
     folder = "formats/vec4" if whole else "formats/load"
     dtype = launch.operands[name].spec.dtype
@@ -52,6 +52,6 @@ def _reading(launch: Launch, name: str) -> dict[str, str | int]:
 
 
 def in_vectors(launch: Launch, name: str) -> bool:
-    """Whether all heads of an operand begin at whole vectors of four."""
+    """Return whether all heads of an operand begin at whole vectors of four."""
     spec = launch.operands[name].spec
     return all(n % 4 == 0 for n in (spec.offset, spec.shape[3], *spec.strides[:3]))

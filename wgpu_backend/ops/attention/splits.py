@@ -1,4 +1,4 @@
-"""Long attention in ranges of positions, a work group each: how many, and how they are joined.
+"""Long attention in parallel ranges of positions: their number, and the merge of their results.
 
 Source: Dao et al. 2023, "Flash-Decoding".
 """
@@ -20,14 +20,14 @@ ENOUGH_GROUPS = 256  # with this many work groups a device is busy without split
 
 
 def useful_splits(seen: int, groups: int) -> int:
-    """Ranges that `seen` positions are worth cutting into, where one makes so many work groups."""
+    """Return how many ranges to cut `seen` positions into, with `groups` groups each."""
     worth = seen // SPLIT_POSITIONS if seen >= UNSPLIT_POSITIONS else 1
     return max(min(worth, ENOUGH_GROUPS // max(groups, 1)), 1)
 
 
 @op(trusted=True)
 def attention_merge(x: Node) -> Launch:
-    """Join attention over ranges of positions.
+    """Merge attention over ranges of positions.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def attention_merge(x: Node) -> Launch:
 
 @attention_merge.reference
 def attention_merge_reference(x: Array) -> Array:
-    """Join splits by their largest scores and totals."""
+    """Merge splits by their largest scores and totals."""
     cols = x.shape[-1] - 4
     factor = np.exp(x[..., cols] - x[..., cols].max(axis=-1, keepdims=True))
     total = (x[..., cols + 1] * factor).sum(axis=-1)
@@ -60,7 +60,7 @@ def attention_merge_reference(x: Array) -> Array:
 
 
 def in_first_split(whole: Array, splits: int) -> Array:
-    """Result of (tokens, heads, cols) as attention in ranges leaves it, if the first has it all."""
+    """Store a whole result of (tokens, heads, cols) as splits of which only the first has sums."""
     tokens, heads, cols = whole.shape
     y = np.zeros((tokens, heads, splits, cols + 4), np.float32)
     y[..., cols] = np.finfo(np.float32).min

@@ -1,4 +1,4 @@
-"""What pixels of a convolution look at, side by side, and the way back: im2col, col2im."""
+"""Patches of a convolution as rows, and their sum back into an image: im2col, col2im."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def im2col(
     paddings: Sequence[Padding] = (0, 0),
     dilations: Sequence[int] = (1, 1),
 ) -> Launch:
-    """Values that each pixel of a convolution looks at, side by side; zeros beyond the border.
+    """Gather the patch that each output pixel of a convolution sees; zeros beyond the border.
 
     ``weight.reshape(o, -1).mulmat(x.im2col((kh, kw), …))`` is ``x.conv2d(weight, …)``. `ml` writes
-    ``kernel.IM2Col(input, …)``, takes nothing but the shape of the kernel, and orders values as
-    (c, kh, kw).
+    ``kernel.IM2Col(input, …)``, takes nothing but the shape of the kernel, and orders values as (c,
+    kh, kw).
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def im2col_reference(
     paddings: Sequence[Padding] = (0, 0),
     dilations: Sequence[int] = (1, 1),
 ) -> Array:
-    """Shifted pixels, a tap after the other."""
+    """Gather shifted pixels, one tap after the other."""
     padded = padded_by(x, paddings)
     height, width = (
         (n - d * (k - 1) - 1) // s + 1
@@ -109,9 +109,9 @@ def col2im(
     paddings: Sequence[Padding] = (0, 0),
     dilations: Sequence[int] = (1, 1),
 ) -> Launch:
-    """Sum of what `im2col` put side by side, where it came from.
+    """Sum the patches of `im2col` back to the pixels they came from.
 
-    Every pixel is as often in the sum as a window saw it.
+    Every pixel is counted as often as a window saw it.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def col2im_reference(
     paddings: Sequence[Padding] = (0, 0),
     dilations: Sequence[int] = (1, 1),
 ) -> Array:
-    """Columns added where they were taken from."""
+    """Add patches back to the pixels they came from."""
     sides = padded_sides(paddings)
     batch, height, width, _ = x.shape
     taps = x.reshape(batch, height, width, *kernel, -1)

@@ -39,7 +39,7 @@ PIXELS = 4  # that one thread of the vector kernel makes, of four outputs each
 
 
 def in_groups_of(launch: Launch, width: int) -> Launch:
-    """Launch of the vector kernel with so many threads in a work group."""
+    """Return the launch of the vector kernel with `width` threads a work group."""
     pixel_groups = -(-launch.count("pixels") // (width * PIXELS))
     return replace(
         launch,
@@ -61,7 +61,7 @@ def convolve(
     spread: Sequence[int] = (1, 1, 1),
     flipped: bool = False,
 ) -> Launch:
-    """Convolution over three axes, summing in f32; what `conv2d` and the others are made of.
+    """Convolve over three axes, summing in f32; `conv2d` and the others are made of this.
 
     Source: Dumoulin & Visin 2016, "A guide to convolution arithmetic", relationships 14 and 15.
 
@@ -135,7 +135,7 @@ def convolve_reference(
     spread: Sequence[int] = (1, 1, 1),
     flipped: bool = False,
 ) -> Array:
-    """Sum over taps of shifted pixels times a matrix a tap, group by group."""
+    """Sum, over taps, shifted pixels times the tap's matrix, group by group."""
     padded = padded_by(apart(x, spread), paddings)
     weight = weight[:, ::-1, ::-1, ::-1] if flipped else weight
     kernel, inner = weight.shape[1:4], weight.shape[4]
@@ -156,7 +156,7 @@ def convolve_reference(
 
 
 def _by_vectors(launch: Launch, groups: int) -> Launch:
-    """Launch of the kernel that reads four channels and makes four outputs at once."""
+    """Return the launch of the kernel that reads four channels and makes four outputs at once."""
     outputs = launch.out.shape[4]
     params = {
         "pixels": math.prod(launch.out.shape[:4]),
@@ -167,7 +167,7 @@ def _by_vectors(launch: Launch, groups: int) -> Launch:
 
 
 def _by_values(launch: Launch) -> Launch:
-    """Launch of the kernel that takes channels wherever they lie."""
+    """Return the launch of the kernel that takes channels at any stride."""
     x, weight = (launch.operands[name].spec for name in ("x", "weights"))
     params = {
         "values": launch.out.size,
@@ -184,14 +184,14 @@ def _by_values(launch: Launch) -> Launch:
 
 
 def _steps(x: Spec, weight: Spec) -> Mapping[str, int]:
-    """Elements from one value to the next along the axes that are not channels."""
+    """Return the strides of the axes that are not channels, in elements."""
     names = ("batch", *AXES)
     steps = {f"x_{name}": x.strides[i] for i, name in enumerate(names)}
     return steps | {f"weight_{name}": weight.strides[i] for i, name in enumerate(("row", *AXES))}
 
 
 def _in_vectors(x: Spec, weight: Spec) -> bool:
-    """Whether channels lie in whole vectors of four, on both sides."""
+    """Return whether channels are whole vectors of four, in input and weight."""
     return weight.shape[4] % 4 == 0 and all(
         s.strides[4] == 1 and all(n % 4 == 0 for n in (s.offset, *s.strides[:4]))
         for s in (x, weight)
@@ -219,7 +219,7 @@ def conv3d(
     dilations: Sequence[int] = (1, 1, 1),
     groups: int = 1,
 ) -> Node:
-    """Convolution over depth, height and width.
+    """Convolve over depth, height and width.
 
     `ml` writes ``kernel.Conv3D(input, c, …)`` of [kw, kh, kd, c · oc] and [w, h, d, c · n]: reshape
     to (oc, c, kd, kh, kw) and (n, c, d, h, w), then permute both by (0, 2, 3, 4, 1).
@@ -256,7 +256,7 @@ def conv2d(
     dilations: Sequence[int] = (1, 1),
     groups: int = 1,
 ) -> Node:
-    """Convolution over height and width.
+    """Convolve over height and width.
 
     `ml` has the kernel as its receiver and channels before pixels; see the module.
 
@@ -294,7 +294,7 @@ def conv1d(
     dilation: int = 1,
     groups: int = 1,
 ) -> Node:
-    """Convolution over one axis.
+    """Convolve over one axis.
 
     Parameters
     ----------
@@ -321,7 +321,7 @@ def conv1d(
 
 
 def conv1d_dw(x: Node, weight: Node, stride: int = 1, padding: int = 0, dilation: int = 1) -> Node:
-    """Convolution of each channel with its own kernel.
+    """Convolve each channel with its own kernel.
 
     `ml` writes ``data.Conv1DDW(weight, s, p, d)`` of [length, c, n] and [k, 1, c]: that is
     ``data.permute(0, 2, 1).conv1d_dw(weight.reshape(c, k), s, p, d)``.
@@ -364,7 +364,7 @@ def over(
     dilations: Sequence[int],
     groups: int,
 ) -> Node:
-    """Convolution over one to three axes: those in front have one value."""
+    """Convolve over one to three axes, with leading axes of one value for the missing ones."""
     rank = len(x.spec.shape) - 2
     for name, values in (("strides", strides), ("paddings", paddings), ("dilations", dilations)):
         require(len(values) == rank, ShapeError, f"convolve: {len(values)} {name}, needs {rank}")
@@ -382,12 +382,12 @@ def over(
 
 
 def without_axes(y: Node, missing: int) -> Node:
-    """View without so many axes of one value after the first."""
+    """View a node without `missing` axes of one value after the first."""
     return viewed(y, Spec.dense((y.spec.shape[0], *y.spec.shape[1 + missing :]), F32))
 
 
 def with_axes(node: Node, missing: int) -> Node:
-    """View with axes of one value after the first."""
+    """View a node with `missing` axes of one value after the first."""
     spec, ones = node.spec, (1,) * missing
     shape = (spec.shape[0], *ones, *spec.shape[1:])
     strides = (spec.strides[0], *(0,) * missing, *spec.strides[1:])
@@ -395,14 +395,14 @@ def with_axes(node: Node, missing: int) -> Node:
 
 
 def _channels_last(node: Node) -> Node:
-    """Node whose channels lie in whole vectors of four, copied where they do not."""
+    """Return the node with channels in whole vectors of four, as a copy if necessary."""
     spec = node.spec
     whole = all(n % 4 == 0 for n in (spec.offset, *spec.strides[:3]))
     return node if (spec.strides[3] == 1 and whole) or node.builder is None else contiguous(node)
 
 
 def apart(x: Array, spread: Sequence[int]) -> Array:
-    """Values of the axes between first and last with zeros between them."""
+    """Put zeros between values along the axes between first and last."""
     shape = [(n - 1) * s + 1 if n else 0 for n, s in zip(x.shape[1:-1], spread, strict=True)]
     wide = np.zeros((len(x), *shape, x.shape[-1]), x.dtype)
     wide[:, *(slice(None, None, s) for s in spread)] = x
@@ -410,7 +410,7 @@ def apart(x: Array, spread: Sequence[int]) -> Array:
 
 
 def padded_by(x: Array, paddings: Sequence[Padding]) -> Array:
-    """Zeros around the axes between first and last; values cut off for less than none."""
+    """Put zeros around the axes between first and last; negative padding cuts values off."""
     sides = padded_sides(paddings)
     padded = np.pad(x, [(0, 0), *[(max(a, 0), max(b, 0)) for a, b in sides], (0, 0)])
     extents = padded.shape[1:-1]

@@ -14,12 +14,12 @@ Padding = int | tuple[int, int]  # on both sides, or before and behind
 
 
 def wide_extents(x: Shape, spread: Sequence[int]) -> Shape:
-    """Extents of values that have zeros between them: steps from one to the next."""
+    """Return the extents of values with zeros between them; `spread` is the step between values."""
     return tuple((n - 1) * s + 1 if n else 0 for n, s in zip(x, spread, strict=True))
 
 
 def padded_sides(paddings: Sequence[Padding]) -> list[tuple[int, int]]:
-    """Padding before and behind each axis.
+    """Return the padding before and after each axis.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def extents_of(
     paddings: Sequence[tuple[int, int]],
     dilations: Sequence[int],
 ) -> Shape:
-    """Extents of the result; the numbers belong to the last of depth, height and width."""
+    """Return the result's extents; the arguments are for the last of depth, height and width."""
     found: list[int] = []
     names = AXES[-len(x) :]
     for name, n, k, s, p, d in zip(names, x, kernel, strides, paddings, dilations, strict=True):
@@ -62,7 +62,7 @@ def extents_of(
 
 
 def require_paddings(paddings: Sequence[Padding]) -> None:
-    """Raise ShapeError where there is less than no padding."""
+    """Raise ShapeError if a padding is negative."""
     for name, sides in zip(AXES[-len(paddings) :], padded_sides(paddings), strict=True):
         require(
             min(sides) >= 0,

@@ -26,7 +26,7 @@ Pair = tuple[int, int]
 def padded(
     x: Node, *, before: Sequence[int], shape: Shape, mode: PadMode, value: float = 0.0
 ) -> Launch:
-    """Pad up to four axes; see `pad_mode`, which is made of it.
+    """Pad up to four axes; `pad_mode` is made of this.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def padded(
 def padded_reference(
     x: Array, *, before: Sequence[int], shape: Sequence[int], mode: str, value: float = 0.0
 ) -> Array:
-    """NumPy's own padding."""
+    """Pad with `numpy.pad`."""
     pairs = [(b, want - b - n) for b, want, n in zip(before, shape, x.shape, strict=True)]
     if mode == "constant":
         return np.pad(x, pairs, constant_values=np.array(value).astype(x.dtype))
@@ -85,7 +85,7 @@ def _cycle(extent: int, mode: PadMode) -> int:
 def pad_mode(
     x: Node, pairs: Sequence[Sequence[int]], mode: PadMode = "constant", value: float = 0.0
 ) -> Node:
-    """Add values in front and behind along axes, as ``numpy.pad`` does.
+    """Add values before and after the values of axes, as ``numpy.pad`` does.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def pad_mode(
 
 
 def _require_value(value: float, dtype: DType) -> None:
-    """Raise DTypeError where an integer type does not hold the number that is padded with."""
+    """Raise DTypeError if an integer type cannot hold the padding value."""
     require_number("pad_mode", "value", value)
     assert dtype.numpy is not None
     if dtype == BF16 or dtype.numpy.kind not in "biu":
@@ -167,7 +167,7 @@ def _checked(shape: Shape, pairs: Sequence[Sequence[int]], mode: PadMode) -> lis
 
 
 def _merged(shape: Sequence[int], amounts: Sequence[Pair]) -> list[tuple[int, Pair]]:
-    """Axes with their padding; neighbours that are not padded are one."""
+    """Return axes with their padding; neighbouring axes without padding are merged."""
     axes: list[tuple[int, Pair]] = []
     for extent, pair in zip(shape, amounts, strict=True):
         if axes and max(pair) == 0 and max(axes[-1][1]) == 0:
@@ -177,7 +177,7 @@ def _merged(shape: Sequence[int], amounts: Sequence[Pair]) -> list[tuple[int, Pa
 
 
 def _at_most_four(axes: Sequence[tuple[int, Pair]]) -> list[list[tuple[int, Pair]]]:
-    """Steps that pad some axes each, of four in all: those before and behind are one each."""
+    """Split a padding into steps over at most four axes each."""
     if len(axes) <= 4:
         return [list(axes)]
     first = [(n, p) if i < 3 else (n, (0, 0)) for i, (n, p) in enumerate(axes)]

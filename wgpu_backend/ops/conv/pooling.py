@@ -29,7 +29,7 @@ def pool(
     paddings: Sequence[tuple[int, int]],
     count_padding: bool = True,
 ) -> Launch:
-    """Fold windows over three axes; what `max_pool` and `avg_pool` are made of.
+    """Fold windows over three axes; `max_pool` and `avg_pool` are made of this.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def pool_reference(
     paddings: Sequence[tuple[int, int]],
     count_padding: bool = True,
 ) -> Array:
-    """Largest value, or mean, of each window of the padded tensor."""
+    """Take the largest value, or the mean, of each window of the padded tensor."""
     beyond = -np.inf if kind == "max" else 0
     windows = _windows(x.astype(np.float32), kernel, strides, paddings, beyond)
     if kind == "max":
@@ -99,7 +99,7 @@ def max_pool(
     strides: Extents | None = None,
     paddings: int | Sequence[Padding] = 0,
 ) -> Node:
-    """Largest value of each window of each channel; NaN where there is one.
+    """Take the largest value of each window of each channel; NaN if the window has one.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def avg_pool(
     paddings: int | Sequence[Padding] = 0,
     count_include_pad: bool = True,
 ) -> Node:
-    """Mean of each window of each channel.
+    """Take the mean of each window of each channel.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def _pooled(
 
 
 def _for_axes(subject: str, values: Extents, axes: int) -> Shape:
-    """One number for each axis; a single one is for all."""
+    """Return one number for each axis, from one for all or one for each."""
     found = extents(subject, values)
     found = found * axes if len(found) == 1 else found
     require(len(found) == axes, ShapeError, f"{subject} is {found}, x has {axes} axes for it")

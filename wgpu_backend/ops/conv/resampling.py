@@ -21,7 +21,7 @@ MAX_EXTENT = 32768  # products of two extents stay below 2³²
 
 @op(trusted=True)
 def avg_pool2d(x: Node, k: int, s: int, p: int = 0) -> Launch:
-    """Mean of each square window; the zeros of the padding count.
+    """Take the mean of each square window; the zeros of the padding count.
 
     `ml` pools over its axes 0 and 1, which are the last two here.
 
@@ -73,7 +73,7 @@ def avg_pool2d(x: Node, k: int, s: int, p: int = 0) -> Launch:
 
 @avg_pool2d.reference
 def avg_pool2d_reference(x: Array, k: int, s: int, p: int = 0) -> Array:
-    """Mean of each window of the padded image."""
+    """Take the mean of each window of the padded image."""
     padded = np.pad(x, [*[(0, 0)] * (x.ndim - 2), (p, p), (p, p)])
     windows = np.lib.stride_tricks.sliding_window_view(padded, (k, k), axis=(-2, -1))
     return windows[..., ::s, ::s, :, :].mean(axis=(-2, -1))
@@ -81,7 +81,7 @@ def avg_pool2d_reference(x: Array, k: int, s: int, p: int = 0) -> Array:
 
 @op(trusted=True)
 def interpolate(x: Node, shape: Sequence[int], mode: Mode = "nearest") -> Launch:
-    """Image in another size.
+    """Resize an image.
 
     Bilinear takes values between the centres of pixels, as ``align_corners=False`` elsewhere, and
     those at the border as they are; it works over the last two axes. Nearest takes value
@@ -126,7 +126,7 @@ def interpolate(x: Node, shape: Sequence[int], mode: Mode = "nearest") -> Launch
 
 @interpolate.reference
 def interpolate_reference(x: Array, shape: Sequence[int], mode: str = "nearest") -> Array:
-    """Values by their nearest index, or between two, axis by axis."""
+    """Take values by their nearest index, or between two, axis by axis."""
     for axis, want in enumerate(shape):
         have = x.shape[axis]
         if mode == "nearest" or axis < x.ndim - 2:

@@ -1,7 +1,7 @@
-"""Pictures in another size, channels last: resize.
+"""Image resizing with channels last: resize.
 
-Every mode is a sum of neighbours along an axis, with weights that the host works out: a table says
-where the neighbours of each value of the result begin, and what they weigh.
+Every mode is a weighted sum of neighbours along an axis. The host computes the weights: a table
+has, for each value of the result, the first neighbour and the weights.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def resample(x: Node, table: Node, *, axis: int) -> Launch:
 
 @resample.reference
 def resample_reference(x: Array, table: Array, *, axis: int) -> Array:
-    """Neighbours times their weights, one after the other; what weighs nothing is left out."""
+    """Sum neighbours times their weights one after the other, skipping those of weight 0."""
     ones = (1,) * (x.ndim - 1 - axis)
     first, last = table[:, 0].astype(np.int64), x.shape[axis] - 1
     y = np.zeros((*x.shape[:axis], len(table), *x.shape[axis + 1 :]))
@@ -89,7 +89,7 @@ def resize(
     align_corners: bool = False,
     antialias: bool = False,
 ) -> Node:
-    """Pictures in another size, as PyTorch's ``interpolate`` makes them.
+    """Resize images, as PyTorch's ``interpolate`` does.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def resize(
 
 
 def tabulated(weights: Weights) -> Array:
-    """Table of `resample`: where neighbours begin, and their weights."""
+    """Make the table of `resample`: the first neighbour of each value, and the weights."""
     spans = [max(row) - min(row) + 1 for row in weights]
     table = np.zeros((len(weights), 1 + max(spans)), np.float32)
     for line, row in zip(table, weights, strict=True):
@@ -165,7 +165,7 @@ def _is_identity(table: Array, have: int) -> bool:
 def weights_of(
     have: int, want: int, mode: ResizeMode, align_corners: bool = False, antialias: bool = False
 ) -> Weights:
-    """Weights of the values along an axis for each value of the result."""
+    """Return the weights of the values along an axis for each value of the result."""
     if mode == "area":
         return [_mean(i * have // want, -(-(i + 1) * have // want)) for i in range(want)]
     scale = have / want
@@ -190,20 +190,20 @@ def _mean(start: int, stop: int) -> dict[int, float]:
 
 
 def between_two(place: float, have: int) -> dict[int, float]:
-    """Weights of the two values that a place is between; the outermost beyond the border."""
+    """Return the weights of the two values around a place; the outermost stand for those beyond."""
     place = max(place, 0.0)
     low = min(int(place), have - 1)
     return _clipped(low, [1 - (place - low), place - low], have)
 
 
 def between_four(place: float, have: int) -> dict[int, float]:
-    """Weights of a cubic through four values; the outermost stand for those beyond the border."""
+    """Return the weights of a cubic through four values; the outermost stand for those beyond."""
     low = math.floor(place)
     return _clipped(low - 1, [_cubic(place - low + 1 - k, -0.75) for k in range(4)], have)
 
 
 def _clipped(first: int, weights: list[float], have: int) -> dict[int, float]:
-    """Weights by place; values beyond the border are the outermost ones."""
+    """Return the weights by place; the outermost values stand for those beyond the border."""
     row: dict[int, float] = {}
     for place, weight in enumerate(weights, first):
         inside = min(max(place, 0), have - 1)
@@ -214,7 +214,7 @@ def _clipped(first: int, weights: list[float], have: int) -> dict[int, float]:
 def _filtered(
     i: int, have: int, scale: float, curve: Callable[[float], float], reach: int
 ) -> dict[int, float]:
-    """Weights by a curve as wide as a pixel of the result, which add up to 1."""
+    """Return weights by a curve as wide as a pixel of the result, which add up to 1."""
     wide = max(scale, 1.0)
     centre, support = scale * (i + 0.5), reach * wide
     start = max(int(centre - support + 0.5), 0)
@@ -229,7 +229,7 @@ def _linear(distance: float) -> float:
 
 
 def _cubic(distance: float, a: float) -> float:
-    """Curve of Keys, whose slope at one step from the centre is `a`."""
+    """Return the value of Keys' cubic curve, whose slope one step from the centre is `a`."""
     x = abs(distance)
     if x < 1:
         return ((a + 2) * x - (a + 3)) * x * x + 1

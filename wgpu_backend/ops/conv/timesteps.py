@@ -1,4 +1,4 @@
-"""Sinusoidal embeddings of diffusion's time steps: timestep_embedding."""
+"""Sinusoidal embeddings of diffusion time steps: timestep_embedding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wgpu_backend.ops.reference import Array
 def sinusoids(
     t: Node, frequencies: Node, *, dim: int, cosine_first: bool = False, scale: float = 1.0
 ) -> Launch:
-    """Sines and cosines of times by frequencies; see `timestep_embedding`.
+    """Compute sines and cosines of times by frequencies; see `timestep_embedding`.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def sinusoids(
 def sinusoids_reference(
     t: Array, frequencies: Array, *, dim: int, cosine_first: bool = False, scale: float = 1.0
 ) -> Array:
-    """Sines and cosines of angles in f32, the functions in f64."""
+    """Compute sines and cosines in f64 of angles in f32."""
     angles = t[:, None].astype(np.float32) * frequencies[: dim // 2] * np.float32(scale)
     parts = [np.sin(angles.astype(np.float64)), np.cos(angles.astype(np.float64))]
     parts = parts[::-1] if cosine_first else parts
@@ -67,11 +67,11 @@ def timestep_embedding(
     scale: float = 1.0,
     max_period: float = 10000.0,
 ) -> Node:
-    """Sines, then cosines, of time steps at frequencies from 1 down to about one a period.
+    """Embed time steps as sines, then cosines, at frequencies from 1 to about 1 / `max_period`.
 
     Source: Ho, Jain & Abbeel 2020, "Denoising Diffusion Probabilistic Models", appendix B, after
-    Vaswani et al. 2017, "Attention Is All You Need", section 3.5. The frequencies have the
-    roundings of f32 that other programs have.
+    Vaswani et al. 2017, "Attention Is All You Need", section 3.5. Frequencies are rounded to f32 in
+    the same places as in other programs.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Transposed convolutions over channels-last tensors: they make of a pixel what a convolution sees.
+"""Transposed convolutions over channels-last tensors.
 
-Each is a convolution of values that zeros were put between, with the kernel's last tap first, so
-every value of the result gathers what belongs to it.
+Each is a convolution of values with zeros between them, with the kernel's last tap first, so every
+value of the result gathers its own terms.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def conv_transpose1d(
     output_padding: int = 0,
     groups: int = 1,
 ) -> Node:
-    """Transposed convolution over one axis; see `conv_transpose2d`.
+    """Apply a transposed convolution over one axis; see `conv_transpose2d`.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def conv_transpose2d(
     output_paddings: Sequence[int] = (0, 0),
     groups: int = 1,
 ) -> Node:
-    """Transposed convolution over height and width: the gradient of `conv2d` with its strides.
+    """Apply a transposed convolution over height and width: the gradient of `conv2d`.
 
     Source: Dumoulin & Visin 2016, "A guide to convolution arithmetic", relationship 14.
 
@@ -91,7 +91,7 @@ def conv_transpose3d(
     output_paddings: Sequence[int] = (0, 0, 0),
     groups: int = 1,
 ) -> Node:
-    """Transposed convolution over depth, height and width; see `conv_transpose2d`.
+    """Apply a transposed convolution over depth, height and width; see `conv_transpose2d`.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def _transposed(
 def _margin(
     where: str, kernel: int, stride: int, padding: tuple[int, int], dilation: int, more: int
 ) -> tuple[int, int]:
-    """Zeros around an axis of values with zeros between, before and behind."""
+    """Return the zeros before and after an axis that already has zeros between its values."""
     require(
         stride > 0 and dilation > 0 and min(padding) >= 0 and kernel > 0,
         ShapeError,

@@ -1,6 +1,6 @@
-"""Passes of a fast Fourier transform, with butterflies that the host writes out for each radix.
+"""Passes of a fast Fourier transform, with butterflies that the host writes for each radix.
 
-Stockham's order: a pass reads what lies far apart and writes results in their final order, so that
+Stockham's order: a pass reads values that are far apart and writes results in their final order, so
 nothing is permuted at the end (Cochran et al. 1967; Govindaraju et al. 2008, §4). A thread takes as
 many values as the radix, transforms them in registers, and writes them.
 """
@@ -98,7 +98,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 
 
 def radices_of(length: int) -> list[int] | None:
-    """Radices whose product is a length, few and large; None where a prime is too large."""
+    """Factor a length into few, large radices; return None if a prime factor is too large."""
     rest, primes = length, list[int]()
     for prime in PRIMES:
         while rest % prime == 0:
@@ -118,7 +118,7 @@ def radices_of(length: int) -> list[int] | None:
 
 @lru_cache(maxsize=64)
 def roots_of(length: int) -> NDArray[np.float32]:
-    """Roots of unity of a length as a table of `fft_pass`: all, or a fine and a coarse part."""
+    """Return the roots of unity of a length for `fft_pass`: all, or a fine and a coarse part."""
     turns = np.arange(length)
     if length > FEW_ROOTS:
         turns = np.concatenate([np.arange(STEP), STEP * np.arange(-(-length // STEP))])
@@ -139,7 +139,7 @@ def fft_pass(
     swap_out: bool = False,
     scale: float = 1.0,
 ) -> Launch:
-    """One pass of the transform of rows.
+    """Apply one pass of the transform to rows.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def fft_pass_reference(
     swap_out: bool = False,
     scale: float = 1.0,
 ) -> Array:
-    """One pass, in f64."""
+    """Apply one pass, in f64."""
     rows, length, _ = x.shape
     real, imag = (x[..., i].astype(np.float64) for i in ((1, 0) if swap_in else (0, 1)))
     values = (real + 1j * imag).reshape(rows, radix, length // radix)
@@ -215,7 +215,7 @@ def fft_pass_reference(
 
 @lru_cache(maxsize=64)
 def _wgsl(radix: int) -> Inline:
-    """Kernel of a radix."""
+    """Write the kernel of a radix."""
     lines = _Lines()
     names = [f"v{i}" for i in range(radix)]
     results = lines.transform(names)
@@ -233,7 +233,7 @@ def _wgsl(radix: int) -> Inline:
 
 
 def _turns(names: list[str]) -> list[str]:
-    """Values times their roots: those of powers of two are read, others are products of them."""
+    """Write values times their roots; roots of powers of two are read, others are products."""
     lines: list[str] = []
     for i, name in enumerate(names[1:], 1):
         low = i & -i
@@ -244,20 +244,20 @@ def _turns(names: list[str]) -> list[str]:
 
 
 class _Lines:
-    """Statements of a transform in registers."""
+    """WGSL statements of a transform in registers."""
 
     def __init__(self) -> None:
         self.written: list[str] = []
         self._number = count()
 
     def let(self, value: str) -> str:
-        """Name of a value."""
+        """Bind a value to a new name."""
         name = f"t{next(self._number)}"
         self.written.append(f"let {name} = {value};")
         return name
 
     def transform(self, names: list[str]) -> list[str]:
-        """Names of the transform of values: of columns, turned, then of rows (Cooley & Tukey)."""
+        """Write a transform by columns, then rows (Cooley & Tukey), and return the names."""
         size = len(names)
         if size == 1:
             return names
@@ -290,7 +290,7 @@ class _Lines:
         )
 
     def _prime(self, names: list[str]) -> list[str]:
-        """Transform of as many values as a prime, or four, by sums and differences of pairs."""
+        """Write a transform of a prime number of values, or four, by sums and differences."""
         size = len(names)
         if size == 2:
             a, b = names

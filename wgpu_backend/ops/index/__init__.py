@@ -1,1 +1,1 @@
-"""Rows and values by index: read, written, scattered, and in other formats."""
+"""Ops that read, write, scatter and convert rows and values by index."""

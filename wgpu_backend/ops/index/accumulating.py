@@ -1,7 +1,7 @@
-"""Values folded into others where ids say: fold_at, fold_along_axis; the same in every run.
+"""Deterministic scatter-add and its relatives: fold_at, fold_along_axis.
 
-Ids are sorted, and each value of the result looks for its own. So no atomics are needed, which
-WGSL has none of for floats, and values are added in the order of a stable sort.
+Ids are sorted, and each value of the result finds its own. So no atomics are needed, which WGSL
+lacks for floats, and values are added in the order of a stable sort.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MODES = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 def fold_sorted(
     dst: Node, x: Node, ids: Node, order: Node, *, axis: int, kind: str, along: bool
 ) -> Launch:
-    """Fold values into others where sorted ids say; see `fold_at`.
+    """Fold values into others at sorted ids; see `fold_at`.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def fold_sorted_reference(
 
 
 def fold_at(x: Node, ids: Node, values: Node, axis: int, mode: str = "add") -> Node:
-    """Tensor with others folded into it along an axis, where ids say; ids may repeat.
+    """Fold values into a tensor along an axis, at ids that may repeat.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def fold_at(x: Node, ids: Node, values: Node, axis: int, mode: str = "add") -> N
 
 
 def fold_along_axis(x: Node, ids: Node, values: Node, axis: int, mode: str = "add") -> Node:
-    """Tensor with others folded into it along an axis, with an id for each; ids may repeat.
+    """Fold values into a tensor along an axis, with an id for each value; ids may repeat.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def fold_along_axis(x: Node, ids: Node, values: Node, axis: int, mode: str = "ad
 
 
 def _checked(name: str, x: Node, values: Node, axis: int, mode: str) -> int:
-    """The axis, counted from the front."""
+    """Check the operands, and return the axis counted from the front."""
     require_rank(name, "x", x, 1, MOST_AXES)
     require_dtype(name, "x", x, NUMBERS)
     require_dtype(name, "values", values, (x.spec.dtype,))

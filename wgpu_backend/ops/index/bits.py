@@ -1,6 +1,6 @@
-"""What ops that only move values share: the types they take, and the snippets that move them.
+"""Helpers for ops that only move values: the types they take, and the WGSL snippets that move them.
 
-A value travels as its bits, so NaNs, halves and integers of any width come out as they went in.
+A value travels as its bits, so NaNs, halves and integers of any width are unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WIDTHS = {1: "byte", 2: "half", 4: "word", 8: "wide"}
 
 
 def width(dtype: DType) -> str:
-    """Name of the snippets in ``shaders/formats/bits_load`` and its like that fit the type."""
+    """Return the suffix of the type's snippets in ``shaders/formats/bits_load`` and similar."""
     return _WIDTHS[dtype.block_nbytes]
 
 
@@ -40,12 +40,12 @@ def require_plain(op: str, name: str, node: Node) -> None:
 
 
 def moving(dtype: DType, *operands: str) -> dict[str, str]:
-    """Choices of a shader that writes four values of a type at a time, read from `operands`."""
+    """Return the choices of a shader that moves four values of a type at a time from `operands`."""
     snippet = width(dtype)
     loads = dict.fromkeys(operands, f"formats/bits_load/{snippet}")
     return {**loads, "y": f"formats/bits_store4/{snippet}"}
 
 
 def putting(dtype: DType, *operands: str) -> dict[str, str]:
-    """Choices of a shader that writes single values of a type to any place."""
+    """Return the choices of a shader that writes single values of a type to any place."""
     return {**moving(dtype, *operands), "y": f"formats/bits_store/{width(dtype)}"}

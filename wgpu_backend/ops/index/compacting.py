@@ -1,4 +1,4 @@
-"""Where values are true: count_true, and compact, whose length the host reads from it."""
+"""Indices of true values: count_true, and compact, whose length the host reads from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wgpu_backend.ops.shape.shapes import reshaped
 
 
 def count_true(mask: Node) -> Node:
-    """How many values are true.
+    """Count the values that are true.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def count_true(mask: Node) -> Node:
 
 
 def compact(mask: Node, count: int) -> Node:
-    """Row-major indices of the values that are true, in their order.
+    """Return the row-major indices of the values that are true, in order.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def compact(mask: Node, count: int) -> Node:
 
 @op(dense=("mask", "ends"), trusted=True)
 def compact_by(mask: Node, ends: Node, *, count: int) -> Launch:
-    """Indices of the values that are true; see `compact`.
+    """Return the indices of the values that are true; see `compact`.
 
     Parameters
     ----------
@@ -92,6 +92,6 @@ def compact_by(mask: Node, ends: Node, *, count: int) -> Launch:
 
 @compact_by.reference
 def compact_by_reference(mask: Array, ends: Array, *, count: int) -> Array:
-    """Places of what is true."""
+    """Return the indices of the values that are true."""
     found = np.flatnonzero(mask)[:count]
     return np.pad(found, (0, count - len(found)))

@@ -1,4 +1,4 @@
-"""Ops that look rows up or put them away: rows, set_rows, argmax."""
+"""Ops on rows by id, and the largest of a row: rows, set_rows, argmax."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _require_writable(dst: Node, x: Node) -> None:
 
 
 def _require_fitting(dst: Node, x: Node, ids: Node) -> None:
-    """Raise ShapeError unless `x` is `dst` but for its rows, with an id for each of them."""
+    """Raise ShapeError unless `x` has the shape of `dst` but for its rows, with an id for each."""
     *batch, _, cols = dst.spec.shape
     require(
         x.spec.shape[:-2] == tuple(batch) and x.spec.shape[-1] == cols,
@@ -173,7 +173,7 @@ def _require_fitting(dst: Node, x: Node, ids: Node) -> None:
 
 @op(dense=("x",), trusted=True)
 def argmax(x: Node) -> Launch:
-    """Index of the largest value of each row, NaN above all, the first of equals.
+    """Return the index of each row's largest value: NaN above all numbers, the first of equals.
 
     Parameters
     ----------
@@ -207,5 +207,5 @@ def argmax(x: Node) -> Launch:
 
 @argmax.reference
 def argmax_reference(x: Array) -> Array:
-    """Index of the largest value of each row."""
+    """Return the index of the largest value of each row."""
     return np.argmax(x, axis=-1)

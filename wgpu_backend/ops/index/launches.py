@@ -1,6 +1,6 @@
-"""Launches of `rows` and `set_rows`: how each kind of matrix is read and written.
+"""Launches of `rows` and `set_rows` for each kind of matrix.
 
-What operands have in common is checked by the ops, see `wgpu_backend.ops.index.indexing`.
+The ops check what all operands have in common, see `wgpu_backend.ops.index.indexing`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ GROUP = 32  # values of a row that a thread gathers from blocks
 
 
 def _stacked(x: Node) -> Node:
-    """View of dense matrices as one, each below the one before."""
+    """View dense matrices as one, stacked by rows."""
     *above, cols = x.spec.shape
     shape = (math.prod(above), cols)
     return viewed(x, Spec(shape, x.spec.dtype, dense_strides(shape), x.spec.offset))
 
 
 def rows_of_blocks(x: Node, ids: Node) -> Launch:
-    """Launch that gathers rows of a block format as f32.
+    """Return a launch that gathers rows of a block format as f32.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def rows_of_blocks(x: Node, ids: Node) -> Launch:
 
 
 def rows_widened(x: Node, ids: Node) -> Launch:
-    """Launch that gathers rows of floats as f32.
+    """Return a launch that gathers rows of floats as f32.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def rows_widened(x: Node, ids: Node) -> Launch:
 
 
 def rows_moved(x: Node, ids: Node) -> Launch:
-    """Launch that gathers rows of a type that kernels do not compute in, as they are.
+    """Return a launch that copies rows of a type that kernels do not compute in.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def rows_moved(x: Node, ids: Node) -> Launch:
 
 
 def set_rows_converted(dst: Node, x: Node, ids: Node) -> Launch:
-    """Launch that writes rows of floats, converting, four values a thread.
+    """Return a launch that writes rows of floats, converting, four values a thread.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def set_rows_converted(dst: Node, x: Node, ids: Node) -> Launch:
 
 
 def set_rows_moved(dst: Node, x: Node, ids: Node) -> Launch:
-    """Launch that writes rows as they are, value by value.
+    """Return a launch that copies rows value by value.
 
     Parameters
     ----------
@@ -204,5 +204,5 @@ def set_rows_moved(dst: Node, x: Node, ids: Node) -> Launch:
 
 
 def _ids_steps(x: Node, ids: Node) -> tuple[int, int, int, int]:
-    """Steps through `ids` along the axes of `x`, the last of which has none."""
+    """Return the strides of `ids` along the axes of `x`; the last axis has none."""
     return pad_to_4d((*broadcast_strides(ids.spec, x.spec.shape[:-1]), 0), 0)

@@ -1,4 +1,4 @@
-"""Launches between floats and block formats: what `cast` and `set_rows` do with them."""
+"""Launches between floats and block formats, for `cast` and `set_rows`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PAIR = 2 * GROUP  # values of two blocks, whose f16 scales share a word
 
 
 def dequantised(x: Node, dtype: DType) -> Launch:
-    """Launch that turns blocks into floats.
+    """Return a launch that turns blocks into floats.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def dequantised(x: Node, dtype: DType) -> Launch:
 
 
 def quantised(x: Node, dtype: DType) -> Launch:
-    """Launch that rounds floats into blocks, to the same bits as gguf-py.
+    """Return a launch that rounds floats into blocks, to the same bits as gguf-py.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def quantised(x: Node, dtype: DType) -> Launch:
 
 
 def _require_blocks(x: Node, dtype: DType) -> None:
-    """Rows are floats that make whole blocks of a format that kernels write."""
+    """Check that rows are floats, and whole blocks of a format that kernels write."""
     wanted = ", ".join(map(str, QUANTISABLE))
     require(
         dtype in QUANTISABLE,
@@ -98,7 +98,7 @@ def _require_blocks(x: Node, dtype: DType) -> None:
 
 
 def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
-    """Launch of `set_rows` into blocks.
+    """Return a launch of `set_rows` into blocks.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Ops that write where ids say: scatter, slice_update_dynamic, put_along_axis.
+"""Ops that write at computed indices: scatter, slice_update_dynamic, put_along_axis.
 
 Each gives a new value; see `wgpu_backend.ops.index.writing`.
 """
@@ -28,7 +28,7 @@ from wgpu_backend.ops.shape.views import viewed
 
 @op(dense=("x",), trusted=True)
 def put_at(dst: Node, x: Node, *ids: Node, axes: Sequence[int], window: Shape) -> Launch:
-    """Write windows where ids say; see `scatter`.
+    """Write windows at ids; see `scatter`.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def put_at(dst: Node, x: Node, *ids: Node, axes: Sequence[int], window: Shape) -
 def put_at_reference(
     dst: Array, x: Array, *ids: Array, axes: Sequence[int], window: Sequence[int]
 ) -> Array:
-    """Write windows where ids say."""
+    """Write windows at ids."""
     values = x.reshape(len(x), *window)
     for k, offsets in itertools.product(range(len(x)), np.ndindex(*window)):
         at = list(offsets)
@@ -86,7 +86,7 @@ def put_at_reference(
 
 @op(dense=("x", "ids"), trusted=True)
 def put_along(dst: Node, x: Node, ids: Node, *, axis: int) -> Launch:
-    """Write values where ids say, an id for each; see `put_along_axis`.
+    """Write values at ids, an id for each; see `put_along_axis`.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def put_along(dst: Node, x: Node, ids: Node, *, axis: int) -> Launch:
 
 @put_along.reference
 def put_along_reference(dst: Array, x: Array, ids: Array, *, axis: int) -> Array:
-    """Write values where ids say, an id for each."""
+    """Write values at ids, an id for each."""
     for at in np.ndindex(*ids.shape):
         extent = dst.shape[axis]
         place = int(ids[at]) + (extent if ids[at] < 0 else 0)
@@ -133,7 +133,7 @@ def put_along_reference(dst: Array, x: Array, ids: Array, *, axis: int) -> Array
 
 
 def _placed(name: str, x: Node, updates: Node, ids: Sequence[Node], axes: Sequence[int]) -> Node:
-    """`x` with windows written at (count,) ids; `updates` is (count, window)."""
+    """Return `x` with windows written at (count,) ids; `updates` is (count, window)."""
     found = [x.spec.axis(a, name) for a in axes]
     require(
         0 < len(ids) == len(found) == len(set(found)),
@@ -153,7 +153,7 @@ def _placed(name: str, x: Node, updates: Node, ids: Sequence[Node], axes: Sequen
 
 
 def scatter(x: Node, ids: Sequence[Node], updates: Node, axes: Sequence[int]) -> Node:
-    """Tensor with windows of other values where ids say.
+    """Replace windows of a tensor at ids.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def scatter(x: Node, ids: Sequence[Node], updates: Node, axes: Sequence[int]) ->
 
 
 def slice_update_dynamic(x: Node, update: Node, starts: Node, axes: Sequence[int]) -> Node:
-    """Tensor with other values in a window whose place is computed.
+    """Replace a window of a tensor at a computed place.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def slice_update_dynamic(x: Node, update: Node, starts: Node, axes: Sequence[int
 
 
 def put_along_axis(x: Node, ids: Node, values: Node, axis: int) -> Node:
-    """Tensor with other values along an axis, with an id for each.
+    """Replace values along an axis, with an id for each.
 
     Parameters
     ----------

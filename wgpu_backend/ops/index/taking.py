@@ -1,4 +1,4 @@
-"""Ops that look values up by ids along an axis: take_axes, take_along_axis."""
+"""Gathers along an axis by ids: take_axes, take_along_axis."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def take_along_axis_reference(x: Array, ids: Array, axis: int) -> Array:
 
 
 def require_like(name: str, x: Node, ids: Node, axis: int) -> None:
-    """Raise unless ids are i32 of the shape of `x` but for one axis."""
+    """Raise unless ids are i32 and have the shape of `x` but for one axis."""
     require_dtype(name, "ids", ids, (I32,))
     own, wanted = list(ids.spec.shape), list(x.spec.shape)
     require(
@@ -124,6 +124,6 @@ def _taken(x: Node, ids: Node, axis: int, shape: Shape, *, along: bool) -> Launc
 
 
 def _inside(ids: Array, extent: int) -> Array:
-    """Ids counted from the front, `extent` for those outside."""
+    """Count ids from the front; ids outside become `extent`."""
     wrapped = np.where(ids < 0, ids.astype(np.int64) + extent, ids)
     return np.where((wrapped >= 0) & (wrapped < extent), wrapped, extent)

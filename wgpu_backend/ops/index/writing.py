@@ -1,8 +1,8 @@
 """Ops that write into a window of a tensor: copy, set_inplace, slice_update.
 
-All but `copy` give a new value, as those of `scatter` do: they write into a copy of their operand,
-which the memory plan lets be the operand itself where nobody else needs it. Values are moved as
-they lie, so every plain type goes.
+All but `copy` give a new value, as those of `scatter` do: they write into a copy of their operand.
+The memory plan lets that copy be the operand itself if nothing else reads it. Values are moved as
+bits, so every plain type works.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from wgpu_backend.ops.shape.views import viewed
 
 
 def select_nothing(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Leave nothing to do where the plan has put the copy over its operand."""
+    """Return an empty launch where the memory plan put the copy over its operand."""
     if launch.choices.get("x") != "=y":
         return launch
     return replace(launch, threads=0, params={**launch.params, "size": 0})
@@ -40,7 +40,7 @@ def select_nothing(launch: Launch, capabilities: Capabilities) -> Launch:
 
 @op(shader="ops/shape/contiguous", select=select_nothing, trusted=True)
 def fresh(x: Node) -> Launch:
-    """Copy of a tensor that may be written; the tensor itself where nobody else needs it.
+    """Copy a tensor so that it may be written; no copy is made if nothing else reads it.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def fresh(x: Node) -> Launch:
 
 @fresh.reference
 def fresh_reference(x: Array) -> Array:
-    """Copy."""
+    """Copy a tensor."""
     return x.copy()
 
 
@@ -116,7 +116,7 @@ def put_window_reference(dst: Array, x: Array) -> Array:
 
 
 def require_writable(name: str, dst: Node) -> None:
-    """Raise ContextError where ops do not write: in weights and inputs."""
+    """Raise ContextError if `dst` is a weight or an input, which ops do not write."""
     kind = dst.storage.kind
     require(
         kind in ("state", "intermediate"),
@@ -126,7 +126,7 @@ def require_writable(name: str, dst: Node) -> None:
 
 
 def _converted(x: Node, dst: Node) -> Node:
-    """`x` as `dst` holds values, in storage of its own."""
+    """Return `x` in the type of `dst`, in storage of its own."""
     if x.spec.dtype != dst.spec.dtype:
         return cast(x, dtype=dst.spec.dtype)
     return contiguous(x) if x.storage is dst.storage else x
@@ -165,7 +165,7 @@ def copy(x: Node, dst: Node) -> Node:
 
 
 def _updated(name: str, x: Node, window: Spec, src: Node) -> Node:
-    """`x` with `src` in a window of it; the spec's offset counts from the first value of `x`."""
+    """Return `x` with `src` in a window of it; the spec's offset is from the first value of `x`."""
     require_dtype(name, "src", src, (x.spec.dtype,))
     whole = fresh(x)
     written = put_window(viewed(whole, window), src)
@@ -173,7 +173,7 @@ def _updated(name: str, x: Node, window: Spec, src: Node) -> Node:
 
 
 def set_inplace(x: Node, src: Node, strides: Sequence[int], offset: int = 0) -> Node:
-    """Tensor with other values in a strided window.
+    """Replace a strided window of a tensor.
 
     Parameters
     ----------
@@ -223,7 +223,7 @@ def slice_update(
     stops: Sequence[int] | None = None,
     steps: Sequence[int] | None = None,
 ) -> Node:
-    """Tensor with other values in a slice: ``x[starts:stops:steps] = update``.
+    """Replace a slice of a tensor: ``x[starts:stops:steps] = update``.
 
     Parameters
     ----------

@@ -1,5 +1,5 @@
-"""How weights lie on a device: planes, which every device reads, and what families have instead.
+"""Weight layouts on a device: planes, which every device reads, and what kernel families add.
 
-`layout` says what a layout is, `planes` has the portable one. A weight's layout is decided once,
-when it is loaded, and its storage carries it.
+`layout` defines a layout, `planes` is the portable one. A weight's layout is decided once, when it
+is loaded, and its storage carries it.
 """

@@ -1,4 +1,4 @@
-"""What a layout of weights is: where rows lie on a device, in what order, and what reads them."""
+"""Weight layouts: where rows are stored on a device, in what order, and what reads them."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ WORD_NBYTES = 4
 
 
 class WeightRows(Protocol):
-    """Rows of a weight as its file has them: a slice of them is (rows, row_nbytes), uint8."""
+    """A protocol for rows of a weight as in its file: a slice is (rows, row_nbytes), uint8."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """How many there are, and bytes of each."""
+        """Return the number of rows, and the bytes of each."""
         ...
 
     def __getitem__(self, which: slice, /) -> Bytes:
-        """(rows, row_nbytes), uint8."""
+        """Return a slice of rows, (rows, row_nbytes), uint8."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class WeightLayout:
-    """How the rows of one weight lie on a device that keeps them otherwise than in planes.
+    """A layout of the rows of one weight, other than planes.
 
     It is decided when the weight is loaded (`wgpu_backend.kernels.table.select_layout`), and its
     storage carries it to the kernels.
@@ -78,23 +78,23 @@ class WeightLayout:
 
     @property
     def _unit_nbytes(self) -> int:
-        """Bytes that are written at once: a row of a texture's texels, or a word."""
+        """Return the bytes that are written at once: a row of a texture's texels, or a word."""
         return TEXEL_ROW_NBYTES if self.home == "texture" else WORD_NBYTES
 
     @property
     def step_rows(self) -> int:
-        """Rows that are whole tiles and whole rows of texels."""
+        """Return the fewest rows that are both whole tiles and whole rows of texels."""
         unit = self._unit_nbytes
         return self.tile_rows * unit // math.gcd(self.tile_nbytes, unit)
 
     def most_rows(self, capabilities: Capabilities) -> int:
-        """Rows that one binding of a device shows."""
+        """Return the most rows that one binding of a device covers."""
         texture, buffer = MAX_TEXEL_ROWS * TEXEL_ROW_NBYTES, capabilities.max_binding_nbytes
         nbytes = texture if self.home == "texture" else buffer
         return nbytes // self.tile_nbytes * self.tile_rows
 
     def nbytes(self, rows: int) -> int:
-        """Bytes of some rows: whole tiles, and whole rows of texels."""
+        """Return the bytes of `rows` rows: whole tiles, and whole rows of texels."""
         unit = self._unit_nbytes
         return -(-self._tiles_nbytes(rows) // unit) * unit
 
@@ -102,7 +102,7 @@ class WeightLayout:
         return -(-rows // self.tile_rows) * self.tile_nbytes
 
     def takes(self, rows: WeightRows, chunk_nbytes: int) -> bool:
-        """Whether all rows can be packed; they are looked at some bytes at a time."""
+        """Return whether all rows can be packed, checking `chunk_nbytes` at a time."""
         accepts = self.accepts
         if accepts is None:
             return True
@@ -112,7 +112,7 @@ class WeightLayout:
     def chunks(
         self, rows: WeightRows, first: int, count: int, chunk_nbytes: int
     ) -> Iterator[tuple[Bytes, int, Bytes]]:
-        """Yield rows of about so many bytes, and the offset and the bytes of what they make."""
+        """Yield rows of about `chunk_nbytes`, and the offset and bytes of their packed form."""
         step = max(1, chunk_nbytes // (rows.shape[1] * self.step_rows)) * self.step_rows
         for start in range(0, count, step):
             chunk = rows[first + start : first + min(start + step, count)]
@@ -121,18 +121,18 @@ class WeightLayout:
             yield chunk, self._tiles_nbytes(start), np.pad(packed, (0, odd)) if odd else packed
 
     def shows(self, spec: Spec) -> bool:
-        """Whether a view of the weight is whole rows that kernels can find."""
+        """Return whether a view of the weight is whole rows that kernels can address."""
         whole = spec.is_dense and spec.shape[-1] == self.cols
         return whole and spec.offset % (self.cols * self.slice_rows) == 0
 
 
 class Offer(Protocol):
-    """How a family offers a layout for a weight."""
+    """A function by which a kernel family offers a layout for a weight."""
 
     def __call__(
         self, spec: Spec, capabilities: Capabilities, *, rounded: bool
     ) -> WeightLayout | None:
-        """Layout of a weight; None where the family has none for it.
+        """Return the layout for a weight; None if the family has none.
 
         Parameters
         ----------
@@ -145,6 +145,6 @@ class Offer(Protocol):
 
 
 def layout_of(node: Node) -> WeightLayout | None:
-    """Layout of the weight that a node looks at; None for planes, and for what is no weight."""
+    """Return the layout of the weight that a node views; None for planes, and for other nodes."""
     layout = node.storage.layout
     return layout if isinstance(layout, WeightLayout) else None

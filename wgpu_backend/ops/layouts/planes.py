@@ -1,8 +1,9 @@
-"""How weights lie on a device: blocks taken apart into aligned planes, bit for bit as many.
+"""The portable weight layout: blocks split into aligned planes, without growing by a bit.
 
 GGUF blocks have odd sizes (18, 34, 210 bytes), so a kernel that reads them stitches words together.
 Here the quants of 32 weights become one or two 16-byte vectors and the scales a plane of their own.
-``shaders/formats/dequant/NAME.wgsl`` reads the planes that this file makes; both name them alike.
+``shaders/formats/dequant/NAME.wgsl`` reads the planes that this file makes; both use the same
+names.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _CODEBOOKS = {  # classes of `gguf.quants` that have them
 
 
 def planes(dtype: DType, blocks: Bytes) -> Planes:
-    """Take blocks apart.
+    """Split blocks into planes.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def planes(dtype: DType, blocks: Bytes) -> Planes:
 
 
 def joined(parts: Planes) -> Bytes:
-    """Blocks from their planes, for the types that a device can write.
+    """Rebuild blocks from their planes, for the types that a device can write.
 
     Parameters
     ----------
@@ -71,16 +72,16 @@ def joined(parts: Planes) -> Bytes:
 
 
 def plane_nbytes(dtype: DType) -> dict[str, int]:
-    """Bytes per block in each plane."""
+    """Return the bytes per block in each plane."""
     empty = np.zeros((1, dtype.block_nbytes), np.uint8)
     return {name: plane.shape[1] for name, plane in planes(dtype, empty).items()}
 
 
 @cache
 def codebook(dtype: DType) -> Bytes | None:
-    """Vectors that the quants of a format point to, or None where they are numbers.
+    """Return the vectors that the quants of a format index; None where quants are numbers.
 
-    All tensors of a format share them, as a plane more.
+    All tensors of a format share them, as one more plane.
 
     Returns
     -------
@@ -96,17 +97,17 @@ def codebook(dtype: DType) -> Bytes | None:
 
 
 def binding_count(dtype: DType) -> int:
-    """Storage bindings that a kernel needs for a weight: its planes and the codebook."""
+    """Count the storage bindings that a kernel needs for a weight: its planes and the codebook."""
     return len(plane_nbytes(dtype)) + (dtype.name in _CODEBOOKS)
 
 
 def aligned(nbytes: int) -> int:
-    """`nbytes` rounded up to what a binding's offset may be."""
+    """Round `nbytes` up to the alignment of a binding's offset."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def plane_ranges(spec: Spec) -> dict[str, tuple[int, int]]:
-    """Offset and bytes of each plane of a tensor that lies in one buffer, in bytes."""
+    """Return the offset and size of each plane of a tensor in one buffer, in bytes."""
     blocks = spec.nbytes // spec.dtype.block_nbytes
     ranges: dict[str, tuple[int, int]] = {}
     end = 0
@@ -118,14 +119,14 @@ def plane_ranges(spec: Spec) -> dict[str, tuple[int, int]]:
 
 
 def stored_nbytes(spec: Spec) -> int:
-    """Bytes that a tensor needs in a buffer that it shares with none, less the slack at the end."""
+    """Return the size of a tensor in a buffer of its own, in bytes, without slack at the end."""
     if not spec.dtype.quantised:
         return spec.nbytes
     return sum(size for _, size in plane_ranges(spec).values()) - SLACK
 
 
 def nonfinite_blocks(dtype: DType, blocks: Bytes) -> int:
-    """Count blocks with a scale or a minimum, or for plain floats a value, that is NaN or infinite.
+    """Count blocks with a NaN or infinite scale or minimum; for plain floats, such values.
 
     Parameters
     ----------
@@ -145,7 +146,7 @@ def nonfinite_blocks(dtype: DType, blocks: Bytes) -> int:
 
 
 def require_finite(label: str, bad: int, blocks: int) -> None:
-    """Refuse a weight with `bad` of its `blocks` counted by `nonfinite_blocks`.
+    """Raise ModelError if a weight has non-finite blocks, as `nonfinite_blocks` counts them.
 
     Raises
     ------
@@ -160,7 +161,7 @@ def require_finite(label: str, bad: int, blocks: int) -> None:
 
 
 def _any_reaches(words: NDArray[Any], infinity: int) -> bool:
-    """Whether any float of these bits is infinite or NaN, a cache's worth of them at a time."""
+    """Return whether any float of these bits is infinite or NaN, reading piece by piece."""
     sign = words.dtype.itemsize * 8 - 1
     mask = words.dtype.type((1 << sign) - 1)
     return any(
@@ -218,7 +219,7 @@ _SPLITS: Mapping[str, Callable[[Bytes], Planes]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """Floats of a block: which of its bytes, as what words, and the bits of infinity."""
+    """The floats of a block: their bytes, the word type, and the bits of infinity."""
 
     where: slice
     word: str

@@ -1,7 +1,7 @@
 """Planes of the formats with super-blocks of 256 weights: K-quants, codebooks, ternary.
 
-Quants are put into the order in which ``shaders/formats/dequant/NAME.wgsl`` wants 32 of them;
-scales keep their bits, regrouped where 32 weights would else need several words.
+Quants are put into the order in which ``shaders/formats/dequant/NAME.wgsl`` reads 32 of them.
+Scales keep their bits, regrouped where 32 weights would otherwise need several words.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ def _bits(values: Bytes) -> Bytes:
 
 
 def _unpacked_bits2(quants: Bytes) -> Bytes:
-    """Two-bit values of a K-quant: 32 bytes hold four groups of 32, the first lowest."""
+    """Unpack two-bit values of a K-quant: 32 bytes hold four groups of 32, the first lowest."""
     count = len(quants)
     return ((quants.reshape(count, -1, 1, 32) >> _PAIRS) & BITS2).reshape(count, -1, 32)
 
 
 def _k_quants(quants: Bytes) -> Bytes:
-    """Nibbles of a K-quant: 32 bytes hold one sub-block low and the next high."""
+    """Repack nibbles of a K-quant: 32 bytes hold one sub-block low and the next high."""
     pairs = quants.reshape(len(quants), 4, 1, 32)
     values = np.concatenate([pairs & LOW, pairs >> NIBBLE], axis=2)
     return nibbles(values.reshape(len(quants), 8, 32))
 
 
 def _k_bits(mask: Bytes) -> Bytes:
-    """High bits of a K-quant: bit s of byte l is that of value l of sub-block s."""
+    """Repack the high bits of a K-quant: bit s of byte l is that of value l of sub-block s."""
     return _bits((mask[:, None, :] >> np.arange(8, dtype=np.uint8)[:, None]) & BIT)
 
 
@@ -71,7 +71,7 @@ def _q3_k(blocks: Bytes) -> Planes:
 
 
 def _q3_k_scales(packed: Bytes) -> Bytes:
-    """Twelve bytes, regrouped: the low nibbles of 16 scales in order, then their high two bits."""
+    """Regroup twelve bytes: the low nibbles of 16 scales in order, then their high two bits."""
     low = np.concatenate([packed[:, :8] & LOW, packed[:, :8] >> NIBBLE], axis=1)
     high = ((packed[:, None, 8:] >> _PAIRS) & BITS2).reshape(-1, 4, 4)
     high = np.bitwise_or.reduce(high << _PAIRS[:, 0], axis=-1)
@@ -115,7 +115,7 @@ def _iq1_m(blocks: Bytes) -> Planes:
 
 
 def iq1_m_scales(blocks: Bytes) -> Bytes:
-    """The f16 scale of IQ1_M blocks, whose nibbles are the upper ones of four words."""
+    """Return the f16 scale of IQ1_M blocks, whose nibbles are the upper ones of four words."""
     words = blocks[:, 48:].view("<u2") >> np.uint16(12)
     nibble = np.array([0, 4, 8, 12], np.uint16)
     return np.bitwise_or.reduce(words << nibble, axis=1)[:, None].view(np.uint8)

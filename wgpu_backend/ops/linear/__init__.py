@@ -1,1 +1,1 @@
-"""Products with weights: one op, what surrounds a product as data, and its rules."""
+"""Matrix products with weights: one op, its prologue and epilogue as data, and its fusion rules."""

@@ -1,7 +1,7 @@
-"""What a product with weights makes of its operands and its sums, as data.
+"""Prologue, epilogue and precision of a product with a weight, as data.
 
 Fusion rules write a prologue and an epilogue onto a `linear` node, instead of naming an op for each
-combination. Families of kernels read them off the launch, and say by that which they can do.
+combination. Kernel families read them from the launch to decide whether they have a kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Precision = Literal["default", "full", "f16"]
 
 @dataclass(frozen=True, slots=True)
 class Prologue:
-    """What a product is given as rows of x.
+    """The form in which a product gets the rows of x.
 
     Parameters
     ----------
@@ -41,23 +41,23 @@ class Prologue:
 
     @property
     def parts(self) -> int:
-        """Rows of x that make one of the result."""
+        """Return how many rows of x make one row of the result."""
         return 2 if self.form == "q8_pair" else 1
 
     @property
     def in_bytes(self) -> bool:
-        """Whether rows are in eight bits."""
+        """Return whether rows are in eight bits."""
         return self.form in ("q8", "q8_pair")
 
     @property
     def in_f16(self) -> bool:
-        """Whether rows are in f16, by groups."""
+        """Return whether rows are in f16, by groups."""
         return self.form in ("f16", "f16_nibbles")
 
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What a product does with its sums before it stores them; an addend is an operand.
+    """The steps that a product applies to its sums before it stores them; an addend is an operand.
 
     Parameters
     ----------
@@ -81,13 +81,13 @@ class Epilogue:
 
     @property
     def rounded(self) -> bool:
-        """Whether results are rounded by groups."""
+        """Return whether results are rounded by groups."""
         return self.form != "values"
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """Of a product: what comes before its sums and behind them, and how precise these are.
+    """The prologue, epilogue and precision of a product.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ SUMS = Epilogue()
 
 
 def attributes_of(launch: Launch) -> Attributes:
-    """Prologue, epilogue and precision of the launch of a product."""
+    """Return the prologue, epilogue and precision of a product's launch."""
     found = launch.attributes
     assert isinstance(found, Attributes), f"launch of {launch.out.shape}: it is of no linear op"
     return found

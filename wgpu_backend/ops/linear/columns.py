@@ -1,4 +1,4 @@
-"""Columns of a product: rows of `x` in each form that a `Prologue` has, checked."""
+"""Checks of a product's columns: rows of `x` in each form that a `Prologue` has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wgpu_backend.ops.linear.q16 import q16_spec
 
 
 def columns_of(x: Node, weight: Node, prologue: Prologue) -> Shape:
-    """Leading axes of x.
+    """Check rows of x against a weight, and return the leading axes of x.
 
     Raises
     ------
@@ -32,7 +32,7 @@ def columns_of(x: Node, weight: Node, prologue: Prologue) -> Shape:
 
 
 def _columns_of_values(x: Node, k: int, prologue: Prologue) -> Shape:
-    """Leading axes of x."""
+    """Return the leading axes of x, whose rows are f32 values."""
     require_rank("linear", "x", x, 1)
     squares = prologue.eps is not None and not prologue.norm
     require_rows("linear", x, k, square_count(k) if squares else 0)
@@ -40,7 +40,7 @@ def _columns_of_values(x: Node, k: int, prologue: Prologue) -> Shape:
 
 
 def require_rows(op_name: str, x: Node, k: int, squares: int = 0) -> None:
-    """Check that rows of x are as long as those of a weight, with so many squares behind them."""
+    """Check that rows of x have the length of a weight's, plus `squares` for a norm."""
     behind = f" and {squares} squares of a norm" if squares else ""
     require(
         x.spec.shape[-1] == k + squares,
@@ -50,7 +50,7 @@ def require_rows(op_name: str, x: Node, k: int, squares: int = 0) -> None:
 
 
 def _columns_in_q8(x: Node, k: int, prologue: Prologue) -> Shape:
-    """Leading axes of x, whose rows are groups in eight bits, in planes or not."""
+    """Return the leading axes of x, whose rows are groups in eight bits, in planes or not."""
     require_rank("linear", "x", x, 2)
     parts, planar = prologue.parts, _is_planar(x)
     shape = x.spec.shape
@@ -67,7 +67,7 @@ def _columns_in_q8(x: Node, k: int, prologue: Prologue) -> Shape:
 
 
 def _columns_in_q16(x: Node, k: int) -> Shape:
-    """Leading axes of x, whose rows are groups in sixteen bits, in planes."""
+    """Return the leading axes of x, whose rows are groups in sixteen bits, in planes."""
     require_rank("linear", "x", x, 3)
     columns = x.spec.shape[1:-2]
     wanted = q16_spec(columns, k // GROUP)
@@ -81,7 +81,7 @@ def _columns_in_q16(x: Node, k: int) -> Shape:
 
 
 def _columns_in_f16(x: Node, weight: Node) -> Shape:
-    """Leading axes of x, whose rows are groups in f16, in planes where the weight is in blocks."""
+    """Return the leading axes of x, whose rows are groups in f16, in planes for blocks."""
     require_rank("linear", "x", x, 2)
     dtype, k = weight.spec.dtype, weight.spec.shape[-1]
     columns = x.spec.shape[1:-2] if is_planar(dtype) else x.spec.shape[:-2]
@@ -100,5 +100,5 @@ def _is_planar(x: Node) -> bool:
 
 
 def column_snippet(x: Node) -> str:
-    """Import that reads groups in eight bits, in planes or not."""
+    """Return the import that reads groups in eight bits, in planes or not."""
     return PLANAR if _is_planar(x) else ROW

@@ -1,4 +1,4 @@
-"""How groups of 32 values lie that are rounded to f16, for products of few columns."""
+"""Groups of 32 values rounded to f16, for products of few columns."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _INFINITY = np.uint32(0x7F800000)
 
 
 def is_planar(dtype: DType) -> bool:
-    """Whether products with weights of a format want planes: lanes take whole groups of blocks."""
+    """Return whether products with a weight format read planes, since lanes take whole groups."""
     return dtype != F16
 
 
 def f16_spec(rows: Shape, groups: int, planar: bool) -> Spec:
-    """Spec of rows in f16, see `f16_activations`."""
+    """Return the spec of rows in f16, see `f16_activations`."""
     if planar:
         return Spec.dense((PLANES, *rows, groups, WORDS // PLANES), U32)
     return Spec.dense((*rows, groups, WORDS), U32)
@@ -38,7 +38,7 @@ def f16_activations_reference(x: Array, *, planar: bool = False, nibbles: bool =
 def f16_weighted_reference(
     x: Array, weight: Array, *, planar: bool = False, nibbles: bool = False
 ) -> Array:
-    """`f16_activations` of weighted rows, with the squares of the rows alone."""
+    """Apply `f16_activations` to weighted rows, with the squares of the unweighted rows."""
     groups = _rounded(_in_groups(x * weight), nibbles)
     groups[..., 19:] = _squares(_in_groups(x)).view(np.uint32)
     return _laid_out(groups, planar)
@@ -75,20 +75,20 @@ def _rounded(groups: Array, nibbles: bool) -> Array:
 
 
 def _for_nibbles(halves: Array) -> Array:
-    """Factors of nibbles and of bytes, in the place of those of two nibbles."""
+    """Return the factors of nibbles and of bytes, instead of those of two nibbles."""
     second = (halves[..., 16:].astype(np.float32) / 16).astype(np.float16)
     first = halves[..., :16].astype(np.float32) - second.astype(np.float32)
     return np.concatenate([first.astype(np.float16), second], axis=-1)
 
 
 def _values(groups: Array, nibbles: bool) -> Array:
-    """What these factors stand for."""
+    """Undo `_for_nibbles`."""
     first, second = groups[..., :16], groups[..., 16:]
     return np.concatenate([first + second, 16 * second], axis=-1) if nibbles else groups
 
 
 def f16_values(x: Array, nibbles: bool = False) -> Array:
-    """What the groups stand for, (..., k)."""
+    """Decode groups to values, (..., k)."""
     words = _in_a_row(x)
     halves = np.ascontiguousarray(words[..., :16]).view(np.float16).astype(np.float32)
     scale = np.ascontiguousarray(words[..., 16:17]).view(np.float32)
@@ -96,13 +96,13 @@ def f16_values(x: Array, nibbles: bool = False) -> Array:
 
 
 def _in_a_row(x: Array) -> Array:
-    """Groups of (..., 20) words, which may lie in planes."""
+    """Return groups of (..., 20) words, from planes or not."""
     whole = x if x.shape[-1] == WORDS else np.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], WORDS)
     return np.ascontiguousarray(whole)
 
 
 def f16_norm_factor(x: Array, eps: float | None) -> Array:
-    """What a norm multiplies rows by, (..., 1)."""
+    """Return the norm's factor of each row, (..., 1)."""
     if eps is None:
         return np.float32(1).reshape(1)
     words = _in_a_row(x)

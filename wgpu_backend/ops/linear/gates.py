@@ -1,4 +1,4 @@
-"""Products whose weight has a gate above a projection: what the kernels for them share."""
+"""Helpers of products whose weight stacks a gate above an up-projection."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ GATES = ("silu", "gelu", "gelu_erf", "quick_gelu", "relu")
 
 
 def fits_gated(weight: Node) -> bool:
-    """Whether products that join two halves of a weight take it: its rows lie in one binding."""
+    """Return whether a gated product takes the weight: its rows must be in one binding."""
     return len(weight.spec.shape) == 2 and weight.spec.shape[0] % 2 == 0 and lies_whole(weight)
 
 
 def lies_whole(weight: Node) -> bool:
-    """Whether one binding shows all rows of a weight."""
+    """Return whether one binding covers all rows of a weight."""
     return _parts(weight) < 2
 
 
 def _parts(weight: Node) -> int:
-    """Bindings that a weight lies in; what the host keeps is no tuple."""
+    """Count the bindings of a weight; the host's storage is not a tuple."""
     handle: object = weight.storage.handle
     return len(cast("tuple[object, ...]", handle)) if isinstance(handle, tuple) else 1
 
 
 def gated(name: str, launch: Launch, activation: str) -> Launch:
-    """Launch of a product, with halves of rows joined by an activation.
+    """Return the launch of a product that joins halves of rows by an activation.
 
     Raises
     ------
@@ -54,12 +54,12 @@ def gated(name: str, launch: Launch, activation: str) -> Launch:
 
 
 def joined_rows(launch: Launch) -> int:
-    """Rows of the weight that make one of the result."""
+    """Return how many rows of the weight make one row of the result."""
     return 2 if launch.choices.get("GATED") else 1
 
 
 def require_whole(launch: Launch) -> None:
-    """Refuse a weight of which a dispatch sees too little: halves, or groups of rows, are apart.
+    """Raise DeviceError unless one binding covers the weight: halves, or groups of rows, are apart.
 
     Raises
     ------

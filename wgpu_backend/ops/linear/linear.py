@@ -1,4 +1,4 @@
-"""Products with weights: `linear`, with what comes before and behind its sums as data.
+"""Products with weights: `linear`, with the steps before and after its sums as data.
 
 `mulmat` and `mulmat_full_prec` are the methods that the interface has; fusion rules write prologues
 and epilogues onto the node that they make.
@@ -98,7 +98,7 @@ def linear(
     epilogue: Epilogue = SUMS,
     precision: Precision = "default",
 ) -> Launch:
-    """Multiply rows of `x` with rows of a weight: ``x @ weight.T``, with what is before and behind.
+    """Compute ``x @ weight.T``, with a prologue before the sums and an epilogue after them.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def linear_reference(
     epilogue: Epilogue = SUMS,
     precision: Precision = "default",
 ) -> Array:
-    """Product of what `prologue` takes `x` for, and what `epilogue` makes of it."""
+    """Decode `x` by the prologue, multiply, and apply the epilogue."""
     rows = _rows(x, weight.shape[-1], prologue) if gain is None else _norm(x, gain, prologue)
     y = np.matmul(rows.sum(axis=-2) if prologue.parts > 1 else rows, weight.T)
     if epilogue.activation is not None:
@@ -175,7 +175,7 @@ def linear_reference(
 
 
 def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
-    """Launch of the sums."""
+    """Return the launch of the sums."""
     require_rank("linear", "weight", weight, 2, 2)
     prologue = attributes.prologue
     values = prologue.form == "values"
@@ -213,7 +213,7 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
 
 
 def _added(launch: Launch, addend: Node) -> Launch:
-    """Launch of a product with a row, or as many as the result has, added to it."""
+    """Return a launch that adds a row, or a tensor of the result's shape, to the product."""
     m, shape = launch.out.shape[-1], addend.spec.shape
     require(
         shape in ((m,), launch.out.shape),
@@ -230,7 +230,7 @@ def _added(launch: Launch, addend: Node) -> Launch:
 
 
 def _behind_norm(launch: Launch, gain: Node | None) -> Launch:
-    """Launch of a product that makes the norm of its rows, which has this weight."""
+    """Return a launch that also normalises its rows, with this norm weight."""
     require_tensor("linear", "gain", gain)
     assert gain is not None
     prologue = attributes_of(launch).prologue
@@ -249,7 +249,7 @@ def _behind_norm(launch: Launch, gain: Node | None) -> Launch:
 
 
 def _with_norm(launch: Launch, scale: Node | None, total: Node | None) -> Launch:
-    """Launch of a product that also writes what it sums, with the weight of the norm of that."""
+    """Return a launch that also stores its sums, weighted for the norm that follows."""
     require_tensor("linear", "scale", scale)
     require_tensor("linear", "total", total)
     assert scale is not None
@@ -271,13 +271,13 @@ def _with_norm(launch: Launch, scale: Node | None, total: Node | None) -> Launch
 
 
 def _weighted(launch: Launch) -> Launch:
-    """Launch whose result has squares behind its rows, if a norm follows."""
+    """Return a launch whose rows end in sums of squares, if a norm follows."""
     norm = attributes_of(launch).epilogue.norm
     return replace(launch, out=weighted_spec(launch.out)) if norm else launch
 
 
 def _rounded(launch: Launch) -> Launch:
-    """Launch whose result is rounded by groups."""
+    """Return a launch whose result is rounded by groups."""
     *rows, m = launch.out.shape
     require(m % GROUP == 0, ShapeError, f"linear: {m} rows of results, needs a multiple of {GROUP}")
     epilogue = attributes_of(launch).epilogue
@@ -315,7 +315,7 @@ def mulmat(weight: Node, x: Node) -> Node:
 
 
 def mulmat_full_prec(weight: Node, x: Node) -> Node:
-    """Product as `mulmat`, for results that must be precise where others may be rounded: logits.
+    """Multiply as `mulmat`, without rounding activations: for logits.
 
     Parameters
     ----------
@@ -337,7 +337,7 @@ def _multiplied(weight: Node, x: Node, precision: Precision) -> Node:
 
 
 def _in_groups(weight: Node, x: object) -> bool:
-    """Whether a weight is one dense matrix of whole groups of 32, and x rows of f32 for it."""
+    """Return whether a weight is one dense matrix of whole groups, and x has f32 rows for it."""
     if not isinstance(x, Node) or x.spec.dtype != F32:
         return False
     spec = weight.spec
@@ -348,7 +348,7 @@ def _in_groups(weight: Node, x: object) -> bool:
 
 
 def _require_operands(name: str, weight: Node, x: Node) -> None:
-    """Refuse what no product takes: weights in blocks are multiplied in whole groups alone."""
+    """Refuse operands of the wrong type; weights in blocks are multiplied in whole groups only."""
     require_tensor(name, "x", x)
     require_rank(name, "weight", weight, 2)
     require_rank(name, "x", x, 1)
@@ -364,7 +364,7 @@ def _require_operands(name: str, weight: Node, x: Node) -> None:
 
 
 def linear_layer(weight: Node, x: Node, addend: Node | None) -> Node:
-    """``x @ weight.T + addend``, in one op where the weight allows that.
+    """Compute ``x @ weight.T + addend``, in one op where the weight allows that.
 
     Parameters
     ----------
@@ -384,7 +384,7 @@ def linear_layer(weight: Node, x: Node, addend: Node | None) -> Node:
 
 
 def _rows(x: Array, k: int, prologue: Prologue) -> Array:
-    """Values of rows, with the factor of a norm where they lack it."""
+    """Decode rows to values, applying the norm's factor where they lack it."""
     if prologue.form == "values":
         return normed(x, k, prologue.eps)
     if prologue.in_f16:
@@ -399,13 +399,13 @@ def _rows(x: Array, k: int, prologue: Prologue) -> Array:
 
 
 def _norm(x: Array, gain: Array, prologue: Prologue) -> Array:
-    """Rows behind a norm."""
+    """Normalise rows."""
     mean = np.mean(x * x, axis=-1, keepdims=True)
     return x / np.sqrt(mean + np.float32(prologue.eps or 0)) * gain
 
 
 def _left(y: Array, scale: Array | None, total: Array | None, epilogue: Epilogue) -> Array:
-    """What a product leaves of its sums."""
+    """Return what a product stores of its sums."""
     if not epilogue.norm:
         return _rounded_reference(y, None, epilogue) if epilogue.rounded else y
     assert total is not None
@@ -419,7 +419,7 @@ def _left(y: Array, scale: Array | None, total: Array | None, epilogue: Epilogue
 
 
 def _rounded_reference(y: Array, scale: Array | None, epilogue: Epilogue) -> Array:
-    """Sums in groups, which may lie in planes."""
+    """Round sums by groups, in planes or not."""
     if epilogue.form == "q8":
         options = {"planar": epilogue.planar}
         return (

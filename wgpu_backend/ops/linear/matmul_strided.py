@@ -1,4 +1,4 @@
-"""Products of tensors of any strides, sizes and batches, of plain types: a thread a value."""
+"""Products of plain types with any strides, sizes and batches: one thread per value."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def matmul_strided_reference(a: Array, x: Array) -> Array:
 
 
 def _batches(a: Shape, x: Shape) -> tuple[Shape, Shape]:
-    """Batch extents of x, and how often each batch of a repeats in it."""
+    """Return the batch extents of x, and how often each batch of a repeats in it."""
     wide = (1,) * (2 - len(a)) + a, (1,) * (2 - len(x)) + x
     for have, want in zip(*wide, strict=True):
         require(

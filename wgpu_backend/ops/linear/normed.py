@@ -1,8 +1,9 @@
-"""Norms without a dispatch of their own, for products with f32 activations.
+"""Norms fused into products with f32 activations.
 
-A product is linear, so the factor that a norm gives a row may come behind its sums. `norm_weighted`
-takes the norm's weight, and leaves the squares of a row behind its values; a product that is given
-the norm's `eps` makes the factor of them, where a kernel family has a kernel for that.
+A product is linear, so the factor that a norm gives a row may be applied to its sums.
+`norm_weighted` applies the norm's weight, and stores the squares of a row after its values. A
+product that gets the norm's `eps` computes the factor from them, if a kernel family has such a
+kernel.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ SQUARED = 64  # values that share a number of squares: rows that a work group of
 
 
 def square_count(values: int) -> int:
-    """Numbers of squares behind a row of so many values: whole vectors of four."""
+    """Return how many sums of squares follow a row of `values` values: whole vectors of four."""
     return -(-values // (4 * SQUARED)) * 4
 
 
 @op(dense=("x", "weight"), trusted=True)
 def norm_weighted(x: Node, weight: Node) -> Launch:
-    """Multiply rows by the weight of a norm, and leave their squares behind them.
+    """Multiply rows by the weight of a norm, and append their sums of squares.
 
     Parameters
     ----------
@@ -76,7 +77,7 @@ def norm_weighted(x: Node, weight: Node) -> Launch:
 
 @norm_weighted.reference
 def norm_weighted_reference(x: Array, weight: Array) -> Array:
-    """Weighted rows, and the squares of the rows behind them."""
+    """Return weighted rows, with the sums of squares of the rows appended."""
     *lead, k = x.shape
     count = square_count(k)
     padded = np.zeros((*lead, count * SQUARED), x.dtype)
@@ -86,20 +87,20 @@ def norm_weighted_reference(x: Array, weight: Array) -> Array:
 
 
 def weighted_spec(rows: Spec) -> Spec:
-    """Spec of rows with their squares behind them."""
+    """Return the spec of rows with their sums of squares appended."""
     *lead, k = rows.shape
     return Spec.dense((*lead, k + square_count(k)), F32)
 
 
 def in_whole_groups(norm: OpNode) -> bool:
-    """Whether a norm is of f32 that kernels may read by vectors of four, in whole groups."""
+    """Return whether a norm is of f32 in whole groups, which kernels read by vectors of four."""
     x, weight = norm.operands["x"], norm.operands["weight"]
     dense = x.spec.is_dense and x.spec.offset % 4 == 0 and weight.spec.offset % 4 == 0
     return dense and {x.spec.dtype, weight.spec.dtype} == {F32} and x.spec.shape[-1] % GROUP == 0
 
 
 def normed(rows: Array, k: int, eps: float | None) -> Array:
-    """Values of rows, of which those from `norm_weighted` get the factor of the norm."""
+    """Return the values of rows, with the norm's factor for rows from `norm_weighted`."""
     if eps is None:
         return rows
     squares = rows[..., k:].sum(axis=-1, keepdims=True)

@@ -11,7 +11,7 @@ from wgpu_backend.ops.shape.views import permuted, viewed
 
 
 def out_prod(a: Node, b: Node) -> Node:
-    """Outer products of the rows of two tensors, summed in f32: ``aᵀ b``.
+    """Sum the outer products of the rows of two tensors, in f32: ``aᵀ b``.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The portable kernels of `linear`: every prologue and every epilogue, on any WebGPU device.
 
-Rows of x are read as f32 in whatever form they are, so one kernel serves all prologues. Epilogues
-that take rows of the result together, by groups of 32 or squares of 64, have a kernel of their own.
-What only saves a dispatch where a family has a fast kernel for it is a last resort here.
+Rows of x are read as f32 whatever their form, so one kernel serves all prologues. Epilogues that
+take rows of the result together, by groups of 32 or squares of 64, have a kernel of their own.
+Forms that only save a dispatch where a family has a fast kernel are a last resort here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Choices = Mapping[str, str | int | float]
 
 
 def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Choose the kernel, and what it reads x and makes rows of results by.
+    """Select the kernel, and how it reads x and makes rows of the result.
 
     Raises
     ------
@@ -44,14 +44,14 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def storage_bindings(launch: Launch) -> int:
-    """Storage buffers that a product binds: planes of its weight, other operands, its result."""
+    """Count the storage bindings of a product: planes of its weight, other operands, its result."""
     dtype = launch.operands["weights"].spec.dtype
     planes = len(plane_nbytes(dtype)) if dtype.quantised else 1
     return planes + len(launch.operands)
 
 
 def _require_bindings(launch: Launch, capabilities: Capabilities) -> None:
-    """Refuse what needs more storage buffers than a kernel may bind."""
+    """Raise DeviceError if a launch needs more storage bindings than a kernel may have."""
     weight, found = launch.operands["weights"].spec, attributes_of(launch)
     # Groups in f16 are read through one of their two bindings.
     needs = storage_bindings(launch) - found.prologue.in_f16
@@ -66,7 +66,7 @@ def _require_bindings(launch: Launch, capabilities: Capabilities) -> None:
 
 
 def _prologue(launch: Launch) -> Choices:
-    """Choices by which kernels read rows of x, and make the factor of a norm."""
+    """Return the choices by which kernels read rows of x, and compute the factor of a norm."""
     prologue = attributes_of(launch).prologue
     normed = {"NORMED": prologue.eps is not None}
     if prologue.in_bytes:
@@ -82,12 +82,12 @@ def _prologue(launch: Launch) -> Choices:
 
 
 def _columns(launch: Launch) -> int:
-    """Columns of the result."""
+    """Return the number of columns of the result."""
     return launch.count("n") // attributes_of(launch).prologue.parts
 
 
 def _by_rows(launch: Launch) -> Launch:
-    """Lanes that stride over k, for some rows and columns a work group."""
+    """Return a launch whose lanes stride over k, for some rows and columns a work group."""
     n, joins = _columns(launch), joined_rows(launch)
     columns, sources = min(n, COLUMNS) or 1, ROWS * joins
     squares = 0 if attributes_of(launch).prologue.eps is None else columns
@@ -102,7 +102,7 @@ def _by_rows(launch: Launch) -> Launch:
 
 
 def _in_groups(launch: Launch) -> Launch:
-    """A lane a row, in work groups of as many rows as share a number of squares."""
+    """Return a launch of one lane per row, whose work groups cover rows that share squares."""
     found, m = attributes_of(launch).epilogue, launch.count("m")
     name = "rounded" if found.rounded and not found.norm else "weighted_sum"
     name = "rounded_sum" if found.rounded and found.norm else name
@@ -124,7 +124,7 @@ def _in_groups(launch: Launch) -> Launch:
 
 
 def _rounding(epilogue: Epilogue) -> Choices:
-    """Choices by which groups of results are rounded."""
+    """Return the choices by which groups of results are rounded."""
     if epilogue.form == "q16":
         return {"rounding": "lib/linear/rounding_in_q16"}
     planar = {"rounding_PLANAR": epilogue.planar}

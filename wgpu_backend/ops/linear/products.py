@@ -1,4 +1,4 @@
-"""The matrix product by NumPy's rules, made of `mulmat`."""
+"""The matrix product with NumPy's rules, made of `mulmat`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WORTH_COPYING = 8  # rows of `a` from which a transposed copy of `b` pays
 
 
 def matmul(a: Node, b: Node) -> Node:
-    """Matrix product as ``numpy.matmul``, summing in f32.
+    """Multiply matrices as ``numpy.matmul`` does, summing in f32.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def _batch(a: Node, b: Node) -> Shape:
 
 
 def _transposed(b: Node, a: Node) -> Node:
-    """Rows of `mulmat`'s weight: a view, or a copy where that lets the fast kernels in."""
+    """Return the rows of `mulmat`'s weight: a view, or a copy if that allows a fast kernel."""
     axes = range(len(b.spec.shape))
     weight = permuted(b, *axes[:-2], axes[-1], axes[-2])
     fast = len(axes) == 2 and a.spec.dtype == F32 and b.spec.shape[0] % GROUP == 0

@@ -65,7 +65,7 @@ def q16_activations_reference(x: Array) -> Array:
 
 @op(shader="ops/linear/q16_activations", dense=("x", "weight"), trusted=True)
 def q16_weighted(x: Node, weight: Node) -> Launch:
-    """Round rows as `q16_activations`, times the weight of a norm; the squares are of `x` alone.
+    """Round weighted rows as `q16_activations` does; the squares are of `x` without the weight.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def q16_weighted(x: Node, weight: Node) -> Launch:
 
 @q16_weighted.reference
 def q16_weighted_reference(x: Array, weight: Array) -> Array:
-    """`q16_activations` of weighted rows, with the squares of the rows alone."""
+    """Apply `q16_activations` to weighted rows, with the squares of the unweighted rows."""
     groups = _rounded(_in_groups(x * weight))
     groups[..., 19:] = _squares(_in_groups(x)).view(np.uint32)
     return _in_planes(groups)
@@ -121,7 +121,7 @@ def _rounding(name: str, x: Node) -> Launch:
 
 
 def q16_spec(rows: Shape, groups: int) -> Spec:
-    """Spec of rows in sixteen bits, see `q16_activations`."""
+    """Return the spec of rows in sixteen bits, see `q16_activations`."""
     return Spec.dense((PLANES, *rows, groups, WORDS // PLANES), U32)
 
 
@@ -138,7 +138,7 @@ def _squares(groups: Array) -> Array:
 
 
 def _rounded(groups: Array) -> Array:
-    """Groups of (..., 20) words."""
+    """Round groups to (..., 20) words."""
     # By their bits, so that a NaN is the largest magnitude.
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
     plain = (largest >= _SMALLEST) & (largest < _INFINITY)
@@ -158,7 +158,7 @@ def _in_planes(groups: Array) -> Array:
 
 
 def q16_values(x: Array) -> Array:
-    """What the groups stand for, (..., k)."""
+    """Decode groups to values, (..., k)."""
     words = np.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], 20)
     upper, lower = (
         np.ascontiguousarray(words[..., at : at + 8]).view(np.int8).astype(np.float32)

@@ -1,8 +1,8 @@
-"""Weights in blocks, times activations in eight bits: which formats have such a product.
+"""Formats of weights that have products with activations in eight bits.
 
 Sums are of integers, by groups of 32. `q8_activations` rounds a tensor once, and each product of it
-is then two to ten times as fast as with f32. A norm between them comes in two parts: `q8_weighted`
-takes its weight, the product its factor.
+is then two to ten times as fast as with f32. A norm before the product has two parts: `q8_weighted`
+applies its weight, the product its factor.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ ROW, PLANAR = (
 
 
 def fits_q8(weight: Node) -> bool:
-    """Whether a product of a weight has an integer form: one dense matrix in such a format."""
+    """Return whether products of a weight have an integer form: a dense matrix in such a format."""
     spec = weight.spec
     return spec.dtype in FORMATS and spec.is_dense and len(spec.shape) == 2

@@ -1,4 +1,4 @@
-"""Rounding of activations to eight bits, group by group, and how the groups lie."""
+"""Rounding of activations to eight bits, group by group, and the layout of the groups."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def q8_activations_reference(x: Array, *, planar: bool = False) -> Array:
 
 @op(dense=("x", "weight"), trusted=True)
 def q8_weighted(x: Node, weight: Node, *, planar: bool = False) -> Launch:
-    """Round rows as `q8_activations`, times the weight of a norm; the squares are of `x` alone.
+    """Round weighted rows as `q8_activations` does; the squares are of `x` without the weight.
 
-    A product that is given the norm's `eps` makes the norm of it: a factor that a whole row has
-    changes nothing in how the row is rounded, so it may come later.
+    A product that gets the norm's `eps` completes the norm. A factor of a whole row does not change
+    how the row is rounded, so it may be applied later.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def q8_weighted(x: Node, weight: Node, *, planar: bool = False) -> Launch:
 
 @q8_weighted.reference
 def q8_weighted_reference(x: Array, weight: Array, *, planar: bool = False) -> Array:
-    """`q8_activations` of weighted rows, with the squares of the rows alone."""
+    """Apply `q8_activations` to weighted rows, with the squares of the unweighted rows."""
     groups = _rounded(x * weight)
     groups[..., 11:] = _squares(_in_groups(x)).view(np.uint32)
     return in_planes(groups) if planar else groups
@@ -118,7 +118,7 @@ def _rounding(name: str, x: Node, planar: bool) -> Launch:
 
 
 def rounded_spec(rows: Shape, groups: int, planar: bool, parts: int = 1) -> Spec:
-    """Spec of rows in eight bits, or of so many side by side for each; see `q8_activations`."""
+    """Return the spec of rows in eight bits, `parts` for each; see `q8_activations`."""
     if planar:
         return Spec.dense((PLANES, *rows, parts * groups, WORDS // PLANES), U32)
     return Spec.dense((*rows, *([parts] if parts > 1 else []), groups, WORDS), U32)
@@ -128,12 +128,12 @@ _SMALLEST, _INFINITY = np.uint32(0x0D800000), np.uint32(0x7F800000)
 
 
 def in_planes(groups: Array) -> Array:
-    """Groups of (..., 12) words as (3, ..., 4)."""
+    """Reorder groups of (..., 12) words as planes, (3, ..., 4)."""
     return np.ascontiguousarray(np.moveaxis(groups.reshape(*groups.shape[:-1], 3, 4), -2, 0))
 
 
 def out_of_planes(x: Array) -> Array:
-    """Groups of (..., 12) words, which may lie in planes."""
+    """Return groups of (..., 12) words, from planes or not."""
     whole = x if x.shape[-1] == 12 else np.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], 12)
     return np.ascontiguousarray(whole)
 
@@ -163,7 +163,7 @@ def _in_groups(x: Array) -> Array:
 
 
 def q8_values(x: Array) -> Array:
-    """What the groups stand for, (..., k)."""
+    """Decode groups to values, (..., k)."""
     words = out_of_planes(x)
     quants = np.ascontiguousarray(words[..., :8]).view(np.int8).astype(np.float32)
     scale = np.ascontiguousarray(words[..., 8:9]).view(np.float32)
@@ -171,7 +171,7 @@ def q8_values(x: Array) -> Array:
 
 
 def q8_norm_factor(x: Array, eps: float | None) -> Array:
-    """What a norm multiplies rows by, (..., 1)."""
+    """Return the norm's factor of each row, (..., 1)."""
     if eps is None:
         return np.float32(1).reshape(1)
     squares = np.ascontiguousarray(out_of_planes(x)[..., 11]).view(np.float32)

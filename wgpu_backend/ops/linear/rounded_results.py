@@ -1,6 +1,6 @@
-"""Fusion rules by which products round their results, where only the next product reads them.
+"""Fusion rules by which products round their results, if only the next product reads them.
 
-A kernel can do that if a work group makes all of the 32 rows of a column that are a group.
+A kernel can do that if one work group makes all 32 rows of a column that form a group.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BYTES: dict[str, Form] = {
 @linear.fuses("q16_activations", name="linear_gated_q16", exact=False)
 @linear.fuses("q8_activations", name="linear_gated_q8", exact=False)
 def rounded_gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
-    """A gated product that only products with rounded activations read."""
+    """Round the result of a gated product that only products with rounded activations read."""
     found = graph.single_use_producer(node.operands["x"], "linear")
     if found is None or adds(found) or not _fits(found, node):
         return None
@@ -43,7 +43,7 @@ def rounded_gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
 @linear.fuses("q16_weighted", name="linear_add_q16", exact=False)
 @linear.fuses("q8_weighted", name="linear_add_q8", exact=False)
 def rounded_sum(node: OpNode, graph: Graph) -> Node | None:
-    """A residual, and the weighted rows of which a product that normalises makes the norm."""
+    """Fuse a residual sum with the weighted rows from which a product makes the norm."""
     found = graph.producer(node.operands["x"], "linear")
     if found is None or not adds(found) or not _fits(found, node):
         return None
@@ -59,7 +59,7 @@ def rounded_sum(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _fits(found: OpNode, node: OpNode) -> bool:
-    """Whether a product has whole groups of what is rounded behind it, of activations that are."""
+    """Return whether a product has rounded activations, and whole groups to round."""
     prologue = attributes_of(found.launch).prologue
     rounded = prologue.form != "values" and prologue.parts == 1
     whole = lies_whole(found.operands["weights"]) and found.spec.shape[-1] % GROUP == 0
@@ -67,7 +67,7 @@ def _fits(found: OpNode, node: OpNode) -> bool:
 
 
 def _rounding(epilogue: Epilogue, node: OpNode) -> Epilogue:
-    """An epilogue that does what a rounding op does."""
+    """Return an epilogue that rounds as a rounding op does."""
     form: Form = "f16_nibbles" if node.options.get("nibbles") else "f16"
     if node.op in _BYTES:
         form = _BYTES[node.op]

@@ -1,8 +1,8 @@
-"""Where activations are rounded to eight bits: rules for products, and the norm before them.
+"""Fusion rules that round activations of products, and of the norms before them.
 
-The rules apply where the caller allows rounding (``exact=False``) and the device is the faster for
-it, by format and class of columns: where a kernel family knows that or `wgpu-backend tune` found
-so, or where nobody measured and a product of packed bytes is one instruction.
+The rules apply if the caller allows rounding (``exact=False``) and the device is faster with it, by
+format and class of columns: because a kernel family knows, because `wgpu-backend tune` measured it,
+or, without a measurement, because a product of packed bytes is one instruction.
 
 Eight bits alone move the answers of trained models too far to be a default: perplexity may rise by
 0.5 %, and 98 % of best tokens have to stay (`benchmarks/quality.py`). So a caller has to ask for
@@ -66,12 +66,12 @@ from wgpu_backend.ops.reference import Array
 
 
 def rounding_key(dtype: DType, columns: int, prologue: Prologue = Q8) -> str:
-    """Name of the products that are measured together: a format, a class of columns, a form."""
+    """Return the name of products that are measured together: format, column class, form."""
     return f"{dtype.name} {class_of(columns)}{' split' if prologue == Q8_PAIR else ''}"
 
 
 def products_in(form: Prologue) -> frozenset[str]:
-    """Names of all products of activations in a form."""
+    """Return the names of all products of activations in a form."""
     return frozenset(rounding_key(dtype, n, form) for dtype in FORMATS for n in (1, FEW, FEW + 1))
 
 
@@ -82,10 +82,10 @@ EVERY_PRODUCT = products_in(Q8) | products_in(Q8_PAIR)
 def is_faster(
     dtype: DType, columns: int, capabilities: Capabilities, prologue: Prologue = Q8
 ) -> bool:
-    """Whether a product is the faster for activations in eight bits, or in two such parts.
+    """Return whether a product is faster with activations in eight bits, or in two such parts.
 
-    What is known counts; else formats of four bits and more pay where the device has integer
-    dot products. Formats of fewer bits keep f32 there, as they are the more sensitive to rounding.
+    What is known counts; else formats of four bits and more pay where the device has integer dot
+    products. Formats of fewer bits keep f32 there, as they are the more sensitive to rounding.
     """
     key = rounding_key(dtype, columns, prologue)
     if key in capabilities.rounded:
@@ -95,7 +95,7 @@ def is_faster(
 
 
 def bits(dtype: DType) -> float:
-    """Bits of a weight of a block format, its part of the scales included."""
+    """Return the bits of a weight in a block format, including its share of the scales."""
     return 8 * dtype.block_nbytes / dtype.block
 
 
@@ -145,7 +145,7 @@ def rms_norm_pair(
 def rms_norm_pair_reference(
     x: Array, weight: Array | None = None, *, eps: float, planar: bool = False
 ) -> Array:
-    """Norm, then splitting."""
+    """Normalise, then split."""
     return q8_pair_reference(rms_norm_reference(x, weight, eps=eps), planar=planar)
 
 
@@ -186,7 +186,7 @@ def q8_pair(x: Node, *, planar: bool = False) -> Launch:
 
 @q8_pair.reference
 def q8_pair_reference(x: Array, *, planar: bool = False) -> Array:
-    """Rounded values, and the rounded rest."""
+    """Return the rounded values, and the rounded remainder."""
     first = q8_activations_reference(x)
     both = np.stack([first, q8_activations_reference(x - q8_values(first))], axis=-3)
     return in_planes(both.reshape(*x.shape[:-1], -1, 12)) if planar else both
@@ -194,17 +194,17 @@ def q8_pair_reference(x: Array, *, planar: bool = False) -> Array:
 
 @linear.fuses("linear", name="linear_q8", coarse=True)
 def product(node: OpNode, graph: Graph) -> Node | None:
-    """A product of a weight that has an integer form."""
+    """Round the activations of a product to eight bits, if its weight has an integer form."""
     if attributes_of(node.launch).precision != "default":
         return None
     return _in_eight_bits(node, graph, q8_activations, Q8)
 
 
 def pays_in_q16(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
-    """Whether a product is faster in sixteen bits than in f32, f16 or two parts of eight.
+    """Return whether a product is faster in sixteen bits than in f32, f16 or two parts of eight.
 
-    It is for few columns, where a dot product of packed bytes is one instruction. What is known of
-    two parts of eight bits, whose arithmetic it has, counts here.
+    It is for few columns, where a dot product of packed bytes is one instruction. Measurements of
+    two parts of eight bits apply here, since the arithmetic is the same.
     """
     few = dtype in FORMATS and 0 < columns <= PLANAR_COLUMNS
     if not few or not capabilities.planar_groups:
@@ -217,7 +217,7 @@ def pays_in_q16(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
 # Asked before `precise_product`, and so in its place where a device has a kernel for it.
 @linear.fuses("linear", name="linear_q16", exact=False)
 def few_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
-    """A product of few columns, logits as well."""
+    """Round the activations of a product of few columns, logits too, to sixteen bits."""
     found, weight, x = attributes_of(node.launch), node.operands["weights"], node.operands["x"]
     if found.precision == "f16" or found.prologue != VALUES or len(x.spec.shape) > 2:
         return None
@@ -230,7 +230,7 @@ def few_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
 
 @q16_weighted.fuses("linear", exact=False)
 def norm_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
-    """A product of a norm in sixteen bits, whose factor goes into the product."""
+    """Fuse a norm with its rounding to sixteen bits; the product applies the norm's factor."""
     bare = attributes_of(node.launch).prologue == Q16
     rounded = graph.producer(node.operands["x"], "q16_activations") if bare else None
     norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
@@ -248,7 +248,7 @@ def norm_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
 
 @linear.fuses("linear", name="linear_q8_pair", exact=False)
 def precise_product(node: OpNode, graph: Graph) -> Node | None:
-    """A product of both halves of a pair, a column each: of logits, and of all without f16."""
+    """Split the activations of a product of logits, or of any without f16, into two parts."""
     precision = attributes_of(node.launch).precision
     known = graph.capabilities
     in_f16 = known.f16 and not known.few_registers
@@ -258,7 +258,7 @@ def precise_product(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _in_eight_bits(node: OpNode, graph: Graph, rounding: Callee, prologue: Prologue) -> Node | None:
-    """Product of rows that are rounded, where that is possible and pays."""
+    """Return the product of rounded rows, if that is possible and pays."""
     weight, x = node.operands["weights"], node.operands["x"]
     if attributes_of(node.launch).prologue != VALUES or not fits_q8(weight):
         return None
@@ -277,7 +277,7 @@ def _lies_for_bytes(weight: Node) -> bool:
 
 @q8_weighted.fuses("linear", exact=False)
 def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
-    """A product of a norm: its weight goes into the rounding, its factor into the product."""
+    """Fuse a norm with its rounding to eight bits; the product applies the norm's factor."""
     bare = attributes_of(node.launch).prologue == Q8
     rounded = graph.producer(node.operands["x"], "q8_activations") if bare else None
     norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
@@ -289,7 +289,7 @@ def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _scaled(norm: OpNode, graph: Graph, *, planar: bool) -> Node:
-    """Rows that lack the factor of a norm."""
+    """Return rows that lack the factor of a norm."""
     x = norm.operands["x"]
     if norm.launch.choices["WEIGHTED"]:
         return graph.shared(q8_weighted, x, weight=norm.operands["weight"], planar=planar)
@@ -298,7 +298,7 @@ def _scaled(norm: OpNode, graph: Graph, *, planar: bool) -> Node:
 
 @rms_norm_pair.fuses("q8_pair", exact=False)
 def split_norm(node: OpNode, graph: Graph) -> Node | None:
-    """A norm that only a product that asks for precision reads."""
+    """Split a norm that only products of full precision read."""
     norm = graph.single_use_producer(node.operands["x"], "rms_norm")
     if norm is None or not in_whole_groups(norm):
         return None

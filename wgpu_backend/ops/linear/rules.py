@@ -19,7 +19,7 @@ ACTIVATIONS = {gated.name: name for name, gated in GATED.items()}
 
 
 def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN401
-    """Make a product once more, with other operands, prologue, epilogue or precision.
+    """Rebuild a product with other operands, prologue, epilogue or precision.
 
     Parameters
     ----------
@@ -43,19 +43,19 @@ def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN40
 
 
 def adds(product: OpNode) -> bool:
-    """Whether a product adds something to its sums."""
+    """Return whether a product adds something to its sums."""
     return bool(product.launch.choices.get("ADDS"))
 
 
 def is_bare(product: OpNode) -> bool:
-    """Whether a product stores its sums as they are, with the precision of any product."""
+    """Return whether a product stores its sums as they are, with default precision."""
     found = attributes_of(product.launch)
     return found.epilogue == SUMS and found.precision != "full" and not adds(product)
 
 
 @linear.fuses("add", name="linear_add")
 def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
-    """A product and a bias, or a residual, that are added to nothing else."""
+    """Fuse a product with a bias, or a residual, if nothing else reads the product."""
     for product, addend in (("a", "b"), ("b", "a")):
         found, other = (
             graph.single_use_producer(node.operands[product], "linear"),
@@ -70,7 +70,7 @@ def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
 
 @linear.fuses(*ACTIVATIONS, name="linear_gated")
 def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
-    """Two products of one input, joined by a gated activation, whose weights are neighbours."""
+    """Fuse products of one input with their gated activation, if their weights are adjacent."""
     gate, up = (graph.single_use_producer(node.operands[name], "linear") for name in "ab")
     if gate is None or up is None or not is_bare(gate) or adds(up):
         return None
@@ -85,14 +85,14 @@ def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _alike(a: Node | None, b: Node | None) -> bool:
-    """Whether two operands see the same, or neither is there."""
+    """Return whether two operands are the same view, or both are absent."""
     if a is None or b is None:
         return a is b
     return a.storage is b.storage and a.spec == b.spec
 
 
 def _neighbours(a: Node, b: Node) -> Node | None:
-    """Two matrices that lie one behind the other, as one."""
+    """Return two adjacent matrices as one; None if they are not adjacent."""
     spec = a.spec
     if a.storage is not b.storage or spec.shape != b.spec.shape:
         return None

@@ -1,7 +1,7 @@
-"""Tiles that kernels of products may have: a default each, and what tuning may choose instead.
+"""Tile sizes of product kernels: a default for each, and the candidates of tuning.
 
-Which is the fastest depends on the device, the format and the number of columns. `select_tile` is
-how a product asks; `wgpu-backend tune` measures the candidates and puts the best into Capabilities.
+Which is the fastest depends on the device, the format and the number of columns. A product calls
+`select_tile`; `wgpu-backend tune` measures the candidates and puts the best into Capabilities.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ FEW = 8  # columns
 
 
 def _always(tile: Tile, capabilities: Capabilities) -> bool:
-    """Whether a device takes a tile that says no more than how many threads it has."""
+    """Return whether a device allows the tile's number of threads."""
     return True
 
 
 class Tiles(NamedTuple):
-    """Tiles of a kernel.
+    """The tiles of a kernel.
 
     Parameters
     ----------
@@ -43,19 +43,19 @@ TILES: dict[str, Tiles] = {}
 
 
 def class_of(columns: int) -> Class:
-    """Class of a number of columns."""
+    """Return the class of a number of columns."""
     if columns <= 1:
         return "one"
     return "few" if columns <= FEW else "many"
 
 
 def key(shader: str, dtype: DType, columns: int) -> str:
-    """Name of what is tuned together: a kernel, a format, a class of columns."""
+    """Return the name of what is tuned together: a kernel, a format, a class of columns."""
     return f"{shader} {dtype.name} {class_of(columns)}"
 
 
 def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
-    """Tiles of a key that a device can take, the default first; none where there is no choice."""
+    """Return the tiles of a key that a device can run, the default first; () without a choice."""
     shader, _, rest = name.partition(" ")
     if shader not in TILES:
         return ()
@@ -67,16 +67,16 @@ def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
 
 
 def tuned_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile | None:
-    """Tile of a product that was measured to be the fastest, if any was measured."""
+    """Return the tile measured to be the fastest for a product; None if none was measured."""
     return capabilities.tuned.get(key(shader, dtype, columns))
 
 
 def select_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile:
-    """Tile of a product: what was measured to be the fastest, or the default."""
+    """Return the tile of a product: the fastest measured, or the default."""
     measured = tuned_tile(capabilities, shader, dtype, columns)
     return measured or TILES[shader].by_class[class_of(columns)][0]
 
 
 def even_share(columns: int, most: int) -> int:
-    """Columns of a tile, so that tiles of at most so many share all of them evenly."""
+    """Return the columns of a tile, at most `most`, that share all columns evenly."""
     return -(-columns // max(-(-columns // most), 1)) or 1

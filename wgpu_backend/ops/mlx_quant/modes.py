@@ -1,4 +1,4 @@
-"""Modes in which arrays are quantised: groups along a row, codes packed in u32, a scale a group.
+"""Quantisation modes of MLX: groups along a row, codes packed in u32, one scale per group.
 
 Source of the floating-point modes: OCP Microscaling Formats (MX) Specification 1.0; NVFP4 has
 scales in E4M3, of 16 values each.
@@ -20,7 +20,7 @@ FIXED: Mapping[str, tuple[int, int]] = {"mxfp4": (32, 4), "mxfp8": (32, 8), "nvf
 
 
 class Coding(NamedTuple):
-    """How values are coded.
+    """A quantisation mode with its group size and bits.
 
     Parameters
     ----------
@@ -38,16 +38,16 @@ class Coding(NamedTuple):
 
     @property
     def choices(self) -> dict[str, str | int]:
-        """Choices of a shader that decodes, by ``lib/packed``."""
+        """Return the choices of a shader that decodes by ``lib/packed``."""
         return {"weights": f"lib/packed/{self.mode}", "BITS": self.bits, "GROUP": self.group_size}
 
     def words(self, values: int) -> int:
-        """Words of u32 that hold so many codes."""
+        """Return how many u32 words hold this many codes."""
         return values * self.bits // 32
 
 
 def coding_of(name: str, mode: str, group_size: int | None, bits: int | None) -> Coding:
-    """How a mode codes values; None stands for what it has as a rule.
+    """Return the coding of a mode; None stands for the mode's default.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def coding_of(name: str, mode: str, group_size: int | None, bits: int | None) ->
 def require_packed(
     name: str, packed: Node, scales: Node, biases: Node | None, coding: Coding
 ) -> int:
-    """Check that planes belong together, and say how many values a row has.
+    """Check that planes belong together, and return the number of values of a row.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Products with quantised arrays, and of matrices that ids choose: quantised_matmul, gather_mm."""
+"""Products with quantised arrays, and of matrices selected by ids: quantised_matmul, gather_mm."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def packed_matmul(
     bits: int,
     mode: str,
 ) -> Launch:
-    """Products of matrices with quantised ones, that ids choose; see `gather_qmm`.
+    """Multiply matrices by quantised ones, selected by ids; see `gather_qmm`.
 
     Parameters
     ----------
@@ -103,13 +103,13 @@ def packed_matmul_reference(
     bits: int,
     mode: str,
 ) -> Array:
-    """Products of chosen matrices with unpacked ones."""
+    """Multiply selected matrices by unpacked ones."""
     w = quantised_values(packed, scales, biases, group_size, bits, mode)
     return gathered_matmul_reference(x, np.swapaxes(w, -1, -2) if transpose else w, lhs, rhs)
 
 
 def _by_rows(launch: Launch) -> Launch:
-    """Lanes share a row of the quantised matrix, and sum it for several rows of x."""
+    """Return a launch whose lanes share a row of the quantised matrix, for several rows of x."""
     batch, m, n = launch.out.shape
     columns = 1 if m == 1 else 4 if m <= 4 else 8
     row_groups, column_groups = ceil_div(n, WIDTH // LANES), ceil_div(m, columns)
@@ -122,7 +122,7 @@ def _by_rows(launch: Launch) -> Launch:
 
 
 def _by_columns(launch: Launch) -> Launch:
-    """A thread makes eight values of a row."""
+    """Return a launch whose threads make eight values of a row each."""
     threads = launch.out.size // 8
     return replace(
         launch,
@@ -134,7 +134,7 @@ def _by_columns(launch: Launch) -> Launch:
 
 @op(dense=("lhs", "rhs"), trusted=True)
 def gathered_matmul(a: Node, b: Node, lhs: Node, rhs: Node) -> Launch:
-    """Products of matrices that ids choose; see `gather_mm`.
+    """Multiply matrices selected by ids; see `gather_mm`.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def gathered_matmul(a: Node, b: Node, lhs: Node, rhs: Node) -> Launch:
 
 @gathered_matmul.reference
 def gathered_matmul_reference(a: Array, b: Array, lhs: Array, rhs: Array) -> Array:
-    """Products of chosen matrices."""
+    """Multiply selected matrices."""
     left, right = (ids.astype(np.uint32).clip(max=len(m) - 1) for ids, m in ((lhs, a), (rhs, b)))
     return np.matmul(a[left].astype(np.float32), b[right].astype(np.float32))
 
@@ -186,7 +186,7 @@ def quantised_matmul(
     bits: int | None = None,
     mode: str = "affine",
 ) -> Node:
-    """Matrix product with a quantised array, summing in f32.
+    """Multiply by a quantised array, summing in f32.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def _checked(
     bits: int | None,
     mode: str,
 ) -> Coding:
-    """How the array is coded, where everything fits."""
+    """Check the operands, and return the array's coding."""
     require_dtype(name, "x", x, FLOATS)
     coding = coding_of(name, mode, group_size, bits)
     values = require_packed(name, packed, scales, biases, coding)
@@ -249,7 +249,7 @@ def _checked(
 def _with_one(
     x: Node, packed: Node, scales: Node, biases: Node | None, transpose: bool, coding: Coding
 ) -> Node:
-    """Product of all rows of x with one matrix."""
+    """Multiply all rows of x by one matrix."""
     *batch, k = x.spec.shape
     rows = math.prod(batch)
     n = scales.spec.shape[-1] * coding.group_size if not transpose else packed.spec.shape[0]
@@ -270,7 +270,7 @@ def _products(
     transpose: bool,
     coding: Coding,
 ) -> Node:
-    """Products of matrices that ids choose, (batch, m, n)."""
+    """Multiply matrices selected by ids, (batch, m, n)."""
     packed, scales, biases = planes
     return packed_matmul(
         _as_matrices(x),
@@ -285,13 +285,13 @@ def _products(
 
 
 def _as_matrices(plane: Node) -> Node:
-    """Leading axes as one."""
+    """Merge the leading axes into one."""
     *_, rows, cols = plane.spec.shape
     return reshaped(plane, (plane.spec.size // max(rows * cols, 1), rows, cols))
 
 
 def _ids_of(beside: Node, batch: Shape, want: Shape) -> Node:
-    """Numbers of the matrices of a batch, in the order that broadcasting gives."""
+    """Return the numbers of a batch's matrices, in broadcast order."""
     assert beside.builder is not None
     ids = np.arange(math.prod(batch), dtype=np.int32).reshape(batch)
     wide = np.ascontiguousarray(np.broadcast_to(ids, want)).reshape(-1)
@@ -299,7 +299,7 @@ def _ids_of(beside: Node, batch: Shape, want: Shape) -> Node:
 
 
 def gather_mm(a: Node, b: Node, lhs: Node | None = None, rhs: Node | None = None) -> Node:
-    """Products of matrices that ids choose out of two batches, summing in f32.
+    """Multiply matrices that ids select from two batches, summing in f32.
 
     Parameters
     ----------
@@ -343,7 +343,7 @@ def gather_qmm(
     bits: int | None = None,
     mode: str = "affine",
 ) -> Node:
-    """Products of matrices with quantised ones, that ids choose, summing in f32.
+    """Multiply matrices by quantised ones, selected by ids, summing in f32.
 
     Parameters
     ----------
@@ -374,7 +374,7 @@ def gather_qmm(
 def _chosen(
     name: str, a: Node, b: Node, lhs: Node | None, rhs: Node | None
 ) -> tuple[Sequence[int], Node, Node]:
-    """Leading axes of the result, and ids of both sides in one row each."""
+    """Return the leading axes of the result, and the ids of both sides as one row each."""
     given: list[Node] = []
     for label, ids, matrices in (("lhs", lhs, a), ("rhs", rhs, b)):
         shape = matrices.spec.shape[:-2]

@@ -1,4 +1,4 @@
-"""Quantising arrays as MLX does, and back: affine_quantise, float_quantise and their like."""
+"""Quantising arrays as MLX does, and back: affine_quantise, float_quantise, dequantised_array."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wgpu_backend.ops.shape.views import viewed
 
 @op(dense=("w",), trusted=True)
 def affine_scales(w: Node, *, group_size: int, bits: int) -> Launch:
-    """Scale and bias of each group: the larger end of its values is met exactly.
+    """Compute scale and bias of each group, such that the end of larger magnitude is exact.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def affine_scales(w: Node, *, group_size: int, bits: int) -> Launch:
 
 @affine_scales.reference
 def affine_scales_reference(w: Array, *, group_size: int, bits: int) -> Array:
-    """Scale and bias of groups."""
+    """Compute scale and bias of each group."""
     groups = grouped(w, group_size)
     low, high = groups.min(axis=-1), groups.max(axis=-1)
     below = np.abs(low) > np.abs(high)
@@ -60,7 +60,7 @@ def affine_scales_reference(w: Array, *, group_size: int, bits: int) -> Array:
 
 @op(dense=("w", "scales"), trusted=True)
 def affine_packed(w: Node, scales: Node, *, group_size: int, bits: int) -> Launch:
-    """Codes of values by `affine_scales`, packed from the low bits on.
+    """Encode values by `affine_scales`, packed from the low bits on.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def affine_packed(w: Node, scales: Node, *, group_size: int, bits: int) -> Launc
 
 @affine_packed.reference
 def affine_packed_reference(w: Array, scales: Array, *, group_size: int, bits: int) -> Array:
-    """Nearest codes, packed."""
+    """Pack the nearest codes."""
     groups = grouped(w, group_size)
     nearest = np.rint((groups - scales[..., 1:]) / scales[..., :1])
     return packed_of(np.clip(nearest, 0, 2**bits - 1).reshape(w.shape), bits)
@@ -94,7 +94,7 @@ def affine_packed_reference(w: Array, scales: Array, *, group_size: int, bits: i
 
 @op(dense=("w",), trusted=True)
 def float_scales(w: Node, *, mode: str) -> Launch:
-    """Scale of each group, as bits of E8M0 or E4M3, by which its largest value is just held.
+    """Compute the scale of each group that just holds its largest value, as E8M0 or E4M3 bits.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def float_scales(w: Node, *, mode: str) -> Launch:
 
 @float_scales.reference
 def float_scales_reference(w: Array, *, mode: str) -> Array:
-    """Largest sizes as small floats."""
+    """Return the largest magnitudes as small floats."""
     coding = coding_of("float_scales", mode, None, None)
     groups = np.abs(grouped(w, coding.group_size))
     scale = groups.max(axis=-1) / np.float32(6 if coding.bits == 4 else 448)
@@ -132,7 +132,7 @@ def float_scales_reference(w: Array, *, mode: str) -> Array:
 
 @op(dense=("w", "scales"), trusted=True)
 def float_packed(w: Node, scales: Node, *, mode: str) -> Launch:
-    """Values over their `float_scales`, as bits of E2M1 or E4M3, packed from the low bits on.
+    """Encode values over their `float_scales` as E2M1 or E4M3 bits, packed from the low bits on.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def float_packed(w: Node, scales: Node, *, mode: str) -> Launch:
 
 @float_packed.reference
 def float_packed_reference(w: Array, scales: Array, *, mode: str) -> Array:
-    """Values over their scales as small floats, packed."""
+    """Pack values over their scales as small floats."""
     coding = coding_of("float_packed", mode, None, None)
     groups = grouped(w, coding.group_size)
     by = _scales(scales, mode)[..., None]
@@ -182,7 +182,7 @@ def unpacked(
     mode: str,
     dtype: DType = F32,
 ) -> Launch:
-    """Values of an array from its codes.
+    """Decode the values of an array from its codes.
 
     Parameters
     ----------
@@ -228,14 +228,14 @@ def unpacked_reference(
     mode: str,
     dtype: DType = F32,
 ) -> Array:
-    """Values of codes."""
+    """Decode values from codes."""
     return quantised_values(packed, scales, biases, group_size, bits, mode)
 
 
 def affine_quantise(w: Node, group_size: int = 64, bits: int = 4) -> tuple[Node, Node, Node]:
     """Quantise groups of a row to equal steps between their smallest and largest values.
 
-    What MLX's ``quantize`` gives, bit for bit.
+    The result is that of MLX's ``quantize``, bit for bit.
 
     Parameters
     ----------
@@ -324,7 +324,7 @@ def affine_dequantise(
     bits: int = 4,
     dtype: DType = F32,
 ) -> Node:
-    """Values of an array that `affine_quantise` made; see `dequantised_array`."""
+    """Decode an array that `affine_quantise` made; see `dequantised_array`."""
     return dequantised_array(packed, scales, biases, group_size, bits, "affine", dtype)
 
 
@@ -337,7 +337,7 @@ def dequantised_array(
     mode: str = "affine",
     dtype: DType = F32,
 ) -> Node:
-    """Values of a quantised array.
+    """Decode a quantised array.
 
     Parameters
     ----------
@@ -379,7 +379,7 @@ E4M3 = np.where(_BYTES & 128, -_SIZES, _SIZES).astype(np.float32)
 
 
 def codes_of(packed: Array, bits: int) -> Array:
-    """Codes of a row, one after the other, from words that hold them from the low bits on."""
+    """Unpack the codes of a row from words that hold them from the low bits on."""
     octets = np.ascontiguousarray(packed, np.dtype("<u4")).view(np.uint8)
     ones = np.unpackbits(octets, axis=-1, bitorder="little")
     apart = ones.reshape(*packed.shape[:-1], packed.shape[-1] * 32 // bits, bits)
@@ -387,7 +387,7 @@ def codes_of(packed: Array, bits: int) -> Array:
 
 
 def packed_of(codes: Array, bits: int) -> Array:
-    """Words of codes, from the low bits on."""
+    """Pack codes into words, from the low bits on."""
     ones = (codes[..., None].astype(np.int64) >> np.arange(bits)) & 1
     octets = np.packbits(
         ones.astype(np.uint8).reshape(*codes.shape[:-1], codes.shape[-1] * bits),
@@ -398,12 +398,12 @@ def packed_of(codes: Array, bits: int) -> Array:
 
 
 def grouped(w: Array, size: int) -> Array:
-    """Groups of a row, on an axis of their own."""
+    """Split rows into groups, on an axis of their own."""
     return w.reshape(*w.shape[:-1], w.shape[-1] // size, size).astype(np.float32)
 
 
 def to_e4m3(values: Array) -> Array:
-    """Bits of the nearest E4M3, ties to even, at most 448."""
+    """Return the bits of the nearest E4M3, ties to even, at most 448."""
     size = np.abs(values)
     exponent = np.maximum(np.floor(np.log2(np.where(size == 0, 1, size))), -6)
     step = 2.0 ** (exponent - 3)
@@ -421,7 +421,7 @@ def _scales(scales: Array, mode: str) -> Array:
 def quantised_values(
     packed: Array, scales: Array, biases: Array | None, group_size: int, bits: int, mode: str
 ) -> Array:
-    """Values of a quantised array, f32."""
+    """Decode a quantised array to f32."""
     codes = codes_of(packed, bits)
     if mode == "affine":
         assert biases is not None

@@ -1,1 +1,1 @@
-"""Mixtures of experts: routing, lists of work, products by expert."""
+"""Mixture of experts: routing, work lists, and products by expert."""

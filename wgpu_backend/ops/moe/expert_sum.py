@@ -1,7 +1,7 @@
-"""Sum of what a token's experts gave, each times its weight, with what else is added, in one op.
+"""One op for the weighted sum of a token's experts, scaled, plus an addend.
 
-Models write ``(rows * weights).sum(1)``, scale it and add a residual to it. Rules put `expert_sum`
-in the place of these.
+Models write ``(rows * weights).sum(1)``, scale it and add a residual. Fusion rules replace these
+ops by `expert_sum`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def expert_sum(
     factor: float = 1.0,
     shape: Shape | None = None,
 ) -> Launch:
-    """Sum over a token's experts of their rows times their weights, scaled, plus another tensor.
+    """Sum the rows of a token's experts times their weights, scale the sum, and add a tensor.
 
     Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", eq. 1.
 
@@ -87,7 +87,7 @@ def expert_sum_reference(
     factor: float = 1.0,
     shape: tuple[int, ...] | None = None,
 ) -> Array:
-    """Weighted sum over the second axis, scaled, plus another tensor."""
+    """Sum with weights over the second axis, scale, and add another tensor."""
     each = x if weights is None else x * weights.reshape(*x.shape[:2], 1)
     y = each.sum(1) * np.float32(factor)
     y = y if addend is None else y + addend.reshape(y.shape)
@@ -95,7 +95,7 @@ def expert_sum_reference(
 
 
 def _sizes(x: Node) -> tuple[int, int, int]:
-    """Tokens, experts of each, and values of a row."""
+    """Return the number of tokens, of experts per token, and of values of a row."""
     require_rank(NAME, "x", x, 3, 3)
     require_dtype(NAME, "x", x, (F32,))
     tokens, used, m = x.spec.shape
@@ -121,7 +121,7 @@ def _require_values(name: str, node: Node | None, count: int) -> None:
 
 @expert_sum.fuses("reduce")
 def weighted_rows(node: OpNode, graph: Graph) -> Node | None:
-    """Rows of a token's experts times their weights, or as experts gave them, summed."""
+    """Fuse the sum of a token's experts with their weights, if they have any."""
     how, x = node.call.kwargs, node.operands["x"]
     whole = len(x.spec.shape) == 3 and node.spec.size == x.spec.shape[0] * x.spec.shape[2]
     if how["kind"] != "sum" or tuple(how["axes"]) != (1,) or not whole or not _fits(x):
@@ -138,7 +138,7 @@ def weighted_rows(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _weighing(product: OpNode) -> tuple[Node, Node] | None:
-    """What is multiplied value by value, and what has one value a row."""
+    """Return the factor that has all values, and the one that has one value a row."""
     shape = product.spec.shape
     for x, weights in (("a", "b"), ("b", "a")):
         rows, each = product.operands[x], product.operands[weights]
@@ -149,14 +149,14 @@ def _weighing(product: OpNode) -> tuple[Node, Node] | None:
 
 
 def _fits(x: Node) -> bool:
-    """Whether the kernel's vectors of four divide rows."""
+    """Return whether rows are multiples of the kernel's vectors of four."""
     spec = x.spec
     return spec.dtype == F32 and spec.is_dense and not (spec.shape[-1] % 4 or spec.offset % 4)
 
 
 @expert_sum.fuses("add")
 def added_to(node: OpNode, graph: Graph) -> Node | None:
-    """A sum of experts, and what has as many values: a residual, or a shared expert."""
+    """Fuse a sum of experts with an addend: a residual, or a shared expert."""
     for own, other in (("a", "b"), ("b", "a")):
         found = graph.single_use_producer(node.operands[own], NAME)
         addend = node.operands[other]
@@ -169,7 +169,7 @@ def added_to(node: OpNode, graph: Graph) -> Node | None:
 
 @expert_sum.fuses("scale")
 def scaled(node: OpNode, graph: Graph) -> Node | None:
-    """A sum of experts times a number."""
+    """Fuse a sum of experts with a scale."""
     found = graph.single_use_producer(node.operands["x"], NAME)
     if found is None or found.launch.choices["ADDS"] or node.call.kwargs.get("bias", 0.0) != 0.0:
         return None
@@ -178,7 +178,7 @@ def scaled(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _again(found: OpNode, graph: Graph, node: OpNode, **changes: Any) -> Node:  # noqa: ANN401
-    """A sum of experts once more, in the shape of a node that it takes the place of."""
+    """Rebuild a sum of experts in the shape of the node that it replaces."""
     weights = found.operands["weights"] if found.launch.choices["WEIGHTED"] else None
     given = {**found.call.kwargs, "shape": node.spec.shape, **changes}
     return graph.call(expert_sum, found.operands["x"], weights, **given)

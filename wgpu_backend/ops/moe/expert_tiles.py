@@ -1,9 +1,9 @@
-"""Products by the chosen expert for many tokens: what chose the same expert is multiplied together.
+"""Products by expert for many tokens: pairs of one expert are multiplied together.
 
-A product by pairs reads an expert's weights for each token that chose it. Here a kernel first
-lists, by expert, which pairs of a token and a choice there are, cut into tiles; the product then
-reads the weights once a tile. Grids are fixed when a graph is recorded, so there are as many tiles
-as the worst choice could need, and the empty ones are skipped. A rule does this where it pays.
+A product by pairs reads an expert's weights for each token that chose it. Here a kernel first lists
+the pairs (token, choice) of each expert, cut into tiles; the product then reads the weights once
+per tile. Grids are fixed when a graph is recorded, so there are as many tiles as the worst choice
+could need, and empty ones are skipped. A fusion rule does this where it pays.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from wgpu_backend.ops.reference import Array
 
 @op(trusted=True)
 def expert_tiles(ids: Node, *, experts: int, size: int) -> Launch:
-    """List which pairs of a token and a choice each expert has, in tiles of up to `size`.
+    """List the pairs (token, choice) of each expert, in tiles of up to `size`.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def expert_tiles(ids: Node, *, experts: int, size: int) -> Launch:
 
 @expert_tiles.reference
 def expert_tiles_reference(ids: Array, *, experts: int, size: int) -> Array:
-    """Pairs of each expert, in tiles from the place where its own begin."""
+    """List the pairs of each expert, in tiles from the expert's first tile on."""
     flat = ids.reshape(-1)
     y = np.full((tiles_of(flat.size, experts, size), 1 + size), -1, np.int32)
     for expert in range(experts):
@@ -86,20 +86,20 @@ def expert_tiles_reference(ids: Array, *, experts: int, size: int) -> Array:
 
 
 def columns_for(pairs: int, experts: int, capabilities: Capabilities) -> int:
-    """Pairs in a tile that suits a device; 1 where it is better that each is on its own."""
+    """Return how many pairs a tile should have on a device; 1 for a product by pairs."""
     each = pairs / experts if experts else 0
     return next((size for size, least in capabilities.expert_tiles if each >= least), 1)
 
 
 def tiles_for(ids: Node, experts: int, graph: Graph) -> Node | None:
-    """Tiles of the pairs of some tokens, shared by all products of these; None for few tokens."""
+    """Return tiles of pairs, shared by all products with these ids; None for few tokens."""
     size = columns_for(ids.spec.size, experts, graph.capabilities)
     return graph.shared(expert_tiles, ids, experts=experts, size=size) if size > 1 else None
 
 
 @linear_by_expert.fuses("linear_by_expert", name="linear_by_expert_tiles")
 def together(node: OpNode, graph: Graph) -> Node | None:
-    """A product of as many tokens as make tiles of most experts."""
+    """Rewrite a product of enough tokens to fill tiles of most experts."""
     if is_plain(node.launch) or in_tiles(node.launch) or is_gated(node.launch):
         return None
     weights, ids = node.arguments("weights", "x", "ids")[::2]
@@ -109,7 +109,7 @@ def together(node: OpNode, graph: Graph) -> Node | None:
 
 @linear_by_expert.fuses("add_id", name="linear_by_expert_add")
 def bias_in_the_product(node: OpNode, graph: Graph) -> Node | None:
-    """A product by the chosen expert, in whichever form, and the bias of that expert."""
+    """Fuse a product by expert, in any form, with the expert's bias."""
     found = graph.single_use_producer(node.operands["x"], "linear_by_expert")
     ids, bias = node.operands["ids"], node.operands["bias"]
     if found is None or not _takes_bias(found):
@@ -130,7 +130,7 @@ def _takes_bias(product: OpNode) -> bool:
 
 
 def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN401
-    """Make a product by the chosen expert once more, with other operands or another prologue.
+    """Rebuild a product by expert with other operands or another prologue.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Ops of mixtures of experts: products and biases by the chosen expert."""
+"""Ops of mixtures of experts: products and biases by the selected expert."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
 
 
 def by_rows(launch: Launch, rows: int) -> Launch:
-    """Grid of a work group for every tile and every so many rows of an expert."""
+    """Return the grid of one work group per tile and per `rows` rows of an expert."""
     row_groups = -(-launch.count("m") // rows)
     return replace(
         launch,
@@ -67,23 +67,23 @@ def by_rows(launch: Launch, rows: int) -> Launch:
 
 
 def in_tiles(launch: Launch) -> bool:
-    """Whether pairs of a token and a choice come in tiles of one expert."""
+    """Return whether the pairs (token, choice) come in tiles of one expert."""
     return launch.choices["ids"] == TILES
 
 
 def is_gated(launch: Launch) -> bool:
-    """Whether a gate and a projection are joined."""
+    """Return whether a gate and a projection are joined."""
     return attributes_of(launch).epilogue.activation is not None
 
 
 def is_bare(launch: Launch) -> bool:
-    """Whether a product is one of pairs, in f32, with nothing behind its sums."""
+    """Return whether a product is by pairs, in f32, without a bias or gate."""
     more = is_plain(launch) or in_tiles(launch) or is_gated(launch) or "bias" in launch.operands
     return not more and attributes_of(launch).prologue == VALUES
 
 
 def pairs_of_a_tile(launch: Launch) -> int:
-    """Pairs that are multiplied together."""
+    """Return how many pairs are multiplied together."""
     return launch.operands["ids"].spec.shape[1] - 1 if in_tiles(launch) else 1
 
 
@@ -98,7 +98,7 @@ def linear_by_expert(
     prologue: Prologue = VALUES,
     activation: str | None = None,
 ) -> Launch:
-    """Multiply each row of `x` with the rows of the expert chosen for it, summing in f32.
+    """Multiply each row of `x` with the rows of its expert, summing in f32.
 
     Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", eq. 1, without the gates.
 
@@ -164,7 +164,7 @@ def linear_by_expert_reference(
     prologue: Prologue = VALUES,
     activation: str | None = None,
 ) -> Array:
-    """Product of each row with the expert chosen for it; zeros for an id outside."""
+    """Multiply each row with its expert; zeros for an id outside."""
     rows = x if prologue.form == "values" else q8_values(x)
     if activation is not None:
         gates, ups = weights if weights.ndim == 4 else np.split(weights, 2, axis=1)
@@ -176,7 +176,7 @@ def linear_by_expert_reference(
 
 
 def mulmat_id(weights: Node, x: Node, ids: Node) -> Node:
-    """Multiply each row of `x` with the rows of the expert chosen for it, summing in f32.
+    """Multiply each row of `x` with the rows of its expert, summing in f32.
 
     Parameters
     ----------
@@ -212,12 +212,12 @@ def _require_types(weights: Node, x: Node, values: bool) -> None:
 
 
 def _in_groups(launch: Launch) -> bool:
-    """Whether rows of the weights are whole groups of 32."""
+    """Return whether rows of the weights are whole groups of 32."""
     return launch.operands["weights"].spec.shape[-1] % GROUP == 0
 
 
 def is_plain(launch: Launch) -> bool:
-    """Whether rows are of any length, which takes a kernel of its own."""
+    """Return whether rows may have any length, which takes a kernel of its own."""
     return launch.shader == PLAIN
 
 
@@ -228,7 +228,7 @@ def _plain(launch: Launch) -> Launch:
 
 
 def _tiled(launch: Launch) -> Launch:
-    """Launch whose ids are tiles."""
+    """Return a launch whose ids are tiles."""
     tiles, k = launch.operands["ids"].spec, launch.operands["weights"].spec.shape[-1]
     pairs, experts = launch.count("pairs"), launch.count("experts")
     require_dtype(NAME, "tiles", launch.operands["ids"], (I32,))
@@ -245,7 +245,7 @@ def _tiled(launch: Launch) -> Launch:
 
 
 def tiles_of(pairs: int, experts: int, size: int) -> int:
-    """Tiles that so many pairs need at most, however they choose."""
+    """Return how many tiles the pairs need at most, whatever they choose."""
     return pairs // size + experts
 
 
@@ -259,7 +259,7 @@ def _require_groups(k: int) -> None:
 
 
 def _with_bias(launch: Launch, bias: Node) -> Launch:
-    """Launch of a product that ends with a bias."""
+    """Return a launch that adds a bias to the product."""
     wanted = (launch.params["experts"], launch.params["m"])
     _require_groups(launch.operands["weights"].spec.shape[-1])
     require_dtype(NAME, "weights", launch.operands["weights"], BIASED)
@@ -278,7 +278,7 @@ def _with_bias(launch: Launch, bias: Node) -> Launch:
 
 
 def _with_gate(launch: Launch, weights: Node, activation: str, *, plain: bool) -> Launch:
-    """Launch of gates and projections, joined by an activation."""
+    """Return a launch of gates and projections, joined by an activation."""
     *lead, experts, m, k = weights.spec.shape
     _require_groups(k)
     require(
@@ -299,7 +299,7 @@ def _with_gate(launch: Launch, weights: Node, activation: str, *, plain: bool) -
 
 
 def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
-    """Launch of the sums; what follows the second axis of x may be values, or groups of them."""
+    """Return the launch of the sums; axes of x after the second may be values, or groups."""
     require_rank(NAME, "weights", weights, 3, 4)
     _require_rows(NAME, weights, x, used)
     rows, skipped = _rows_below_each_other(NAME, weights)
@@ -326,7 +326,7 @@ def _product(weights: Node, x: Node, ids: Node, used: int) -> Launch:
 
 
 def _require_rows(name: str, weights: Node, x: Node, used: int) -> None:
-    """Rows of `x` are as long as those of the weights, and a token has one or one an expert."""
+    """Check that rows of `x` are as long as the weights', with one row per token or per expert."""
     x_used, k = x.spec.shape[1], weights.spec.shape[-1]
     cols = x.spec.shape[2] * (GROUP if len(x.spec.shape) == 4 else 1)
     require(
@@ -342,7 +342,7 @@ def _require_rows(name: str, weights: Node, x: Node, used: int) -> None:
 
 
 def _rows_below_each_other(name: str, weights: Node) -> tuple[Node, int]:
-    """All rows from the storage's first, and how many come before the experts.
+    """Return all rows from the storage's first, and how many precede the experts.
 
     Weights are split by rows, wherever experts end.
     """
@@ -361,7 +361,7 @@ def _rows_below_each_other(name: str, weights: Node) -> tuple[Node, int]:
 
 @op(dense=("x", "bias"), trusted=True)
 def add_id(x: Node, bias: Node, ids: Node) -> Launch:
-    """Add to each row the bias of the expert that made it.
+    """Add to each row the bias of its expert.
 
     Parameters
     ----------
@@ -401,7 +401,7 @@ def add_id(x: Node, bias: Node, ids: Node) -> Launch:
 
 @add_id.reference
 def add_id_reference(x: Array, bias: Array, ids: Array) -> Array:
-    """Row plus the bias of its expert; ids outside add nothing."""
+    """Add to each row the bias of its expert; ids outside add nothing."""
     inside = (ids >= 0) & (ids < len(bias))
     return x + np.where(inside[..., None], bias[np.where(inside, ids, 0)], np.float32(0))
 
@@ -424,7 +424,7 @@ def _require_biases(x: Node, bias: Node, ids: Node) -> None:
 
 
 def used_by(name: str, ids: Node, tokens: int) -> int:
-    """Experts a token, once `ids` is what the op of that name takes."""
+    """Check the ids of an op, and return the number of experts per token."""
     require_rank(name, "ids", ids, 2, 2)
     require_dtype(name, "ids", ids, (I32,))
     require(
@@ -447,7 +447,7 @@ def each_expert(weights: Array, x: Array, ids: Array) -> Array:
 
 
 def _by_tiles(weights: Array, x: Array, tiles: Array, bias: Array | None, used: int) -> Array:
-    """Product of each pair in a tile with the tile's expert."""
+    """Multiply each pair in a tile with the tile's expert."""
     rows = np.broadcast_to(x, (len(x), used, x.shape[-1])).reshape(-1, x.shape[-1])
     y = np.zeros((len(rows), weights.shape[1]), np.float32)
     for expert, *pairs in tiles[tiles[:, 0] >= 0]:

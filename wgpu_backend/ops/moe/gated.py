@@ -1,4 +1,4 @@
-"""Rules that make one product of the gates and the projections of chosen experts."""
+"""Fusion rules that join the gate and up-projection of chosen experts in one product."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wgpu_backend.ops.moe.experts import NAME, is_bare, linear_by_expert
 
 @linear_by_expert.fuses(*ACTIVATIONS, name="linear_by_expert_gated")
 def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
-    """Products of few tokens whose weights are neighbours, expert by expert or all together."""
+    """Fuse products of few tokens whose weights are neighbours, per expert or as a whole."""
     a, b = (node.operands[name] for name in "ab")
     if a.storage is b.storage:
         return _halves(node, graph)
@@ -29,7 +29,7 @@ def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _halves(node: OpNode, graph: Graph) -> Node | None:
-    """The halves of each row of one product, which nobody else reads."""
+    """Find the two halves of one product's rows, if nothing else reads that product."""
     a, b = (node.operands[name] for name in "ab")
     *rows, m = a.spec.shape
     whole = Spec.dense((*rows, 2 * m), F32)
@@ -47,7 +47,7 @@ def _alike(a: Node, b: Node) -> bool:
 
 
 def _neighbours(a: Node, b: Node) -> Node | None:
-    """Weights that lie one behind the other, as one with an axis more."""
+    """Return adjacent weights as one with another axis; None if they are not adjacent."""
     spec = a.spec
     if a.storage is not b.storage or spec.shape != b.spec.shape or len(spec.shape) != 3:
         return None

@@ -1,4 +1,4 @@
-"""The router of a mixture of experts in one op: scores, the choice, and the weights of the chosen.
+"""One op for the router of a mixture of experts: scores, the choice, and the weights.
 
 Models write it with simple ops, whichever their recipe is::
 
@@ -54,7 +54,7 @@ def route(
 ) -> Launch:
     """Choose the experts of each token and weigh them.
 
-    Made by fusion rules alone, which see to it that whoever reads the ids runs later.
+    Only fusion rules make this op. They make sure that readers of the ids run later.
 
     Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", §2.1; `bias` and the sigmoid
     are DeepSeek-AI 2024, "DeepSeek-V3 Technical Report", eq. 13 to 16.
@@ -135,7 +135,7 @@ def route_reference(
     groups: int = 1,
     groups_used: int = 1,
 ) -> Array:
-    """Scores, the columns of the largest of each row, and what weights they get."""
+    """Return the weights of the experts of the largest scores, and write their ids."""
     logits = x.reshape(-1, x.shape[-1]) * np.float32(inner)
     given = {"softmax": softmax_reference, "sigmoid": sigmoid_reference}.get(scores, np.asarray)(
         logits
@@ -170,7 +170,7 @@ def _with_scales(launch: Launch, scales: Node) -> Launch:
 
 
 def _choice(x: Node, ids: Node) -> tuple[int, int, int]:
-    """Tokens, experts, and how many of them each token gets."""
+    """Return the number of tokens, of experts, and of experts per token."""
     require_rank("route", "x", x, 1)
     require_dtype("route", "x", x, FLOATS)
     require_dtype("route", "ids", ids, (I32,))
@@ -191,7 +191,7 @@ def _choice(x: Node, ids: Node) -> tuple[int, int, int]:
 
 
 def _require_each(name: str, vector: Node | None, *shapes: Shape) -> None:
-    """An operand has a value for each expert, in one of these shapes."""
+    """Check that an operand has one value per expert, in an allowed shape."""
     if vector is None:
         return
     require_dtype("route", name, vector, FLOATS)
@@ -213,10 +213,10 @@ def _require_groups(name: str, experts: int, groups: int, used: int) -> None:
 
 @op(dense=("x",), trusted=True)
 def of_best_groups(x: Node, *, groups: int, used: int) -> Launch:
-    """Scores of the experts of a token's best groups, less than any for the others.
+    """Return the scores of experts in a token's best groups, negative infinity for others.
 
-    A group counts for the sum of its two best scores. Source: DeepSeek-AI 2024, "DeepSeek-V3
-    Technical Report", §2.1.2.
+    A group's score is the sum of its two best. Source: DeepSeek-AI 2024, "DeepSeek-V3 Technical
+    Report", §2.1.2.
 
     Parameters
     ----------
@@ -252,7 +252,7 @@ def of_best_groups(x: Node, *, groups: int, used: int) -> Launch:
 
 @of_best_groups.reference
 def of_best_groups_reference(x: Array, *, groups: int, used: int) -> Array:
-    """Scores, negative infinity for those of groups that are not among the best."""
+    """Return the scores, negative infinity for groups that are not among the best."""
     each = x.shape[1] // groups
     grouped = x.reshape(-1, each).astype(np.float32)
     two = sort_rows_reference(grouped, descending=True)[:, :2]
@@ -267,7 +267,7 @@ def of_best_groups_reference(x: Array, *, groups: int, used: int) -> Array:
 
 @route.fuses("rows", "take_along_axis")
 def chosen_scores(node: OpNode, graph: Graph) -> Node | None:
-    """Scores of the experts that have the largest, or the largest with a bias."""
+    """Fuse the scores of the chosen experts with their choice, by score or score plus bias."""
     ids = node.operands["ids"]
     choice = graph.producer(ids, "top_k_of_parts")
     scores = node.operands.get("weights" if node.op == "rows" else "x")
@@ -294,7 +294,7 @@ def chosen_scores(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _gathers_one(node: OpNode, scores: Spec, choice: OpNode) -> bool:
-    """Whether an op takes, of each row that was chosen from, the values of the choice in order."""
+    """Return whether an op gathers from each row the values of its choice, in order."""
     tokens, k = choice.spec.shape
     cols, params = choice.operands["x"].spec.shape[-1], node.launch.params
     one = choice.launch.count("parts") == 1 and tokens > 0
@@ -308,7 +308,7 @@ def _gathers_one(node: OpNode, scores: Spec, choice: OpNode) -> bool:
 
 
 def _biased(total: OpNode | None, scores: Node) -> tuple[Node, Node] | tuple[None, None]:
-    """Scores and the bias that were added for the choice."""
+    """Return the scores, and the bias added to them for the choice."""
     if total is None:
         return None, None
     for own, other in (("a", "b"), ("b", "a")):
@@ -329,7 +329,7 @@ def _continued(
     *others: OpNode,
     **how: Any,  # noqa: ANN401
 ) -> Node | None:
-    """A route that also does what later ops do to its weights, `node` the last of them."""
+    """Extend a route by the op `node` on its weights."""
     ids = found.operands["ids"]
     if not graph.can_defer_write(found, ids, node, *others):
         return None
@@ -338,14 +338,14 @@ def _continued(
 
 
 def _again(found: OpNode, graph: Graph, ids: Node, **how: Any) -> Node:  # noqa: ANN401
-    """A route once more, with other arguments."""
+    """Rebuild a route with other arguments."""
     bias = found.operands["bias"] if found.launch.choices["BIASED"] else None
     given = {"x": found.operands["x"], "scales": found.operands.get("scales")}
     return graph.call(route, **{**given, **found.options, **how, "ids": ids, "bias": bias})
 
 
 def _plain(found: OpNode) -> bool:
-    """Whether a route gives scores as they are."""
+    """Return whether a route returns scores as they are."""
     return not found.call.kwargs.get("weights") and not _scaled(found)
 
 
@@ -354,13 +354,13 @@ def _scaled(found: OpNode) -> bool:
 
 
 def _of_one_token(x: Node, found: OpNode) -> bool:
-    """Whether rows of `x` are those of the weights of a route, one token each."""
+    """Return whether each row of `x` has the weights of one token of a route."""
     return x.spec.shape[-1] * row_count(found.operands["x"].spec) == found.spec.size
 
 
 @route.fuses("div")
 def divided_by_the_sum(node: OpNode, graph: Graph) -> Node | None:
-    """Chosen scores over their sum."""
+    """Fuse a route with the division of its weights by their sum."""
     x = node.operands["a"]
     found, total = (
         graph.producer(x, "route"),
@@ -378,7 +378,7 @@ def divided_by_the_sum(node: OpNode, graph: Graph) -> Node | None:
 
 @route.fuses("softmax")
 def softmax_of_the_chosen(node: OpNode, graph: Graph) -> Node | None:
-    """Softmax over chosen scores."""
+    """Fuse a route with a softmax over its weights."""
     x = node.operands["x"]
     found = graph.single_use_producer(x, "route")
     if found is None or not _plain(found) or not _of_one_token(x, found):
@@ -388,7 +388,7 @@ def softmax_of_the_chosen(node: OpNode, graph: Graph) -> Node | None:
 
 @route.fuses("scale")
 def scaled_weights(node: OpNode, graph: Graph) -> Node | None:
-    """Weights times a number."""
+    """Fuse a route with a scale of its weights."""
     found = graph.single_use_producer(node.operands["x"], "route")
     if found is None or _scaled(found) or node.call.kwargs.get("bias", 0.0) != 0.0:
         return None
@@ -397,7 +397,7 @@ def scaled_weights(node: OpNode, graph: Graph) -> Node | None:
 
 @route.fuses("mul")
 def weights_of_their_own(node: OpNode, graph: Graph) -> Node | None:
-    """Weights times a number of each expert that is chosen."""
+    """Fuse a route with a factor of each chosen expert."""
     for own, other in (("a", "b"), ("b", "a")):
         found = graph.single_use_producer(node.operands[own], "route")
         rows = graph.single_use_producer(node.operands[other], "rows")
@@ -413,7 +413,7 @@ def weights_of_their_own(node: OpNode, graph: Graph) -> Node | None:
 
 @route.fuses("route")
 def scaled_logits(node: OpNode, graph: Graph) -> Node | None:
-    """Logits times a number."""
+    """Fuse a route with a scale of its logits."""
     scale = graph.producer(node.operands["x"], "scale")
     # What has no bias reads its logits in that place, too.
     if scale is None or not graph.read_by(scale.node.storage, node):

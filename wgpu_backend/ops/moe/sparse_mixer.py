@@ -1,4 +1,4 @@
-"""Weights of experts each of which was chosen by itself."""
+"""Weights of experts of which each was chosen separately."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "sparse_mixer"
 
 @op(dense=("x",), trusted=True)
 def sparse_mixer(x: Node, ids: Node, *, margin: float) -> Launch:
-    """Weigh each chosen expert by a softmax over those of nearly its score that are no better.
+    """Weigh each chosen expert by a softmax over experts of nearly its score, but no better.
 
     Source: Liu et al. 2023, "Sparse Backpropagation for MoE Training", algorithm 1, without the
     noise.
@@ -64,7 +64,7 @@ def sparse_mixer(x: Node, ids: Node, *, margin: float) -> Launch:
 
 @sparse_mixer.reference
 def sparse_mixer_reference(x: Array, ids: Array, *, margin: float) -> Array:
-    """Inverse of a sum of exponentials over what is nearly as good, and no better."""
+    """Return one over the sum of exponentials of scores nearly as good, but no better."""
     scores = x.astype(np.float32)[:, None]
     best = np.take_along_axis(scores[:, 0], ids, axis=1)[..., None]
     below = best - scores

@@ -1,7 +1,7 @@
-"""The second product of a token's experts and the sum of what they give, in one op.
+"""One op for the second product of a token's experts and the sum over them.
 
-A row of the result is one long product then, of the rows of all experts that a token chose, so more
-lanes of a device find work than in a product of each.
+A row of the result is then one long product, of the rows of all experts that a token chose, so more
+lanes of a device have work than with a product for each.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def linear_by_expert_sum(
     factor: float = 1.0,
     shape: Shape | None = None,
 ) -> Launch:
-    """Multiply rows with the experts chosen for them and sum, each times its share, over a token's.
+    """Multiply rows with their experts, and sum over a token's experts, each times its share.
 
     Source: Shazeer et al. 2017, "Outrageously Large Neural Networks", eq. 1.
 
@@ -123,14 +123,14 @@ def linear_by_expert_sum_reference(
     factor: float = 1.0,
     shape: tuple[int, ...] | None = None,
 ) -> Array:
-    """Sum of the products of a token's experts, each times its share."""
+    """Sum the products of a token's experts, each times its share."""
     return expert_sum_reference(
         each_expert(weights, x, ids), shares, addend, factor=factor, shape=shape
     )
 
 
 def _require(weights: Node, shares: Node, addend: Node | None, sizes: Shape) -> None:
-    """Rows are whole groups, and there are as many values as tokens, experts and rows need."""
+    """Check that rows are whole groups, and shares and addend have the sizes that they need."""
     tokens, used, m = sizes
     k = weights.spec.shape[-1]
     require(
@@ -164,7 +164,7 @@ def _require(weights: Node, shares: Node, addend: Node | None, sizes: Shape) -> 
 
 
 def has_bindings(weights: Node, addend: Node | None) -> bool:
-    """Whether a weight leaves bindings for all else."""
+    """Return whether a weight leaves bindings for the other operands."""
     return binding_count(weights.spec.dtype) + (addend is not None) <= BINDINGS
 
 
@@ -179,7 +179,7 @@ def _adding(launch: Launch, addend: Node) -> Launch:
 
 @linear_by_expert_sum.fuses("expert_sum")
 def products_in_the_sum(node: OpNode, graph: Graph) -> Node | None:
-    """Products of a few tokens with their experts, which only their sum reads."""
+    """Fuse products of a few tokens with the sum over their experts, if nothing else reads them."""
     rows, choices = node.operands["x"], node.launch.choices
     product = graph.producer(rows, "linear_by_expert")
     if product is None or not choices["WEIGHTED"] or not is_bare(product.launch):

@@ -1,1 +1,1 @@
-"""Random numbers of keys, which are values on a device: the same for the same key everywhere."""
+"""Random numbers of keys: the same for the same key on every device."""

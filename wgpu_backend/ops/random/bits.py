@@ -1,7 +1,7 @@
-"""Random bits of a key: random_bits, random_split; and key_words, what a seed makes a key of.
+"""Random bits of a key: random_bits, random_split, and key_words for the key of a seed.
 
 Bits come from Threefry-2x32 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3")
-with 20 rounds, in the order that MLX has them, so equal keys give equal bits there.
+with 20 rounds, in MLX's order, so equal keys give equal bits there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WIDTHS = {1: U8, 2: U16, 4: U32}
 
 
 def key_words(seed: int) -> tuple[int, int]:
-    """Two words of u32 that are the key of a seed: the high one first.
+    """Return the key of a seed as two u32 words, the high one first.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def require_key(name: str, key: Node) -> None:
 
 @op(dense=("key",), trusted=True)
 def random_bits(key: Node, shape: Sequence[int], width: int = 4) -> Launch:
-    """Random bits.
+    """Draw random bits.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ def random_bits(key: Node, shape: Sequence[int], width: int = 4) -> Launch:
 
 @random_bits.reference
 def random_bits_reference(key: Array, shape: Sequence[int], width: int = 4) -> Array:
-    """Random bits."""
+    """Draw random bits."""
     size = math.prod(shape)
     kind: np.dtype[Any] = np.dtype(f"u{width}")
     return words(key, -(-size * width // 4)).view(kind)[:size].reshape(tuple(shape))
 
 
 def random_split(key: Node, num: int = 2) -> Node:
-    """Keys of which each gives other bits than the others, and than the one they are made of.
+    """Make keys that give other bits than each other and than the key they are made of.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ Words = NDArray[np.uint32]
 
 
 def threefry(key: Array, first: Words, second: Words) -> tuple[Words, Words]:
-    """Two random words for each counter; twenty rounds of Threefry-2x32."""
+    """Return the two random words for each counter; twenty rounds of Threefry-2x32."""
     k0, k1 = (np.uint32(word) for word in key)
     keys = (k0, k1, k0 ^ k1 ^ np.uint32(_PARITY))
     with np.errstate(over="ignore"):
@@ -121,7 +121,7 @@ def threefry(key: Array, first: Words, second: Words) -> tuple[Words, Words]:
 
 
 def words(key: Array, count: int) -> Words:
-    """Random words, in pairs of one from each half."""
+    """Return random words, in pairs of one from each half."""
     half, odd = divmod(count, 2)
     places = np.arange(half, dtype=np.uint32)
     first, second = threefry(key, places, places + np.uint32(half + odd))

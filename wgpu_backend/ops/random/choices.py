@@ -25,7 +25,7 @@ MOST_AXES = 8
 
 
 def random_bernoulli(key: Node, p: float | Node = 0.5, shape: Sequence[int] | None = None) -> Node:
-    """True with some probability.
+    """Draw true with a probability.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def random_bernoulli(key: Node, p: float | Node = 0.5, shape: Sequence[int] | No
 
 
 def _flat(name: str, x: Node, shape: tuple[int, ...]) -> Node:
-    """Values of `x` broadcast to a shape, in a row, f32."""
+    """Broadcast `x` to a shape, and return its values as one row of f32."""
     own = x.spec.shape
     front = (1,) * (len(shape) - len(own)) + own
     require(
@@ -73,9 +73,9 @@ def _flat(name: str, x: Node, shape: tuple[int, ...]) -> Node:
 def random_categorical(
     key: Node, logits: Node, axis: int = -1, num_samples: int | None = None
 ) -> Node:
-    """Indices along an axis, drawn with probabilities whose logarithms are given.
+    """Draw indices along an axis, with probabilities given by their logarithms.
 
-    The largest of logits to which noise of a Gumbel distribution is added (Gumbel 1954).
+    The index is that of the largest logit plus noise of a Gumbel distribution (Gumbel 1954).
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def random_categorical(
 
 
 def random_permutation(key: Node, n: int) -> Node:
-    """Numbers from 0 up to `n` in a random order.
+    """Draw a random order of the numbers from 0 up to `n`.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Random numbers of distributions: uniform, normal, truncated normal, Gumbel, Laplace, integers.
 
-Each value has a word of `random_bits`. As numbers from 0 to 1 words are rounded to f32 on the way
-in one manner everywhere, and what is exact from there on is so on every device.
+Each value takes one word of `random_bits`. Words become f32 numbers from 0 to 1 with one rounding
+that is the same everywhere; operations that are exact from there on agree on all devices.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _drawn(
 def random_uniform(
     key: Node, shape: Sequence[int], dtype: DType = F32, *, low: float = 0.0, high: float = 1.0
 ) -> Launch:
-    """Numbers uniform from `low` up to `high`.
+    """Draw numbers uniform from `low` up to `high`.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def random_uniform(
 def random_uniform_reference(
     key: Array, shape: Sequence[int], dtype: DType = F32, *, low: float = 0.0, high: float = 1.0
 ) -> Array:
-    """Uniform numbers."""
+    """Draw uniform numbers."""
     ends = np.float32(low), np.float32(high)
     return fractions(key, shape, dtype) * (ends[1] - ends[0]) + ends[0]
 
@@ -93,7 +93,7 @@ def random_gaussian(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> Launch:
-    """Normally distributed numbers between two ends; see `random_normal_key` and its like.
+    """Draw normal numbers between two ends; see `random_normal_key`.
 
     Parameters
     ----------
@@ -123,14 +123,14 @@ def random_gaussian_reference(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> Array:
-    """Normally distributed numbers."""
+    """Draw normal numbers."""
     low, size = (np.float32(end) for end in gaussian_range(least, most))
     normal = math.sqrt(2) * erfinv_reference(fractions(key, shape) * size + low)
     return np.clip(normal, least, most) * scale + loc
 
 
 def gaussian_range(least: float, most: float) -> tuple[float, float]:
-    """Lowest value of the error function, and how far it is to the highest, in f32."""
+    """Return the error function at the lower end, and its difference to the upper end, in f32."""
     low = np.float32(max(math.erf(least * ROOT_HALF), OPEN_LOW))
     return float(low), float(np.float32(math.erf(most * ROOT_HALF)) - low)
 
@@ -138,7 +138,7 @@ def gaussian_range(least: float, most: float) -> tuple[float, float]:
 def random_normal_key(
     key: Node, shape: Sequence[int], dtype: DType = F32, *, loc: float = 0.0, scale: float = 1.0
 ) -> Node:
-    """Normally distributed numbers, by the inverse of their distribution.
+    """Draw normal numbers, by the inverse of their distribution.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def random_normal_key(
 def random_truncated_normal(
     key: Node, lower: float, upper: float, shape: Sequence[int] = (), dtype: DType = F32
 ) -> Node:
-    """Numbers of the standard normal distribution, only those between two ends.
+    """Draw numbers of the standard normal distribution between two ends.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def random_truncated_normal(
 
 @op(dense=("key",), trusted=True)
 def random_gumbel(key: Node, shape: Sequence[int], dtype: DType = F32) -> Launch:
-    """Numbers of the standard Gumbel distribution.
+    """Draw numbers of the standard Gumbel distribution.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def random_gumbel(key: Node, shape: Sequence[int], dtype: DType = F32) -> Launch
 
 @random_gumbel.reference
 def random_gumbel_reference(key: Array, shape: Sequence[int], dtype: DType = F32) -> Array:
-    """Numbers of the Gumbel distribution."""
+    """Draw numbers of the Gumbel distribution."""
     with np.errstate(divide="ignore"):
         return -np.log(-np.log(fractions(key, shape).astype(np.float64)))
 
@@ -212,7 +212,7 @@ def random_gumbel_reference(key: Array, shape: Sequence[int], dtype: DType = F32
 def random_laplace(
     key: Node, shape: Sequence[int], dtype: DType = F32, *, loc: float = 0.0, scale: float = 1.0
 ) -> Launch:
-    """Numbers of a Laplace distribution.
+    """Draw numbers of a Laplace distribution.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def random_laplace(
 def random_laplace_reference(
     key: Array, shape: Sequence[int], dtype: DType = F32, *, loc: float = 0.0, scale: float = 1.0
 ) -> Array:
-    """Numbers of a Laplace distribution."""
+    """Draw numbers of a Laplace distribution."""
     low = np.float32(OPEN_LOW)
     side: Array = (fractions(key, shape) * (np.float32(1) - low) + low).astype(np.float64)
     return np.sign(side) * np.log1p(-np.abs(side)) * scale + loc
@@ -242,7 +242,7 @@ def random_laplace_reference(
 def random_randint(
     key: Node, low: int, high: int, shape: Sequence[int] = (), dtype: DType = I32
 ) -> Launch:
-    """Integers from `low` up to and without `high`, all alike to within 2⁻³² of their number.
+    """Draw integers from `low` up to but not `high`, equally likely to within 2⁻³² of their number.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ def random_randint(
 def random_randint_reference(
     key: Array, low: int, high: int, shape: Sequence[int] = (), dtype: DType = I32
 ) -> Array:
-    """Random integers."""
+    """Draw random integers."""
     bits = words(key, math.prod(shape)).astype(np.uint64)
     return (bits * np.uint64(high - low) >> np.uint64(32)).astype(np.int64).reshape(
         tuple(shape)
@@ -299,6 +299,6 @@ def random_randint_reference(
 
 
 def fractions(key: Array, shape: Sequence[int], dtype: DType = F32) -> Array:
-    """Numbers from 0 up to 1, f32."""
+    """Draw numbers from 0 up to 1, f32."""
     bits = words(key, math.prod(shape)).astype(np.float32) * np.float32(2**-32)
     return np.minimum(bits, np.float32(BELOW_ONE[dtype])).reshape(tuple(shape))

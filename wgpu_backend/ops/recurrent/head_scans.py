@@ -1,7 +1,7 @@
-"""Scans of a head's matrix of states: gated_delta, gated_linear, wkv7, selective_scan.
+"""Scans with a matrix of states per head: gated_delta, gated_linear, wkv7, selective_scan.
 
-They go token by token. `wgpu_backend.ops.recurrent.runs` says what states and runs are. Decays are
-given as logarithms of the factors. Operands may be of any strides.
+They go token by token. `wgpu_backend.ops.recurrent.runs` defines states and runs. Decays are given
+as logarithms of the factors. Operands may have any strides.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def gated_delta(
     unit: float | None = None,
     logits: bool = False,
 ) -> Launch:
-    """Gated delta rule: ``S = exp(decay) S``, ``S += k beta (v - k S)``, ``y = scale q S``.
+    """Apply the delta rule ``S = exp(decay) S``, ``S += k beta (v - k S)``, ``y = scale q S``.
 
     Source: Yang, Kautz & Hatamizadeh 2024, "Gated Delta Networks", eq. 10; with a decay for each
     channel Kimi Team 2025, "Kimi Linear", eq. 1.
@@ -125,7 +125,7 @@ def gated_delta_reference(
     unit: float | None = None,
     logits: bool = False,
 ) -> Array:
-    """Gated delta rule."""
+    """Apply the gated delta rule."""
     heads, beta = v.shape[1], beta.reshape(len(v), -1)
     if unit is not None:
         q, k = (a / np.sqrt(np.sum(a * a, -1, keepdims=True) + np.float32(unit)) for a in (q, k))
@@ -150,7 +150,7 @@ def gated_delta_reference(
 
 
 def _of_steps(operands: Mapping[str, Node], shape: Shape) -> dict[str, ParamValue]:
-    """Strides of what makes decays of steps."""
+    """Return the strides of `rate` and `bias`."""
     parts = [operands[name] for name in "qkv"]
     require(
         len({(x.storage, x.spec.dtype) for x in parts}) == 1,
@@ -172,7 +172,7 @@ def _of_steps(operands: Mapping[str, Node], shape: Shape) -> dict[str, ParamValu
 
 
 def _by_groups(beta: Node, shape: Shape) -> Node:
-    """Betas of (tokens, heads) as (tokens, groups, heads of each)."""
+    """View betas of (tokens, heads) as (tokens, groups, heads of each)."""
     require_dtype("gated_delta", "beta", beta, FLOATS)
     spec, tokens = beta.spec, shape[0]
     if len(spec.shape) == 3 and spec.shape[0] == tokens and math.prod(spec.shape[1:]) == shape[1]:
@@ -193,7 +193,7 @@ def gated_linear(
     *,
     scale: float = 1.0,
 ) -> Launch:
-    """Gated linear attention: ``S = exp(decay) S + k v``, ``y = scale q S``.
+    """Apply gated linear attention: ``S = exp(decay) S + k v``, ``y = scale q S``.
 
     Source: Yang et al. 2023, "Gated Linear Attention Transformers", eq. 3; with a bonus Peng et
     al. 2024, "Eagle and Finch", §4.2 (RWKV-6), where ``y = scale q (S + bonus k v)`` of the S
@@ -238,7 +238,7 @@ def gated_linear_reference(
     *,
     scale: float = 1.0,
 ) -> Array:
-    """Gated linear attention, or RWKV-6's with a bonus."""
+    """Apply gated linear attention, or that of RWKV-6 with a bonus."""
     q, k = (_for_heads(a, v.shape[1]) for a in (q * np.float32(scale), k))
     factors = np.exp(decay)
 
@@ -253,7 +253,7 @@ def gated_linear_reference(
 
 @op(dense=("runs",), trusted=True)
 def wkv7(r: Node, k: Node, v: Node, decay: Node, delta: Node, state: Node, runs: Node) -> Launch:
-    """Generalised delta rule: ``S = exp(decay) S + b (a S) + k v``, ``y = r S``.
+    """Apply the generalised delta rule: ``S = exp(decay) S + b (a S) + k v``, ``y = r S``.
 
     Source: Peng et al. 2025, "RWKV-7 Goose", eq. 16-17, with S transposed.
 
@@ -290,7 +290,7 @@ def wkv7(r: Node, k: Node, v: Node, decay: Node, delta: Node, state: Node, runs:
 def wkv7_reference(
     r: Array, k: Array, v: Array, decay: Array, delta: Array, state: Array, runs: Array
 ) -> Array:
-    """Generalised delta rule."""
+    """Apply the generalised delta rule."""
     factors, (a, b) = np.exp(decay), delta
 
     def step(token: int, now: Array) -> tuple[Array, Array]:
@@ -303,7 +303,7 @@ def wkv7_reference(
 
 @op(dense=("runs",), trusted=True)
 def selective_scan(x: Node, dt: Node, a: Node, b: Node, c: Node, state: Node, runs: Node) -> Launch:
-    """Scan of a state space model: ``S = exp(dt a) S + b dt x``, ``y = c S``; dt is a softplus.
+    """Scan a state space model: ``S = exp(dt a) S + b dt x``, ``y = c S``; dt is a softplus.
 
     Source: Gu & Dao 2023, "Mamba", alg. 2; Dao & Gu 2024, "Transformers are SSMs", §6.
 
@@ -350,7 +350,7 @@ def selective_scan(x: Node, dt: Node, a: Node, b: Node, c: Node, state: Node, ru
 def selective_scan_reference(
     x: Array, dt: Array, a: Array, b: Array, c: Array, state: Array, runs: Array
 ) -> Array:
-    """Scan of a state space model."""
+    """Scan a state space model."""
     b, c = (_for_heads(m, x.shape[1]) for m in (b, c))
     steps, rates = np.logaddexp(dt, np.float32(0)), a.swapaxes(1, 2)
 
@@ -365,7 +365,7 @@ def selective_scan_reference(
 def _keyed(
     name: str, q: Node, k: Node, v: Node, decay: Node
 ) -> tuple[dict[str, ParamValue], dict[str, bool | str]]:
-    """Parameters and choices of keys and their decays, which heads may share."""
+    """Return the parameters and choices of keys and decays, which heads may share."""
     (tokens, heads, _), _, shape = _ranked(name, {"v": v, "q": q, "k": k}, dict.fromkeys("vqk", 3))
     for operand, node in (("q", q), ("k", k)):
         _require_shape(name, operand, node, (tokens, *shape[1:]))
@@ -377,7 +377,7 @@ def _keyed(
 
 
 def _ranked(name: str, operands: Mapping[str, Node], ranks: Mapping[str, int]) -> list[Shape]:
-    """Shapes of operands of so many axes."""
+    """Check the ranks of operands, and return their shapes."""
     for operand, rank in ranks.items():
         require_rank(name, operand, operands[operand], rank, rank)
         require_dtype(name, operand, operands[operand], FLOATS)
@@ -393,7 +393,7 @@ def _require_shape(name: str, operand: str, node: Node, shape: Shape) -> None:
 
 
 def _shared(name: str, heads: int, groups: int) -> int:
-    """How many heads share a group's keys."""
+    """Return how many heads share a group's keys."""
     require(
         groups > 0 and heads % groups == 0,
         ShapeError,
@@ -403,7 +403,7 @@ def _shared(name: str, heads: int, groups: int) -> int:
 
 
 def _repeated(name: str, operand: str, node: Node, shape: Shape) -> tuple[int, int, int, int]:
-    """Strides of an operand whose extents of 1 stand for those of `shape`."""
+    """Return the strides of an operand whose extents of 1 repeat over `shape`."""
     require_rank(name, operand, node, 3, 3)
     require_dtype(name, operand, node, FLOATS)
     have = node.spec.shape
@@ -426,7 +426,7 @@ def _launch(
     *,
     staged: int,
 ) -> Launch:
-    """Launch of a scan whose tokens bring `staged` vectors of `rows` values to every column."""
+    """Return a scan's launch; a token brings `staged` vectors of `rows` values to every column."""
     tokens, heads, cols = operands["x" if "x" in operands else "v"].spec.shape
     require(
         0 < rows <= MAX_KEYS,
@@ -460,9 +460,9 @@ def _launch(
 
 
 def _sizes(rows: int, staged: int) -> dict[str, int]:
-    """Numbers of threads and vectors for columns of so many states.
+    """Return the thread and vector counts for columns of `rows` states.
 
-    Threads share a column until each has few enough states; the shortest columns have a thread
+    Threads share a column until each has few enough states; the shortest columns have one thread
     each.
     """
     parts = 1
@@ -483,7 +483,7 @@ def _sizes(rows: int, staged: int) -> dict[str, int]:
 
 
 def _for_heads(vectors: Array, heads: int) -> Array:
-    """(tokens, groups, keys), for as many heads; neighbours share one."""
+    """Repeat (tokens, groups, keys) for the heads of each group."""
     return np.repeat(vectors, heads // vectors.shape[1], axis=1)
 
 

@@ -1,9 +1,9 @@
-"""What ops of recurrent layers know of a batch: runs of tokens, and slots that states lie in.
+"""Runs of tokens and slots of states, as recurrent ops see a batch.
 
 ``runs`` is (sequences, 4), i32. A run is the tokens of one sequence: its first row of the batch,
-how many rows it has, the slot that its state begins from, -1 for zeros, and the slot that takes the
-state after its last token, -1 for none. Runs are in order, one behind the other; unused ones begin
-at the last one's end and have no rows. Rows behind the last run are padding; results are zeros.
+its number of rows, the slot of its initial state, -1 for zeros, and the slot for the state after
+its last token, -1 for none. Runs are consecutive; unused ones begin at the end of the last one and
+have no rows. Rows after the last run are padding; their results are zeros.
 
 Within a batch no run may begin from a slot that another run's state goes to, and no slot may take
 two. Slots outside the state are ignored.

@@ -1,6 +1,6 @@
 """Convolutions that remember the last values of each sequence: short_conv, token_shift.
 
-`wgpu_backend.ops.recurrent.runs` says what states and runs are.
+`wgpu_backend.ops.recurrent.runs` defines states and runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def short_conv(
     *,
     silu: bool = False,
 ) -> Launch:
-    """Slide each channel's kernel over its sequence's values, and remember the last of them.
+    """Slide each channel's kernel over its sequence's values, and remember the last of these.
 
     Source: Gu & Dao 2023, "Mamba", §3.4.
 
@@ -81,7 +81,7 @@ def short_conv_reference(
     *,
     silu: bool = False,
 ) -> Array:
-    """Sum of the last values times taps, token by token."""
+    """Sum the last values times taps, token by token."""
 
     def step(token: int, before: Array) -> tuple[Array, Array]:
         seen = np.concatenate([before, x[token : token + 1]])
@@ -109,7 +109,7 @@ def _checked(name: str, x: Node, weight: Node) -> tuple[int, int]:
 
 @op(dense=("runs",), shader="ops/recurrent/short_conv", trusted=True)
 def token_shift(x: Node, state: Node, runs: Node) -> Launch:
-    """Each token's predecessor in its sequence, and remember the last token.
+    """Return each token's predecessor in its sequence, and remember the last token.
 
     Source: Peng et al. 2023, "RWKV", §3.1.
 
@@ -138,7 +138,7 @@ def token_shift(x: Node, state: Node, runs: Node) -> Launch:
 
 @token_shift.reference
 def token_shift_reference(x: Array, state: Array, runs: Array) -> Array:
-    """Token before each."""
+    """Return the token before each."""
 
     def step(token: int, before: Array) -> tuple[Array, Array]:
         return before[0], x[token : token + 1]

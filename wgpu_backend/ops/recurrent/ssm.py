@@ -1,4 +1,4 @@
-"""Ops of recurrent layers: the short convolution and the scan of state space models."""
+"""Ops of state space models: the short convolution and the scan, without padding or slots."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_STATES = 512  # that one thread keeps
 
 @op(trusted=True)
 def ssm_conv(x: Node, weight: Node) -> Launch:
-    """Slide each channel's kernel over its own values; none are padded.
+    """Slide each channel's kernel over its own values, without padding.
 
     Source: Gu & Dao 2023, "Mamba", §3.4.
 
@@ -58,7 +58,7 @@ def ssm_conv(x: Node, weight: Node) -> Launch:
 
 @ssm_conv.reference
 def ssm_conv_reference(x: Array, weight: Array) -> Array:
-    """Sum of shifted values times taps."""
+    """Sum shifted values times taps."""
     taps = weight.shape[1]
     tokens = x.shape[2] - taps + 1
     y = sum(x[:, :, k : k + tokens] * weight[:, k, None] for k in range(taps))
@@ -85,7 +85,7 @@ def _require_taps(x: Node, weight: Node) -> None:
 
 @op(dense=("state", "x", "dt", "a", "b", "c", "ids"), trusted=True)
 def ssm_scan(state: Node, x: Node, dt: Node, a: Node, b: Node, c: Node, ids: Node) -> Launch:
-    """Scan of a state space model: ``s = s exp(dt a) + b dt x``, ``y = s c``, token by token.
+    """Scan a state space model: ``s = s exp(dt a) + b dt x``, ``y = s c``, token by token.
 
     Source: Gu & Dao 2023, "Mamba", alg. 2; Dao & Gu 2024, "Transformers are SSMs", §6.
 
@@ -179,7 +179,7 @@ def _require_scan(operands: Mapping[str, Node]) -> None:
 
 
 def _shapes_needed(shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
-    """Shapes that operands of a scan need, by those of `x`, the states and the parts."""
+    """Return the shapes that a scan's operands need, given `x`, the states and the parts."""
     sequences, tokens, heads, cols = shapes["x"]
     rows, *_, states = shapes["state"]
     parts, decays = shapes["b"][2], shapes["a"][1]

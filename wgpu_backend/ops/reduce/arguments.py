@@ -1,4 +1,4 @@
-"""Where extremes are: argmax and argmin along an axis, of any number type."""
+"""Indices of extremes along an axis, of any number type: argmax and argmin."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from wgpu_backend.ops.shape.shapes import reshaped
 
 @op(trusted=True)
 def argument(x: Node, *, axis: int, smallest: bool) -> Launch:
-    """Index of the largest or smallest value along an axis; see `argmax`.
+    """Return the index of the largest or smallest value along an axis; see `argmax`.
 
     Parameters
     ----------
@@ -72,12 +72,12 @@ def argument(x: Node, *, axis: int, smallest: bool) -> Launch:
 
 @argument.reference
 def argument_reference(x: Array, *, axis: int, smallest: bool) -> Array:
-    """Index of an extreme along an axis."""
+    """Return the index of an extreme along an axis."""
     return (np.argmin if smallest else np.argmax)(x, axis=axis).reshape(-1)
 
 
 def argmax(x: Node, axis: int | None = None, *, keep_dims: bool = False) -> Node:
-    """Index of the largest value along an axis: NaN before all numbers, the first of equals.
+    """Return the index of an axis's largest value: NaN before all numbers, the first of equals.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def argmax(x: Node, axis: int | None = None, *, keep_dims: bool = False) -> Node
 
 
 def argmin(x: Node, axis: int | None = None, *, keep_dims: bool = False) -> Node:
-    """Index of the smallest value along an axis: NaN before all numbers, the first of equals.
+    """Return the index of an axis's smallest value: NaN before all numbers, the first of equals.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Folding axes of a tensor: `reduce`, and the stages that many values ask for.
+"""Folding axes of a tensor: `reduce`, in as many stages as there are values.
 
-First parts of every output are folded, then their results. Sums are in f32, by many partial sums.
+Parts of every output are folded first, then their results. Sums are in f32, by many partial sums.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ REDUCTIONS = {
 
 
 def number_of(dtype: DType) -> DType:
-    """Type that values of a type are computed in: of 32 bits, but for integers of 64."""
+    """Return the type that values are computed in: of 32 bits, except for integers of 64."""
     if dtype in WIDE:
         return dtype
     if dtype in FLOATS:
@@ -71,12 +71,12 @@ def number_of(dtype: DType) -> DType:
 
 
 def as_words(dtype: DType, *operands: str) -> dict[str, str]:
-    """Choices of a shader that reads operands of 64 bits as they are, as two words each."""
+    """Return the choices of a shader that reads operands of 64 bits as two words each."""
     return dict.fromkeys(operands, "formats/bits_load/wide") if dtype in WIDE else {}
 
 
 def integer_keys(dtype: DType) -> dict[str, bool]:
-    """Choices of a shader that orders values by keys."""
+    """Return the choices of a shader that orders values by keys."""
     return {"INTEGER": dtype not in FLOATS, "UNSIGNED": number_of(dtype) == U32}
 
 
@@ -90,7 +90,7 @@ def reduce(
     part: int,
     divisor: float = 1.0,
 ) -> Launch:
-    """Fold parts of each output; see `reduction.sum` and its like, which are made of it.
+    """Fold parts of each output; `reduction.sum` and the other reductions are made of this.
 
     Parameters
     ----------
@@ -176,7 +176,7 @@ def reduce_reference(
 
 
 def _along_reduced(launch: Launch, kept: Spec, reduced: Spec, part: int) -> Launch:
-    """Launch of a work group, or of a thread that reduces alone, for each part of an output."""
+    """Return a launch of one work group, or one lone thread, for each part of an output."""
     x, centre = launch.operands["x"], launch.operands["centre"]
     choices = {**launch.choices, **_by_vec4s(kept, reduced, part, x.spec.offset)}
     launch = replace(launch, operands={"x": x, "vec4s": x, "centre": centre}, choices=choices)
@@ -189,14 +189,14 @@ def _along_reduced(launch: Launch, kept: Spec, reduced: Spec, part: int) -> Laun
 
 
 def _in_column_vec4s(kept: Spec, reduced: Spec, offset: int) -> bool:
-    """Whether values of four neighbouring outputs always are a whole vector in storage."""
+    """Return whether values of four neighbouring outputs are always one vector in storage."""
     if reduced.dtype not in FLOATS or kept.strides[-1:] != (1,) or kept.shape[-1] % 4:
         return False
     return all(n % 4 == 0 for n in (offset, *kept.strides[:-1], *reduced.strides))
 
 
 def _by_vec4s(kept: Spec, reduced: Spec, part: int, offset: int) -> dict[str, str | bool]:
-    """Choices that make a kernel read whole vectors of four, where all it reduces lies in such."""
+    """Return the choices to read whole vectors of four, if all reduced values are in such."""
     if reduced.dtype not in FLOATS:
         return {"vec4s": "formats/vec4/f32"}  # declared, and left alone
     neighbours = len(reduced.shape) == 1 and reduced.strides == (1,)
@@ -205,7 +205,7 @@ def _by_vec4s(kept: Spec, reduced: Spec, part: int, offset: int) -> dict[str, st
 
 
 def _layout(kept: Spec, reduced: Spec) -> dict[str, ParamValue]:
-    """Params that say where outputs begin and how the values of one lie."""
+    """Return the parameters of where outputs begin, and of their values' strides."""
     return {
         "outputs": kept.size,
         "length": reduced.size,
@@ -217,7 +217,7 @@ def _layout(kept: Spec, reduced: Spec) -> dict[str, ParamValue]:
 
 
 def split_axes(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
-    """Axes kept and axes reduced, each with neighbours merged that step as one."""
+    """Return the axes kept and those reduced; neighbouring axes with one stride are merged."""
     groups: list[Spec] = []
     for wanted in (False, True):
         chosen = [a for a in range(len(spec.shape)) if (a in axes) == wanted]
@@ -229,7 +229,7 @@ def split_axes(spec: Spec, axes: Sequence[int]) -> tuple[Spec, Spec]:
 
 
 def threads_alone(kept: Spec, reduced: Spec, part: int) -> bool:
-    """Whether threads reduce by themselves: few values, or neighbours are of other outputs."""
+    """Return whether each thread reduces alone: values are few, or neighbours are other outputs."""
     if reduced.size < FEW or part < FEW:
         return True
     return reduced.strides[-1] != 1 and kept.strides[-1:] == (1,)
@@ -240,7 +240,7 @@ def _parts(length: int, part: int) -> int:
 
 
 def _arranged(x: Node, axes: Sequence[int]) -> tuple[Node, Sequence[int]]:
-    """`x` and its axes to fold; a copy, the axes kept first, where a kernel cannot step so."""
+    """Return `x` and the axes to fold; a copy with the kept axes first if strides do not fit."""
     if all(len(part.shape) <= AXES for part in split_axes(x.spec, axes)):
         return x, axes
     kept = [a for a in range(len(x.spec.shape)) if a not in axes]
@@ -251,7 +251,7 @@ def _arranged(x: Node, axes: Sequence[int]) -> tuple[Node, Sequence[int]]:
 def folded(
     x: Node, kind: str, axes: Sequence[int], divisor: float = 1.0, centre: Node | None = None
 ) -> Node:
-    """Fold axes of a tensor in as many stages as it takes.
+    """Fold axes of a tensor in as many stages as necessary.
 
     Parameters
     ----------

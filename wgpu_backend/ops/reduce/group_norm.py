@@ -1,7 +1,7 @@
-"""Group normalisation: channels last, statistics over all positions and the channels of a group.
+"""Group normalisation with channels last: statistics over positions and a group's channels.
 
-A picture may be one group of millions of values, so moments are taken in parts: of each channel
-over some positions, which neighbours in storage read together; then those of a group are joined.
+An image may be one group of millions of values, so moments are computed in parts: of each channel
+over some positions, which neighbours in storage read together; then those of a group are merged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PARTS = 64  # that a picture has at least, where parts do not become too short
 
 @op(dense=("x",), trusted=True)
 def channel_moments(x: Node, *, part: int) -> Launch:
-    """Mean of each channel over parts of the positions, and squared distances from it, summed.
+    """Compute mean and sum of squared deviations of each channel over parts of the positions.
 
     Source: Welford 1962, "Note on a method for calculating corrected sums of squares and products".
 
@@ -65,7 +65,7 @@ def channel_moments(x: Node, *, part: int) -> Launch:
 
 @channel_moments.reference
 def channel_moments_reference(x: Array, *, part: int) -> Array:
-    """Mean and sum of squared distances of each channel, part by part."""
+    """Compute mean and sum of squared deviations of each channel, part by part."""
     batch, positions, channels = x.shape
     found = np.zeros((batch, -(-positions // part), channels, 2), np.float32)
     for i, start in enumerate(range(0, positions, part)):
@@ -78,7 +78,7 @@ def channel_moments_reference(x: Array, *, part: int) -> Array:
 
 @op(dense=("moments",), trusted=True)
 def group_moments(moments: Node, *, groups: int, positions: int, part: int, eps: float) -> Launch:
-    """Mean of each group and one over its standard deviation, from `channel_moments`.
+    """Compute mean and inverse standard deviation of each group, from `channel_moments`.
 
     Source: Chan, Golub & LeVeque 1979, "Updating formulae and a pairwise algorithm for computing
     sample variances".
@@ -123,7 +123,7 @@ def group_moments(moments: Node, *, groups: int, positions: int, part: int, eps:
 def group_moments_reference(
     moments: Array, *, groups: int, positions: int, part: int, eps: float
 ) -> Array:
-    """Moments of all parts of the channels of a group as one."""
+    """Merge the moments of all parts of a group's channels."""
     batch, parts, channels, _ = moments.shape
     counts = np.array([min(part, positions - i * part) for i in range(parts)], np.float32)
     shape = (batch, parts, groups, channels // groups)
@@ -213,7 +213,7 @@ def group_normed_reference(
 
 @group_normed.fuses("silu", name="group_norm_silu")
 def silu_behind_the_norm(node: OpNode, graph: Graph) -> Node | None:
-    """A norm of groups whose result goes through silu, and nowhere else."""
+    """Fuse a group norm with the silu of its result, if nothing else reads it."""
     found = graph.single_use_producer(node.operands["x"], "group_normed")
     if found is None or found.launch.choices["SILU"] or node.operands["x"].spec != found.spec:
         return None

@@ -41,12 +41,12 @@ def _rows(name: str, x: Node) -> Node:
 
 
 def reducing_rows(launch: Launch, way: str) -> Launch:
-    """Launch whose threads reduce a row together by a file like ``lib/reduce/row_workgroup``."""
+    """Return a launch whose threads reduce a row together, by the module ``lib/reduce/row_WAY``."""
     return replace(launch, choices={**launch.choices, "row_reduce": way})
 
 
 def in_vec4s(cols: int, *operands: Node) -> bool:
-    """Whether rows, and vectors as long as they are, consist of whole vectors of four."""
+    """Return whether rows, and vectors of their length, are whole vectors of four."""
     return cols % 4 == 0 and all(node.spec.offset % 4 == 0 for node in operands)
 
 
@@ -113,7 +113,7 @@ def rms_norm_reference(x: Array, weight: Array | None = None, *, eps: float) -> 
 
 @op(shader="ops/reduce/rms_norm", dense=("addend", "weight"), trusted=True)
 def rms_norm_add(x: Node, addend: Node, weight: Node | None = None, *, eps: float) -> Launch:
-    """Normalise rows as `rms_norm`, and add a tensor: the residual, where norms are behind parts.
+    """Normalise rows as `rms_norm`, then add a residual, for models with norms after layers.
 
     Parameters
     ----------
@@ -152,13 +152,13 @@ def rms_norm_add(x: Node, addend: Node, weight: Node | None = None, *, eps: floa
 def rms_norm_add_reference(
     x: Array, addend: Array, weight: Array | None = None, *, eps: float
 ) -> Array:
-    """`rms_norm`, plus another tensor."""
+    """Normalise rows as `rms_norm`, then add a residual."""
     return rms_norm_reference(x, weight, eps=eps) + addend
 
 
 @rms_norm_add.fuses("add")
 def residual_behind_the_norm(node: OpNode, graph: Graph) -> Node | None:
-    """A norm that a residual is added to."""
+    """Fuse a norm with a residual added to it."""
     for own, other in (("a", "b"), ("b", "a")):
         found = graph.single_use_producer(node.operands[own], "rms_norm")
         addend = node.operands[other]
@@ -226,7 +226,7 @@ def layer_norm_reference(
 
 @op(dense=("x",), trusted=True)
 def softmax(x: Node) -> Launch:
-    """Exponentials of each row, divided by their sum.
+    """Divide the exponentials of each row by their sum.
 
     Parameters
     ----------
@@ -251,6 +251,6 @@ def softmax(x: Node) -> Launch:
 
 @softmax.reference
 def softmax_reference(x: Array) -> Array:
-    """Exponentials of rows over their sums."""
+    """Divide the exponentials of rows by their sums."""
     e = np.exp(x - np.max(x, axis=-1, keepdims=True, initial=-np.inf))
     return e / np.sum(e, axis=-1, keepdims=True)

@@ -1,8 +1,8 @@
-"""A norm of rows and what follows value by value, compiled into one kernel.
+"""A norm of rows and the elementwise ops that follow it, compiled into one kernel.
 
-What stands behind a norm is often small: a gate, a factor, a residual. The threads that normalise a
-row have its values in registers, so that all of it costs them no other dispatch; see
-`wgpu_backend.ops.elementwise.fusion` for what can follow.
+Ops after a norm are often small: a gate, a factor, a residual. The threads that normalise a row
+have its values in registers, so these ops need no further dispatch. See
+`wgpu_backend.ops.elementwise.fusion` for the ops that can follow.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def norm_chain(
     shape: Shape | None = None,
     across: Shape | None = None,
 ) -> Launch:
-    """Normalise rows, and apply ops value by value to them and to other operands.
+    """Normalise rows, then apply elementwise ops to them and to other operands.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def norm_chain_reference(
     shape: tuple[int, ...] | None = None,
     across: tuple[int, ...] | None = None,
 ) -> Array:
-    """The norm's twin, and those of the ops behind it."""
+    """Apply the reference of the norm, then those of the ops after it."""
     vectors = [v for v in (weight, bias) if v is not None]
     rows = reference_of(norm)(x, *vectors, eps=eps)
     shape = x.shape if shape is None else shape
@@ -202,7 +202,7 @@ def norm_chain_reference(
 
 
 def fits(x: Node, *vectors: Node) -> bool:
-    """Whether rows, and vectors as long as they are, consist of whole vectors of four."""
+    """Return whether rows, and vectors of their length, are whole vectors of four."""
     spec = x.spec
     if not 0 < len(spec.shape) <= AXES or spec.strides[-1] != 1:
         return False
@@ -211,7 +211,7 @@ def fits(x: Node, *vectors: Node) -> bool:
 
 
 def _fits_beside(other: Node, x: Node) -> bool:
-    """Whether rows are as many and as long as those of a norm, one behind the other."""
+    """Return whether an operand has as many and as long dense rows as a norm."""
     spec = other.spec
     same = spec.shape[-1:] == x.spec.shape[-1:] and spec.size == x.spec.size
     return same and spec.dtype == F32 and spec.is_dense and not spec.offset % 4
@@ -225,7 +225,7 @@ def _wgsl(
     centred: bool,
     also: int,
 ) -> Inline:
-    """Kernel of a norm and a chain, whose operands are read in these ways."""
+    """Write the kernel of a norm and a chain, with operands read in these ways."""
     parts = parts_of(steps, ways)
     vectors = {n: f"{n}_load4(params.{n}_offset + 4u * at)" for n in given}
     scaled = {"weight": f"v0 *= {vectors.get('weight')};", "bias": f"v0 += {vectors.get('bias')};"}
@@ -254,7 +254,7 @@ def _wgsl(
 
 @norm_chain.fuses("*")
 def values_behind_a_norm(node: OpNode, graph: Graph) -> Node | None:
-    """An op value by value, or a chain of them, and a norm that nothing else reads."""
+    """Fuse an elementwise op, or a chain of them, with a norm that nothing else reads."""
     if not can_join(node):
         return None
     operands, steps = as_chain(node)
@@ -280,14 +280,14 @@ def values_behind_a_norm(node: OpNode, graph: Graph) -> Node | None:
 
 
 def _once(x: Node, operands: Sequence[Node]) -> bool:
-    """Whether no other operand sees what one sees."""
+    """Return whether no other operand is the same view."""
     return sum(other.storage is x.storage for other in operands) == 1
 
 
 def _given(
     norm: OpNode, across: Shape
 ) -> tuple[tuple[Step, ...], list[Node], dict[str, Any]] | None:
-    """Steps behind a norm, their operands, and what the norm was given; None if it does not fit."""
+    """Return the steps after a norm, their operands, and its arguments; None if they do not fit."""
     weights = {"weight": "WEIGHTED", "bias": "BIASED"}
     if norm.op == NAME:
         given = ("norm", "eps", *weights, "also", "also_weight")
@@ -309,14 +309,14 @@ def _given(
 
 
 def _beside(steps: tuple[Step, ...], before: int, others: int, _: int) -> tuple[Step, ...]:
-    """Steps of so many operands where others come behind these."""
+    """Renumber steps where other operands follow theirs."""
     return _moved(steps, lambda value: value + others * (value > before))
 
 
 def _behind(
     steps: tuple[Step, ...], normed: int, before: int, others: int, first: int
 ) -> tuple[Step, ...]:
-    """Steps of one normed operand and others, behind the first ones and their operands."""
+    """Renumber steps of a norm's result to follow other steps and operands."""
 
     def place(value: int) -> int:
         if value == normed:
@@ -329,13 +329,13 @@ def _behind(
 
 
 def _moved(steps: tuple[Step, ...], place: Callable[[int], int]) -> tuple[Step, ...]:
-    """Steps whose values have other places."""
+    """Renumber the values of steps."""
     return tuple(replace(s, arguments=tuple(map(place, s.arguments))) for s in steps)
 
 
 @norm_chain.fuses(NAME, "rms_norm_add")
 def two_norms(node: OpNode, graph: Graph) -> Node | None:
-    """A norm and what follows it, an operand of which is another norm of as many rows."""
+    """Fuse a norm chain with an operand that is another norm of as many rows."""
     across = node.options.get("across") or node.spec.shape
     given = _given(node, across)
     if given is None or given[2]["norm"] != "rms_norm" or given[2].get("also"):

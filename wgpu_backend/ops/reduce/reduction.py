@@ -1,4 +1,4 @@
-"""Ops that reduce axes: sums and what is made of them, products, extremes, truth; and l2_norm."""
+"""Reductions over axes: sums and means, products, extremes, truth; and l2_norm."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
 
 def prod(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
-    """Product over axes; see `sum`.
+    """Multiply over axes; see `sum`.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def prod(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
 
 def logsumexp(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
-    """Logarithm of the sum of exponentials over axes; see `sum`.
+    """Compute the logarithm of the sum of exponentials over axes; see `sum`.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def logsumexp(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
 
 def any(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
-    """Whether a value over axes is true; false of nothing.
+    """Return whether any value over axes is true; false for no values.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ def any(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
 
 def all(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
-    """Whether each value over axes is true; true of nothing. See `any`.
+    """Return whether all values over axes are true; true for no values. See `any`.
 
     Parameters
     ----------
@@ -151,12 +151,12 @@ def _logical(name: str, kind: str, x: Node, axes: Axes, keep_dims: bool) -> Node
 
 
 def sum_rows(x: Node) -> Node:
-    """Sum of each row, the last axis, which stays as 1; see `sum`."""
+    """Sum each row, the last axis, which stays as 1; see `sum`."""
     return sum(x, -1, keep_dims=True)
 
 
 def mean(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
-    """Mean over axes; see `sum`.
+    """Take the mean over axes; see `sum`.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ def _mean(x: Node, axes: Sequence[int]) -> Node:
 
 
 def variance(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float = 0) -> Node:
-    """Mean square of the distance from the mean, over axes.
+    """Compute the mean square of the distance from the mean, over axes.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def _variance(name: str, x: Node, axes: Axes, keep_dims: bool, ddof: float) -> N
 
 
 def stddev(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float = 0) -> Node:
-    """Square root of the `variance` over axes.
+    """Compute the square root of the `variance` over axes.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def _extreme(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
 
 
 def max(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
-    """Largest value over axes; NaN where there is one.
+    """Take the largest value over axes; NaN if there is one.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def max(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
 
 def min(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
-    """Smallest value over axes; NaN where there is one. See `max`.
+    """Take the smallest value over axes; NaN if there is one. See `max`.
 
     Parameters
     ----------

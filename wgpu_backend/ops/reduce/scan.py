@@ -33,7 +33,7 @@ FIRST = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "logaddexp"
 
 
 def blocks_of(cols: int) -> int:
-    """Blocks of a row."""
+    """Return the number of blocks of a row."""
     return -(-cols // BLOCK)
 
 
@@ -41,7 +41,7 @@ def blocks_of(cols: int) -> int:
 def scan(
     x: Node, carry: Node | None = None, *, kind: str = "sum", exclusive: bool = False
 ) -> Launch:
-    """Running folds of blocks of each row; see `cumsum`.
+    """Fold blocks of each row, keeping every partial result; see `cumsum`.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def scan(
 def scan_reference(
     x: Array, carry: Array | None = None, *, kind: str = "sum", exclusive: bool = False
 ) -> Array:
-    """Running folds of blocks of each row."""
+    """Fold blocks of each row, keeping every partial result."""
     join, whole = JOINS[kind], x.astype(kind_of(x.dtype))
     if kind == "prod" and x.dtype.kind == "f":  # a row as a whole, as f32 holds its products
         ones = np.ones((len(x), 1), np.float32)
@@ -109,15 +109,15 @@ def scan_reference(
 
 
 def is_sequential(kind: str, dtype: DType) -> bool:
-    """Whether one work group folds the blocks of a row one after the other.
+    """Return whether one work group folds the blocks of a row one after the other.
 
-    The product of a block on its own may overflow where the running product stays a number.
+    The product of a block alone may overflow where the running product does not.
     """
     return kind == "prod" and dtype in FLOATS
 
 
 def _bits_of_first(kind: str, dtype: DType) -> str:
-    """What comes before all values, as WGSL writes it."""
+    """Return the fold's initial value as a WGSL literal."""
     bits = _first(kind, dtype)
     if dtype in WIDE:
         return f"vec2<u32>({bits % 2**32}u, {bits >> 32}u)"
@@ -125,7 +125,7 @@ def _bits_of_first(kind: str, dtype: DType) -> str:
 
 
 def _first(kind: str, dtype: DType) -> int:
-    """Bits of what comes before all values."""
+    """Return the bits of the fold's initial value."""
     if dtype in WIDE and kind in ("sum", "prod"):
         return int(kind == "prod")
     if dtype in FLOATS or kind in ("sum", "prod"):
@@ -138,7 +138,7 @@ def _first(kind: str, dtype: DType) -> int:
 
 
 def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
-    """Running sum along an axis.
+    """Compute the running sum along an axis.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
 
 
 def cumprod(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
-    """Running product along an axis; see `cumsum`.
+    """Compute the running product along an axis; see `cumsum`.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def cumprod(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool =
 
 
 def cummax(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
-    """Largest value so far along an axis, NaN once there was one; see `cumsum`.
+    """Compute the running maximum along an axis, NaN from the first NaN on; see `cumsum`.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ def cummax(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
 
 
 def cummin(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
-    """Smallest value so far along an axis, NaN once there was one; see `cumsum`.
+    """Compute the running minimum along an axis, NaN from the first NaN on; see `cumsum`.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def cummin(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
 def logcumsumexp(
     x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False
 ) -> Node:
-    """Logarithm of the running sum of exponentials along an axis; see `cumsum`.
+    """Compute the logarithm of the running sum of exponentials along an axis; see `cumsum`.
 
     Parameters
     ----------
@@ -262,7 +262,7 @@ JOINS: dict[str, np.ufunc] = {
 
 
 def _first_reference(kind: str, dtype: np.dtype[Any]) -> float:
-    """What comes before all values."""
+    """Return the fold's initial value."""
     if kind in ("sum", "prod"):
         return float(kind == "prod")
     if dtype.kind == "f":

@@ -1,1 +1,1 @@
-"""From logits to tokens: sorting, top-k, draws, and chosen tokens on the device."""
+"""From logits to tokens on the device: sorting, top-k, random choice, slots of chosen tokens."""

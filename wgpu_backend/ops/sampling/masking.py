@@ -1,4 +1,4 @@
-"""mask_logits: logits of the tokens that a grammar lets come next, all others ruled out."""
+"""The grammar mask of logits: mask_logits keeps allowed tokens and rules out all others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wgpu_backend.text.grammar.masks import masked
 
 @op(dense=("x", "mask"), trusted=True)
 def mask_logits(x: Node, mask: Node) -> Launch:
-    """Put minus infinity where a mask has no bit.
+    """Set logits to minus infinity where the mask's bit is 0.
 
     Parameters
     ----------
@@ -54,5 +54,5 @@ def mask_logits(x: Node, mask: Node) -> Launch:
 
 @mask_logits.reference
 def mask_logits_reference(x: Array, mask: Array) -> Array:
-    """Put minus infinity where a mask has no bit."""
+    """Set logits to minus infinity where the mask's bit is 0."""
     return masked(x, mask)

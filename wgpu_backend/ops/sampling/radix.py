@@ -1,9 +1,9 @@
 """Radix sort of long rows, the least significant digit first; see `argsort`.
 
-A pass sorts by one digit and keeps the order of equal digits. Each row is cut into chunks: how
-often each digit occurs in each chunk is counted, running sums of the counts say where each chunk
-puts its keys of each digit, and the keys are moved there. Keys travel with their columns, as pairs
-until the digits done leave a key as many bits as a column needs, then both in one word.
+A pass sorts by one digit and keeps the order of equal digits. Each row is cut into chunks. The pass
+counts each digit in each chunk, running sums of the counts give the place of each chunk's keys of
+each digit, and the keys are moved there. Keys travel with their columns, as pairs until the
+remaining bits of a key leave room for a column, then both in one word.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ VALUES, PAIRS, WORDS, IDS = range(4)  # forms of keys; the shaders have the same
 
 @dataclass(frozen=True, slots=True)
 class Digit:
-    """Bits of a key that one pass sorts by: `bits` of them above the lowest `shift`."""
+    """The bits of a key that one pass sorts by: `bits` of them above the lowest `shift`."""
 
     shift: int
     bits: int
 
     @property
     def chunk(self) -> int:
-        """Values in a chunk."""
+        """Return the number of values in a chunk."""
         return KEYS_PER_COUNTER << self.bits
 
     @property
     def done(self) -> int:
-        """Bits that keys are sorted by after the pass."""
+        """Return how many bits keys are sorted by after the pass."""
         return self.shift + self.bits
 
 
 def digits(cols: int) -> tuple[Digit, ...]:
-    """Digits that rows of a length are sorted by."""
+    """Return the digits that rows of `cols` values are sorted by."""
     widths = WIDE_DIGITS if cols >= WIDE_FROM else DIGITS
     return tuple(Digit(sum(widths[:i]), bits) for i, bits in enumerate(widths))
 
 
 def radix_sorted(x: Node, *, descending: bool) -> Node:
-    """Columns of each row in the order of their values; see `argsort`.
+    """Return the columns of each row in the order of their values; see `argsort`.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def radix_sorted(x: Node, *, descending: bool) -> Node:
 
 
 def _form(keys: Spec, shift: int) -> int:
-    """Form in which a pass finds its keys."""
+    """Return the form of the keys that a pass reads."""
     if shift == 0:
         return VALUES
     return PAIRS if len(keys.shape) == 3 else WORDS
@@ -83,7 +83,7 @@ def _form(keys: Spec, shift: int) -> int:
 
 @op(dense=("x",), trusted=True)
 def radix_count(x: Node, *, shift: int, bits: int, descending: bool) -> Launch:
-    """How often each digit occurs in each chunk of a row.
+    """Count each digit in each chunk of a row.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def radix_count(x: Node, *, shift: int, bits: int, descending: bool) -> Launch:
 
 @radix_count.reference
 def radix_count_reference(x: Array, *, shift: int, bits: int, descending: bool) -> Array:
-    """Count the digits in each chunk."""
+    """Count each digit in each chunk of a row."""
     digits = _digits(_keys(x, shift, descending), shift, bits)
     chunk = Digit(shift, bits).chunk
     starts = range(0, digits.shape[1], chunk)
@@ -125,7 +125,7 @@ def radix_count_reference(x: Array, *, shift: int, bits: int, descending: bool) 
 
 @op(dense=("x", "ends"), trusted=True)
 def radix_scatter(x: Node, ends: Node, *, shift: int, bits: int, descending: bool) -> Launch:
-    """Put keys into the order of one digit, those of equal digits as they were.
+    """Put keys into the order of one digit; keys of equal digits keep their order.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def radix_scatter(x: Node, ends: Node, *, shift: int, bits: int, descending: boo
 def radix_scatter_reference(
     x: Array, ends: Array, *, shift: int, bits: int, descending: bool
 ) -> Array:
-    """Sort by one digit; `ends` says nothing that is not in `x`."""
+    """Sort by one digit; `ends` is redundant on the host."""
     keys, columns = _keys(x, shift, descending), _columns(x, shift)
     order = np.argsort(_digits(keys, shift, bits), axis=1, kind="stable")
     keys, columns = (np.take_along_axis(a, order, axis=1) for a in (keys, columns))
@@ -193,7 +193,7 @@ def _choices(x: Node, digit: Digit, descending: bool) -> dict[str, int | bool]:
 
 
 def _keys(x: Array, shift: int, descending: bool) -> Array:
-    """Keys of values, of pairs or of words, u32."""
+    """Return the u32 keys of values, of pairs or of words."""
     if shift == 0:
         return keys_of(np.ascontiguousarray(x), descending)
     return x[..., 0] if x.ndim == 3 else x
@@ -210,7 +210,7 @@ def _digits(keys: Array, shift: int, bits: int) -> Array:
 
 
 def keys_of(x: Array, descending: bool) -> Array:
-    """Return unsigned integers in the order of the values, NaN above all: u32, of 64 bits u64."""
+    """Return unsigned integers in the order of the values, NaN above all: u32, or u64."""
     sign = np.uint32(0x80000000)
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
         least = np.uint64(0 if x.dtype.kind == "u" else 1 << 63)

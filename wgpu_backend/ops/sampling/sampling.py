@@ -1,7 +1,7 @@
-"""Ops that choose a token from logits: top_k, penalise, sample; and that hand it on.
+"""Ops that choose a token from logits and pass it on: top_k, penalise, sample, resolve_tokens.
 
-What differs from token to token or from user to user is a tensor, not a parameter, so that one
-recorded graph serves all of it: `sampling` holds a row of `SamplingParams` for each row of logits.
+Values that differ from token to token or from user to user are tensors, not parameters, so one
+recorded graph serves all: `sampling` has a row of `SamplingParams` for each row of logits.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SHORTEST_PART = 4096
 
 
 def top_k(x: Node, *, k: int) -> Node:
-    """Ids of the largest values of each row.
+    """Return the ids of the largest values of each row.
 
-    Long rows are cut into parts, a work group each, whose winners meet in a second dispatch.
+    Long rows are cut into parts, one work group each, whose results a second dispatch merges.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def top_k(x: Node, *, k: int) -> Node:
 
 @op(shader="ops/sampling/top_k", dense=("x",), trusted=True)
 def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
-    """Ids of the largest values of each part of each row; see `top_k`.
+    """Return the ids of the largest values of each part of each row; see `top_k`.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
 
 @top_k_of_parts.reference
 def top_k_of_parts_reference(x: Array, *, k: int, part: int) -> Array:
-    """Largest values of each part of each row."""
+    """Return the ids of the largest values of each part of each row."""
     starts = range(0, x.shape[1], part)
     found = [[_best(row[s : s + part], k, s) for s in starts] for row in x]
     return np.array(found, np.int32).reshape(len(x), len(starts) * k)
@@ -91,7 +91,7 @@ def top_k_of_parts_reference(x: Array, *, k: int, part: int) -> Array:
 
 @op(shader="ops/sampling/top_k", dense=("x", "ids"), trusted=True)
 def top_k_of_ids(x: Node, ids: Node, *, k: int) -> Launch:
-    """Ids of the largest values among some of each row; see `top_k`.
+    """Return the ids of the largest among given values of each row; see `top_k`.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def top_k_of_ids(x: Node, ids: Node, *, k: int) -> Launch:
 
 @top_k_of_ids.reference
 def top_k_of_ids_reference(x: Array, ids: Array, *, k: int) -> Array:
-    """Largest values among some of each row."""
+    """Return the ids of the largest among given values of each row."""
     y = np.full((len(x), k), -1, np.int32)
     for row, values, columns in zip(y, x, ids, strict=True):
         columns = np.sort(columns[(columns >= 0) & (columns < x.shape[1])])
@@ -124,7 +124,7 @@ def top_k_of_ids_reference(x: Array, ids: Array, *, k: int) -> Array:
 
 
 def _require_row_of(x: Node, k: int) -> int:
-    """Columns of `x`, once `x` and `k` are what top_k takes."""
+    """Check the operands of top_k, and return the number of columns."""
     require_rank("top_k", "x", x, 2, 2)
     require_dtype("top_k", "x", x, (F32,))
     require(1 <= k <= MAX_K, ShapeError, f"top_k: k is {k}, needs 1 to {MAX_K}")
@@ -238,7 +238,7 @@ def sample_reference(x: Array, ids: Array, sampling: Array, draws: Array) -> Arr
 
 @op(shader="ops/sampling/sample", dense=("x", "ids", "sampling", "draws"), trusted=True)
 def sample_into(token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node) -> Launch:
-    """Choose a token of each row as `sample` does, and keep it where a later step finds it.
+    """Choose a token of each row as `sample` does, and store it in a slot for a later step.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def sample_into(token_slots: Node, x: Node, ids: Node, sampling: Node, draws: No
 def sample_into_reference(
     token_slots: Array, x: Array, ids: Array, sampling: Array, draws: Array
 ) -> Array:
-    """Choose a token of each row, and keep it in its slot."""
+    """Choose a token of each row, and store it in its slot."""
     tokens, slots = sample_reference(x, ids, sampling, draws[:, 0]), draws[:, 1]
     there = slots < len(token_slots)
     token_slots[slots[there]] = tokens[there]
@@ -282,7 +282,7 @@ def sample_into_reference(
 def placed(
     name: str, token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node, most: int = MAX_K
 ) -> Launch:
-    """Launch of an op over the operands of `sample_into`, with at most so many candidates."""
+    """Return the launch of an op over the operands of `sample_into`, of up to `most` candidates."""
     _require_choice(name, x, ids, sampling, most)
     _require_rows(name, "draws", draws, U32, x, 2)
     require(
@@ -298,7 +298,7 @@ def placed(
 
 @op(dense=("ids",), trusted=True)
 def resolve_tokens(ids: Node, token_slots: Node) -> Launch:
-    """Put tokens in the place of references to them.
+    """Replace references to slots by the tokens stored there.
 
     Parameters
     ----------
@@ -326,14 +326,14 @@ def resolve_tokens(ids: Node, token_slots: Node) -> Launch:
 
 @resolve_tokens.reference
 def resolve_tokens_reference(ids: Array, token_slots: Array) -> Array:
-    """Put tokens in the place of references to them."""
+    """Replace references to slots by the tokens stored there."""
     slots = -2 - ids.astype(np.int64)
     there = (slots >= 0) & (slots < len(token_slots))
     return np.where(there, token_slots[np.where(there, slots, 0)], np.maximum(ids, -1))
 
 
 def reference(slot: int) -> int:
-    """Id that `resolve_tokens` replaces by what a slot holds; -1 stays free for no token."""
+    """Return the id that stands for a slot's token; -1 stays free for no token."""
     return -2 - slot
 
 

@@ -1,4 +1,4 @@
-"""Ops that look for places in sorted values: searchsorted."""
+"""Binary search in sorted values: searchsorted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wgpu_backend.ops.sampling.sorting import keys_of
 
 @op(dense=("x", "v"), trusted=True)
 def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
-    """Places in sorted values where others would keep the order.
+    """Return the places in sorted values where others would keep the order.
 
     Parameters
     ----------
@@ -67,5 +67,5 @@ def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
 
 @searchsorted.reference
 def searchsorted_reference(x: Array, v: Array, side: Literal["left", "right"] = "left") -> Array:
-    """Places that keep the order."""
+    """Return the places that keep the order."""
     return np.searchsorted(keys_of(x, descending=False), keys_of(v, descending=False), side)

@@ -77,13 +77,13 @@ def sort_rows(x: Node, *, descending: bool) -> Launch:
 
 @sort_rows.reference
 def sort_rows_reference(x: Array, *, descending: bool) -> Array:
-    """Columns of each row in the order of their values."""
+    """Return the columns of each row in the order of their values."""
     keys = keys_of(np.ascontiguousarray(x), descending)
     return np.argsort(keys, axis=1, kind="stable").astype(np.int32)
 
 
 def argsort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Node:
-    """Places along an axis in the order of its values.
+    """Return the indices that sort an axis.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def argsort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool =
 
 
 def sort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Node:
-    """Values along an axis in their order.
+    """Sort along an axis.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def sort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool = Tr
 
 
 def _ordered(name: str, x: Node, axis: int, descending: bool) -> tuple[Node, Node, Node, int]:
-    """Rows along an axis, their order, `x` with that axis last, and the axis."""
+    """Return the rows along an axis, their order, `x` with that axis last, and the axis."""
     require_rank(name, "x", x, 1, MOST_AXES)
     require_dtype(name, "x", x, NUMBERS)
     axis = x.spec.axis(axis, name)
@@ -147,7 +147,7 @@ def _sorted(x: Node, descending: bool) -> Node:
 
 
 def _words(x: Node) -> tuple[Node, Node]:
-    """Lower and upper words of integers of 64 bits, (rows, cols), as views."""
+    """View integers of 64 bits as lower and upper words, (rows, cols)."""
     dense = x if x.spec.is_dense else contiguous(x)
     upper = I32 if x.spec.dtype == I64 else U32
     strides = tuple(2 * s for s in dense.spec.strides)
@@ -159,7 +159,7 @@ def _words(x: Node) -> tuple[Node, Node]:
 
 
 def top_k(x: Node, k: int) -> Node:
-    """Columns of the largest values of each row, largest first.
+    """Return the columns of each row's largest values, the largest first.
 
     Parameters
     ----------
@@ -193,7 +193,7 @@ def top_k(x: Node, k: int) -> Node:
 
 
 def topk(x: Node, k: int, axis: int = -1) -> Node:
-    """Largest values along an axis, largest first.
+    """Return the largest values along an axis, the largest first.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def topk(x: Node, k: int, axis: int = -1) -> Node:
 
 
 def _largest(x: Node, k: int) -> Node:
-    """Columns of the `k` largest of each row, largest first, (rows, k)."""
+    """Return the columns of each row's `k` largest values, the largest first, (rows, k)."""
     if x.spec.dtype in WIDE or x.spec.shape[1] < LONG_FOR_K * k:
         order = _sorted(x, descending=True)
         return viewed(order, sliced(order.spec, -1, 0, k))
@@ -232,10 +232,10 @@ def _largest(x: Node, k: int) -> Node:
 
 
 def _chosen(x: Node, k: int) -> Node:
-    """Columns of the `k` largest of each row in the order of columns, (rows, k).
+    """Return the columns of each row's `k` largest values, in column order, (rows, k).
 
-    Of a row's blocks, in the order of their maxima and then their own, the first k hold the k
-    largest: each value elsewhere comes after the maxima of those. ("Dr. Top-k", Gaihre et al. 2021)
+    The k blocks with the largest maxima hold the k largest values: any value elsewhere comes after
+    the maxima of those blocks ("Dr. Top-k", Gaihre et al. 2021).
     """
     cols = x.spec.shape[1]
     if cols < LONG_FOR_K * k:
@@ -249,7 +249,7 @@ def _chosen(x: Node, k: int) -> Node:
 
 @op(dense=("x",), trusted=True)
 def select_top_k(x: Node, *, k: int) -> Launch:
-    """Columns of the largest values of each row, in the order of columns.
+    """Return the columns of each row's largest values, in column order.
 
     Parameters
     ----------
@@ -277,13 +277,13 @@ def select_top_k(x: Node, *, k: int) -> Launch:
 
 @select_top_k.reference
 def select_top_k_reference(x: Array, *, k: int) -> Array:
-    """Columns of the largest values of each row, in the order of columns."""
+    """Return the columns of each row's largest values, in column order."""
     return np.sort(sort_rows_reference(x, descending=True)[:, :k], axis=1)
 
 
 @op(dense=("x", "blocks"), trusted=True)
 def values_of_blocks(x: Node, blocks: Node, *, length: int) -> Launch:
-    """Values of some blocks of each row.
+    """Gather the values of some blocks of each row.
 
     Parameters
     ----------
@@ -317,7 +317,7 @@ def values_of_blocks(x: Node, blocks: Node, *, length: int) -> Launch:
 
 @values_of_blocks.reference
 def values_of_blocks_reference(x: Array, blocks: Array, *, length: int) -> Array:
-    """Values of some blocks of each row, filled up with the lowest."""
+    """Gather the values of some blocks of each row, filled up with the lowest."""
     wide = x.astype({"i": np.int32, "f": np.float32}.get(x.dtype.kind, np.uint32))
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(wide.dtype.name).min
     whole = np.pad(wide, [(0, 0), (0, -x.shape[1] % length)], constant_values=lowest)
@@ -327,7 +327,7 @@ def values_of_blocks_reference(x: Array, blocks: Array, *, length: int) -> Array
 
 @op(dense=("places", "blocks"), trusted=True)
 def columns_of_blocks(places: Node, blocks: Node, *, length: int) -> Launch:
-    """Columns of a row that places in what `values_of_blocks` gives are.
+    """Convert places in the result of `values_of_blocks` to columns of the row.
 
     Parameters
     ----------
@@ -354,5 +354,5 @@ def columns_of_blocks(places: Node, blocks: Node, *, length: int) -> Launch:
 
 @columns_of_blocks.reference
 def columns_of_blocks_reference(places: Array, blocks: Array, *, length: int) -> Array:
-    """Columns of a row that places in its blocks are."""
+    """Convert places in gathered blocks to columns of the row."""
     return np.take_along_axis(blocks, places // length, axis=1) * length + places % length

@@ -1,4 +1,4 @@
-"""Rows of an embedding for tokens that an earlier step chose, without a dispatch to fetch them."""
+"""Embedding rows of tokens that an earlier step chose, in one dispatch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wgpu_backend.ops.sampling.sampling import resolve_tokens_reference
 
 @op(dense=("ids",), trusted=True, shader="ops/index/rows")
 def rows_of_tokens(x: Node, ids: Node, token_slots: Node) -> Launch:
-    """Gather rows as `rows`, of ids as `resolve_tokens` gives them.
+    """Gather rows as `rows` does, with ids resolved as by `resolve_tokens`.
 
     Parameters
     ----------
@@ -43,13 +43,13 @@ def rows_of_tokens(x: Node, ids: Node, token_slots: Node) -> Launch:
 
 @rows_of_tokens.reference
 def rows_of_tokens_reference(x: Array, ids: Array, token_slots: Array) -> Array:
-    """Rows of tokens and of tokens referred to."""
+    """Gather the rows of tokens, including tokens in slots."""
     return rows_reference(x, resolve_tokens_reference(ids, token_slots))
 
 
 @rows_of_tokens.fuses("rows")
 def tokens_in_rows(node: OpNode, graph: Graph) -> Node | None:
-    """Rows of a matrix for ids that nothing else needs."""
+    """Fuse a gather of rows with the resolution of its ids, if nothing else reads the ids."""
     made = graph.single_use_producer(node.operands["ids"], "resolve_tokens")
     whole = node.launch.shader in ("", "ops/index/rows_quant") and len(node.spec.shape) == 2
     if made is None or not whole:

@@ -1,1 +1,1 @@
-"""Shapes, copies, views and new tensors."""
+"""Ops that reshape, copy, view and create tensors."""

@@ -1,4 +1,4 @@
-"""Ops that move values: contiguous, flip, cast, concat."""
+"""Ops that copy values: contiguous, flip, cast, concat."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _moved(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) 
 
 
 def _four_axes(name: str, spec: Spec) -> tuple[Shape, Shape]:
-    """Shape and strides of at most four axes; more are joined where they step as one."""
+    """Return shape and strides of at most four axes, joining axes that step as one."""
     if len(spec.shape) <= FEW_AXES:
         return spec.shape, spec.strides
     axes = merged_axes(spec)
@@ -64,7 +64,7 @@ def _four_axes(name: str, spec: Spec) -> tuple[Shape, Shape]:
 
 @op(trusted=True)
 def contiguous(x: Node) -> Launch:
-    """Copy `x` so that its elements follow each other in row-major order.
+    """Copy `x` to dense, row-major storage.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def flip_reference(x: Array, *, axes: int | Sequence[int] | None = None) -> Arra
 
 
 def _by_axes(name: str, x: Node, strides: Shape, start: int) -> Launch:
-    """Launch that copies up to eight axes; strides may be negative, `start` is the first value."""
+    """Return a launch that copies up to eight axes, of any signed strides, from `start` on."""
     require_plain(name, "x", x)
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     axes = merged_axes(Spec(x.spec.shape, x.spec.dtype, strides))
@@ -159,10 +159,10 @@ def _by_axes(name: str, x: Node, strides: Shape, start: int) -> Launch:
 def cast(x: Node, *, dtype: DType) -> Launch:
     """Convert to another element type.
 
-    Floating-point numbers are rounded to nearest even. To integers they lose their fraction, what
-    is beyond the type becomes the nearest number that it holds, infinities too, and NaN becomes 0.
+    Floats are rounded to nearest even. Converted to integers they lose their fraction, numbers
+    beyond the type, infinities too, become the nearest number that it holds, and NaN becomes 0.
     Integers keep their low bits in narrower integers and their value in wider ones, as in NumPy.
-    To bool, everything but zero is true. f64 has the digits of f32 on the way.
+    For bool, everything but zero is true. f64 has only the digits of f32 on the way.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def cast(x: Node, *, dtype: DType) -> Launch:
 
 @cast.reference
 def cast_reference(x: Array, *, dtype: DType) -> Array:
-    """Values by way of what they are in a register of a device, which floats leave as f32."""
+    """Convert by way of a device's register type, which is f32 for floats."""
     if dtype.numpy is None or x.dtype in (dtype.numpy, np.complex64):
         return x
     to_float = dtype == BF16 or dtype.numpy.kind in "fc"
@@ -213,7 +213,7 @@ def cast_reference(x: Array, *, dtype: DType) -> Array:
 
 
 def _conversion(source: DType, dtype: DType) -> dict[str, str | bool]:
-    """Choices of the shader that converts values of one type to another."""
+    """Return the choices of the shader that converts between two types."""
     register, target = _register(source), _register(dtype)
     choices: dict[str, str | bool] = {}
     if source in (I64, U64) and (target == "f32" or dtype == BOOL):
@@ -232,7 +232,7 @@ def _conversion(source: DType, dtype: DType) -> dict[str, str | bool]:
 
 
 def _bounds(dtype: DType) -> dict[str, str]:
-    """Choices that keep numbers within an integer type."""
+    """Return the choices that keep numbers within an integer type."""
     assert dtype.numpy is not None
     info = np.iinfo(dtype.numpy.name)
     if dtype.block_nbytes == 4:
@@ -287,7 +287,7 @@ def concat_reference(a: Array, b: Array, *, axis: int) -> Array:
 
 
 def _require_alike(a: Node, b: Node, axis: int) -> None:
-    """Tensors to be joined differ along that axis alone."""
+    """Check that tensors to be joined differ along that axis alone."""
     rest_a = a.spec.shape[:axis] + a.spec.shape[axis + 1 :]
     rest_b = b.spec.shape[:axis] + b.spec.shape[axis + 1 :]
     require(

@@ -1,4 +1,4 @@
-"""Tensors from nothing, made where they are used: arange, linspace, full, eye, random_normal."""
+"""New tensors, filled on the device: arange, linspace, full, eye, random_normal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ FAR = 2**31 - 1
 
 @op(trusted=True)
 def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) -> Launch:
-    """Values from `start` in steps, up to and without `stop`.
+    """Make values from `start` in steps, up to but not `stop`.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
 
 @arange.reference
 def arange_reference(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) -> Array:
-    """Values from `start` in steps."""
+    """Make values from `start` in steps."""
     count = max(0, int(np.ceil((stop - start) / step)))
     if dtype not in FLOATS:
         return int(start) + np.arange(count, dtype=np.int64) * int(step)
@@ -110,7 +110,7 @@ def _bits(value: float, number: DType) -> int:
 def linspace(
     *, start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: DType = F32
 ) -> Launch:
-    """Values at equal distances from `start` to `stop`, both exact.
+    """Make values at equal distances from `start` to `stop`, both exact.
 
     Parameters
     ----------
@@ -158,13 +158,13 @@ def linspace(
 def linspace_reference(
     *, start: float, stop: float, num: int = 50, endpoint: bool = True, dtype: DType = F32
 ) -> Array:
-    """Values at equal distances."""
+    """Make values at equal distances."""
     return np.linspace(start, stop, num, endpoint).astype(np.float32)
 
 
 @op(shader="ops/shape/fill", trusted=True)
 def full(*, shape: Sequence[int], value: complex, dtype: DType = F32) -> Launch:
-    """One value everywhere.
+    """Fill a tensor with one value.
 
     Parameters
     ----------
@@ -192,13 +192,13 @@ def full(*, shape: Sequence[int], value: complex, dtype: DType = F32) -> Launch:
 
 @full.reference
 def full_reference(*, shape: Sequence[int], value: complex, dtype: DType = F32) -> Array:
-    """One value everywhere."""
+    """Fill an array with one value."""
     kind = np.float32 if dtype == BF16 else dtype.numpy
     return np.full(tuple(shape), bool(value) if dtype == BOOL else value, kind)
 
 
 def _held_bits(name: str, value: complex, dtype: DType) -> int:
-    """Bits of a number in a plain type that holds it."""
+    """Return the bits of a number; raise DTypeError if the type cannot hold it."""
     require(dtype in PLAIN, DTypeError, f"{name}: {dtype}, needs a plain dtype")
     if dtype == BOOL:
         return int(bool(value))
@@ -210,7 +210,7 @@ def _held_bits(name: str, value: complex, dtype: DType) -> int:
 
 @op(trusted=True)
 def eye(*, rows: int, cols: int, k: int = 0, dtype: DType = F32) -> Launch:
-    """Matrix of ones on a diagonal, and zeros.
+    """Make a matrix of zeros with ones on a diagonal.
 
     Parameters
     ----------
@@ -243,7 +243,7 @@ def eye(*, rows: int, cols: int, k: int = 0, dtype: DType = F32) -> Launch:
 
 @eye.reference
 def eye_reference(*, rows: int, cols: int, k: int = 0, dtype: DType = F32) -> Array:
-    """Ones on a diagonal."""
+    """Make a matrix of zeros with ones on a diagonal."""
     return np.eye(rows, cols, k, np.float32 if dtype == BF16 else dtype.numpy)
 
 
@@ -251,11 +251,11 @@ def eye_reference(*, rows: int, cols: int, k: int = 0, dtype: DType = F32) -> Ar
 def random_normal(
     *, shape: Sequence[int], dtype: DType = F32, loc: float = 0.0, scale: float = 1.0, key: int = 0
 ) -> Launch:
-    """Normally distributed numbers, the same for the same key on every device.
+    """Draw normal numbers, the same for the same key on every device.
 
-    Bits come from Threefry-2x32 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2,
-    3") with 20 rounds over a counter, numbers from Box & Muller 1958. The bits are equal to the
-    last one everywhere; the numbers differ by what rounding of f32 does.
+    Bits come from Threefry-2x32 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3")
+    with 20 rounds over a counter, numbers from Box & Muller 1958. The bits are equal on every
+    device; the numbers differ by the rounding of f32.
 
     Parameters
     ----------
@@ -292,7 +292,7 @@ def random_normal(
 def random_normal_reference(
     *, shape: Sequence[int], dtype: DType = F32, loc: float = 0.0, scale: float = 1.0, key: int = 0
 ) -> Array:
-    """Box–Muller over Threefry; the pair of counter i makes values 2 i and 2 i + 1."""
+    """Apply Box–Muller to Threefry; the pair of counter i makes values 2 i and 2 i + 1."""
     size = int(np.prod(shape, dtype=np.int64))
     counters = np.arange(-(-size // 2), dtype=np.uint32)
     a, b = threefry(key, counters)
@@ -311,7 +311,7 @@ _PARITY = np.uint32(0x1BD11BDA)
 def threefry(
     key: int, counters: NDArray[np.uint32]
 ) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Two random words for each counter; twenty rounds of Threefry-2x32."""
+    """Return the two random words for each counter; twenty rounds of Threefry-2x32."""
     k0, k1 = np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32 & 0xFFFFFFFF)
     keys = (k0, k1, k0 ^ k1 ^ _PARITY)
     a, b = counters + k0, np.full_like(counters, k1)

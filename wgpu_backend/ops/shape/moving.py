@@ -1,4 +1,4 @@
-"""Values in other places: roll, tile, repeat_each, diagonal, diag_of; copies and views."""
+"""Ops that rearrange values by copies and views: roll, tile, repeat_each, diagonal, diag_of."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wgpu_backend.ops.shape.views import viewed
 
 
 def roll(x: Node, shifts: int | Sequence[int], axes: Axes = None) -> Node:
-    """Values moved along axes, those that leave at one end coming in at the other.
+    """Move values along axes; those that leave at one end come in at the other.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def _repeated(
     *,
     whole: bool,
 ) -> Node:
-    """Copy of a view in which each axis has one of step 0 before it, or behind it."""
+    """Copy a view in which each axis has one of step 0 before or after it."""
     require_plain(name, "x", x)
     require(
         all(count >= 0 for count in counts),
@@ -134,7 +134,7 @@ def _repeated(
 
 
 def diagonal(x: Node, k: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
-    """View of a diagonal of each matrix, as the last axis.
+    """View a diagonal of each matrix, as the last axis.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def diagonal(x: Node, k: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
 
 
 def diag_of(x: Node, k: int = 0) -> Node:
-    """Matrix with a vector on one of its diagonals, or the diagonal of a matrix.
+    """Make a matrix with a vector on one of its diagonals, or view the diagonal of a matrix.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Other shapes of nodes, copied where strides demand it, for ops that are made of other ops."""
+"""Reshaping helpers for ops that are made of other ops; strided nodes are copied if necessary."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from wgpu_backend.ops.shape.views import viewed
 
 
 def reshaped(x: Node, shape: Sequence[int]) -> Node:
-    """`x` under another shape, a view where its strides allow."""
+    """Reshape `x`, as a view where its strides allow."""
     found = specs.reshape(x.spec, shape)
     return viewed(x, found) if found else reshaped(contiguous(x), shape)
 
 
 def swapped(x: Node, axis: int) -> Node:
-    """View with an axis and the last one exchanged; done twice it is `x` again."""
+    """Swap an axis with the last one, as a view; done twice it is `x` again."""
     order = list(range(len(x.spec.shape)))
     order[axis], order[-1] = order[-1], order[axis]
     return viewed(x, specs.permute(x.spec, order))

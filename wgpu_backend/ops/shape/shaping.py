@@ -1,4 +1,4 @@
-"""Ops that give values another shape: pad, pad_ext, repeat, repeat_4d, stack, as_strided, view."""
+"""Ops that change a tensor's shape: pad, pad_ext, repeat, repeat_4d, stack, as_strided, view."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEW_AXES = 4  # that one window has
 
 @op(trusted=True)
 def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = False) -> Launch:
-    """Window of a tensor that goes on beyond its ends; see `pad_ext` and `repeat_4d`.
+    """Copy a window of a tensor that may go beyond its ends; see `pad_ext` and `repeat_4d`.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = Fals
 def window_reference(
     x: Array, *, start: Sequence[int], shape: Sequence[int], repeated: bool = False
 ) -> Array:
-    """Window of a tensor that goes on beyond its ends."""
+    """Copy a window of a tensor that may go beyond its ends."""
     x = x.reshape((1,) * (len(shape) - x.ndim) + x.shape)
     places = [np.arange(n) + s for n, s in zip(shape, start, strict=True)]
     if repeated:
@@ -73,7 +73,7 @@ def window_reference(
 
 
 def windowed(x: Node, start: Sequence[int], shape: Shape, *, repeated: bool = False) -> Node:
-    """Window of a tensor of any rank: beyond four axes one axis after the other.
+    """Copy a window of a tensor of any rank: beyond four axes one axis after the other.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def pad_ext(x: Node, *amounts: Sequence[int]) -> Node:
 
 
 def pad(x: Node, *amounts: Extents) -> Node:
-    """Add zeros behind the values of axes, or cut values off.
+    """Add zeros after the values of axes, or cut values off.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def stack(x: Node, axis: int, *others: Node) -> Node:
 
 
 def as_strided(x: Node, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Node:
-    """View of the storage of a tensor with any strides.
+    """View the storage of a tensor with any strides.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def as_strided(x: Node, shape: Sequence[int], strides: Sequence[int], offset: in
 def view(
     x: Node, shape: Sequence[int], strides: Sequence[int] | None = None, offset: int = 0
 ) -> Node:
-    """View of the storage of a tensor; see `as_strided`.
+    """View the storage of a tensor; see `as_strided`.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def view(
 def window_of(
     name: str, x: Node, shape: Sequence[int], strides: Sequence[int], offset: int
 ) -> Spec:
-    """Spec of a strided view of the storage of `x`; ShapeError where it leaves the storage."""
+    """Return the spec of a strided view of `x`; raise ShapeError if it leaves the storage."""
     shape = Spec.dense(extents(name, shape), x.spec.dtype).shape
     strides, (offset,) = extents(f"{name}: strides", strides), extents(name, (offset,))
     require(

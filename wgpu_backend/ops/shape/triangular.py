@@ -1,4 +1,4 @@
-"""Ops on matrices of zeros on one side: tri, tril, triu, diag, solve_tri."""
+"""Ops on triangular and diagonal matrices: tri, tril, triu, diag, solve_tri."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {0: (0, FAR), 1: (1, FAR), 2: (-FAR, 0), 3: (-FAR, -1)}
 
 @op(dense=("x",), trusted=True)
 def tri(x: Node, kind: int) -> Launch:
-    """Triangle of each matrix, with zeros elsewhere.
+    """Copy the triangle of each matrix, with zeros elsewhere.
 
     Parameters
     ----------
@@ -64,13 +64,13 @@ def tri(x: Node, kind: int) -> Launch:
 
 @tri.reference
 def tri_reference(x: Array, kind: int) -> Array:
-    """Triangle of each matrix."""
+    """Copy the triangle of each matrix."""
     return np.triu(x, kind) if kind < 2 else np.tril(x, 2 - kind)
 
 
 @op(shader="ops/shape/tri", dense=("x",), trusted=True)
 def band(x: Node, *, lowest: int, highest: int) -> Launch:
-    """Diagonals of each matrix, with zeros elsewhere; see `tril`.
+    """Copy diagonals of each matrix, with zeros elsewhere; see `tril`.
 
     Parameters
     ----------
@@ -105,14 +105,14 @@ def band(x: Node, *, lowest: int, highest: int) -> Launch:
 
 @band.reference
 def band_reference(x: Array, *, lowest: int, highest: int) -> Array:
-    """Diagonals of each matrix."""
+    """Copy diagonals of each matrix."""
     places: Array = np.indices(x.shape[-2:])
     side = places[1] - places[0]
     return np.where((side >= lowest) & (side <= highest), x, np.zeros((), x.dtype))
 
 
 def tril(x: Node, k: int = 0) -> Node:
-    """Lower triangle of each matrix, with zeros elsewhere.
+    """Copy the lower triangle of each matrix, with zeros elsewhere.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def tril(x: Node, k: int = 0) -> Node:
 
 
 def triu(x: Node, k: int = 0) -> Node:
-    """Upper triangle of each matrix, with zeros elsewhere; see `tril`.
+    """Copy the upper triangle of each matrix, with zeros elsewhere; see `tril`.
 
     Parameters
     ----------
@@ -147,7 +147,7 @@ def triu(x: Node, k: int = 0) -> Node:
 
 @op(dense=("x",), trusted=True)
 def diag(x: Node) -> Launch:
-    """Matrices with vectors on their diagonals.
+    """Make matrices with vectors on their diagonals.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def diag(x: Node) -> Launch:
 
 @diag.reference
 def diag_reference(x: Array) -> Array:
-    """Matrices with vectors on their diagonals."""
+    """Make matrices with vectors on their diagonals."""
     on = np.eye(x.shape[-1], dtype=bool)
     return np.where(on, x[..., None], np.zeros((), x.dtype))  # a product would give -0 and NaN
 
@@ -230,7 +230,7 @@ def solve_columns_reference(a: Array, b: Array, *, lower: bool, unit_diagonal: b
 
 
 def _batch(node: Node) -> Spec:
-    """Axes in front of the matrices."""
+    """Return the leading axes of a batch of matrices."""
     spec = node.spec
     return Spec(spec.shape[:-2], spec.dtype, spec.strides[:-2], spec.offset)
 

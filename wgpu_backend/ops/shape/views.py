@@ -10,25 +10,25 @@ from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
 
 
 def viewed(node: Node, spec: Spec) -> Node:
-    """Node that looks at the storage of another; a weight's view belongs to no context either."""
+    """View the storage of a node with another spec; a weight's view has no context either."""
     if node.builder is None:
         return Node(spec, node.storage, source=node)
     return node.builder.view(node, spec)
 
 
 def reshaped(node: Node, shape: Sequence[int]) -> Node | None:
-    """View of a node under another shape, or None where it needs a copy."""
+    """View a node in another shape; return None where it needs a copy."""
     found = specs.reshape(node.spec, shape)
     return viewed(node, found) if found else None
 
 
 def permuted(node: Node, *order: int) -> Node:
-    """View with the axes in another order: axis ``order[i]`` becomes axis i."""
+    """View a node with its axes permuted: axis ``order[i]`` becomes axis i."""
     return viewed(node, specs.permute(node.spec, order))
 
 
 def expanded(node: Node, shape: Shape) -> Node:
-    """View that repeats a node along axes of one value, as broadcasting does."""
+    """View a node with axes of one value repeated, as broadcasting does."""
     spec = node.spec
     if spec.shape == shape:
         return node

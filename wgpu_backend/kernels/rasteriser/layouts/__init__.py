@@ -10,7 +10,7 @@ from wgpu_backend.ops.layouts.layout import WeightLayout
 
 
 def in_textures(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> WeightLayout | None:
-    """Layout of a matrix with rows of whole groups: of floats, or of blocks.
+    """Return the texture layout of a matrix with rows of whole groups: of floats, or of blocks.
 
     Parameters
     ----------

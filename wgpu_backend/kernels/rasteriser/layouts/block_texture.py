@@ -31,7 +31,7 @@ _GROUP = 32  # values
 
 @dataclass(frozen=True, slots=True)
 class TexelOrder:
-    """What lanes load of a format, in this order.
+    """The order in which lanes load the planes of a format.
 
     Parameters
     ----------
@@ -46,16 +46,16 @@ class TexelOrder:
     group: tuple[str, ...]
 
     def nbytes(self, dtype: DType, name: str) -> int:
-        """Bytes of a plane for a head, or for a group."""
+        """Return the bytes of a plane for a head, or for a group."""
         whole = plane_nbytes(dtype)[name] * self.groups * _GROUP // dtype.block
         return whole if name in self.head else whole // self.groups
 
     def texels(self, dtype: DType, name: str) -> int:
-        """Texels that they are of the rows of a lane."""
+        """Return the texels of a plane for the rows of a lane."""
         return -(-LANE_ROWS * self.nbytes(dtype, name) // TEXEL_NBYTES)
 
     def loads(self, dtype: DType) -> tuple[int, int]:
-        """Loads of a lane for a head, and for a group."""
+        """Return the loads of a lane for a head, and for a group."""
         head, group = (
             sum(self.texels(dtype, name) for name in names) for names in (self.head, self.group)
         )
@@ -83,7 +83,7 @@ ORDERS = {
 
 
 def layout(dtype: DType, cols: int) -> WeightLayout | None:
-    """Layout of rows of so many values; None where the format has none, or heads are not whole."""
+    """Return the layout of rows of `cols` values; None without one, or if heads are not whole."""
     values = row_values(dtype)
     if not values or cols % values:
         return None
@@ -108,7 +108,7 @@ def layout(dtype: DType, cols: int) -> WeightLayout | None:
 
 
 def constants(dtype: DType) -> dict[str, int]:
-    """Numbers of a format by which `lib/block_texture.wgsl` of this family reads it."""
+    """Return the constants of a format that the family's `lib/block_texture.wgsl` needs."""
     order = ORDERS[dtype.name]
     planes_there = (*order.head, *order.group)
     sizes = {f"{name.upper()}_NBYTES": order.nbytes(dtype, name) for name in planes_there}
@@ -117,12 +117,12 @@ def constants(dtype: DType) -> dict[str, int]:
 
 
 def row_values(dtype: DType) -> int:
-    """Values that share a head, of which rows are multiples; 0 if the format has no such layout."""
+    """Return how many values share a head, which divides rows; 0 without such a layout."""
     return ORDERS[dtype.name].groups * _GROUP if dtype.name in ORDERS else 0
 
 
 def tile_nbytes(dtype: DType, row_nbytes: int) -> int:
-    """Bytes of `TILE_ROWS` rows."""
+    """Return the bytes of `TILE_ROWS` rows."""
     order = ORDERS[dtype.name]
     head, group = order.loads(dtype)
     heads = row_nbytes // dtype.block_nbytes * dtype.block // (order.groups * _GROUP)
@@ -130,7 +130,7 @@ def tile_nbytes(dtype: DType, row_nbytes: int) -> int:
 
 
 def in_order(dtype: DType, rows: Bytes) -> Bytes:
-    """Rows in the order in which lanes load them.
+    """Reorder rows as lanes load them.
 
     Parameters
     ----------

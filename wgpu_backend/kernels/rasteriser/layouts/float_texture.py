@@ -23,7 +23,7 @@ GROUP = 32  # values of a row that products take at once
 
 
 def layout(dtype: DType, cols: int) -> WeightLayout | None:
-    """Layout of rows of so many floats; None for blocks, and rows that are no whole groups."""
+    """Return the layout of rows of `cols` floats; None for blocks, and for broken groups."""
     if dtype not in (F32, F16, BF16) or cols % GROUP:
         return None
     small = dtype == F16
@@ -47,7 +47,7 @@ def _interleaved_f16(rows: Bytes) -> Bytes:
 
 
 def interleaved(rows: Bytes) -> Bytes:
-    """Rows as a texture holds them, filled up with zeros to whole tiles.
+    """Interleave rows as a texture holds them, padded with zeros to whole tiles.
 
     Parameters
     ----------

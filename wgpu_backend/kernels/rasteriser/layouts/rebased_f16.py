@@ -27,14 +27,14 @@ _AT_ONCE = 1 << 20
 
 
 def fit(rows: Bytes) -> bool:
-    """Whether all values of (n, row bytes) are below 128, and none NaN."""
+    """Return whether all values of (n, row bytes) are below 128, and none NaN."""
     values = rows.reshape(-1).view(np.uint16)
     starts = range(0, len(values), _AT_ONCE)
     return all((values[i : i + _AT_ONCE] & _MAGNITUDE).max() < BELOW for i in starts)
 
 
 def rebased(rows: Bytes) -> Bytes:
-    """F16 that `fit` accepts, with exponents counted from 2^-24.
+    """Rebase the exponents of F16 that `fit` accepts to count from 2^-24.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def rebased(rows: Bytes) -> Bytes:
 
 
 def _of_small(values: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """Zeros and subnormals: fractions shifted until their first bit is the one in front."""
+    """Rebase zeros and subnormals: shift fractions until their first bit is the implicit one."""
     fraction = (values & _MAGNITUDE).astype(np.float32)  # times 2^-24
     bits = fraction.view(np.uint32)
     exponent = (bits >> 23) - 126  # 1 for 2^-24

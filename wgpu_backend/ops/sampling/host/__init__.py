@@ -1,4 +1,4 @@
-"""Choosing the next token from logits: options, the NumPy sampler, and where it can run.
+"""Sampling on the host: options, the NumPy sampler, and the plan of what runs on the device.
 
 ::
 

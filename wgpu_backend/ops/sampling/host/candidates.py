@@ -1,4 +1,4 @@
-"""Tokens that may still be chosen, the most likely first."""
+"""The candidate tokens of a choice, the most likely first."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Candidates:
         return len(self.ids)
 
     def first(self, count: int) -> Candidates:
-        """The `count` most likely."""
+        """Return the `count` most likely."""
         return Candidates(self.ids[:count], self.logits[:count])
 
 

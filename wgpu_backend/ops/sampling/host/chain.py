@@ -1,4 +1,4 @@
-"""The chain of samplers that options ask for, as llama.cpp would build it."""
+"""The chain of samplers for given options, as llama.cpp would build it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wgpu_backend.ops.sampling.host.steps import (
 def chain_of(
     options: SamplingOptions, seed: int, vocabulary: int, breakers: Breakers | None
 ) -> list[SamplerStep]:
-    """Samplers that options ask for, in their order; the last one chooses.
+    """Build the samplers of options, in their order; the last one chooses.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def chain_of(
 def _makers(
     options: SamplingOptions, seed: int, breakers: Breakers
 ) -> Mapping[str, Callable[[], SamplerStep]]:
-    """What makes each sampler, by its name."""
+    """Return a constructor for each sampler, by name."""
     keep = options.min_keep
     return {
         "penalties": lambda: Penalties(

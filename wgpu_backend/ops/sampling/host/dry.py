@@ -1,4 +1,4 @@
-"""DRY: a penalty that grows with how much of what was said a token would repeat.
+"""DRY: a penalty that grows with the length of the repetition that a token would continue.
 
 p-e-w 2024, "DRY: A modern repetition penalty that reliably prevents looping".
 """
@@ -26,7 +26,7 @@ Breakers = dict[int, list[tuple[int, ...]]]
 
 
 class Dry(SamplerStep):
-    """Lower tokens that would go on with a repetition, by ``multiplier · base^(length - allowed)``.
+    """A penalty on tokens that continue a repetition: ``multiplier · base^(length - allowed)``.
 
     Parameters
     ----------
@@ -53,22 +53,22 @@ class Dry(SamplerStep):
         self._seen: list[int] = []
 
     def accept(self, token: int) -> None:
-        """Take in that a token was chosen, or stands in the prompt."""
+        """Record a token that was chosen, or is in the prompt."""
         self._seen.append(token)
         if self._last >= 0:
             del self._seen[: max(len(self._seen) - self._last, 0)]
 
     def recall(self, history: Sequence[int]) -> None:
-        """Take in all tokens so far."""
+        """Record all tokens so far."""
         begin = 0 if self._last < 0 else max(len(history) - self._last, 0)
         self._seen = list(history[begin:])
 
     def reset(self) -> None:
-        """Forget tokens."""
+        """Forget all tokens."""
         self._seen.clear()
 
     def apply(self, choice: Choice) -> Choice:
-        """Lower them."""
+        """Lower the logits of tokens that continue a repetition."""
         if self.multiplier == 0 or self.base < 1 or len(self._seen) <= max(1, self.allowed_length):
             return choice
         most = since_breaker(self._seen, self._breakers)
@@ -92,7 +92,7 @@ class Dry(SamplerStep):
 
 
 def repetitions(seen: NDArray[np.int64], most: int) -> dict[int, int]:
-    """Tokens that stood behind what is at the end now, and the length of that, at most `most`."""
+    """Return the tokens that followed earlier copies of the end, with the copies' lengths."""
     found: dict[int, int] = {}
     ends = np.flatnonzero(seen[:-1] == seen[-1])
     length = 0
@@ -110,7 +110,7 @@ def repetitions(seen: NDArray[np.int64], most: int) -> dict[int, int]:
 
 
 def _equal_to_the_beginning(tokens: list[int]) -> list[int]:
-    """How many tokens from each place on are those of the beginning: Gusfield 1997, §1.4."""
+    """Return how many tokens from each place on equal the beginning: Gusfield 1997, §1.4."""
     found = [0] * len(tokens)
     left = right = 0  # the part that ends last of those that are the beginning
     for at in range(1, len(tokens)):
@@ -124,7 +124,7 @@ def _equal_to_the_beginning(tokens: list[int]) -> list[int]:
 
 
 def since_breaker(tokens: Sequence[int], breakers: Breakers) -> int:
-    """Tokens behind the last breaker, all where there is none."""
+    """Return how many tokens follow the last breaker; all if there is none."""
     size = len(tokens)
     for back, token in enumerate(reversed(tokens)):
         if tails := breakers.get(token):
@@ -136,7 +136,7 @@ def since_breaker(tokens: Sequence[int], breakers: Breakers) -> int:
 
 
 class Spelling:
-    """How tokens of a vocabulary spell texts; may be used from several threads.
+    """The spellings of texts in tokens of a vocabulary; thread-safe.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Spelling:
         self._remembered: dict[tuple[str, ...], Breakers] = {}
 
     def of(self, options: SamplingOptions) -> Breakers | None:
-        """Breakers that options ask for; None where DRY is off."""
+        """Return the breakers of options; None if DRY is off."""
         return self.breakers(tuple(options.dry_sequence_breakers)) if options.dries else None
 
     @cached_property
@@ -157,7 +157,7 @@ class Spelling:
 
     @cached_property
     def _by_end(self) -> dict[int, list[int]]:
-        """Tokens by their last byte."""
+        """Return tokens by their last byte."""
         found: dict[int, list[int]] = {}
         for token, piece in enumerate(self._pieces):
             if piece:
@@ -165,9 +165,9 @@ class Spelling:
         return found
 
     def breakers(self, texts: tuple[str, ...]) -> Breakers:
-        """Every way in which tokens spell one of some texts; what was asked before is remembered.
+        """Return every token sequence that spells one of some texts; results are cached.
 
-        The first token has the text in it, or ends in its beginning; others spell the rest.
+        The first token contains the text, or ends with a prefix of it; others spell the rest.
         """
         if (known := self._remembered.get(texts)) is not None:
             return known

@@ -1,4 +1,4 @@
-"""Samplers that steer surprise, and one that leaves out what is too likely."""
+"""Samplers that control surprise (Mirostat), and one that drops the likeliest tokens (XTC)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_XTC = 1  # its random numbers are others than those by which a token is chos
 
 
 class MirostatV2(Dist):
-    """Keep tokens less surprising than a bound, and move the bound to the surprise that is wanted.
+    """A sampler that keeps tokens below a surprise bound, and moves the bound to a target surprise.
 
     Basu et al. 2021, "Mirostat", alg. 2.
 
@@ -35,17 +35,17 @@ class MirostatV2(Dist):
         super().__init__(seed)
 
     def reset(self) -> None:
-        """Begin random numbers and the bound anew."""
+        """Restart the random numbers and the bound."""
         super().reset()
         self.bound = 2 * self.tau
 
     def kept(self, found: Candidates) -> int:
-        """How many of the likeliest may be chosen."""
+        """Return how many of the likeliest may be chosen."""
         surprise = -np.log2(np.maximum(probabilities(found), 1e-300))
         return max(1, int(np.count_nonzero(surprise <= self.bound)))
 
     def apply(self, choice: Choice) -> Choice:
-        """Choose, and move the bound."""
+        """Choose a token, and move the bound."""
         found = choice.sorted()
         found = found.first(self.kept(found))
         chosen = super().apply(choice.of(found))
@@ -56,7 +56,7 @@ class MirostatV2(Dist):
 
 
 class Mirostat(MirostatV2):
-    """Keep as many tokens as give the surprise that is wanted, were they distributed as by Zipf.
+    """A sampler that keeps as many tokens as give a target surprise under Zipf's law.
 
     Basu et al. 2021, "Mirostat", alg. 1 and eq. 30.
 
@@ -83,7 +83,7 @@ class Mirostat(MirostatV2):
         super().__init__(seed, tau, eta)
 
     def kept(self, found: Candidates) -> int:
-        """How many of the likeliest may be chosen."""
+        """Return how many of the likeliest may be chosen."""
         p = probabilities(found.first(self.m))
         p = p[p > 0]
         if len(p) < 2:
@@ -100,7 +100,7 @@ class Mirostat(MirostatV2):
 
 
 class XTC(Random):
-    """Leave out the likeliest, but for the least likely of those above a bound, now and then.
+    """A sampler that sometimes drops all tokens above a probability but the least likely of them.
 
     Parameters
     ----------
@@ -120,11 +120,11 @@ class XTC(Random):
         super().__init__(seed)
 
     def reset(self) -> None:
-        """Begin random numbers anew."""
+        """Restart the random numbers."""
         self._random = Generator(PCG64(SeedSequence((self.seed, _OF_XTC))))
 
     def apply(self, choice: Choice) -> Choice:
-        """Leave them out, or not."""
+        """Drop the likeliest tokens, or leave all."""
         found = choice.sorted()
         if self.p <= 0 or self.t > 0.5 or self.draw() >= self.p * 2**32:
             return choice.of(found)

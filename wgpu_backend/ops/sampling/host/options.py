@@ -1,4 +1,4 @@
-"""What a user may ask of the sampler, checked once."""
+"""Sampling options of a user, checked once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LETTERS = {"e": "penalties", "d": "dry", "s": "top_n_sigma", "k": "top_k", "y":
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Values an option may have, both ends included."""
+    """The allowed values of an option, both ends included."""
 
     low: float
     high: float
@@ -71,10 +71,10 @@ _REAL = {
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How to choose a token; names and defaults are Ollama's, from `dry_multiplier` on llama.cpp's.
+    """The options of choosing a token; names and defaults are Ollama's, the last ones llama.cpp's.
 
-    The first ten are done on the device; where one of the others is on, or the order of samplers
-    is another, the host chooses.
+    The first ten run on the device. The host chooses if one of the others, from `dry_multiplier`
+    on, is on, or the order of samplers is not the default.
 
     Numbers may be NumPy's, or texts such as ``"0.5"``.
 
@@ -190,24 +190,24 @@ class SamplingOptions:
 
     @property
     def greedy(self) -> bool:
-        """Whether the most likely token is always taken."""
+        """Return whether the most likely token is always taken."""
         return (self.temperature == 0 or self.top_k == 1) and not self.chained
 
     @property
     def penalised(self) -> bool:
-        """Whether tokens seen before change any logit."""
+        """Return whether tokens seen before change any logit."""
         neutral = (self.repeat_penalty, self.presence_penalty, self.frequency_penalty) == (1, 0, 0)
         return self.repeat_last_n != 0 and not neutral
 
     @property
     def dries(self) -> bool:
-        """Whether DRY is on."""
+        """Return whether DRY is on."""
         on = self.dry_multiplier != 0 and self.dry_base >= 1 and self.dry_penalty_last_n != 0
         return on and not self.mirostat
 
     @property
     def chained(self) -> bool:
-        """Whether a chain of samplers chooses, on the host."""
+        """Return whether a chain of samplers on the host chooses."""
         if self.mirostat or self.dries or self.top_n_sigma > 0 or self.dynatemp_range > 0:
             return True
         excludes = self.xtc_probability > 0 and self.xtc_threshold <= 0.5
@@ -215,31 +215,31 @@ class SamplingOptions:
 
     @property
     def _in_order(self) -> bool:
-        """Whether samplers that change anything apply in llama.cpp's order."""
+        """Return whether the samplers in use apply in llama.cpp's order."""
         if self.samplers is None:
             return True
         applied = [name for name in self.samplers if self.applies(name)]
         return applied == [name for name in SAMPLERS if name in applied]
 
     def applies(self, name: str) -> bool:
-        """Whether a sampler of `SAMPLERS` changes anything."""
+        """Return whether a sampler of `SAMPLERS` changes anything."""
         return any(getattr(self, each) != neutral for each, neutral in SAMPLERS[name].items())
 
 
 def known_options() -> list[str]:
-    """Names of the options."""
+    """Return the names of the options."""
     return [*_REAL, *_WHOLE, "dry_sequence_breakers", "samplers"]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What to say of an unknown name: the known one that is most like it, or all there are."""
+    """Return a hint for an unknown name: the most similar known one, or all of them."""
     names = list(known)
     close = get_close_matches(name.lower(), names, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(names)}"
 
 
 def whole_number(name: str, value: object) -> int:
-    """Whole number of an argument, as Python, NumPy or a text has it.
+    """Convert an argument to a whole number, from Python, NumPy or a text.
 
     Raises
     ------
@@ -269,7 +269,7 @@ def _real_number(name: str, value: object) -> float:
 
 
 def _breakers(given: object) -> tuple[str, ...]:
-    """Texts that no repetition goes across."""
+    """Check the texts that no repetition goes across."""
     several = [given] if isinstance(given, str) else given
     if not isinstance(several, Sequence) or isinstance(several, bytes | bytearray):
         raise OptionError(f"dry_sequence_breakers: {_shown(given)}, needs texts")
@@ -286,7 +286,7 @@ def _breakers(given: object) -> tuple[str, ...]:
 
 
 def _samplers(given: object) -> tuple[str, ...]:
-    """Names of samplers, of texts with names, or letters, between semicolons."""
+    """Return the names of samplers, from names, or letters, between semicolons."""
     several = [given] if isinstance(given, str) else given
     if not isinstance(several, Sequence) or isinstance(several, bytes | bytearray):
         raise OptionError(f"samplers: {_shown(given)}, needs names of samplers, or letters")

@@ -1,4 +1,4 @@
-"""Where a token can be chosen: what each way costs is decided by the options alone."""
+"""The choice of where to sample, on the device or the host; options alone decide."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HISTORY = (0, 64, 256, 1024)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Sizes of the graph that samples, or that the host has to.
+    """The sizes of the graph that samples on the device, or the note that the host has to.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class Plan:
 
     @classmethod
     def joined(cls, plans: Iterable[Plan]) -> Plan:
-        """Plan that serves several sequences at once; the host's if one needs the host."""
+        """Return a plan that serves several sequences at once; the host's if one needs the host."""
         plans = list(plans)
         if any(p.kind == "host" for p in plans):
             return HOST
@@ -47,7 +47,7 @@ HOST = Plan("host", 0, 0)
 
 
 def plan(options: SamplingOptions) -> Plan:
-    """Plan for one sequence: on the device unless the options ask for more than it does.
+    """Return the plan for one sequence: on the device unless the options need the host.
 
     The host is needed for a chain of samplers, for typical_p, for sampling from more than 256
     candidates, and for penalties that look back further than 1,024 tokens.

@@ -1,4 +1,4 @@
-"""Sampler: options, a stream of random numbers, and the choice of one token at a time."""
+"""The NumPy sampler: options, a stream of random numbers, and the choice of one token at a time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from wgpu_backend.ops.sampling.host.transforms import kept, penalise, pick, typi
 
 
 class Sampler:
-    """Chooses tokens of one sequence.
+    """A sampler of the tokens of one sequence.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class Sampler:
         self.reset()
 
     def reset(self) -> None:
-        """Begin the stream of random numbers anew."""
+        """Restart the stream of random numbers."""
         self._random = Generator(PCG64(self.seed))
         self._chosen = None
         for step in self._chain or ():
@@ -73,7 +73,7 @@ class Sampler:
         return int(self._random.integers(1 << 32, dtype=np.uint32))
 
     def recent(self, history: Sequence[int]) -> Sequence[int]:
-        """Tokens that the penalties look at: the last of `history`, or none."""
+        """Return the tokens that the penalties see: the last of `history`, or none."""
         if not self.options.penalised:
             return ()
         count = self.options.repeat_last_n
@@ -124,9 +124,9 @@ class Sampler:
         return choice.token
 
     def chances(self, logits: ArrayLike, history: Sequence[int] = ()) -> Candidates:
-        """Tokens that `sample` would choose among, with log probabilities in the logits' place.
+        """Return the tokens that `sample` would choose among, with log probabilities as logits.
 
-        Of a chain of samplers, those among which the last token was chosen.
+        For a chain of samplers, return those among which the last token was chosen.
         """
         if self._chosen is not None:
             return _probable(self._chosen.sorted(), math.log2(math.e))
@@ -153,7 +153,7 @@ class Sampler:
 
 
 def _probable(found: Candidates, sharpness: float) -> Candidates:
-    """Log probabilities of candidates in place of logits."""
+    """Return candidates with log probabilities as logits."""
     powers = (found.logits.astype(np.float64) - found.logits[0]) * sharpness
     powers -= np.log2(np.exp2(powers).sum())
     return Candidates(found.ids, (powers * np.log(2)).astype(np.float32))

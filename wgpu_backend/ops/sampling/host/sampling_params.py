@@ -1,4 +1,4 @@
-"""Options as the float32 numbers that the arithmetic uses, on the host and on a device alike."""
+"""Sampling options as the float32 numbers that host and device compute with."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class SamplingParams(NamedTuple):
     frequency: float
 
     def array(self) -> NDArray[np.float32]:
-        """Row of the tensor.
+        """Return the row of the tensor.
 
         Returns
         -------
@@ -56,7 +56,7 @@ class SamplingParams(NamedTuple):
 
 
 def sampling_params_of(options: SamplingOptions) -> SamplingParams:
-    """Numbers of checked options, each rounded to float32 once."""
+    """Convert checked options to numbers, each rounded to float32 once."""
     numbers = (
         1 if options.greedy else options.top_k,
         options.top_p,

@@ -1,7 +1,7 @@
-"""Samplers of a chain, each of which changes which tokens may be chosen: ``llama_sampler_…``.
+"""Samplers of a chain, each of which narrows or reweighs the choice: ``llama_sampler_…``.
 
-A chain of penalties, top_k, typical, top_p, min_p, temp and dist gives, of one seed, the tokens
-that `Sampler` gives without one.
+A chain of penalties, top_k, typical, top_p, min_p, temp and dist gives, for one seed, the same
+tokens as `Sampler` without a chain.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Rows = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Tokens that may be chosen.
+    """The tokens that may be chosen.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Choice:
     token: int = -1
 
     def sorted(self, count: int = 0) -> Candidates:
-        """The `count` likeliest, 0 for all, their logits divided by the temperature."""
+        """Return the `count` likeliest, 0 for all, their logits divided by the temperature."""
         found = self.candidates or largest(self.logits, count)
         found = found.first(count) if count else found
         if self.temperature == 1.0:
@@ -66,11 +66,11 @@ class Choice:
         return Candidates(found.ids, divided.astype("f4"))
 
     def of(self, candidates: Candidates) -> Choice:
-        """With these candidates in place of all others."""
+        """Return this choice restricted to some candidates."""
         return replace(self, candidates=candidates, temperature=1.0)
 
     def changed(self, change: Callable[[Rows], Rows]) -> Choice:
-        """With other logits, of those tokens that may still be chosen.
+        """Return this choice with other logits for the tokens that may still be chosen.
 
         Parameters
         ----------
@@ -90,36 +90,36 @@ class Choice:
 class SamplerStep:
     """A step of a chain.
 
-    Belongs to one thread, and to one sequence where it remembers tokens.
+    An instance belongs to one thread, and to one sequence if it remembers tokens.
     """
 
     name = "custom"
 
     def apply(self, choice: Choice) -> Choice:
-        """What may be chosen behind this step."""
+        """Return the choice after this step."""
         raise NotImplementedError
 
     def accept(self, token: int) -> None:
-        """Take in that a token was chosen."""
+        """Record a token that was chosen."""
 
     def recall(self, history: Sequence[int]) -> None:
-        """Take in all tokens so far, the oldest first, in place of those that were accepted."""
+        """Replace the recorded tokens by all tokens so far, the oldest first."""
 
     def reset(self) -> None:
-        """Forget tokens, and begin random numbers anew."""
+        """Forget tokens, and restart the random numbers."""
 
     def clone(self) -> Self:
-        """Another one in the same state."""
+        """Return a copy in the same state."""
         return copy.deepcopy(self)
 
 
 class Greedy(SamplerStep):
-    """Choose the likeliest token."""
+    """A step that chooses the likeliest token."""
 
     name = "greedy"
 
     def apply(self, choice: Choice) -> Choice:
-        """Choose; of equal ones the first."""
+        """Choose the likeliest token; of equal ones the first."""
         if choice.candidates is not None:
             return replace(choice, token=int(choice.candidates.ids[0]))
         return replace(choice, token=int(np.argmax(choice.logits)))
@@ -138,7 +138,7 @@ class Random(SamplerStep):
         self.reset()
 
     def reset(self) -> None:
-        """Begin random numbers anew."""
+        """Restart the random numbers."""
         self._random = Generator(PCG64(self.seed))
 
     def draw(self) -> int:
@@ -147,12 +147,12 @@ class Random(SamplerStep):
 
 
 class Dist(Random):
-    """Choose by probability."""
+    """A step that chooses by probability."""
 
     name = "dist"
 
     def apply(self, choice: Choice) -> Choice:
-        """Choose the one that the next random number falls on."""
+        """Choose the token that the next random number falls on."""
         pending = max(choice.temperature, LOWEST_TEMPERATURE)
         found = replace(choice, temperature=1.0).sorted()
         reached = np.cumsum(weights(found.logits, float(np.float32(log2(np.e) / pending))))
@@ -162,7 +162,7 @@ class Dist(Random):
 
 
 class TopK(SamplerStep):
-    """Keep the likeliest.
+    """A step that keeps the likeliest tokens.
 
     Parameters
     ----------
@@ -176,12 +176,12 @@ class TopK(SamplerStep):
         self.k = k
 
     def apply(self, choice: Choice) -> Choice:
-        """Drop the others."""
+        """Drop the other tokens."""
         return choice.of(choice.sorted(max(self.k, 0)))
 
 
 class _Share(SamplerStep):
-    """A step with a probability and a number of tokens to keep at least.
+    """A step with a probability and a least number of tokens to keep.
 
     Parameters
     ----------
@@ -195,48 +195,48 @@ class _Share(SamplerStep):
         self.min_keep = min_keep
 
     def cut(self, found: Candidates) -> Candidates:
-        """What the probability keeps."""
+        """Return the candidates that the probability keeps."""
         raise NotImplementedError
 
     def apply(self, choice: Choice) -> Choice:
-        """Drop what the probability does not keep, but for so many."""
+        """Drop other candidates, but keep at least `min_keep`."""
         found = choice.sorted()
         kept = self.cut(found)
         return choice.of(kept if len(kept) >= self.min_keep else found.first(self.min_keep))
 
 
 class TopP(_Share):
-    """Keep the likeliest that together reach a probability; 1 keeps all."""
+    """A step that keeps the likeliest tokens that together reach a probability; 1 keeps all."""
 
     name = "top-p"
 
     def cut(self, found: Candidates) -> Candidates:
-        """Holtzman et al. 2020."""
+        """Cut candidates by top_p (Holtzman et al. 2020)."""
         return top_p(found, float(np.float32(self.p)))
 
 
 class MinP(_Share):
-    """Keep those at least so probable, relative to the likeliest; 0 keeps all."""
+    """A step that keeps tokens of a least probability relative to the likeliest; 0 keeps all."""
 
     name = "min-p"
 
     def cut(self, found: Candidates) -> Candidates:
-        """Drop what is further behind the likeliest."""
+        """Drop candidates whose logit is too far below the largest."""
         return min_p(found, float(np.float32(-log(self.p) if self.p > 0 else EVERY_GAP)))
 
 
 class Typical(_Share):
-    """Keep those of nearly the expected surprise; 1 keeps all."""
+    """A step that keeps tokens of nearly the expected surprise; 1 keeps all."""
 
     name = "typical"
 
     def cut(self, found: Candidates) -> Candidates:
-        """Meister et al. 2023, alg. 1."""
+        """Cut candidates by typicality (Meister et al. 2023, alg. 1)."""
         return typical_p(found, self.p) if self.p < 1 else found
 
 
 class TopNSigma(SamplerStep):
-    """Keep logits at most so many standard deviations below the largest.
+    """A step that keeps logits within some standard deviations of the largest.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ class TopNSigma(SamplerStep):
         self.n = n
 
     def apply(self, choice: Choice) -> Choice:
-        """Drop the others."""
+        """Drop the other tokens."""
         found = choice.sorted()
         if self.n <= 0 or len(found) < 2:
             return choice.of(found)
@@ -260,7 +260,7 @@ class TopNSigma(SamplerStep):
 
 
 class Temp(SamplerStep):
-    """Divide logits by a temperature; 0 or less leaves the likeliest alone.
+    """A step that divides logits by a temperature; 0 or less keeps the likeliest only.
 
     Parameters
     ----------
@@ -273,14 +273,14 @@ class Temp(SamplerStep):
         self.t = t
 
     def apply(self, choice: Choice) -> Choice:
-        """Have logits divided."""
+        """Set the temperature of the choice."""
         if self.t <= 0:
             return choice.of(choice.sorted(1))
         return replace(choice, temperature=choice.temperature * self.t)
 
 
 class TempExt(Temp):
-    """A temperature by how sure the model is: Zhu et al. 2024, "Entropy-based dynamic temperature".
+    """A temperature by the entropy: Zhu et al. 2024, "Entropy-based dynamic temperature".
 
     Parameters
     ----------
@@ -298,7 +298,7 @@ class TempExt(Temp):
         self.delta, self.exponent = delta, exponent
 
     def apply(self, choice: Choice) -> Choice:
-        """Have logits divided."""
+        """Set the temperature of the choice."""
         found = choice.sorted()
         if self.delta <= 0 or len(found) < 2:
             return super().apply(choice.of(found))
@@ -310,7 +310,7 @@ class TempExt(Temp):
 
 
 class LogitBias(SamplerStep):
-    """Add numbers to logits of tokens; minus infinity rules one out.
+    """A step that adds numbers to logits of tokens; minus infinity rules a token out.
 
     Parameters
     ----------
@@ -323,7 +323,7 @@ class LogitBias(SamplerStep):
         self.biases = {int(token): float(bias) for token, bias in biases.items()}
 
     def apply(self, choice: Choice) -> Choice:
-        """Add them."""
+        """Add the biases."""
         rows = len(choice.logits)
         for token in self.biases:
             if not 0 <= token < rows:
@@ -338,7 +338,7 @@ class LogitBias(SamplerStep):
 
 
 class Penalties(SamplerStep):
-    """Lower the logits of tokens seen lately.
+    """A step that lowers the logits of tokens seen lately.
 
     Parameters
     ----------
@@ -361,29 +361,29 @@ class Penalties(SamplerStep):
         self._seen: list[int] = []
 
     def accept(self, token: int) -> None:
-        """Take in that a token was chosen, or stands in the prompt."""
+        """Record a token that was chosen, or is in the prompt."""
         self._seen.append(token)
         if (last := self._options.repeat_last_n) >= 0:
             del self._seen[: max(len(self._seen) - last, 0)]
 
     def recall(self, history: Sequence[int]) -> None:
-        """Take in all tokens so far."""
+        """Record all tokens so far."""
         last = self._options.repeat_last_n
         self._seen = list(history if last < 0 else history[max(len(history) - last, 0) :])
 
     def reset(self) -> None:
-        """Forget tokens."""
+        """Forget all tokens."""
         self._seen.clear()
 
     def apply(self, choice: Choice) -> Choice:
-        """Lower them."""
+        """Lower the logits of recent tokens."""
         if not self._options.penalised or not self._seen:
             return choice
         return choice.changed(lambda logits: penalise(logits, self._seen, self._numbers))
 
 
 def probabilities(found: Candidates) -> NDArray[np.float64]:
-    """Probabilities of candidates, the likeliest first."""
+    """Return the probabilities of candidates, the likeliest first."""
     powers = np.exp(found.logits.astype(np.float64) - found.logits[0])
     return powers / powers.sum()
 

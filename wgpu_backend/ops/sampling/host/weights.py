@@ -1,4 +1,4 @@
-"""Probabilities as integers.
+"""Integer probabilities.
 
 Two devices disagree about the last bits of `exp`, and a compiler may fuse or reorder float
 additions; either moves the point where a running sum passes a threshold, and another token comes
@@ -26,7 +26,7 @@ _UNIT, _WORD = np.uint64(1), np.uint64(32)
 
 
 def weights(logits: NDArray[np.float32], sharpness: float) -> Weights:
-    """Weights proportional to probabilities: ``2^-(sharpness · (largest - logit))``.
+    """Return weights proportional to probabilities: ``2^-(sharpness · (largest - logit))``.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def weights(logits: NDArray[np.float32], sharpness: float) -> Weights:
 
 
 def _power_of_half(fraction: Weights) -> Weights:
-    """2^-f in units of 2^-31, of f in units of 2^-32."""
+    """Return 2^-f in units of 2^-31, for f in units of 2^-32."""
     value = np.full_like(fraction, COEFFICIENTS[-1])
     for coefficient in (*COEFFICIENTS[-2::-1], ONE):
         value = np.uint64(coefficient) - (value * fraction >> _WORD)
@@ -62,5 +62,5 @@ def _power_of_half(fraction: Weights) -> Weights:
 
 
 def share(total: int, fraction: int) -> int:
-    """`fraction`, in units of 2^-32, of a total, rounded down."""
+    """Return a fraction of a total, in units of 2^-32, rounded down."""
     return total * fraction >> 32
