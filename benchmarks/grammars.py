@@ -124,7 +124,7 @@ def mask_microseconds(grammar: Grammar, count: int, answers: int) -> dict[str, f
             if token in tokenizer.eog_ids:
                 break
             matcher.take(token)
-            if matcher.ended:
+            if matcher.is_ended:
                 break
     return {
         "median": statistics.median(found),

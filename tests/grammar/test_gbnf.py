@@ -14,8 +14,8 @@ from tests.grammar.walks import allowed
 from tests.tokenizer.vocabularies import CONTROL, USER_DEFINED, byte_pairs
 from wgpu_backend.errors import GrammarError
 from wgpu_backend.text.grammar import Grammar, GrammarVocabulary
-from wgpu_backend.text.grammar.gbnf import GbnfError, parsed
-from wgpu_backend.text.grammar.gbnf_lark import lark
+from wgpu_backend.text.grammar.gbnf import GbnfError, parse_gbnf
+from wgpu_backend.text.grammar.gbnf_lark import write_lark
 from wgpu_backend.text.tokenizer import Tokenizer
 
 VERDICTS = json.loads(Path(__file__).with_name("gbnf_verdicts.json").read_text("utf-8"))
@@ -58,7 +58,7 @@ def takes(matcher, text):
 def test_texts_fit_as_they_do_in_llama_cpp(part):
     wrong = []
     for source in [*VERDICTS][part::8]:
-        matcher = matcher_of(lark(parsed(source, {}, 256)))
+        matcher = matcher_of(write_lark(parse_gbnf(source, {}, 256)))
         for texts, wanted in zip(VERDICTS[source], (True, False), strict=True):
             wrong += [(source, text) for text in texts if takes(matcher, text) != wanted]
     assert wrong == []
@@ -96,7 +96,7 @@ WRONG = {
 @pytest.mark.parametrize("source", WRONG)
 def test_what_is_no_grammar_is_told_where(source):
     with pytest.raises(GbnfError) as caught:
-        lark(parsed(source, {}, 300))
+        write_lark(parse_gbnf(source, {}, 300))
     assert WRONG[source] in str(caught.value)
 
 
@@ -144,11 +144,13 @@ def test_any_token_but_one_is_none_that_ends_and_no_row_without_a_token():
 def test_token_names_in_quotes_classes_and_comments_are_text():
     _, vocabulary = _pair()
     source = 'root ::= "<b>" [<x>]+ # <y>\n'
-    assert not vocabulary.matcher(Grammar.gbnf(source)).accepting
+    assert not vocabulary.matcher(Grammar.gbnf(source)).is_accepting
 
 
 def _lexemes(source):
-    return sum(line.startswith("T") for line in lark(parsed(source, {}, 256)).splitlines())
+    return sum(
+        line.startswith("T") for line in write_lark(parse_gbnf(source, {}, 256)).splitlines()
+    )
 
 
 def test_a_grammar_without_recursion_is_one_lexeme():
@@ -163,7 +165,7 @@ def test_what_cannot_be_confused_stays_whole():
 
 def test_a_grammar_too_large_to_look_through_is_taken_apart(monkeypatch):
     monkeypatch.setattr("wgpu_backend.text.grammar.gbnf_lark._MOST_STEPS", 3)
-    matcher = matcher_of(lark(parsed('root ::= "(" root ")" | "ab" | "abc"', {}, 256)))
+    matcher = matcher_of(write_lark(parse_gbnf('root ::= "(" root ")" | "ab" | "abc"', {}, 256)))
     assert takes(matcher, "((abc))")
     assert not takes(matcher, "((abc)")
 
@@ -178,7 +180,7 @@ ws ::= " "?
 
 
 def test_a_name_may_begin_with_a_keyword_and_stays_a_lexeme():
-    source = lark(parsed(NAMES, {}, 256))
+    source = write_lark(parse_gbnf(NAMES, {}, 256))
     assert r"/[\x{61}-\x{7A}](?:[\x{30}-\x{39}\x{61}-\x{7A}])*/" in source
     matcher = matcher_of(source)
     good = ("intx;", "int x;int2=(in);", "intint;", "if(if)if=int;", "i=ifs;iffy=(x);", "int=int;")

@@ -13,7 +13,7 @@ from tests.grammar.walks import allowed, fits, random_schema, random_text
 from tests.patience import PATIENCE
 from tests.tokenizer.vocabularies import CONTROL, USER_DEFINED, byte_pairs, sentencepiece
 from wgpu_backend.errors import GrammarError, OptionError
-from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, checking, masked, words_of
+from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, apply_mask, checking, mask_words
 from wgpu_backend.text.tokenizer import Tokenizer
 
 MERGES = ["a b", "t r", "u e", "tr ue", '{ "', '" :', "Ġ a", "0 0"]
@@ -249,13 +249,13 @@ def test_control_tokens_and_tags_are_no_text(pairs):
 def test_what_is_sure_to_come_is_told_as_the_tokenizer_cuts_it(pairs):
     tokenizer, vocabulary = pairs
     matcher = vocabulary.matcher(Grammar.regex("x?true ab00"))
-    assert matcher.forced() == []
+    assert matcher.forced_tokens() == []
     matcher.take(tokenizer.token_id("x"))
     assert (
-        matcher.forced()
-        == tokenizer.encode("true ab00", add_special=False)[: len(matcher.forced())]
+        matcher.forced_tokens()
+        == tokenizer.encode("true ab00", add_special=False)[: len(matcher.forced_tokens())]
     )
-    assert len(matcher.forced()) >= 2
+    assert len(matcher.forced_tokens()) >= 2
 
 
 def test_a_copy_goes_its_own_way(pairs):
@@ -272,10 +272,10 @@ def test_the_end_is_known_at_once_where_nothing_may_follow(pairs):
     tokenizer, vocabulary = pairs
     matcher = vocabulary.matcher(Grammar.regex("xy?"))
     matcher.take(tokenizer.token_id("x"))
-    assert (matcher.accepting, matcher.ended) == (True, False)
+    assert (matcher.is_accepting, matcher.is_ended) == (True, False)
     assert {*allowed(matcher.mask())} >= tokenizer.eog_ids
     matcher.take(tokenizer.token_id("y"))
-    assert matcher.ended
+    assert matcher.is_ended
 
 
 def test_a_token_that_does_not_fit_is_refused(pairs):
@@ -287,8 +287,8 @@ def test_a_token_that_does_not_fit_is_refused(pairs):
 
 def test_a_mask_leaves_logits_as_they_are_or_rules_them_out(rng):
     logits = rng.standard_normal((3, 70)).astype("f4")
-    mask = rng.integers(0, 1 << 32, (3, words_of(70)), np.uint32)
-    found = masked(logits, mask)
+    mask = rng.integers(0, 1 << 32, (3, mask_words(70)), np.uint32)
+    found = apply_mask(logits, mask)
     for row, token in np.ndindex(3, 70):
         there = mask[row, token // 32] >> (token % 32) & 1
         assert found[row, token] == (logits[row, token] if there else -np.inf)

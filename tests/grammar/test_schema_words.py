@@ -120,10 +120,10 @@ def test_names_of_properties_are_kept_to(case):
     ("schema", "message"),
     [
         ({"propertyNames": {"pattern": "a", "maxLength": 3}}, "propertyNames with pattern, max"),
-        ({"propertyNames": {"pattern": "a"}, "patternProperties": {"b": {}}}, "beside pattern"),
+        ({"propertyNames": {"pattern": "a"}, "patternProperties": {"b": {}}}, "with pattern"),
         (
             {"allOf": [{"patternProperties": {"b": {}}}], "unevaluatedProperties": False},
-            "unevaluatedProperties cannot be kept beside patternProperties of another part",
+            "unevaluatedProperties cannot be kept with patternProperties of another part",
         ),
     ],
 )

@@ -12,13 +12,13 @@ def random_text(vocabulary, tokenizer, grammar, rng, most=200):
     """A text that tokens drawn among those allowed make, or None where it has no end by then."""
     matcher = vocabulary.matcher(grammar)
     made = []
-    while not matcher.ended and len(made) < most:
+    while not matcher.is_ended and len(made) < most:
         ends, others = _parted(allowed(matcher.mask()), tokenizer)
         if ends and (not others or rng.random() < 0.3):
             return _text(tokenizer, made)
         token = rng.choice(others)
         made += [token, *_after(matcher, token)]
-    return _text(tokenizer, made) if matcher.ended else None
+    return _text(tokenizer, made) if matcher.is_ended else None
 
 
 def _parted(ids, tokenizer):
@@ -28,7 +28,7 @@ def _parted(ids, tokenizer):
 
 def _after(matcher, token):
     matcher.take(token)
-    forced = matcher.forced()
+    forced = matcher.forced_tokens()
     for each in forced:
         matcher.take(each)
     return forced

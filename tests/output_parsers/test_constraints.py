@@ -11,8 +11,8 @@ from tests.tokenizer.vocabularies import CONTROL, byte_pairs
 from wgpu_backend.errors import OptionError
 from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, tag_id
 from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall, parser_for
-from wgpu_backend.text.output_parsers.choosing import FORMATS, format_of
 from wgpu_backend.text.output_parsers.constraints import Setting, answer_grammar, call_grammar
+from wgpu_backend.text.output_parsers.registry import FORMATS, find_format
 from wgpu_backend.text.tokenizer import Tokenizer
 
 SCHEMA = {
@@ -121,7 +121,7 @@ def test_reasoning_may_come_before_the_answer(made, prompt):
         for token in tokenizer.encode(f'{reasoned}"yes"', add_special=False, parse_special=True):
             assert token in allowed(matcher.mask())
             matcher.take(token)
-        assert matcher.ended
+        assert matcher.is_ended
         parts = parts_of(THINKS, f'{reasoned}"yes"', prompt, tools=())
         assert "".join(p.text for p in parts if isinstance(p, Content)).strip() == '"yes"'
         assert any(isinstance(p, Thinking) for p in parts) == bool(reasoned)
@@ -137,7 +137,7 @@ def test_gpt_oss_writes_headers_around_what_was_asked_for():
         matcher = vocabulary.matcher(grammar)
         for token in tokenizer.encode(text, add_special=False, parse_special=True):
             matcher.take(token)
-        assert matcher.ended
+        assert matcher.is_ended
         assert json.loads(parts_of(template, text)[-1].text) == "no"
 
 
@@ -173,7 +173,7 @@ def test_grammars_of_the_whole_answer_and_of_no_template_stay_as_they_are(made):
 
 def test_tools_that_cannot_be_called_are_named(made):
     setting = Setting("<tool_call>", "", partial(tag_id, made[0]))
-    assert format_of("<tool_call>").name == "qwen"
+    assert find_format("<tool_call>").name == "qwen"
     with pytest.raises(OptionError, match="no tools to call"):
         call_grammar([], setting)
     with pytest.raises(OptionError, match="a function has no name"):
@@ -203,7 +203,7 @@ def _held(vocabulary, tokenizer, grammar, text):
         if token not in allowed(matcher.mask()):
             return False
         matcher.take(token)
-    return matcher.ended
+    return matcher.is_ended
 
 
 @pytest.mark.parametrize("tags", [("<tool_call>", "</tool_call>", "</arg_value>"), ()])
@@ -211,7 +211,7 @@ def _held(vocabulary, tokenizer, grammar, text):
 def test_values_between_tags_keep_to_their_schema(name, tags):
     tokenizer, vocabulary = _made(tags)
     setting = Setting(TEMPLATES[name], "", partial(tag_id, tokenizer), thinks=False)
-    form = format_of(setting.template).form(setting.template)
+    form = find_format(setting.template).form(setting.template)
     grammar = call_grammar([FIND], setting)
 
     def written(**values):

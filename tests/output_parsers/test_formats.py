@@ -13,7 +13,7 @@ from wgpu_backend.text.output_parsers import (
     Content,
     ToolCall,
     Whole,
-    format_of,
+    find_format,
     parser_for,
     thinks,
     whole,
@@ -314,7 +314,7 @@ def test_templates_tell_their_format(file, name, reasons):
     if not path.exists():
         pytest.skip(f"{path} is not there")
     text = path.read_text(encoding="utf-8")
-    assert format_of(text).name == name
+    assert find_format(text).name == name
     assert thinks(text) == reasons
 
 

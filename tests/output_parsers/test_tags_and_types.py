@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from wgpu_backend.text.output_parsers import ToolCall, Whole, format_of, parser_for, whole
-from wgpu_backend.text.output_parsers.calls import Offered, decoded
+from wgpu_backend.text.output_parsers import ToolCall, Whole, find_format, parser_for, whole
+from wgpu_backend.text.output_parsers.calls import OfferedTools, decode_json
 from wgpu_backend.text.output_parsers.kinds import allowed_kinds
-from wgpu_backend.text.output_parsers.literals import literal, python_calls
-from wgpu_backend.text.output_parsers.values import typed
+from wgpu_backend.text.output_parsers.literals import parse_calls_in_python, parse_literal
+from wgpu_backend.text.output_parsers.values import convert
 
 
 def tool(name, **properties):
@@ -150,7 +150,7 @@ def at_every_place(template, text, tools=TOOLS):
 @pytest.mark.parametrize(("name", "mark", "text"), FORMS)
 def test_families_write_calls_in_their_own_forms(name, mark, text):
     template = f"{{% if tools %}}{mark}{{% endif %}}"
-    assert format_of(template).name == name
+    assert find_format(template).name == name
     assert at_every_place(template, text) == Whole("", "", (ToolCall("w", {"x": "a"}),))
 
 
@@ -332,7 +332,7 @@ ROOT = {
 
 @pytest.mark.parametrize(("schema", "text", "value"), TYPES)
 def test_a_schema_says_what_a_bare_value_is(schema, text, value):
-    found = typed(text, allowed_kinds(schema, ROOT))
+    found = convert(text, allowed_kinds(schema, ROOT))
     assert found == value
     assert type(found) is type(value)
 
@@ -364,17 +364,17 @@ def test_minimax_writes_values_in_values():
     ],
 )
 def test_values_can_be_written_as_json_again(text, value):
-    assert decoded(text) == value
-    json.dumps(decoded(text), allow_nan=False, ensure_ascii=False).encode()
+    assert decode_json(text) == value
+    json.dumps(decode_json(text), allow_nan=False, ensure_ascii=False).encode()
 
 
 def test_python_notation():
-    assert literal('{"a": [0x1F, -2.5e1, 1_000, "b" \'c\', r"\\n"]}') == {
+    assert parse_literal('{"a": [0x1F, -2.5e1, 1_000, "b" \'c\', r"\\n"]}') == {
         "a": [31, -25.0, 1000, "bc", "\\n"]
     }
-    assert literal(r"'\x41\u00e9\n\q\101'") == "Aé\n\\qA"
-    assert literal("'''it's\n\"'''") == "it's\n\""
-    [one, two] = python_calls("[a.b(1, x={'k': null}), c()]")
+    assert parse_literal(r"'\x41\u00e9\n\q\101'") == "Aé\n\\qA"
+    assert parse_literal("'''it's\n\"'''") == "it's\n\""
+    [one, two] = parse_calls_in_python("[a.b(1, x={'k': null}), c()]")
     assert one == ("a.b", [1], {"x": {"k": None}})
     assert two == ("c", [], {})
     for text in (
@@ -389,18 +389,18 @@ def test_python_notation():
         "__import__('os')()",
     ):
         with pytest.raises(ValueError, match=r"."):
-            python_calls(text)
+            parse_calls_in_python(text)
     with pytest.raises(ValueError, match="nested deeper"):
-        literal("[" * 1000)
+        parse_literal("[" * 1000)
 
 
 def test_offered_functions():
-    offered = Offered([*TOOLS, {"name": "bare"}])
+    offered = OfferedTools([*TOOLS, {"name": "bare"}])
     assert "w" in offered
     assert "bare" in offered
     assert "x" not in offered
     assert offered.parameters["w"] == ("x", "y")
-    assert not offered.kinds("nobody", "x").told
+    assert not offered.kinds("nobody", "x").is_restricted
 
 
 def test_many_spans_without_an_end_are_read_in_bounded_time():

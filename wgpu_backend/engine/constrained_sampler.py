@@ -10,7 +10,7 @@ import numpy as np
 from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ops.sampling.host import Breakers, SamplingOptions
-from wgpu_backend.text.grammar import Matcher, masked
+from wgpu_backend.text.grammar import Matcher, apply_mask
 from wgpu_backend.text.grammar.masks import Mask
 
 
@@ -70,7 +70,7 @@ class ConstrainedSampler(StepSampler):
         """
         assert self._mask is not None
         mask = self._mask.result()
-        token = super().token([masked(np.asarray(arrays[0], np.float32), mask[None])])
+        token = super().token([apply_mask(np.asarray(arrays[0], np.float32), mask[None])])
         if token not in self._ends:
             self._matcher.take(token)
         return token

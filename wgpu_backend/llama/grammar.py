@@ -12,7 +12,7 @@ import numpy as np
 from wgpu_backend.errors import GrammarError, OptionError
 from wgpu_backend.ops.sampling.host import Candidates
 from wgpu_backend.ops.sampling.host.steps import Choice, SamplerStep
-from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher, masked
+from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher, apply_mask
 
 
 class LlamaGrammar:
@@ -124,7 +124,7 @@ class GrammarSampler(SamplerStep):
         self._begun = True
         mask = self._matcher.mask()
         if choice.candidates is None:
-            left = replace(choice, logits=masked(choice.logits, mask))
+            left = replace(choice, logits=apply_mask(choice.logits, mask))
             there = bool(np.isfinite(left.logits.max()))
         else:
             found = choice.candidates

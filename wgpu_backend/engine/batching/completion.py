@@ -30,7 +30,7 @@ from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.errors import BackendError, GrammarError
 from wgpu_backend.nn.kvcache.saving import Saved
 from wgpu_backend.ops.sampling.host import Breakers
-from wgpu_backend.text.grammar import Matcher, masked
+from wgpu_backend.text.grammar import Matcher, apply_mask
 
 Outcome = Literal["finished", "cancelled", "failed"]
 
@@ -386,12 +386,12 @@ class Completion:
         matcher.take(token)
         # Log probabilities are asked of each token, and come of a choice.
         room = self._room - len(self.tokens) if self.request.logprobs is None else 0
-        for forced in matcher.forced()[: max(room, 0)]:
+        for forced in matcher.forced_tokens()[: max(room, 0)]:
             if not self.finished:
                 matcher.take(forced)
                 self.sampler.put(forced)
                 self._add(forced)
-        if matcher.ended:
+        if matcher.is_ended:
             self.end("stop")
 
     def end(self, reason: FinishReason, text: str = "", *, context_full: bool = False) -> None:
@@ -449,7 +449,7 @@ class Completion:
         mask = self._masking.wait()
         if isinstance(mask, BackendError):
             raise mask
-        return masked(logits, mask)
+        return apply_mask(logits, mask)
 
     @property
     def going(self) -> tuple[int, int]:

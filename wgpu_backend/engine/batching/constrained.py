@@ -27,7 +27,7 @@ from wgpu_backend.ml.executor import Array, Recorded, write_inputs
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ops.sampling.host import Plan
 from wgpu_backend.ops.sampling.masking import mask_logits
-from wgpu_backend.text.grammar import words_of
+from wgpu_backend.text.grammar import mask_words
 from wgpu_backend.text.grammar.masks import Mask
 
 MASK = "token_mask"
@@ -118,7 +118,7 @@ class Constrained:
             Slots with the chosen tokens.
         """
         rows = bucket(len(masks))
-        found = np.full((rows, words_of(self._vocabulary)), 0xFFFF_FFFF, np.uint32)
+        found = np.full((rows, mask_words(self._vocabulary)), 0xFFFF_FFFF, np.uint32)
         for row, mask in zip(found, masks, strict=False):
             if mask is not None:
                 row[:] = mask
@@ -130,7 +130,7 @@ class Constrained:
         key = rows, plan
         if key not in self._graphs:
             context = Context(self._executor)
-            mask = context.input(MASK, (rows, words_of(self._vocabulary)), U32)
+            mask = context.input(MASK, (rows, mask_words(self._vocabulary)), U32)
             kept = cast("Tensor", mask_logits(self.logits[:rows], mask))
             chosen = build(context, kept, plan, self._runner.token_slots)
             self._graphs[key] = Late(context, context.record(chosen))

@@ -9,7 +9,7 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
-from wgpu_backend.text.grammar.masks import masked
+from wgpu_backend.text.grammar.masks import apply_mask
 
 
 @op(dense=("x", "mask"), trusted=True)
@@ -55,4 +55,4 @@ def mask_logits(x: Node, mask: Node) -> Launch:
 @mask_logits.reference
 def mask_logits_reference(x: Array, mask: Array) -> Array:
     """Set logits to minus infinity where the mask's bit is 0."""
-    return masked(x, mask)
+    return apply_mask(x, mask)

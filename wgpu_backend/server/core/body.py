@@ -13,7 +13,7 @@ from wgpu_backend.server.core.multipart import is_multipart, multipart_values
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.request_log import ignore, note_body
 from wgpu_backend.server.core.schema import Form, require_kind
-from wgpu_backend.text.output_parsers.calls import sound
+from wgpu_backend.text.output_parsers.calls import replace_surrogates
 
 _MAX_DEPTH = 100
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
@@ -147,7 +147,7 @@ def _decoded(body: bytes) -> object:
     """
     text = body.decode(json.detect_encoding(body), "surrogatepass")
     value: object = json.loads(text, parse_constant=_no_number, parse_float=_double)
-    return sound(value) if _HALF.search(text) else value
+    return replace_surrogates(value) if _HALF.search(text) else value
 
 
 def _no_number(text: str) -> None:

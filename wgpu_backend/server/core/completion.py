@@ -39,7 +39,7 @@ from wgpu_backend.text.output_parsers import (
     thinks,
 )
 from wgpu_backend.text.output_parsers.constraints import Setting, answer_grammar, call_grammar
-from wgpu_backend.text.output_parsers.held import first_of, shown
+from wgpu_backend.text.output_parsers.incoming_text import count_safe, find_first
 from wgpu_backend.text.tokenizer import Tokenizer
 
 # Characters below which a text is not measured; and the factor by which normalising may shrink it.
@@ -370,12 +370,12 @@ class _Text:
     def _stopped(self, text: str, finish: Finish | None) -> tuple[str, Finish | None]:
         """Return the text up to a stop text, and hold back a possible beginning of one."""
         self._held += text
-        found = first_of(self._held, self._stops)
+        found = find_first(self._held, self._stops)
         if found is not None:
             usage = self._usage if finish is None else finish.usage
             ended = Finish("stop", found[1], context_full=False, usage=usage)
             return self._held[: found[0]], ended
-        ready = len(self._held) if finish is not None else shown(self._held, self._stops)
+        ready = len(self._held) if finish is not None else count_safe(self._held, self._stops)
         text, self._held = self._held[:ready], self._held[ready:]
         return text, finish
 

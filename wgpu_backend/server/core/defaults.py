@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from wgpu_backend.server.core.request import Wanted
-from wgpu_backend.text.output_parsers.formats import reasoning
+from wgpu_backend.text.output_parsers.formats import reasoning_spans
 
 Reasons = Literal["", "on", "off", "auto"]
 _DATES = {"date_string": "%d %b %Y", "datetime": "%b %d %Y"}
@@ -87,7 +87,7 @@ def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str
 
 def without_reasoning(template: str) -> str:
     """Remove the reasoning tags of a template, so that its parser leaves reasoning in the text."""
-    for span in reasoning(template):
+    for span in reasoning_spans(template):
         for tag in (span.opening, *span.closings):
             template = template.replace(tag, "")
     return template.replace("<think{}>", "")
@@ -109,5 +109,7 @@ def closing(prompt: str, template: str) -> str:
         Empty if the prompt opens no reasoning.
     """
     ending = prompt.rstrip()
-    found = (span.closings[0] for span in reasoning(template) if ending.endswith(span.opening))
+    found = (
+        span.closings[0] for span in reasoning_spans(template) if ending.endswith(span.opening)
+    )
     return next(found, "")

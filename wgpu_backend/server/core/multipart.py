@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.schema import Form
-from wgpu_backend.text.output_parsers.calls import decoded
+from wgpu_backend.text.output_parsers.calls import decode_json
 
 MEDIA_TYPE = "multipart/form-data"
 _MAX_PARTS = 64
@@ -52,6 +52,6 @@ async def _value(form: Form, name: str, value: UploadFile | str) -> object:
     if name not in form or str in form[name].kinds:
         return value
     try:
-        return decoded(value)
+        return decode_json(value)
     except ValueError:
         return value

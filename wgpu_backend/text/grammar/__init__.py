@@ -1,20 +1,20 @@
-"""Grammars that answers keep to: which tokens may follow what was made so far.
+"""Grammars that constrain answers: which tokens may follow the text so far.
 
 ::
 
-    Grammar ─ checked in a process of its own ─▶ GrammarVocabulary.matcher ─▶ Matcher
-    Matcher: mask ─ a token is chosen ─ take ─ forced tokens ─ mask ─ … ─ ended
+    Grammar ─ compiled once in a process of its own ─▶ GrammarVocabulary.matcher ─▶ Matcher
+    Matcher: mask ─ a token is chosen ─ take ─ forced tokens ─ mask ─ … ─ end
 
-``grammar.py`` is what a caller says, `schemas.py` and `number_ranges.py` prepare JSON schemas,
-`gbnf.py` reads GBNF and `gbnf_lark.py` writes it for the compiler, `checking.py` and
-`compile_alone.py` keep hostile grammars from this process, `vocabulary.py` fits them to a model's
-tokens, `matcher.py` follows one answer, and `masks.py` applies what it allows to logits on the
-host. The parser is llguidance's.
+``grammar.py`` is the public class. ``schemas.py`` prepares JSON schemas. ``gbnf.py`` parses GBNF
+and ``gbnf_lark.py`` translates it for the compiler. ``checking.py`` and ``compile_alone.py``
+compile hostile grammars outside this process. ``vocabulary.py`` fits grammars to a model's tokens,
+``matcher.py`` follows one answer, and ``masks.py`` applies a mask to logits on the host. The parser
+is llguidance's.
 """
 
 from wgpu_backend.text.grammar.grammar import Grammar
-from wgpu_backend.text.grammar.masks import masked, words_of
+from wgpu_backend.text.grammar.masks import apply_mask, mask_words
 from wgpu_backend.text.grammar.matcher import Matcher
 from wgpu_backend.text.grammar.vocabulary import GrammarVocabulary, tag_id
 
-__all__ = ["Grammar", "GrammarVocabulary", "Matcher", "masked", "tag_id", "words_of"]
+__all__ = ["Grammar", "GrammarVocabulary", "Matcher", "apply_mask", "mask_words", "tag_id"]

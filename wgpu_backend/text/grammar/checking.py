@@ -1,7 +1,7 @@
-"""Grammars are compiled in a process of their own first: some crash or hang the compiler.
+"""Compilation of a grammar in a process of its own, since some grammars crash or hang the compiler.
 
-A chain of five thousand rules overflows its stack, and thirty patterns that are all to hold keep it
-busy for ever. What comes back in time is compiled here a second time, which takes milliseconds.
+A chain of five thousand rules overflows its stack; thirty patterns that must all hold keep it busy
+for ever. A grammar that compiles in time is compiled a second time here, which takes milliseconds.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from typing import cast
 from wgpu_backend.errors import GrammarError
 from wgpu_backend.text.grammar.grammar import Grammar
 
-SECONDS = 5.0  # of processor time: a busy machine refuses no grammar
-_WAITS = 1.0 if sys.platform == "win32" else 20.0  # times as long on the clock, at the most
+# Processor time, not wall time: a busy machine must not reject a grammar.
+SECONDS = 5.0
+# The wall-clock limit, as a multiple of SECONDS.
+_WAITS = 1.0 if sys.platform == "win32" else 20.0
 MEMORY = 2 << 30
-_OVERTIME = -getattr(signal, "SIGXCPU", 0) or None  # the exit code of a process that it ended
+# The exit code of a process that the kernel ended at its processor-time limit.
+_OVERTIME = -getattr(signal, "SIGXCPU", 0) or None
 _TOO_LONG = "not compiled within {:g} s; make it simpler"
 _REMEMBERED = 256
 _SCRIPT = Path(__file__).with_name("compile_alone.py")
-# Steps of the compiler and, later, of each mask: a step's worst is some 50 ms.
+# Limits of the compiler and, later, of each mask: one step takes 50 ms at worst.
 LIMITS: dict[str, int | bool] = {
     "initial_lexer_fuel": 1_000_000,
     "step_lexer_fuel": 200_000,
@@ -39,12 +42,12 @@ LIMITS: dict[str, int | bool] = {
 
 
 def library_folder() -> str:
-    """Folder that has llguidance.
+    """Return the folder that contains llguidance.
 
     Raises
     ------
     GrammarError
-        It is not installed.
+        llguidance is not installed.
     """
     spec = find_spec("llguidance")
     if spec is None or spec.origin is None:
@@ -54,16 +57,16 @@ def library_folder() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What a grammar in GBNF means by tokens of one vocabulary.
+    """The vocabulary's tokens that a GBNF grammar can refer to.
 
     Attributes
     ----------
     named : tuple
-        Texts of tokens that the grammar names, with their ids.
+        Texts of tokens that the grammar names, and their ids.
     never : str
-        Ids and ranges, with commas, of tokens that no answer has.
+        Ids and ranges, separated by commas, of tokens that no answer contains.
     count : int
-        Tokens that there are.
+        Number of tokens.
     """
 
     named: tuple[tuple[str, int], ...] = ()
@@ -71,23 +74,23 @@ class Tokens:
     count: int = 0
 
 
-def checked(grammar: Grammar, tokens: Tokens) -> str:
-    """Form of a grammar that the compiler takes without harm.
+def check_grammar(grammar: Grammar, tokens: Tokens) -> str:
+    """Compile a grammar in a separate process and return the compiler's form of it.
 
     Raises
     ------
     GrammarError
-        It is wrong, takes too long, or crashes the compiler; or llguidance is missing.
+        The grammar is invalid, takes too long or crashes the compiler, or llguidance is missing.
     """
-    answer = _compiled(grammar, tokens)
+    answer = _compile(grammar, tokens)
     if "form" in answer:
         return answer["form"]
-    raise _wrong(grammar, answer.get("error", "it cannot be compiled"))
+    raise _make_error(grammar, answer.get("error", "it cannot be compiled"))
 
 
 @lru_cache(_REMEMBERED)
-def _compiled(grammar: Grammar, tokens: Tokens) -> dict[str, str]:
-    """What the compiler answers; where it does not, that is not remembered."""
+def _compile(grammar: Grammar, tokens: Tokens) -> dict[str, str]:
+    """Return the compiler's answer; a failure to start it is not cached."""
     given = {
         "kind": grammar.kind,
         "source": grammar.source(),
@@ -99,32 +102,33 @@ def _compiled(grammar: Grammar, tokens: Tokens) -> dict[str, str]:
         "never": tokens.never,
         "count": tokens.count,
     }
-    return _answer(grammar, json.dumps(given).encode() + b"\n")
+    return _run_compiler(grammar, json.dumps(given).encode() + b"\n")
 
 
-def _answer(grammar: Grammar, line: bytes) -> dict[str, str]:
+def _run_compiler(grammar: Grammar, line: bytes) -> dict[str, str]:
     command = [sys.executable, "-I", "-S", str(_SCRIPT)]
     try:
         done = subprocess.run(command, input=line, capture_output=True, timeout=SECONDS * _WAITS)
     except subprocess.TimeoutExpired:
-        raise _wrong(grammar, _TOO_LONG.format(SECONDS)) from None
+        raise _make_error(grammar, _TOO_LONG.format(SECONDS)) from None
     except OSError as error:
         why = f"no process to compile it in: {error.strerror or error}"
-        raise _wrong(grammar, why) from None
+        raise _make_error(grammar, why) from None
     if done.returncode == _OVERTIME:
-        raise _wrong(grammar, _TOO_LONG.format(SECONDS))
+        raise _make_error(grammar, _TOO_LONG.format(SECONDS))
     if done.returncode or not done.stdout:
         return {"error": "it crashes the compiler; nest it less and make it smaller"}
     return cast("dict[str, str]", json.loads(done.stdout))
 
 
-def _wrong(grammar: Grammar, why: str) -> GrammarError:
+def _make_error(grammar: Grammar, why: str) -> GrammarError:
     names = {"json_schema": "JSON schema", "regex": "regex"}
-    return GrammarError(f"{names.get(grammar.kind, f'{grammar.kind} grammar')}: {told(why)}")
+    subject = names.get(grammar.kind, f"{grammar.kind} grammar")
+    return GrammarError(f"{subject}: {shorten_message(why)}")
 
 
-def told(message: str) -> str:
-    """What the compiler says, in one short line."""
+def shorten_message(message: str) -> str:
+    """Return the compiler's message as one short line."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     reason = next((line for line in lines if line.startswith("error:")), "")
     first = lines[0] if lines else "it cannot be compiled"

@@ -1,8 +1,8 @@
-"""Compiles one grammar in a process that may hang or die of it; nothing imports this file.
+"""A script that compiles one grammar in a process that may hang or crash; nothing imports it.
 
-It reads the folder of the compiler's package, limits, a kind and a source as JSON, on one line,
-and writes the compiler's form of the grammar, or what is wrong with it. Of the package it imports
-GBNF's translation alone, so that it starts in a tenth of a second.
+It reads the folder of the compiler's package, limits, a kind and a source as one line of JSON, and
+writes the compiler's form of the grammar or an error message. It imports only the GBNF translation
+of this package, so that it starts in a tenth of a second.
 """
 
 import json
@@ -14,33 +14,35 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_STACK = 1 << 20  # an eighth of what threads have on Linux: what passes here has room there
+# An eighth of a thread's stack on Linux: a grammar that compiles here fits into the stack there.
+_STACK = 1 << 20
 
 
 def _limit(nbytes: int, seconds: float) -> None:
-    """Limit memory and processor time; SIGXCPU ends the process that takes more of the latter."""
+    """Limit memory and processor time; SIGXCPU ends a process that exceeds the latter."""
     try:
         import resource
-    except ImportError:  # Windows has none; its caller waits for as long and no longer
+    except ImportError:
+        # Windows has no resource module; the parent process limits the time instead.
         return
     for kind, most in ((resource.RLIMIT_AS, nbytes), (resource.RLIMIT_CPU, math.ceil(seconds))):
         _, hard = resource.getrlimit(kind)
         resource.setrlimit(kind, (most if hard < 0 else min(most, hard), hard))
 
 
-def _gbnf(source: str, given: dict[str, Any]) -> str:
-    """GBNF as Lark; the package's own `__init__` is left out."""
+def _translate_gbnf(source: str, given: dict[str, Any]) -> str:
+    """Translate GBNF to Lark without running the package's own ``__init__``."""
     here = Path(__file__).parent
     for name, folder in (("wgpu_backend", here.parent), ("wgpu_backend.text.grammar", here)):
         module = sys.modules[name] = ModuleType(name)
         module.__path__ = [str(folder)]
-    from wgpu_backend.text.grammar.gbnf import parsed
-    from wgpu_backend.text.grammar.gbnf_lark import lark
+    from wgpu_backend.text.grammar.gbnf import parse_gbnf
+    from wgpu_backend.text.grammar.gbnf_lark import write_lark
 
-    return lark(parsed(source, given["named"], given["count"]), given["never"])
+    return write_lark(parse_gbnf(source, given["named"], given["count"]), given["never"])
 
 
-def _form(kind: str, source: str) -> str:
+def _make_form(kind: str, source: str) -> str:
     from llguidance import LLMatcher
 
     if kind == "json_schema":
@@ -50,11 +52,12 @@ def _form(kind: str, source: str) -> str:
     return LLMatcher.grammar_from_lark(source)
 
 
-_IDS = re.compile(r"<\[\^?[0-9,-]+\]>")  # tokens of a vocabulary that is not known here
+# Tokens of the model's vocabulary, which is not known in this process.
+_IDS = re.compile(r"<\[\^?[0-9,-]+\]>")
 
 
 class _Bytes:
-    """A vocabulary of all bytes and an end."""
+    """A vocabulary of all bytes and an end token."""
 
     eos_token_id, bos_token_id = 256, None
     tokens = (*(bytes([i]) for i in range(256)), b"<end>")
@@ -64,16 +67,16 @@ class _Bytes:
         return list(text)
 
 
-def compiled(given: dict[str, Any]) -> dict[str, str]:
-    """Form of a grammar, or an error."""
+def compile_grammar(given: dict[str, Any]) -> dict[str, str]:
+    """Return the compiler's form of a grammar, or an error."""
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
     kind, source, limits = given["kind"], given["source"], given["limits"]
     if kind == "gbnf":
-        kind, source = "lark", _gbnf(source, given)
-    form = _form(kind, source)
+        kind, source = "lark", _translate_gbnf(source, given)
+    form = _make_form(kind, source)
     tokenizer = LLTokenizer(TokenizerWrapper(_Bytes()))
-    known = form if kind != "lark" else _form(kind, _IDS.sub("<[256]>", source))
+    known = form if kind != "lark" else _make_form(kind, _IDS.sub("<[256]>", source))
     matcher = LLMatcher(tokenizer, known, log_level=0, limits=LLParserLimits(**limits))
     if not matcher.is_error():
         matcher.compute_bitmask()
@@ -85,23 +88,24 @@ def compiled(given: dict[str, Any]) -> dict[str, str]:
     return {"form": form}
 
 
-def _answer(given: dict[str, Any], answer: dict[str, str]) -> None:
+def _try_compile(given: dict[str, Any], answer: dict[str, str]) -> None:
     try:
-        answer |= compiled(given)
+        answer |= compile_grammar(given)
     except RecursionError:
         answer["error"] = "nested too deep"
-    except BaseException as error:  # the library's panics are none of Exception
+    except BaseException as error:
+        # The library's panics do not derive from Exception.
         answer["error"] = str(error) or type(error).__name__
 
 
 def main() -> None:
-    """Answer one line."""
+    """Read one request from stdin and write its answer to stdout."""
     given = json.loads(sys.stdin.buffer.readline())
     sys.path[:] = [*given["path"], *sys.path]
     _limit(given["memory"], given["seconds"])
     threading.stack_size(_STACK)
     answer: dict[str, str] = {}
-    thread = threading.Thread(target=_answer, args=(given, answer))
+    thread = threading.Thread(target=_try_compile, args=(given, answer))
     thread.start()
     thread.join()
     sys.stdout.buffer.write(json.dumps(answer).encode())

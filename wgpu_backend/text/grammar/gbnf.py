@@ -1,9 +1,9 @@
-"""GBNF, llama.cpp's notation of grammars, as a tree.
+"""A parser of GBNF, llama.cpp's grammar notation.
 
-`compile_alone.py` runs this in a process that has nothing of the package, so it imports none of it.
-What a text means is what llama.cpp takes it for: an escape names a code point, ``.`` is any of
-them, ``[a&&b]`` has three members, a repetition repeats what it follows, however often that is
-repeated already, and a rule that is defined twice is its last definition.
+`compile_alone.py` runs this in a process that must not import the package, so it imports none of
+it. The meaning is llama.cpp's: an escape names a code point, ``.`` is any code point, ``[a&&b]``
+has three members, a repetition applies to the item before it even if that is a repetition, and the
+last definition of a rule counts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 LAST = 0x10FFFF
-_HALVES = (0xD800, 0xDFFF)  # of surrogate pairs: no text has them
+# Halves of surrogate pairs, which no text contains.
+_HALVES = (0xD800, 0xDFFF)
 MOST_DEPTH = 100
 MOST_TIMES = 100_000
 
@@ -22,19 +23,19 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 class GbnfError(ValueError):
-    """A grammar that is wrong, with its line and column."""
+    """An error in a grammar, with its line and column."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chars:
-    """One code point out of ranges, which are sorted and apart; none where there are none."""
+    """A code point out of ranges, which are sorted and do not touch; none fits an empty tuple."""
 
     ranges: Ranges
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Token:
-    """One token of a vocabulary, or any but one."""
+    """A token of the vocabulary, or any other than that one."""
 
     id: int
     but: bool
@@ -42,21 +43,21 @@ class Token:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seq:
-    """One after the other."""
+    """Items in sequence."""
 
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alt:
-    """One of several."""
+    """A choice of items."""
 
     items: tuple[Node, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repeat:
-    """Some times the same; without end where `most` is None."""
+    """A repetition of an item, without an upper limit if `most` is None."""
 
     item: Node
     least: int
@@ -65,7 +66,7 @@ class Repeat:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ref:
-    """What a rule says."""
+    """A reference to a rule."""
 
     name: str
     at: int = field(default=0)
@@ -76,21 +77,22 @@ EMPTY = Seq(())
 ANY: Ranges = ((0, _HALVES[0] - 1), (_HALVES[1] + 1, LAST))
 
 
-def parsed(text: str, named: Mapping[str, int], count: int) -> dict[str, Node]:
-    """Rules of a grammar by name; ``root`` is one of them and all that are named are there.
+def parse_gbnf(text: str, named: Mapping[str, int], count: int) -> dict[str, Node]:
+    """Parse a grammar into rules by name; ``root`` exists and every reference is defined.
 
     Parameters
     ----------
     text : str
+        The grammar in GBNF.
     named : mapping
-        Ids of the tokens that it names by text, as ``<think>``.
+        Ids of the tokens that it names by text, such as ``<think>``.
     count : int
-        Tokens that the model has.
+        Number of the model's tokens.
 
     Raises
     ------
     GbnfError
-        It is no grammar, or has left recursion.
+        The grammar is invalid or has left recursion.
     """
     reader = _Reader(text, named, count)
     rules = reader.rules()
@@ -109,23 +111,23 @@ _NAMES = re.compile(
 
 
 def token_names(text: str) -> set[str]:
-    """Texts of tokens that a grammar names, with their brackets."""
+    """Return the texts of tokens that a grammar names, with their brackets."""
     return {found[1] for found in _NAMES.finditer(text) if found[1]}
 
 
-def without(ranges: Ranges) -> Ranges:
-    """All other code points."""
+def invert_ranges(ranges: Ranges) -> Ranges:
+    """Return all other code points."""
     out: list[tuple[int, int]] = []
     begin = 0
     for low, high in [*ranges, (LAST + 1, LAST + 1)]:
         if low > begin:
             out.append((begin, low - 1))
         begin = high + 1
-    return _joined(out)
+    return _normalize(out)
 
 
-def _joined(ranges: list[tuple[int, int]]) -> Ranges:
-    """Ranges sorted, apart, and without halves of surrogate pairs."""
+def _normalize(ranges: list[tuple[int, int]]) -> Ranges:
+    """Sort and merge ranges, and remove halves of surrogate pairs."""
     low, high = _HALVES
     cut = [
         part
@@ -152,7 +154,7 @@ _END = re.compile(r"\r\n?|\n|\Z")
 
 
 class _Reader:
-    """Reads a text from its beginning; names where it is wrong."""
+    """A recursive-descent parser that reports line and column of an error."""
 
     def __init__(self, text: str, named: Mapping[str, int], count: int) -> None:
         self.refs: list[Ref] = []
@@ -170,24 +172,24 @@ class _Reader:
         }
 
     def wrong(self, why: str, at: int | None = None) -> GbnfError:
-        """Error at a place, here if none is given."""
+        """Create an error for a place, by default the current one."""
         place = self._at if at is None else at
         line = bisect_left(self._lines, place + 1)
         return GbnfError(f"line {line}, column {place - self._lines[line - 1] + 1}: {why}")
 
     def rules(self) -> dict[str, Node]:
-        """All rules."""
+        """Parse all rules."""
         found: dict[str, Node] = {}
         self._skip(_BLANK_LINES)
         while self._at < len(self._text):
             place = self._at
-            name = self._matched(_NAME, "the name of a rule")
+            name = self._match(_NAME, "the name of a rule")
             self._skip(_BLANK)
             self._expect("::=")
             self._skip(_BLANK_LINES)
             self.places[name] = place
             found[name] = self._alternatives(_BLANK)
-            self._matched(_END, "an item, | or the end of the line")
+            self._match(_END, "an item, | or the end of the line")
             self._skip(_BLANK_LINES)
         return found
 
@@ -198,19 +200,19 @@ class _Reader:
         found = blank.match(self._text, self._at)
         self._at = found.end() if found else self._at
 
-    def _matched(self, pattern: re.Pattern[str], what: str) -> str:
+    def _match(self, pattern: re.Pattern[str], what: str) -> str:
         found = pattern.match(self._text, self._at)
         if found is None:
-            raise self.wrong(f"{self._shown()}, needs {what}")
+            raise self.wrong(f"{self._describe_char()}, needs {what}")
         self._at = found.end()
         return found[0]
 
     def _expect(self, mark: str) -> None:
         if not self._text.startswith(mark, self._at):
-            raise self.wrong(f"{self._shown()}, needs {mark}")
+            raise self.wrong(f"{self._describe_char()}, needs {mark}")
         self._at += len(mark)
 
-    def _shown(self) -> str:
+    def _describe_char(self) -> str:
         return repr(self._char()) if self._char() else "the grammar ends here"
 
     def _alternatives(self, blank: re.Pattern[str]) -> Node:
@@ -228,12 +230,12 @@ class _Reader:
                 times = self._times(blank)
                 if not items or items[-1] is EMPTY:
                     raise self.wrong("there is nothing to repeat")
-                items[-1] = _repeated(items[-1], *times)
+                items[-1] = _repeat(items[-1], *times)
             elif char in self._items:
                 items.append(self._items[char]())
             elif _NAME.match(char):
                 at = self._at
-                self.refs.append(Ref(self._matched(_NAME, "a name"), at))
+                self.refs.append(Ref(self._match(_NAME, "a name"), at))
                 items.append(self.refs[-1])
             else:
                 break
@@ -260,7 +262,7 @@ class _Reader:
         return least, most
 
     def _count(self) -> int:
-        digits = self._matched(_INT, "a number of times").lstrip("0") or "0"
+        digits = self._match(_INT, "a number of times").lstrip("0") or "0"
         if len(digits) > 6 or int(digits) > MOST_TIMES:
             raise self.wrong(f"{digits[:20]} times, needs at most {MOST_TIMES}")
         return int(digits)
@@ -274,7 +276,8 @@ class _Reader:
         inner = self._alternatives(_BLANK_LINES)
         self._expect(")")
         self._depth -= 1
-        return Alt((inner,))  # never EMPTY: a group may be repeated whatever is in it
+        # Wrapped so that it is never EMPTY: llama.cpp repeats any group, even an empty one.
+        return Alt((inner,))
 
     def _any(self) -> Node:
         self._at += 1
@@ -309,14 +312,14 @@ class _Reader:
         self._at += 1
         if not members:
             return EMPTY
-        ranges = _joined(members)
-        return Chars(without(ranges) if but else ranges)
+        ranges = _normalize(members)
+        return Chars(invert_ranges(ranges) if but else ranges)
 
     def _code(self, what: str) -> int:
-        """Code point of a character, or of what a backslash stands for."""
+        """Return the code point of a character or of an escape sequence."""
         char = self._char()
         if not char or char == "\0":
-            raise self.wrong(f"{self._shown()}, needs {what}")
+            raise self.wrong(f"{self._describe_char()}, needs {what}")
         self._at += 1
         if char != "\\":
             return ord(char)
@@ -340,7 +343,7 @@ class _Reader:
             self._at += 1
         if self._text.startswith("<[", self._at):
             self._at += 2
-            digits = self._matched(_INT, "the id of a token")
+            digits = self._match(_INT, "the id of a token")
             self._expect("]>")
             if len(digits) > 9 or int(digits) >= self._tokens:
                 raise self.wrong(f"token {digits[:20]}, the model has {self._tokens}", place)
@@ -358,12 +361,12 @@ class _Reader:
         return Token(self._named[name], but)
 
 
-def _repeated(item: Node, least: int, most: int | None) -> Node:
+def _repeat(item: Node, least: int, most: int | None) -> Node:
     return EMPTY if most == 0 else Repeat(item, least, most)
 
 
 def _require_no_left_recursion(rules: Mapping[str, Node], reader: _Reader) -> None:
-    """As llama.cpp has it, for which a rule may be empty where an alternative is written empty."""
+    """Reject left recursion by llama.cpp's rule: only an empty alternative makes a rule empty."""
     empty = {name for name, body in rules.items() if _has_empty(body)}
     first = {name: [*_leftmost(body, empty)] for name, body in rules.items()}
     done: set[str] = set()
@@ -380,7 +383,7 @@ def _require_no_left_recursion(rules: Mapping[str, Node], reader: _Reader) -> No
                 way = " → ".join([*path[path.index(name) :], name][:8])
                 raise reader.wrong(
                     f"rule {name} begins with itself ({way}); write a repetition, or put something "
-                    "in front",
+                    "before it",
                     reader.places[name],
                 )
             elif name not in done:
@@ -402,7 +405,7 @@ def _may_be_empty(item: Node, empty: set[str]) -> bool:
 
 
 def _leftmost(node: Node, empty: set[str]) -> list[str]:
-    """Rules that a text of a node may begin with."""
+    """Return the rules that a text of a node may begin with."""
     if isinstance(node, Ref):
         return [node.name]
     if isinstance(node, Repeat):

@@ -1,11 +1,12 @@
-"""GBNF's rules as llguidance's Lark: what is one lexeme, and what the parser puts together.
+"""A translation of GBNF to llguidance's Lark: some parts are lexemes, the parser joins them.
 
-llguidance cuts a text into lexemes and takes each as far as it goes, so one that might have ended
-earlier rules out texts. llama.cpp keeps all ways open. A rule that doesn't lead to itself is a
-regular expression and can be one lexeme, which makes masks quick; where one may end while it, or
-another that may stand there, goes on with a character that may also follow, the longer one is taken
-apart: by the word that the shorter one is (a name doesn't go on after ``if``, or is ``if`` and the
-rest of a name), or else into its parts, at most single characters, which are never ambiguous.
+llguidance splits a text into lexemes and takes each as far as it goes, so a lexeme that might have
+ended earlier excludes texts; llama.cpp keeps all alternatives open. A rule that does not refer to
+itself is a regular expression and can be one lexeme, which makes masks quick. If a lexeme may end
+while it, or another one allowed at the same place, goes on with a character that may also follow,
+the longer one is split. It is split by the word that the shorter one is (a name does not go on
+after ``if``, or is ``if`` and the rest of a name), or else into its parts, down to single
+characters, which are never ambiguous.
 
 `compile_alone.py` runs this; see `gbnf.py`.
 """
@@ -29,37 +30,42 @@ from wgpu_backend.text.grammar.gbnf import (
     Token,
 )
 
-_LARGEST = 20_000  # characters of a lexeme, its rules written out
-_MOST_STEPS = 150_000  # of the search for lexemes that get in each other's way
-_MOST_WORDS = 200  # that lexemes are parted by
-_UNROLLED = 3  # times that a repetition is followed one by one there; a loop takes in the rest
+# Characters of a lexeme, with the rules it refers to written out.
+_LARGEST = 20_000
+# Steps of the search for conflicting lexemes.
+_MOST_STEPS = 150_000
+# Words that lexemes are split by.
+_MOST_WORDS = 200
+# Repetitions that the search follows one by one; a loop stands for the rest.
+_UNROLLED = 3
 
 
-def lark(rules: Mapping[str, Node], never: str = "") -> str:
-    """Lark of rules that `parsed` gave.
+def write_lark(rules: Mapping[str, Node], never: str = "") -> str:
+    """Write rules from `parse_gbnf` as Lark.
 
     Parameters
     ----------
     rules : mapping
+        Parsed rules by name.
     never : str
-        Ids and ranges of tokens, with commas, that ``!<text>`` doesn't take either.
+        Ids and ranges of tokens, separated by commas, that ``!<text>`` must not match either.
 
     Raises
     ------
     GbnfError
-        No text fits.
+        No text fits the grammar.
     """
-    fitting = _fitting(rules)
+    fitting = _remove_impossible(rules)
     plan = _Plan(_reachable({name: _tail_loop(name, body) for name, body in fitting.items()}))
     plan.settle()
-    return _written(plan, never)
+    return _write(plan, never)
 
 
-# Rules as they were written, made simpler.
+# Simplification of the rules as they were written.
 
 
-def _fitting(rules: Mapping[str, Node]) -> dict[str, Node]:
-    """Rules without what no text fits."""
+def _remove_impossible(rules: Mapping[str, Node]) -> dict[str, Node]:
+    """Remove alternatives that no text fits."""
     able: set[str] = set()
     before = -1
     while len(able) > before:
@@ -118,12 +124,12 @@ def _items(node: Node) -> tuple[Node, ...]:
 
 
 def _tail_loop(name: str, body: Node) -> Node:
-    """A rule that leads to itself at its end alone, as a repetition: ``ws ::= " " ws |``."""
+    """Rewrite a rule that recurses only at its end as a repetition: ``ws ::= " " ws |``."""
     if name not in _names(body):
         return body
     loops: list[Node] = []
     ends: list[Node] = []
-    for items in _expanded(body, name):
+    for items in _expand(body, name):
         rest = items
         if items and isinstance(items[-1], Ref) and items[-1].name == name:
             rest = items[:-1]
@@ -137,25 +143,25 @@ def _tail_loop(name: str, body: Node) -> Node:
     return Seq((Repeat(_either(tuple(loops)), 0, None), _either(tuple(ends))))
 
 
-def _expanded(node: Node, name: str) -> Iterator[tuple[Node, ...]]:
-    """Sequences that a node stands for, as far as its end leads to a rule."""
+def _expand(node: Node, name: str) -> Iterator[tuple[Node, ...]]:
+    """Yield the sequences that a node stands for, as far as its end leads to a rule."""
     if name not in _names(node):
         yield (node,)
     elif isinstance(node, Alt):
         for item in node.items:
-            yield from _expanded(item, name)
+            yield from _expand(item, name)
     elif isinstance(node, Seq):
-        for last in _expanded(node.items[-1], name):
+        for last in _expand(node.items[-1], name):
             yield (*node.items[:-1], *last)
     elif isinstance(node, Repeat) and (node.least, node.most) == (0, 1):
         yield ()
-        yield from _expanded(node.item, name)
+        yield from _expand(node.item, name)
     else:
         yield (node,)
 
 
-def _ordered(rules: Mapping[str, Node]) -> tuple[list[str], set[str]]:
-    """Rules, those first that others name, and those that lead to themselves (Tarjan's rings)."""
+def _sort_rules(rules: Mapping[str, Node]) -> tuple[list[str], set[str]]:
+    """Sort rules so that referenced ones come first, and find recursive ones (Tarjan's SCCs)."""
     named = {name: _names(body) for name, body in rules.items()}
     index, low = {"root": 0}, {"root": 0}
     stack, open_, order = ["root"], {"root"}, list[str]()
@@ -186,15 +192,16 @@ def _ordered(rules: Mapping[str, Node]) -> tuple[list[str], set[str]]:
     return order, recursive
 
 
-# Which parts are lexemes.
+# Choice of the parts that are lexemes.
 
 
-_Word = tuple[int, ...]  # of code points
+# The code points of a word.
+_Word = tuple[int, ...]
 
 
 @dataclass(slots=True, eq=False)
 class _Lexeme:
-    """A regular part of rules that is one lexeme; those that are written alike are one.
+    """A regular part of rules that is one lexeme; equal expressions share one lexeme.
 
     No text of it goes on after one of the words `but`.
     """
@@ -207,7 +214,7 @@ class _Lexeme:
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """A part that the parser puts together out of others."""
+    """A part that the parser assembles from other parts."""
 
     node: Node
     inner: list[_Part | _Lexeme] = field(default_factory=list["_Part | _Lexeme"])
@@ -216,21 +223,22 @@ class _Part:
 _Shape = _Part | _Lexeme
 
 
-_PARTED = "parted "  # in front of the name of a rule that is made of a lexeme
+# The prefix of the name of a rule that replaces a split lexeme.
+_PARTED = "parted "
 
 
 class _Plan:
-    """Which parts of rules are lexemes: as large ones as leave all ways open."""
+    """The choice of lexemes: as large as possible without excluding texts."""
 
     def __init__(self, rules: Mapping[str, Node]) -> None:
         self.rules = rules
         self.shapes: dict[str, _Shape] = {}
         self.lexemes: dict[str, _Lexeme] = {}
-        order, recursive = _ordered(rules)
+        order, recursive = _sort_rules(rules)
         self.numbers = {name: number for number, name in enumerate(order)}
         self._memo: dict[int, str] = {}
         self._broken: set[str] = set()
-        self._words: dict[str, list[_Word]] = {}  # that a lexeme is parted by
+        self._words: dict[str, list[_Word]] = {}  # words that a lexeme is split by
         self._parted: dict[str, Node] = {}
         self._rests: dict[tuple[str, _Word], Node | None] = {}
         self._begins: dict[_Word, Seq] = {}
@@ -243,10 +251,10 @@ class _Plan:
                 self._sizes[name] = size
 
     def settle(self) -> None:
-        """Take lexemes apart until none gets in another's way."""
+        """Split lexemes until none conflicts with another."""
         budget = [_MOST_STEPS]
         self._shape_all()
-        while pairs := _Conflicts(self, budget).found():
+        while pairs := _Conflicts(self, budget).find():
             for shorter, longer in pairs:
                 self._take_apart(longer, None if shorter is None else self.word(shorter))
             self._shape_all()
@@ -261,19 +269,19 @@ class _Plan:
             words.append(word)
 
     def word(self, lexeme: _Lexeme) -> _Word | None:
-        """The only text of a lexeme, if it has but one."""
+        """Return the only text of a lexeme, or None if it has several."""
         return None if lexeme.but else _only(lexeme.node, self.rules)
 
     def expression(self, node: Node) -> str:
-        """Lark of a regular node."""
+        """Return the Lark expression of a regular node."""
         found = self._memo.get(id(node))
         if found is None:
             plain = _regex(node)
-            found = self._memo[id(node)] = f"/{plain}/" if plain else self.__composed(node)
+            found = self._memo[id(node)] = f"/{plain}/" if plain else self.__compose_node(node)
         return found
 
     def body(self, node: Node) -> Node:
-        """What a reference or a node around a single one is."""
+        """Follow references and nodes with a single item."""
         while True:
             if isinstance(node, Ref):
                 node = self.rules[node.name]
@@ -282,10 +290,10 @@ class _Plan:
             else:
                 return node
 
-    def __composed(self, node: Node) -> str:
+    def __compose_node(self, node: Node) -> str:
         if isinstance(node, Ref):
             return f"N{self.numbers[node.name]}"
-        return _composed(node, [self.expression(item) for item in _inner(node)])
+        return _compose(node, [self.expression(item) for item in _inner(node)])
 
     def _shape_all(self) -> None:
         self.lexemes, self.shapes = {}, {}
@@ -301,9 +309,9 @@ class _Plan:
                 waiting += _refs(self.shapes[name])
 
     def _shape_parted(self, key: str) -> _Shape:
-        """A lexeme that doesn't go on after some words, or one of these and what may follow it."""
+        """Return a lexeme that does not go on after some words, or a word and its possible rest."""
         node, words = self._parted[key], self._words[key]
-        without = key + "".join(f" & ~(/{_spelled(word)}(?s:.)+/)" for word in words)
+        without = key + "".join(f" & ~(/{_spell(word)}(?s:.)+/)" for word in words)
         number = len(self.lexemes)
         whole = _Lexeme(node, number, key, (*words,))
         found: list[_Shape] = [self.lexemes.setdefault(without, whole)]
@@ -319,7 +327,7 @@ class _Plan:
         if (key, word) not in self._rests:
             rest: Node | None = self._parted[key]
             for code in word:
-                rest = None if rest is None else _after(rest, code, self.rules)
+                rest = None if rest is None else _derivative(rest, code, self.rules)
             self._rests[key, word] = rest
         return self._rests[key, word]
 
@@ -352,15 +360,15 @@ class _Plan:
             return self.lexemes.setdefault(key, _Lexeme(node, len(self.lexemes), key))
         inner = _inner(node)
         if isinstance(node, Seq):
-            inner = tuple(self._grouped(node))
+            inner = tuple(self._group(node))
         elif isinstance(node, Alt):
-            inner = self._merged(node)
+            inner = self._merge(node)
         elif isinstance(node, Repeat):
-            inner = (self._looped(node),)
+            inner = (self._split_loop(node),)
         return _Part(node, [*map(self._shape, inner)])
 
-    def _grouped(self, node: Seq) -> Iterator[Node]:
-        """Items of a sequence, those beside each other that are regular as one."""
+    def _group(self, node: Seq) -> Iterator[Node]:
+        """Yield the items of a sequence, with adjacent regular items joined."""
         at = 0
         while at < len(node.items):
             end = at
@@ -372,24 +380,24 @@ class _Plan:
                 yield node.items[at]
             at = max(end, at + 1)
 
-    def _merged(self, node: Alt) -> tuple[Node, ...]:
-        """Alternatives, those that are regular as one."""
+    def _merge(self, node: Alt) -> tuple[Node, ...]:
+        """Return the alternatives, with the regular ones joined."""
         regular = tuple(item for item in node.items if self._is_regular(item))
         others = tuple(item for item in node.items if not self._is_regular(item))
         if not regular:
             return others
         return (self._groups.setdefault((id(node), 0), _either(regular)), *others)
 
-    def _looped(self, node: Repeat) -> Node:
-        """What is repeated, its regular alternatives as a repetition of their own.
+    def _split_loop(self, node: Repeat) -> Node:
+        """Return the repeated item, with its regular alternatives as a repetition of their own.
 
-        ``([a-z] | "(" root ")")*`` has one lexeme for all letters that come.
+        ``([a-z] | "(" root ")")*`` then has one lexeme for a run of letters.
         """
         body = self.body(node.item)
         if node.most is not None or node.least > 1 or not isinstance(body, Alt):
             return node.item
         if (id(node), 0) not in self._groups:
-            first, *others = self._merged(body)
+            first, *others = self._merge(body)
             if self._is_regular(first):
                 first = Repeat(first, 1, None)
             self._groups[id(node), 0] = _either((first, *others))
@@ -409,16 +417,17 @@ def _refs(shape: _Shape) -> list[str]:
 
 
 class _Conflicts:
-    """Finds lexemes that go on where another that may stand there ends and something follows.
+    """A search for lexemes that go on where another one may end and something else follows.
 
-    Sets of lexemes are bits of a number, those of characters too, of the ranges that no class of
-    the grammar parts.
+    A set of lexemes is a bit mask. A set of characters is one as well, with a bit for each range
+    that the grammar's character classes do not divide.
     """
 
     def __init__(self, plan: _Plan, budget: list[int]) -> None:
         self._plan, self._budget = plan, budget
         self._keys = [*plan.lexemes]
-        self._token = 1 << len(self._keys)  # all tokens; they have no characters
+        # One bit stands for all tokens: they have no characters.
+        self._token = 1 << len(self._keys)
         self._first: dict[str, tuple[int, bool]] = dict.fromkeys(plan.shapes, (0, False))
         self._after: dict[str, int] = dict.fromkeys(plan.shapes, 0)
         self._next = [0] * (len(self._keys) + 1)
@@ -428,20 +437,20 @@ class _Conflicts:
         self._owner: list[int] = []
         self._ends: list[bool] = []
 
-    def found(self) -> list[tuple[_Lexeme | None, _Lexeme]]:
-        """Lexemes to take apart, each with the one that it gets in the way of, if that is known."""
+    def find(self) -> list[tuple[_Lexeme | None, _Lexeme]]:
+        """Return the lexemes to split, each with the lexeme it conflicts with if that is known."""
         self._find_neighbours()
         if not any(self._next):
             return []
         if self._budget[0] > 0:
             try:
-                return self._found()
+                return self._find_pairs()
             except _TooCostlyError:
                 self._budget[0] = 0
         lexemes = self._plan.lexemes.values()
         return [(None, x) for x in lexemes if not isinstance(self._plan.body(x.node), Chars)]
 
-    # Which lexemes follow which.
+    # Adjacency of lexemes.
 
     def _find_neighbours(self) -> None:
         shapes = self._plan.shapes
@@ -456,7 +465,7 @@ class _Conflicts:
                 self._walk(shape, self._after[name])
 
     def _begin(self, shape: _Shape) -> tuple[int, bool]:
-        """Lexemes that a part may begin with, and whether it may be empty."""
+        """Return the lexemes that a part may begin with, and whether the part may be empty."""
         if isinstance(shape, _Lexeme):
             return 1 << shape.number, self._empty[self._keys[shape.number]]
         node = shape.node
@@ -477,7 +486,7 @@ class _Conflicts:
         return found, True
 
     def _walk(self, shape: _Shape, after: int) -> None:
-        """Note what follows all in a part that `after` follows."""
+        """Record what follows each lexeme of a part that `after` follows."""
         if isinstance(shape, _Lexeme):
             self._next[shape.number] |= after
             return
@@ -508,12 +517,13 @@ class _Conflicts:
             if node.most is None and node.least <= 1 and isinstance(each, _Lexeme):
                 loop = self._plan.body(each.node)
                 if isinstance(loop, Repeat) and loop.most is None and loop.least <= 1:
-                    more &= ~(1 << each.number)  # two of them are one: nothing is lost
+                    # Two of them in a row are one lexeme, so this excludes no text.
+                    more &= ~(1 << each.number)
             self._walk(each, after | more)
 
-    # What they have in common.
+    # Overlap of lexemes.
 
-    def _found(self) -> list[tuple[_Lexeme | None, _Lexeme]]:
+    def _find_pairs(self) -> list[tuple[_Lexeme | None, _Lexeme]]:
         firsts = self._positions()
         seen = [*self._states({p for each in firsts for p in each})]
         same = [1 << i for i in range(len(self._next))]
@@ -535,7 +545,7 @@ class _Conflicts:
         return [(a, b) for a, b in found if not b.but or self._plan.word(a) not in b.but]
 
     def _beside(self, same: list[int]) -> list[int]:
-        """Lexemes that may stand at one place with each."""
+        """Return, for each lexeme, those that may stand at the same place."""
         beside = [0] * len(self._next)
         start = self._first["root"][0]
         waiting = [(start, start)]
@@ -556,23 +566,23 @@ class _Conflicts:
         return beside
 
     def _positions(self) -> list[set[int]]:
-        """The places of all characters of lexemes (Glushkov's automaton); gives the first ones."""
+        """Find the positions of all characters of lexemes (Glushkov); return each first set."""
         marks = {LAST + 1}
         for body in self._plan.rules.values():
             marks |= {end for low, high in _ranges(body) for end in (low, high + 1)}
         self._marks = sorted(marks)
         firsts: list[set[int]] = []
         for lexeme in self._plan.lexemes.values():
-            first, last, _ = self._built(lexeme.node, lexeme.number)
+            first, last, _ = self._build(lexeme.node, lexeme.number)
             firsts.append(first)
             for place in last:
                 self._ends[place] = True
         return firsts
 
-    def _built(self, node: Node, owner: int) -> tuple[set[int], set[int], bool]:
+    def _build(self, node: Node, owner: int) -> tuple[set[int], set[int], bool]:
         self._spend(1)
         if isinstance(node, Ref):
-            return self._built(self._plan.rules[node.name], owner)
+            return self._build(self._plan.rules[node.name], owner)
         if isinstance(node, Chars):
             self._chars.append(_union(map(self._mask, node.ranges)))
             self._follow.append(set())
@@ -581,24 +591,24 @@ class _Conflicts:
             place = len(self._chars) - 1
             return {place}, {place}, False
         if isinstance(node, Repeat):
-            return self._built_repeat(node, owner)
-        parts = [self._built(item, owner) for item in _items(node)]
+            return self._build_repeat(node, owner)
+        parts = [self._build(item, owner) for item in _items(node)]
         if isinstance(node, Alt):
             first = {p for part in parts for p in part[0]}
             return first, {p for part in parts for p in part[1]}, any(part[2] for part in parts)
-        return self._chained(parts)
+        return self._chain(parts)
 
-    def _built_repeat(self, node: Repeat, owner: int) -> tuple[set[int], set[int], bool]:
+    def _build_repeat(self, node: Repeat, owner: int) -> tuple[set[int], set[int], bool]:
         most = node.most if node.most is not None and node.most <= _UNROLLED else None
         least = min(node.least, _UNROLLED)
         count = max(least, 1) if most is None else most
-        parts = [self._built(node.item, owner) for _ in range(count)]
+        parts = [self._build(node.item, owner) for _ in range(count)]
         if most is None:
             self._link(parts[-1][1], parts[-1][0])
         parts = [(a, b, empty or i >= least) for i, (a, b, empty) in enumerate(parts)]
-        return self._chained(parts)
+        return self._chain(parts)
 
-    def _chained(
+    def _chain(
         self, parts: list[tuple[set[int], set[int], bool]]
     ) -> tuple[set[int], set[int], bool]:
         first: set[int] = set()
@@ -621,7 +631,7 @@ class _Conflicts:
         return (1 << high) - (1 << low)
 
     def _states(self, start: set[int]) -> Iterator[tuple[int, dict[int, int]]]:
-        """Of each set of places that a text leads to: who ends there, and who goes on by what."""
+        """Yield, per reachable set of places, the lexemes that end and those that go on."""
         waiting = [(frozenset[int](), start)]
         done = {waiting[0][0]}
         while waiting:
@@ -634,15 +644,15 @@ class _Conflicts:
             ends = _union(1 << self._owner[p] for p in places if self._ends[p])
             if ends:
                 yield ends, goes_on
-            for part in self._parted(after):
+            for part in self._partition(after):
                 reached = frozenset(p for p in after if self._chars[p] & part)
                 self._spend(len(after))
                 if reached not in done:
                     done.add(reached)
                     waiting.append((reached, {q for p in reached for q in self._follow[p]}))
 
-    def _parted(self, places: set[int]) -> list[int]:
-        """Characters of places, those together that lead on alike."""
+    def _partition(self, places: set[int]) -> list[int]:
+        """Split the characters of places into groups that lead on in the same way."""
         parts: list[int] = []
         for mask in {self._chars[place] for place in places}:
             self._spend(len(parts))
@@ -660,7 +670,7 @@ class _Conflicts:
 
 
 def _only(node: Node, rules: Mapping[str, Node]) -> _Word | None:
-    """The only text of a node, if it has but one that is not empty."""
+    """Return the only text of a node, or None if it has several or an empty one."""
     if isinstance(node, Ref):
         return _only(rules[node.name], rules)
     if isinstance(node, Chars):
@@ -674,29 +684,29 @@ def _only(node: Node, rules: Mapping[str, Node]) -> _Word | None:
     return tuple(code for part in there for code in part) if len(there) == len(parts) else None
 
 
-def _after(node: Node, code: int, rules: Mapping[str, Node]) -> Node | None:
-    """What may follow a character at the beginning of a regular node (Brzozowski)."""
+def _derivative(node: Node, code: int, rules: Mapping[str, Node]) -> Node | None:
+    """Return what may follow a character at the beginning of a regular node (Brzozowski)."""
     if isinstance(node, Ref):
-        return _after(rules[node.name], code, rules)
+        return _derivative(rules[node.name], code, rules)
     if isinstance(node, Chars):
         return EMPTY if any(low <= code <= high for low, high in node.ranges) else None
     if isinstance(node, Repeat):
-        rest = _after(node.item, code, rules)
+        rest = _derivative(node.item, code, rules)
         most = None if node.most is None else node.most - 1
         more = EMPTY if most == 0 else Repeat(node.item, max(node.least - 1, 0), most)
-        return None if rest is None else _joined((rest, more))
+        return None if rest is None else _join((rest, more))
     found: list[Node] = []
     for at, item in enumerate(_items(node)):
-        rest = _after(item, code, rules)
+        rest = _derivative(item, code, rules)
         if rest is not None:
             after = _items(node)[at + 1 :] if isinstance(node, Seq) else ()
-            found.append(_joined((rest, *after)))
+            found.append(_join((rest, *after)))
         if isinstance(node, Seq) and not _may_be_empty(item, rules):
             break
     return _either(tuple(found)) if found else None
 
 
-def _joined(items: tuple[Node, ...]) -> Node:
+def _join(items: tuple[Node, ...]) -> Node:
     there = tuple(item for item in items if not (isinstance(item, Seq) and not item.items))
     return there[0] if len(there) == 1 else Seq(there)
 
@@ -712,7 +722,7 @@ def _may_be_empty(node: Node, rules: Mapping[str, Node]) -> bool:
 
 
 class _TooCostlyError(Exception):
-    """The search takes too long."""
+    """An interruption of a search that takes too many steps."""
 
 
 def _ranges(node: Node) -> Iterator[tuple[int, int]]:
@@ -736,10 +746,10 @@ def _bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-# What is written.
+# Output as Lark.
 
 
-def _written(plan: _Plan, never: str) -> str:
+def _write(plan: _Plan, never: str) -> str:
     lines = [f"start: r{plan.numbers['root']}"]
     for name, shape in plan.shapes.items():
         lines.append(f"r{plan.numbers[name]}: {_rule(plan, shape, never)}")
@@ -763,11 +773,11 @@ def _rule(plan: _Plan, shape: _Shape, never: str) -> str:
         return f"r{plan.numbers[node.name]}"
     if isinstance(node, Token):
         return f"<[^{node.id}{never and ',' + never}]>" if node.but else f"<[{node.id}]>"
-    return _composed(node, [_rule(plan, each, never) for each in shape.inner])
+    return _compose(node, [_rule(plan, each, never) for each in shape.inner])
 
 
-def _composed(node: Node, inner: list[str]) -> str:
-    """Lark of a node out of that of its own."""
+def _compose(node: Node, inner: list[str]) -> str:
+    """Return the Lark of a node from the Lark of its items."""
     if isinstance(node, Repeat):
         return f"({inner[0]}){_times(node)}"
     if len(inner) == 1:
@@ -784,11 +794,11 @@ def _times(node: Repeat) -> str:
 
 
 def _regex(node: Node) -> str | None:
-    """Regular expression of a node that names no rule."""
+    """Return the regular expression of a node, or None if it names a rule."""
     if isinstance(node, Chars):
         if len(node.ranges) == 1 and node.ranges[0][0] == node.ranges[0][1]:
-            return _escaped(node.ranges[0][0])
-        return f"[{''.join(f'{_escaped(a)}-{_escaped(b)}' for a, b in node.ranges)}]"
+            return _escape(node.ranges[0][0])
+        return f"[{''.join(f'{_escape(a)}-{_escape(b)}' for a, b in node.ranges)}]"
     parts = [_regex(item) for item in _inner(node)]
     if isinstance(node, Ref | Token) or None in parts:
         return None
@@ -800,9 +810,9 @@ def _regex(node: Node) -> str | None:
     return "".join(there)
 
 
-def _spelled(word: _Word) -> str:
-    return "".join(map(_escaped, word))
+def _spell(word: _Word) -> str:
+    return "".join(map(_escape, word))
 
 
-def _escaped(code: int) -> str:
+def _escape(code: int) -> str:
     return f"\\x{{{code:X}}}"

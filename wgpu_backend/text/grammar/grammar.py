@@ -1,4 +1,4 @@
-"""A grammar as a caller gives it: data that can be compared, hashed and sent to another process."""
+"""A grammar as data that can be compared, hashed and sent to another process."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from wgpu_backend.errors import GrammarError
-from wgpu_backend.text.grammar.schemas import prepared
+from wgpu_backend.text.grammar.schemas import prepare_schema
 
 Kind = Literal["json_schema", "gbnf", "regex", "lark"]
 _KINDS = ("json_schema", "gbnf", "regex", "lark")
 MOST_BYTES = 1 << 19
-MOST_DEPTH = 60  # llguidance reads JSON 127 deep, and a schema's levels take two each
-# As llama.cpp has it: more would let a model that is in doubt write white space without end.
+# llguidance reads JSON up to 127 levels deep, and each level of a schema takes two.
+MOST_DEPTH = 60
+# llama.cpp's limit: with more, an uncertain model could write white space without end.
 _WHITE_SPACE = r"( |\n[ \t]{0,20})?"
 
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """What an answer has to be.
+    """A constraint on an answer.
 
     Parameters
     ----------
@@ -33,7 +34,7 @@ class Grammar:
     Raises
     ------
     GrammarError
-        There is no such kind, or the text is too large, empty, or nested too deep.
+        The kind is unknown, or the text is too large, empty or nested too deep.
     """
 
     kind: Kind
@@ -55,24 +56,25 @@ class Grammar:
 
     @classmethod
     def json(cls) -> Grammar:
-        """Any JSON object."""
+        """Return the grammar of any JSON object."""
         return cls.json_schema({"type": "object"})
 
     @classmethod
     def json_schema(cls, schema: Mapping[str, object] | str | bool) -> Grammar:
-        """JSON that a schema describes; properties come in the schema's order.
+        """Return the grammar of JSON that a schema describes, properties in its order.
 
-        Objects have no others but those that it names, unless it speaks of `additionalProperties`.
+        Objects have only the properties that the schema names, unless it sets
+        `additionalProperties`.
 
         Parameters
         ----------
         schema : mapping, bool or str
-            A text is read as JSON.
+            A string is parsed as JSON.
 
         Raises
         ------
         GrammarError
-            It is no schema.
+            It is not a schema.
         """
         if isinstance(schema, str):
             return cls("json_schema", schema)
@@ -86,32 +88,32 @@ class Grammar:
 
     @classmethod
     def gbnf(cls, text: str) -> Grammar:
-        """Grammar in llama.cpp's notation, which begins with ``root``."""
+        """Return a grammar in llama.cpp's notation, which begins with ``root``."""
         return cls("gbnf", text)
 
     @classmethod
     def regex(cls, text: str) -> Grammar:
-        """Texts that an expression matches from their beginning to their end."""
+        """Return the grammar of texts that an expression matches as a whole."""
         return cls("regex", text)
 
     @classmethod
     def lark(cls, text: str) -> Grammar:
-        """Grammar in llguidance's dialect of Lark, which begins with ``start``."""
+        """Return a grammar in llguidance's dialect of Lark, which begins with ``start``."""
         return cls("lark", text)
 
     @classmethod
     def of_format(cls, form: object) -> Grammar | None:
-        """Grammar of Ollama's ``format``: ``"json"``, or a schema as a mapping or as a text.
+        """Return the grammar of Ollama's ``format``: ``"json"``, or a schema (mapping or string).
 
         Returns
         -------
         Grammar or None
-            None for None and an empty text, which ask for nothing.
+            None for None and an empty string, which ask for no constraint.
 
         Raises
         ------
         GrammarError
-            It is another thing.
+            The format is none of these.
         """
         if form is None or form == "":
             return None
@@ -124,14 +126,14 @@ class Grammar:
         raise GrammarError(f"format: {_short(form)}, needs 'json' or a JSON schema")
 
     def source(self) -> str:
-        """Text for the compiler; of a schema one that says what stands between its values."""
+        """Return the text for the compiler, with a schema's rule for white space added."""
         if self.kind != "json_schema":
             return self.text
         schema = json.loads(self.text)
         if isinstance(schema, bool):
             return self.text
         how = {"whitespace_pattern": _WHITE_SPACE, "coerce_one_of": True}
-        return json.dumps({**prepared(schema), "x-guidance": how})
+        return json.dumps({**prepare_schema(schema), "x-guidance": how})
 
 
 def _require_schema(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Matcher: one answer on its way through a grammar."""
+"""A matcher that follows one answer through a grammar."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wgpu_backend.errors import GrammarError
-from wgpu_backend.text.grammar.masks import Mask, words_of
+from wgpu_backend.text.grammar.masks import Mask, mask_words
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -16,16 +16,16 @@ _STUCK = "grammar: no token of the vocabulary continues the answer"
 
 
 class Matcher:
-    """Says which tokens may come next, and follows those that came.
+    """A state in a grammar: the tokens that may come next, and the tokens taken so far.
 
-    One thread at a time.
+    Not safe to use from several threads at once.
 
     Parameters
     ----------
     library : LLMatcher
-        Its own.
+        A matcher of its own.
     rows : int
-        Logits of a row.
+        Number of logits of a row.
     """
 
     def __init__(self, library: LLMatcher, rows: int) -> None:
@@ -33,28 +33,28 @@ class Matcher:
         self._rows = rows
 
     def copy(self) -> Matcher:
-        """Another one, at the same place."""
+        """Return another matcher in the same state."""
         return Matcher(self._library.deep_copy(), self._rows)
 
     @property
-    def ended(self) -> bool:
-        """Whether nothing may follow but an end token."""
+    def is_ended(self) -> bool:
+        """Return whether only an end token may follow."""
         return self._library.is_stopped()
 
     @property
-    def accepting(self) -> bool:
-        """Whether what came is a whole text of the grammar."""
+    def is_accepting(self) -> bool:
+        """Return whether the tokens so far are a complete text of the grammar."""
         return self._library.is_accepting()
 
     def mask(self) -> Mask:
-        """Tokens that may come next, end tokens among them where the text may end.
+        """Return the tokens that may come next, including end tokens where the text may end.
 
-        The interpreter is free for other threads meanwhile.
+        Releases the interpreter lock while it computes.
 
         Returns
         -------
         (words,), u32
-            See `words_of`; no bit beyond the rows is set.
+            See `mask_words`; no bit after the rows is set.
 
         Raises
         ------
@@ -63,34 +63,34 @@ class Matcher:
         """
         found = np.frombuffer(self._library.compute_bitmask(), "<u4")
         self._require_sound()
-        mask = found[: words_of(self._rows)].astype(np.uint32)
+        mask = found[: mask_words(self._rows)].astype(np.uint32)
         if left := self._rows % 32:
             mask[-1] &= np.uint32((1 << left) - 1)
-        if not mask.any() and not self.ended:
+        if not mask.any() and not self.is_ended:
             raise GrammarError(_STUCK)
         return mask
 
     def take(self, token: int) -> None:
-        """Go on behind a token.
+        """Advance by one token.
 
         Raises
         ------
         GrammarError
-            It is none of those that may come.
+            The token may not come next.
         """
         if not self._library.consume_token(token):
             self._require_sound(f"token {token} does not fit")
 
-    def forced(self) -> list[int]:
-        """Tokens that are sure to come, as the tokenizer cuts their text; empty where it is open.
+    def forced_tokens(self) -> list[int]:
+        """Return tokens that must come next, as the tokenizer splits them; maybe none.
 
-        They have not been taken.
+        Does not take them.
         """
-        return [] if self.ended else self._library.compute_ff_tokens()
+        return [] if self.is_ended else self._library.compute_ff_tokens()
 
     def _require_sound(self, what: str = "") -> None:
         if self._library.is_error():
             message = self._library.get_error().split("\n", 1)[0][:160]
-            stuck = message == "NoExtensionBias"  # found late
+            stuck = message == "NoExtensionBias"  # the library notices it only later
             reason = f"{what or 'too complex at this place of the answer'}: {message}"
             raise GrammarError(_STUCK if stuck else f"grammar: {reason}")

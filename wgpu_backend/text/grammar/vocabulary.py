@@ -1,4 +1,4 @@
-"""A model's tokens as the compiler of grammars needs them: bytes, ends, and how text is cut."""
+"""A model's tokens for the compiler of grammars: bytes, end tokens, and the way text is split."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from wgpu_backend.errors import GrammarError, TokenizerError
-from wgpu_backend.text.grammar.checking import LIMITS, Tokens, checked, library_folder
+from wgpu_backend.text.grammar.checking import LIMITS, Tokens, check_grammar, library_folder
 from wgpu_backend.text.grammar.gbnf import token_names
 from wgpu_backend.text.grammar.grammar import Grammar
 from wgpu_backend.text.grammar.matcher import Matcher
@@ -22,20 +22,17 @@ _REMEMBERED = 16  # matchers at their beginning
 
 
 class GrammarVocabulary:
-    """Makes matchers of grammars for one model's tokens; safe in threads.
+    """A maker of matchers for one model's tokens; safe to use from several threads.
 
-    What it needs of the compiler is made when it is first used: for 128,000 tokens that takes
-    about a second.
+    The compiler's table of tokens is made on first use: for 128,000 tokens that takes about a
+    second.
 
     Parameters
     ----------
     tokenizer : Tokenizer
+        The model's tokenizer.
     rows : int
-        Logits of a row, which may be more than tokens.
-
-    Attributes
-    ----------
-    rows : int
+        Number of logits of a row, which may exceed the number of tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, rows: int) -> None:
@@ -46,24 +43,25 @@ class GrammarVocabulary:
         self._begun: OrderedDict[Grammar, LLMatcher] = OrderedDict()
 
     def matcher(self, grammar: Grammar) -> Matcher:
-        """Follow a grammar from its beginning.
+        """Create a matcher at the beginning of a grammar.
 
         Raises
         ------
         GrammarError
-            It cannot be used, see `checked`; or llguidance is not installed.
+            The grammar cannot be used, see `check_grammar`; or llguidance is not installed.
         """
-        form = checked(grammar, self._tokens_of(grammar))  # at most some seconds; others may go on
+        # Outside the lock: this takes up to some seconds, and other threads can go on meanwhile.
+        form = check_grammar(grammar, self._collect_tokens(grammar))
         with self._lock:
             if grammar not in self._begun:
-                self._begun[grammar] = self._compiled(form)
+                self._begun[grammar] = self._compile(form)
             self._begun.move_to_end(grammar)
             if len(self._begun) > _REMEMBERED:
                 self._begun.popitem(last=False)
             return Matcher(self._begun[grammar].deep_copy(), self.rows)
 
-    def _tokens_of(self, grammar: Grammar) -> Tokens:
-        """What GBNF may say of tokens; other kinds say nothing that depends on the vocabulary."""
+    def _collect_tokens(self, grammar: Grammar) -> Tokens:
+        """Collect the tokens that GBNF refers to; other kinds do not depend on the vocabulary."""
         if grammar.kind != "gbnf" or "<" not in grammar.text:
             return Tokens()
         named: list[tuple[str, int]] = []
@@ -75,24 +73,24 @@ class GrammarVocabulary:
 
     @cached_property
     def _never(self) -> str:
-        """Tokens that end an answer or have no text, and rows that are no tokens."""
+        """List tokens that end an answer or have no text, and rows that are not tokens."""
         known = self._tokenizer
         count = known.vocab_size
         silent = (token for token in range(count) if not known.token_bytes(token))
         return _as_ranges({*known.eog_ids, *silent, *range(count, self.rows)})
 
-    def _compiled(self, form: str) -> LLMatcher:
+    def _compile(self, form: str) -> LLMatcher:
         from llguidance import LLMatcher, LLParserLimits
 
         limits: Any = LIMITS
-        return LLMatcher(self._made(), form, log_level=0, limits=LLParserLimits(**limits))
+        return LLMatcher(self._get_library(), form, log_level=0, limits=LLParserLimits(**limits))
 
-    def _made(self) -> LLTokenizer:
+    def _get_library(self) -> LLTokenizer:
         if self._library is None:
-            self._library = self._make()
+            self._library = self._make_library()
         return self._library
 
-    def _make(self) -> LLTokenizer:
+    def _make_library(self) -> LLTokenizer:
         library_folder()
         from llguidance import LLTokenizer, TokenizerWrapper
 
@@ -104,13 +102,13 @@ class GrammarVocabulary:
 
 
 class _Source:
-    """What the compiler asks of a tokenizer, by its names."""
+    """A tokenizer in the form that the compiler expects."""
 
     def __init__(self, tokenizer: Tokenizer, rows: int) -> None:
         count = tokenizer.vocab_size
         pieces = [tokenizer.token_bytes(token) for token in range(count)]
-        # Beyond the tokens nothing can be chosen. The last entry is no logit: it is the end of a
-        # vocabulary that has none.
+        # Rows after the tokens cannot be chosen. The last entry is not a logit: it is the end token
+        # of a vocabulary that has none.
         self.tokens: Sequence[bytes] = [*pieces, *[b""] * (rows - count), b"<no end>"]
         self.ends = sorted(tokenizer.eog_ids) or [rows]
         self.eos_token_id = self.ends[0]
@@ -122,7 +120,7 @@ class _Source:
         self._longest = 0
 
     def __call__(self, text: bytes | str) -> list[int]:
-        """Tokens of what follows a text; they spell it to the byte."""
+        """Return the tokens of a text that follows other text; they spell it to the byte."""
         given = text if isinstance(text, bytes) else text.encode()
         try:
             ids = self._tokenizer.encode_further(given.decode())
@@ -132,7 +130,7 @@ class _Source:
         return ids if same else self._greedy(given)
 
     def _greedy(self, text: bytes) -> list[int]:
-        """Tokens of bytes, each the longest that fits, where the tokenizer changes what it reads.
+        """Return the longest tokens that fit, where the tokenizer would change the text.
 
         They end before a byte that no token has; the answer fails there.
         """
@@ -155,7 +153,7 @@ class _Source:
 
 
 def _as_ranges(numbers: Iterable[int]) -> str:
-    """Numbers as ``1,3-7``."""
+    """Write numbers as ``1,3-7``."""
     ends: list[list[int]] = []
     for number in sorted(numbers):
         if ends and ends[-1][1] == number - 1:
@@ -166,7 +164,7 @@ def _as_ranges(numbers: Iterable[int]) -> str:
 
 
 def tag_id(tokenizer: Tokenizer, text: str) -> int | None:
-    """Id of a token that no text of an answer has, by its spelling; None where it may have it."""
+    """Return the id of a token that no answer's text can spell, or None if it can."""
     token = tokenizer.token_id(text)
     if token is None:
         return None
@@ -174,5 +172,5 @@ def tag_id(tokenizer: Tokenizer, text: str) -> int | None:
 
 
 def _is_tag(piece: bytes) -> bool:
-    """Whether text of an answer must not have this token: ``<|message|>`` and its kin."""
+    """Return whether an answer's text must not contain this token, such as ``<|message|>``."""
     return len(piece) > 4 and piece.startswith(b"<|") and piece.endswith(b"|>")

@@ -1,19 +1,20 @@
-"""Answers of models taken apart as they come: text, reasoning, calls of functions.
+"""Streaming parsers of models' answers: text, reasoning and tool calls.
 
-A format is a file; `choosing` finds the one that a model writes. What most of them share, text with
-spans between tags, is in `spans`.
+``registry.py`` finds a model's format by its chat template. Formats are in ``harmony.py``,
+``qwen.py``, ``gemma.py`` and ``families.py``; most are text with spans between tags, which
+``spans.py`` parses.
 """
 
 from __future__ import annotations
 
-from wgpu_backend.text.output_parsers.choosing import (
+from wgpu_backend.text.output_parsers.parts import Content, Part, Thinking, ToolCall, Whole, whole
+from wgpu_backend.text.output_parsers.registry import (
     FORMATS,
     calls_tools,
-    format_of,
+    find_format,
     parser_for,
     thinks,
 )
-from wgpu_backend.text.output_parsers.parts import Content, Part, Thinking, ToolCall, Whole, whole
 from wgpu_backend.text.output_parsers.spans import OutputParser
 
 __all__ = [
@@ -25,7 +26,7 @@ __all__ = [
     "ToolCall",
     "Whole",
     "calls_tools",
-    "format_of",
+    "find_format",
     "parser_for",
     "thinks",
     "whole",

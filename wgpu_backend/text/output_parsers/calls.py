@@ -1,4 +1,4 @@
-"""Calls of functions as models write them in JSON."""
+"""Tool calls that models write as JSON."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ Tools = Sequence[Mapping[str, object]]
 _NAMES = ("name", "tool_name", "function", "function_name")
 _ARGUMENTS = ("arguments", "parameters", "args", "input")
 CALL_KEYS = frozenset({*_NAMES, *_ARGUMENTS, "type", "id", "tool_call_id"})
-"""What a call in JSON may begin with."""
-_MAX_DEPTH = 200  # of a value; Python's decoder recurses
+"""First keys of a call in JSON."""
+# Nesting of a value: Python's decoder recurses.
+_MAX_DEPTH = 200
 _DEEPER = re.compile(r"[\[{\]}]")
 _NAME = re.compile(r'[\s\[{]*"(?:name|function)"\s*:\s*"([^"]*)"')
 _HALF = re.compile(r"[\ud800-\udfff]")
 
 
-class Offered:
-    """Functions that may be called.
+class OfferedTools:
+    """The functions that an answer may call.
 
     Parameters
     ----------
     tools : sequence of mapping
-        As OpenAI describes them.
+        Functions in OpenAI's format.
 
     Attributes
     ----------
@@ -53,7 +54,7 @@ class Offered:
         return name in self._schemas
 
     def kinds(self, function: str, parameter: str) -> Kinds:
-        """What the schema of a function says of a parameter."""
+        """Return the values that a function's schema allows for a parameter."""
         key = function, parameter
         if key not in self._kinds:
             schema = self._schemas.get(function, {})
@@ -67,32 +68,32 @@ def _function(tool: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def _mapping(value: object) -> Mapping[str, object]:
-    # `dict` first: Python asks an abstract class in some hundred steps.
+    # `dict` first: a check against an abstract class takes some hundred steps.
     if isinstance(value, dict):
         return cast("dict[str, object]", value)
     return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
-def decoded(text: str) -> object:
-    """Value of a JSON text, one that can be written as JSON again.
+def decode_json(text: str) -> object:
+    """Decode JSON to a value that can be encoded as JSON again.
 
-    Half of a surrogate pair becomes U+FFFD, as in Go; a number that is none (NaN) or that no
-    double holds becomes null, as in JavaScript.
+    Half of a surrogate pair becomes U+FFFD, as in Go; NaN, infinities and numbers too large for a
+    double become null, as in JavaScript.
 
     Raises
     ------
     ValueError
-        It is no JSON, or nested deeper than any argument.
+        It is not JSON, or is nested too deep.
     """
     if text.count("{") + text.count("[") > _MAX_DEPTH:
         _require_shallow(text)
-    return _checked(_DECODER.decode(text), text)
+    return _replace_if_needed(_DECODER.decode(text), text)
 
 
-def decoded_at(text: str, at: int) -> tuple[object, int] | None:
-    """Value of JSON that begins at a place, and where it ends; None where it is not all there.
+def decode_json_at(text: str, at: int) -> tuple[object, int] | None:
+    """Decode JSON that begins at a place; return it and its end, or None if it is incomplete.
 
-    This is `decoded` in one step, for what is there as a whole.
+    This is `decode_json` in one step, for a value that has arrived as a whole.
     """
     try:
         value, end = _DECODER.raw_decode(text, at)
@@ -101,12 +102,12 @@ def decoded_at(text: str, at: int) -> tuple[object, int] | None:
     source = text[at:end]
     if source.count("{") + source.count("[") > _MAX_DEPTH:
         return None
-    return _checked(value, source), end
+    return _replace_if_needed(value, source), end
 
 
-def _checked(value: object, text: str) -> object:
+def _replace_if_needed(value: object, text: str) -> object:
     halves = "\\ud" in text or "\\uD" in text or not (text.isascii() or _encodes(text))
-    return sound(value) if halves else value
+    return replace_surrogates(value) if halves else value
 
 
 def _encodes(text: str) -> bool:
@@ -122,11 +123,11 @@ def _double(text: str) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def _no_number(text: str) -> None:
-    """NaN, or an infinity."""
+def _replace_non_number(text: str) -> None:
+    """Decode NaN or an infinity as None."""
 
 
-_DECODER = json.JSONDecoder(strict=False, parse_float=_double, parse_constant=_no_number)
+_DECODER = json.JSONDecoder(strict=False, parse_float=_double, parse_constant=_replace_non_number)
 
 
 def _require_shallow(text: str) -> None:
@@ -137,36 +138,36 @@ def _require_shallow(text: str) -> None:
             raise ValueError(f"JSON nested deeper than {_MAX_DEPTH}")
 
 
-def sound(value: object) -> object:
-    """A value of JSON without halves of surrogate pairs, which UTF-8 cannot hold."""
+def replace_surrogates(value: object) -> object:
+    """Replace halves of surrogate pairs in a JSON value, which UTF-8 cannot encode."""
     if isinstance(value, str):
         return _HALF.sub("\ufffd", value)
     if isinstance(value, list):
-        return [sound(item) for item in cast("list[object]", value)]
+        return [replace_surrogates(item) for item in cast("list[object]", value)]
     if isinstance(value, dict):
         items = cast("dict[str, object]", value).items()
-        return {_HALF.sub("\ufffd", key): sound(item) for key, item in items}
+        return {_HALF.sub("\ufffd", key): replace_surrogates(item) for key, item in items}
     return value
 
 
-def calls_of(text: str) -> list[ToolCall]:
-    """Calls in a JSON object or list; names and arguments under any of their usual keys.
+def parse_calls(text: str) -> list[ToolCall]:
+    """Parse calls in a JSON object or list, with names and arguments under any usual key.
 
     Raises
     ------
     ValueError
-        It is no JSON, or no call.
+        It is not JSON, or not a call.
     """
-    return calls_in(decoded(text.strip()))
+    return make_calls(decode_json(text.strip()))
 
 
-def calls_in(value: object) -> list[ToolCall]:
-    """The same of a value that was decoded.
+def make_calls(value: object) -> list[ToolCall]:
+    """Make calls of a decoded JSON value.
 
     Raises
     ------
     ValueError
-        It is no call.
+        It is not a call.
     """
     items = cast("list[object]", value) if isinstance(value, list) else [value]
     if not items:
@@ -185,47 +186,47 @@ def _call(value: object) -> ToolCall:
         raise ValueError("a call has no name")
     for key in _ARGUMENTS:
         if key in given:
-            return ToolCall(name, arguments_of(given[key]))
+            return ToolCall(name, parse_arguments(given[key]))
     return ToolCall(name)
 
 
-def keyed_calls(value: object) -> list[ToolCall]:
-    """Calls in a JSON list whose objects have the function's name as their key.
+def make_keyed_calls(value: object) -> list[ToolCall]:
+    """Make calls of a JSON list whose objects have the function's name as their key.
 
     Raises
     ------
     ValueError
-        It is no call.
+        It is not a call.
     """
     items = cast("list[object]", value) if isinstance(value, list) else [value]
     if items and all("name" in _mapping(item) for item in items):
-        return calls_in(items)
+        return make_calls(items)
     pairs = [pair for item in items for pair in _mapping(item).items()]
     if not pairs:
         raise ValueError("no call")
-    return [ToolCall(name, arguments_of(arguments)) for name, arguments in pairs]
+    return [ToolCall(name, parse_arguments(arguments)) for name, arguments in pairs]
 
 
-def arguments_of(value: object) -> Mapping[str, object]:
-    """Arguments of a call: a mapping, or JSON of one.
+def parse_arguments(value: object) -> Mapping[str, object]:
+    """Return the arguments of a call from a mapping or its JSON.
 
     Raises
     ------
     ValueError
-        They are no mapping.
+        They are not a mapping.
     """
     if isinstance(value, dict):
         return cast("dict[str, object]", value)
     if isinstance(value, str):
-        value = decoded(value) if value.strip() else {}
+        value = decode_json(value) if value.strip() else {}
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise ValueError("arguments are no object")
+        raise ValueError("arguments are not an object")
     return cast("Mapping[str, object]", value)
 
 
-def begun_name(text: str, at: int) -> str:
-    """Name in the beginning of a call in JSON; empty where it is none."""
+def read_partial_name(text: str, at: int) -> str:
+    """Return the name at the beginning of a call in JSON, or "" if there is none."""
     found = _NAME.match(text, at)
     return found[1] if found else ""

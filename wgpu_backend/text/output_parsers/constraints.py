@@ -1,8 +1,8 @@
-"""Grammars of whole answers: what a model writes around what was asked for.
+"""Grammars of whole answers, which include the model's own framing.
 
-A schema says what the text for the user is. In front of it a model may reason, gpt-oss writes a
-header, and calls of functions stand in tags; all of that has to be in the grammar, and tags that
-are control tokens have to be named by their ids.
+A schema describes the text for the user. Before it a model may reason, gpt-oss writes a header, and
+tool calls stand between tags. All of that has to be in the grammar, and tags that are control
+tokens have to be named by their ids.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ from typing import cast
 from wgpu_backend.errors import OptionError
 from wgpu_backend.text.grammar import Grammar
 from wgpu_backend.text.output_parsers.calls import Tools
-from wgpu_backend.text.output_parsers.choosing import format_of
-from wgpu_backend.text.output_parsers.formats import HERMES, CallForm, reasoning
+from wgpu_backend.text.output_parsers.formats import HERMES, CallForm, reasoning_spans
 from wgpu_backend.text.output_parsers.harmony import HARMONY
 from wgpu_backend.text.output_parsers.kinds import allowed_kinds
+from wgpu_backend.text.output_parsers.registry import find_format
 from wgpu_backend.text.output_parsers.spans import Span
 
 _TEXT = r"/(?s:.*)/"
 _ANALYSIS = ("<|channel|>", "analysis", "<|message|>")
 _NEXT_MESSAGE = ("<|end|>", "<|start|>", "assistant")
 _FINAL = ("<|channel|>", "final", "<|message|>")
-_CHOOSING = {"anyOf", "oneOf", "allOf", "$ref", "dependentRequired", "if", "not"}  # of arguments
+# Keywords of arguments that tags between values cannot express.
+_CHOOSING = {"anyOf", "oneOf", "allOf", "$ref", "dependentRequired", "if", "not"}
 _NAMED = ("$defs", "definitions")
-_SAID = ("title", "description", "default", "examples")  # keys that restrict nothing
+# Keywords that restrict nothing.
+_ANNOTATIONS = ("title", "description", "default", "examples")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Where an answer is made.
+    """The circumstances of an answer.
 
     Parameters
     ----------
     template : str
-        The model's chat template; empty where a text is continued.
+        The model's chat template; empty if it continues a text.
     prompt : str
-        Its end, which may begin the reasoning.
+        The end of the prompt, which may begin the reasoning.
     tag : callable
         Id of a token that no text becomes, by its spelling; see `wgpu_backend.text.grammar.tag_id`.
     thinks : bool
@@ -51,23 +53,25 @@ class Setting:
     tag: Callable[[str], int | None]
     thinks: bool = True
 
-    def quoted(self, *texts: str) -> str:
-        """Tags and texts, one behind another."""
+    def quote(self, *texts: str) -> str:
+        """Write tags and texts in sequence, as Lark."""
         ids = [(text, self.tag(text)) for text in texts]
         return " ".join(json.dumps(t) if token is None else f"<[{token}]>" for t, token in ids)
 
 
 def answer_grammar(grammar: Grammar, setting: Setting, tools: Tools = ()) -> Grammar:
-    """Grammar of an answer whose text for the user keeps to a schema.
+    """Return the grammar of an answer whose text for the user follows a schema.
 
-    Those of other kinds are of the whole answer as they are.
+    Grammars of other kinds already describe the whole answer.
 
     Parameters
     ----------
     grammar : Grammar
+        The constraint on the text for the user.
     setting : Setting
+        The circumstances of the answer.
     tools : sequence of mapping
-        Functions that the model may call in place of that text.
+        Functions that the model may call instead of writing that text.
 
     Raises
     ------
@@ -76,19 +80,19 @@ def answer_grammar(grammar: Grammar, setting: Setting, tools: Tools = ()) -> Gra
     """
     rules: list[str] = []
     before = _before(setting, rules)
-    final = [setting.quoted(*_FINAL)] if _is_harmony(setting) else []
+    final = [setting.quote(*_FINAL)] if _is_harmony(setting) else []
     if grammar.kind != "json_schema" or not (before or final or tools):
         return grammar
     rules += [f"said: {' '.join([*final, 'answer'])}", f"answer: {_json(grammar)}"]
     if not tools:
         return _lark([*before, "said"], rules)
-    # Harmony ends the answer behind a call, other models may go on with another.
+    # Harmony ends the answer after a call; other models may go on with another one.
     several = "call" if _is_harmony(setting) else 'call ("\\n"? call)*'
     return _lark([*before, f"({several} | said)"], [*rules, *_calls(tools, setting)])
 
 
 def call_grammar(tools: Tools, setting: Setting) -> Grammar:
-    """Grammar of an answer that calls one of these functions, with arguments by its schema.
+    """Return the grammar of an answer that calls a function with arguments by its schema.
 
     Raises
     ------
@@ -103,11 +107,11 @@ def call_grammar(tools: Tools, setting: Setting) -> Grammar:
 
 
 def _calls(tools: Tools, setting: Setting) -> list[str]:
-    """Rules of a call of one of these functions."""
-    form, rules = format_of(setting.template).form(setting.template), list[str]()
+    """Return the rules of a call of one of these functions."""
+    form, rules = find_format(setting.template).form(setting.template), list[str]()
     for number, tool in enumerate(tools):
         name, schema = _function(tool)
-        tagged = _tagged(form, schema, str(number), setting) if form.argument else None
+        tagged = _argument_rules(form, schema, str(number), setting) if form.argument else None
         used = HERMES if form.argument and tagged is None else form
         rules.append(f"call_{number}: {_call(used, name, f'arguments_{number}', setting)}")
         whole = Grammar.json_schema(schema)
@@ -116,7 +120,7 @@ def _calls(tools: Tools, setting: Setting) -> list[str]:
 
 
 def _is_harmony(setting: Setting) -> bool:
-    return bool(setting.template) and format_of(setting.template) is HARMONY
+    return bool(setting.template) and find_format(setting.template) is HARMONY
 
 
 def _lark(start: Sequence[str], rules: Sequence[str]) -> Grammar:
@@ -128,10 +132,10 @@ def _json(schema: Grammar) -> str:
     return f"%json {source if source.startswith('{') else '{}'}"
 
 
-def _tagged(
+def _argument_rules(
     form: CallForm, schema: Mapping[str, object], number: str, setting: Setting
 ) -> list[str] | None:
-    """Rules of arguments between tags; None where a schema says more than they can keep to."""
+    """Return the rules of arguments between tags, or None if tags cannot express the schema."""
     properties, required = schema.get("properties", {}), schema.get("required", [])
     if not isinstance(properties, Mapping) or not isinstance(required, list):
         return None
@@ -144,7 +148,7 @@ def _tagged(
         made = _value(form, value, schema, name, setting)
         if made is None or "{" in key:
             return None
-        before = setting.quoted(*(text.replace("{key}", key) for text in form.argument))
+        before = setting.quote(*(text.replace("{key}", key) for text in form.argument))
         order.append(f"({before} {name}){'' if key in needed else '?'}")
         rules += made
     return [f"arguments_{number}: " + (" ".join(order) or '""'), *rules]
@@ -153,22 +157,22 @@ def _tagged(
 def _value(
     form: CallForm, given: object, root: Mapping[str, object], name: str, setting: Setting
 ) -> list[str] | None:
-    """Rules of one value and of the tags after it: a text as it stands, or JSON."""
+    """Return the rules of one value and of the tags after it: plain text, or JSON."""
     kinds, end = allowed_kinds(given, root), form.argument_end
     schema = cast("Mapping[str, object]", given if isinstance(given, Mapping) else {})
     if "string" not in kinds.types:
         whole = Grammar.json_schema({**{k: root[k] for k in _NAMED if k in root}, **schema})
-        return [f"{name}: {name}_json {setting.quoted(*end)}", f"{name}_json: {_json(whole)}"]
+        return [f"{name}: {name}_json {setting.quote(*end)}", f"{name}_json: {_json(whole)}"]
     if kinds.types != frozenset({"string"}):
         return None
     if kinds.texts:
         texts = " | ".join(json.dumps(text) for text in sorted(kinds.texts))
-        return [f"{name}: ({texts}) {setting.quoted(*end)}"]
-    if not schema.keys() <= {"type", *_SAID}:
+        return [f"{name}: ({texts}) {setting.quote(*end)}"]
+    if not schema.keys() <= {"type", *_ANNOTATIONS}:
         return None
     if setting.tag(end[0]) is not None:
-        return [f"{name}: {name}_text {setting.quoted(*end)}", f"{name}_text: {_TEXT}"]
-    rest = setting.quoted(*end[1:])
+        return [f"{name}: {name}_text {setting.quote(*end)}", f"{name}_text: {_TEXT}"]
+    rest = setting.quote(*end[1:])
     return [
         f"{name}: {name}_text {rest}",
         f"{name}_text[suffix={json.dumps(end[0])}]: {_TEXT}",
@@ -194,32 +198,32 @@ def _call(form: CallForm, name: str, arguments: str, setting: Setting) -> str:
         keys = f'{{"{form.name_key}": {json.dumps(name)}, "{form.arguments_key}": '
         before.append("[" * form.listed + keys)
         after.insert(0, "}" + "]" * form.listed)
-    return f"{setting.quoted(*before)} {arguments} {setting.quoted(*after)}"
+    return f"{setting.quote(*before)} {arguments} {setting.quote(*after)}"
 
 
 def _before(setting: Setting, rules: list[str]) -> list[str]:
-    """What comes before the answer itself, with the rules that it needs."""
+    """Return the text before the answer itself, and add the rules that it needs."""
     if not setting.template or not setting.thinks:
         return []
-    if format_of(setting.template) is HARMONY:
+    if find_format(setting.template) is HARMONY:
         rules.append(f"thinking: {_TEXT}")
-        header, end = setting.quoted(*_ANALYSIS), setting.quoted(*_NEXT_MESSAGE)
+        header, end = setting.quote(*_ANALYSIS), setting.quote(*_NEXT_MESSAGE)
         return [f"({header} thinking {end})?"]
-    spans = reasoning(setting.template)
+    spans = reasoning_spans(setting.template)
     begun = next((s for s in spans if setting.prompt.rstrip().endswith(s.opening)), None)
     if begun is not None:
-        return [_reasoned(begun, setting, rules)]
+        return [_reasoning_rule(begun, setting, rules)]
     if spans:
-        return [f"({setting.quoted(spans[0].opening)} {_reasoned(spans[0], setting, rules)})?"]
+        return [f"({setting.quote(spans[0].opening)} {_reasoning_rule(spans[0], setting, rules)})?"]
     return []
 
 
-def _reasoned(span: Span, setting: Setting, rules: list[str]) -> str:
-    """Text up to the tag that ends it, and the lines behind it."""
+def _reasoning_rule(span: Span, setting: Setting, rules: list[str]) -> str:
+    """Return text up to the tag that ends it, and the line breaks after it."""
     closing = span.closings[0]
     rules.append("LINES: /\\n{0,2}/")
     if setting.tag(closing) is not None:
         rules.append(f"thinking: {_TEXT}")
-        return f"thinking {setting.quoted(closing)} LINES"
+        return f"thinking {setting.quote(closing)} LINES"
     rules.append(f"thinking[suffix={json.dumps(closing)}]: {_TEXT}")
     return "thinking LINES"

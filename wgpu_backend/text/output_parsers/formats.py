@@ -1,4 +1,4 @@
-"""What a format of tool calls is, and the tags of reasoning that any of them may have."""
+"""The description of a tool-call format, and the reasoning tags that any of them may have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from wgpu_backend.text.output_parsers.calls import Tools
-from wgpu_backend.text.output_parsers.readers import bare_calls
+from wgpu_backend.text.output_parsers.readers import bare_reader
 from wgpu_backend.text.output_parsers.spans import OutputParser, Span, SpanParser
 
 _REASONING = (
@@ -22,14 +22,15 @@ _REASONING = (
     Span("<|open|>think<|sep|>", ("<|close|>think<|sep|>",)),
     Span("Here are my reasoning steps:", ("[BEGIN FINAL RESPONSE]",)),
 )
-_SOLAR = ("<|think|>", "<|content|>")  # the first alone is what asks a Gemma 4 to reason
+# Both must be there: "<|think|>" alone is Gemma 4's switch for reasoning.
+_SOLAR = ("<|think|>", "<|content|>")
 _NAMED = re.compile(r"""HYTK\s*=\s*['"]([^'"]*)['"]""")
 
 
-def reasoning(template: str) -> tuple[Span, ...]:
-    """Spans of reasoning whose tags a chat template has."""
+def reasoning_spans(template: str) -> tuple[Span, ...]:
+    """Return the spans of reasoning whose tags a chat template has."""
     found = tuple(span for span in _REASONING if _has(template, span))
-    suffix = suffix_in(template)
+    suffix = find_suffix(template)
     if suffix is None:
         return found
     return (*found, Span(f"<think{suffix}>", (f"</think{suffix}>",)))
@@ -41,32 +42,38 @@ def _has(template: str, span: Span) -> bool:
     return any(tag in template for tag in span.tags)
 
 
-def suffix_in(template: str) -> str | None:
-    """What the template of a Hy 3 puts into each of its tags; None for other templates."""
+def find_suffix(template: str) -> str | None:
+    """Return the suffix in each tag of a Hy 3's template, or None for other templates."""
     named = _NAMED.search(template)
     return named[1] if named and "<think{}>" in template else None
 
 
-def spans_alone(spans: tuple[Span, ...], tools: Tools, prompt: str) -> OutputParser:
-    """Parser of spans, and of calls in JSON that are the whole answer."""
-    return SpanParser(spans, tools, prompt, bare_calls(strict=True))
+def make_span_parser(spans: tuple[Span, ...], tools: Tools, prompt: str) -> OutputParser:
+    """Make a parser of spans, and of calls in JSON that are the whole answer."""
+    return SpanParser(spans, tools, prompt, bare_reader(strict=True))
+
+
+def make_bare_parser(spans: tuple[Span, ...], tools: Tools, prompt: str) -> OutputParser:
+    """Make a parser of spans and of calls in bare JSON, which may lack arguments."""
+    return SpanParser(spans, tools, prompt, bare_reader(strict=False))
 
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """How one call is written, for answers that are made to be calls.
+    """The form of one call, for answers that are constrained to be calls.
 
     Parameters
     ----------
     before, after : tuple of str
         Tags and texts around the JSON; ``{name}`` stands for the function's name.
     name_key : str
-        Key of the name in the JSON; empty where the JSON is the arguments alone.
+        Key of the name in the JSON; empty if the JSON contains only the arguments.
     arguments_key : str
+        Key of the arguments in the JSON.
     listed : bool
-        Whether the object stands in a list.
+        Whether the object is in a list.
     argument, argument_end : tuple of str
-        Tags and texts around each argument, ``{key}`` for its name, where they are not JSON.
+        Tags and texts around each argument, ``{key}`` for its name, if they are not JSON.
     """
 
     before: tuple[str, ...] = ()
@@ -81,43 +88,44 @@ class CallForm:
 HERMES = CallForm(("<tool_call>", "\n"), ("\n", "</tool_call>"))
 
 
-def hermes(template: str) -> CallForm:
-    """Hermes' form, which parsers of several formats know."""
+def hermes_form(template: str) -> CallForm:
+    """Return Hermes' form, which parsers of several formats accept."""
     del template
     return HERMES
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How models write calls.
+    """A notation of tool calls.
 
     Parameters
     ----------
     name : str
+        Name of the format, for the user.
     marks : tuple of str
-        Texts of which a chat template of such a model has one.
+        Texts of which such a model's chat template contains at least one.
     calls : tuple of Span
-        Left out where no function may be called: what looks like a call is then text.
+        Spans of calls; unused if there are no functions, so that their text stays text.
     others : tuple of Span
-        Spans that are there without functions, too.
+        Spans that exist without functions, too.
     make : callable
         Makes a parser of spans, functions and the prompt.
     form : callable
-        How a model with this template writes a call.
+        Form of a call for a model with this template.
     of_template : callable or None
-        Spans of calls of a template, where its tags differ from model to model.
+        Spans of calls of a template, if tags differ from model to model.
     """
 
     name: str
     marks: tuple[str, ...]
     calls: tuple[Span, ...] = ()
     others: tuple[Span, ...] = ()
-    make: Callable[[tuple[Span, ...], Tools, str], OutputParser] = spans_alone
-    form: Callable[[str], CallForm] = hermes
+    make: Callable[[tuple[Span, ...], Tools, str], OutputParser] = make_span_parser
+    form: Callable[[str], CallForm] = hermes_form
     of_template: Callable[[str], tuple[Span, ...]] | None = None
 
     def parser(self, template: str, tools: Tools, prompt: str) -> OutputParser:
-        """Parser for an answer of a model with this template."""
+        """Create a parser for an answer of a model with this template."""
         calls = self.calls if self.of_template is None else self.of_template(template)
-        spans = (*reasoning(template), *self.others, *(calls if tools else ()))
+        spans = (*reasoning_spans(template), *self.others, *(calls if tools else ()))
         return self.make(spans, tools, prompt)

@@ -1,4 +1,4 @@
-"""Gemma: ``call:name{key:value}`` between tags, with a tag of its own for quotation marks.
+"""Gemma: ``call:name{key:value}`` between tags, with a special tag for quotation marks.
 
 FunctionGemma writes ``<start_function_call>call:weather{city:<escape>Oslo<escape>}
 <end_function_call>``, Gemma 4 ``<|tool_call>call:weather{city:<|"|>Oslo<|"|>}<tool_call|>``.
@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import re
 
-from wgpu_backend.text.output_parsers.arriving import Arriving, Broken, Reading
 from wgpu_backend.text.output_parsers.formats import CallForm, Format
+from wgpu_backend.text.output_parsers.incoming_text import FormatMismatch, IncomingText, Reader
 from wgpu_backend.text.output_parsers.kinds import Kinds
 from wgpu_backend.text.output_parsers.literals import Notation
 from wgpu_backend.text.output_parsers.parts import ToolCall
-from wgpu_backend.text.output_parsers.readers import closed, json_calls, python_list
-from wgpu_backend.text.output_parsers.spans import Body, Read, Span
-from wgpu_backend.text.output_parsers.values import typed
+from wgpu_backend.text.output_parsers.readers import json_reader, python_reader, skip_closing
+from wgpu_backend.text.output_parsers.spans import Body, Span, SpanReader
+from wgpu_backend.text.output_parsers.values import convert
 
 _QUOTES = ("<escape>", '<|"|>')
 _MAX_DEPTH = 100
 _NAME = re.compile(r"[\w.\-]*")
 _PLAIN = re.compile(
-    # With texts whose end is there.
+    # Including strings whose end has arrived.
     r"(?:[^<{}\[\]]++|"
     + "|".join(rf"{q}[^<]*+(?:(?!{q})<[^<]*+)*+{q}" for q in map(re.escape, _QUOTES))
     + ")*+"
@@ -34,7 +34,7 @@ _KEY = re.compile(r"\s*([^:{}\[\],]+?)\s*:\s*+")
 
 
 class _Reader(Notation):
-    """Reads Gemma's notation."""
+    """A parser of Gemma's notation."""
 
     def value(self, at: int, depth: int) -> tuple[object, int]:
         if depth > _MAX_DEPTH:
@@ -47,12 +47,12 @@ class _Reader(Notation):
         if mark == "<":
             for quote in _QUOTES:
                 if self.text.startswith(quote, at):
-                    return self.quoted(at + len(quote), quote)
+                    return self.read_quoted(at + len(quote), quote)
         bare = _BARE.match(self.text, at)
         assert bare is not None
-        return typed(bare[0].strip(), _ANY), bare.end()
+        return convert(bare[0].strip(), _ANY), bare.end()
 
-    def quoted(self, at: int, quote: str) -> tuple[str, int]:
+    def read_quoted(self, at: int, quote: str) -> tuple[str, int]:
         end = self.text.find(quote, at)
         if end < 0:
             raise ValueError("no end of a text")
@@ -69,48 +69,48 @@ class _Reader(Notation):
         return name, key.end()
 
 
-def _calls(closing: str) -> Read:
-    def read(body: Body) -> Reading[None]:
+def _calls_reader(closing: str) -> SpanReader:
+    def read(body: Body) -> Reader[None]:
         text = body.text
-        if (call := text.passed(_CALL)) is not None:
+        if (call := text.skip(_CALL)) is not None:
             name, source = call.groups()
         else:
-            yield from text.spaces()
+            yield from text.skip_spaces()
             yield from text.expect("call:")
-            name = yield from text.run(_NAME)
-            source = yield from _braced(text)
+            name = yield from text.read_while(_NAME)
+            source = yield from _read_braces(text)
         arguments, end = _Reader(source).mapping(1, 0)
         if not name or end < len(source):
             raise ValueError("no name, or more than a call")
         body.give([ToolCall(name, arguments)])
-        yield from closed(body, closing)
+        yield from skip_closing(body, closing)
 
     return read
 
 
-def _braced(text: Arriving) -> Reading[str]:
-    """A value in braces; those within quotation marks are not counted."""
+def _read_braces(text: IncomingText) -> Reader[str]:
+    """Return a value in braces; braces in quotation marks do not count."""
     taken, depth = list[str](), 0
     if (yield from text.peek()) != "{":
-        raise Broken("no arguments")
+        raise FormatMismatch("no arguments")
     while True:
-        taken.append((yield from text.run(_PLAIN)))
-        tag = yield from text.took("<escape>", '<|"|>', "{", "}", "[", "]")
+        taken.append((yield from text.read_while(_PLAIN)))
+        tag = yield from text.take("<escape>", '<|"|>', "{", "}", "[", "]")
         if tag is None:
-            yield from text.more() if text.at == len(text.text) else text.expect('<|"|>')
+            yield from text.wait() if text.at == len(text.text) else text.expect('<|"|>')
             continue
         taken.append(tag)
         if tag in _QUOTES:
-            taken += [(yield from text.until(tag)), tag]
+            taken += [(yield from text.read_until(tag)), tag]
         depth += (tag in ("{", "[")) - (tag in ("}", "]"))
         if depth > _MAX_DEPTH:
-            raise Broken(f"nested deeper than {_MAX_DEPTH}")
+            raise FormatMismatch(f"nested deeper than {_MAX_DEPTH}")
         if not depth:
             return "".join(taken)
 
 
 def _form(template: str) -> CallForm:
-    """Gemma 3's form, which has JSON; arguments in the others' notation follow no schema."""
+    """Return Gemma 3's form, which is JSON; arguments in the others' notation follow no schema."""
     return CallForm(("```tool_call\n",), ("\n```",))
 
 
@@ -120,12 +120,12 @@ GEMMA = Format(
     (
         Span(
             "<start_function_call>",
-            read=_calls("<end_function_call>"),
+            read=_calls_reader("<end_function_call>"),
             inner=("<end_function_call>", "<escape>"),
         ),
-        Span("<|tool_call>", read=_calls("<tool_call|>"), inner=("<tool_call|>", '<|"|>')),
-        Span("```tool_call", read=json_calls("```")),
-        Span("```tool_code", read=python_list("```")),
+        Span("<|tool_call>", read=_calls_reader("<tool_call|>"), inner=("<tool_call|>", '<|"|>')),
+        Span("```tool_call", read=json_reader("```")),
+        Span("```tool_code", read=python_reader("```")),
     ),
     form=_form,
 )

@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-from wgpu_backend.text.output_parsers.arriving import Broken, Reading
-from wgpu_backend.text.output_parsers.calls import Tools, arguments_of
+from wgpu_backend.text.output_parsers.calls import Tools, parse_arguments
 from wgpu_backend.text.output_parsers.formats import CallForm, Format
+from wgpu_backend.text.output_parsers.incoming_text import FormatMismatch, Reader
 from wgpu_backend.text.output_parsers.parts import Content, Part, Thinking, ToolCall
 from wgpu_backend.text.output_parsers.spans import OutputParser, Span, Tags
 
@@ -23,46 +23,48 @@ _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|return|>", "<|call|>", _START, _CHANNEL)
 _ENDING = Tags(_ENDS)
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
-_MAX_HEADER = 1000 + len(_MESSAGE)  # characters; a longer one is text
+# Characters of a header; a longer one is taken as text.
+_MAX_HEADER = 1000 + len(_MESSAGE)
 
 
 class HarmonyParser(OutputParser):
-    """Parser of messages with headers; text without one is for the user."""
+    """A parser of messages with headers; text without a header is for the user."""
 
     @property
     def tags(self) -> frozenset[str]:
-        """Texts that have to reach the parser, also where they are control tokens."""
+        """Return texts that must reach the parser even if they are control tokens."""
         return frozenset((*_ENDS, _MESSAGE, "<|constrain|>"))
 
-    def _read(self) -> Reading[None]:
-        if (yield from self._text.starts(" to=")):  # the prompt may end in a message's beginning
-            yield from self._headed()
+    def _read(self) -> Reader[None]:
+        # The prompt may end with the beginning of a message.
+        if (yield from self._text.peek_tag(" to=")):
+            yield from self._read_message()
         while True:
-            tag = yield from self._said(Content)
+            tag = yield from self._read_text(Content)
             while tag in (_START, _CHANNEL):
-                tag = yield from self._headed()
+                tag = yield from self._read_message()
             if tag is None:
                 return
 
-    def _headed(self) -> Reading[str | None]:
-        """Read a message with a header; which tag ends it, None for the answer's end."""
+    def _read_message(self) -> Reader[str | None]:
+        """Read a message with a header; return the tag that ends it, or None at the end."""
         text = self._text
         while (at := text.text.find(_MESSAGE, text.at, text.at + _MAX_HEADER)) < 0:
             if text.ended:
                 text.at = len(text.text)
                 return None
             if len(text.text) - text.at >= _MAX_HEADER:
-                return (yield from self._said(Content))
+                return (yield from self._read_text(Content))
             yield ""
         header = text.text[text.at : at]
         text.at = at + len(_MESSAGE)
         recipient = _RECIPIENT.search(header)
         if recipient:
-            return (yield from self._called(recipient[1]))
-        return (yield from self._said(Thinking if "analysis" in header else Content))
+            return (yield from self._read_call(recipient[1]))
+        return (yield from self._read_text(Thinking if "analysis" in header else Content))
 
-    def _said(self, kind: type[Content] | type[Thinking]) -> Reading[str | None]:
-        """Give a message's text as it comes, and the tag that ends it."""
+    def _read_text(self, kind: type[Content] | type[Thinking]) -> Reader[str | None]:
+        """Emit a message's text as it comes; return the tag that ends it."""
         text = self._text
         while True:
             end, tag = _ENDING.next(text)
@@ -73,17 +75,17 @@ class HarmonyParser(OutputParser):
                 return tag or None
             yield ""
 
-    def _called(self, name: str) -> Reading[str | None]:
-        """Read the arguments of a call, and the tag that ends its message."""
+    def _read_call(self, name: str) -> Reader[str | None]:
+        """Read the arguments of a call; return the tag that ends its message."""
         text, taken = self._text, list[str]()
-        with suppress(Broken):
-            if (yield from text.spaces()) == "{":
+        with suppress(FormatMismatch):
+            if (yield from text.skip_spaces()) == "{":
                 text.mark()
                 try:
-                    taken.append((yield from text.bracketed()))
-                    text.since()
-                except Broken:
-                    text.back()
+                    taken.append((yield from text.read_brackets()))
+                    text.end_mark()
+                except FormatMismatch:
+                    text.rewind()
                     raise
         while True:
             end, tag = _ENDING.next(text)
@@ -94,7 +96,7 @@ class HarmonyParser(OutputParser):
             yield ""
         arguments = "".join(taken)
         try:
-            call: Part = ToolCall(name, arguments_of(arguments))
+            call: Part = ToolCall(name, parse_arguments(arguments))
         except (ValueError, RecursionError):
             call = Content(arguments)
         whole = isinstance(call, ToolCall) and bool(arguments.strip())

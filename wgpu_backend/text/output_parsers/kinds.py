@@ -1,4 +1,4 @@
-"""Values of arguments that are written without JSON's quotes, by what a schema says of them."""
+"""Types of values that a JSON schema allows, for arguments written without JSON's quotes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
-_MAX_STEPS = 200  # through a schema and what it refers to
+# Steps through a schema and its references.
+_MAX_STEPS = 200
 _ALL = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 _NUMBERS = frozenset({"number", "integer"})
 _SIGNS = {
-    # Keys of a schema that says no type, and what they are about.
+    # Keywords that imply a type in a schema without one.
     "properties": "object", "additionalProperties": "object", "required": "object",
     "items": "array", "prefixItems": "array", "minItems": "array", "maxItems": "array",
     "pattern": "string", "minLength": "string", "maxLength": "string", "format": "string",
@@ -21,32 +22,32 @@ _SIGNS = {
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """What a schema allows.
+    """The values that a schema allows.
 
     Parameters
     ----------
     types : frozenset of str
-        JSON's types; all of them where it says nothing.
+        JSON types; all of them without a restriction.
     texts : frozenset of str
-        Those that it names, in ``enum`` or ``const``.
+        Strings in ``enum`` or ``const``.
 
     Attributes
     ----------
-    told : bool
-        Whether the schema says anything.
-    words : bool
-        Whether a text is allowed and no number.
+    is_restricted : bool
+        Whether the schema restricts the type.
+    is_text : bool
+        Whether a string is allowed and a number is not.
     """
 
     types: frozenset[str] = _ALL
     texts: frozenset[str] = frozenset()
-    told: bool = field(init=False)
-    words: bool = field(init=False)
+    is_restricted: bool = field(init=False)
+    is_text: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "told", self.types != _ALL)
+        object.__setattr__(self, "is_restricted", self.types != _ALL)
         words = "string" in self.types and not self.types & _NUMBERS
-        object.__setattr__(self, "words", words)
+        object.__setattr__(self, "is_text", words)
 
 
 _ANY = Kinds()
@@ -57,15 +58,16 @@ _NAMES: dict[type, str] = {
 
 
 def allowed_kinds(schema: object, root: Mapping[str, object]) -> Kinds:
-    """Types and texts that a schema allows.
+    """Return the types and strings that a schema allows.
 
     Parameters
     ----------
     schema : object
+        The schema of a parameter.
     root : mapping
-        What ``$ref`` looks into.
+        The document that ``$ref`` refers to.
     """
-    return _Walk(root).allowed(schema)
+    return _Walk(root).find_kinds(schema)
 
 
 class _Walk:
@@ -76,8 +78,8 @@ class _Walk:
         self._left = _MAX_STEPS
         self._within: set[int] = set()
 
-    def allowed(self, schema: object) -> Kinds:
-        """What a schema allows; anything where it refers to itself."""
+    def find_kinds(self, schema: object) -> Kinds:
+        """Return the values that a schema allows; any value if it refers to itself."""
         self._left -= 1
         if not isinstance(schema, Mapping):
             return _ANY
@@ -85,12 +87,12 @@ class _Walk:
         if self._left < 0 or id(given) in self._within:
             return _ANY
         self._within.add(id(given))
-        found = [_named(given), _listed(given)]
+        found = [_kinds_from_type(given), _kinds_from_enum(given)]
         if isinstance(reference := given.get("$ref"), str):
-            found.append(self.allowed(_referred(reference, self._root)))
+            found.append(self.find_kinds(_resolve(reference, self._root)))
         options = (_items(given.get(key)) for key in ("anyOf", "oneOf"))
-        found += [_any([self.allowed(each) for each in every]) for every in options if every]
-        found += [self.allowed(each) for each in _items(given.get("allOf"))]
+        found += [_any([self.find_kinds(each) for each in every]) for every in options if every]
+        found += [self.find_kinds(each) for each in _items(given.get("allOf"))]
         self._within.discard(id(given))
         types = _ALL
         for each in found:
@@ -109,8 +111,8 @@ def _items(value: object) -> list[object]:
     return cast("list[object]", value) if isinstance(value, list) else []
 
 
-def _named(schema: Mapping[str, object]) -> Kinds:
-    """What ``type`` says."""
+def _kinds_from_type(schema: Mapping[str, object]) -> Kinds:
+    """Return the types in ``type``."""
     given = schema.get("type")
     names = [given] if isinstance(given, str) else _items(given)
     types = frozenset(each for each in names if isinstance(each, str)) & _ALL
@@ -119,14 +121,14 @@ def _named(schema: Mapping[str, object]) -> Kinds:
     return Kinds(types or _ALL)
 
 
-def _listed(schema: Mapping[str, object]) -> Kinds:
-    """What ``enum`` and ``const`` say."""
+def _kinds_from_enum(schema: Mapping[str, object]) -> Kinds:
+    """Return the types and strings in ``enum`` and ``const``."""
     values = [schema["const"]] if "const" in schema else _items(schema.get("enum"))
     texts = frozenset(each for each in values if isinstance(each, str))
-    return Kinds(frozenset(map(kind_of, values)) or _ALL, texts)
+    return Kinds(frozenset(map(json_type, values)) or _ALL, texts)
 
 
-def _referred(reference: str, root: Mapping[str, object]) -> object:
+def _resolve(reference: str, root: Mapping[str, object]) -> object:
     found: object = root
     for key in reference.removeprefix("#").split("/")[1:]:
         name = key.replace("~1", "/").replace("~0", "~")
@@ -139,6 +141,6 @@ def _referred(reference: str, root: Mapping[str, object]) -> object:
     return found
 
 
-def kind_of(value: object) -> str:
-    """JSON's type of a value that a decoder made."""
+def json_type(value: object) -> str:
+    """Return the JSON type of a decoded value."""
     return _NAMES.get(type(value), "object")

@@ -1,4 +1,4 @@
-"""Python's notation of values and calls, as models write it: ``[weather(city="Oslo", days=2)]``."""
+"""A parser of Python's notation of calls, such as ``[weather(city="Oslo", days=2)]``."""
 
 from __future__ import annotations
 
@@ -31,53 +31,53 @@ _MAX_CHAR = 0x10FFFF
 
 
 class PythonCall(NamedTuple):
-    """A call as it is written."""
+    """A call with positional and named arguments."""
 
     name: str
     positional: list[object]
     named: dict[str, object]
 
 
-def literal(text: str) -> object:
-    """Value of a Python literal.
+def parse_literal(text: str) -> object:
+    """Parse a Python literal.
 
     Raises
     ------
     ValueError
-        It is none.
+        It is not a literal.
     """
     reader = _Reader(text)
-    value, at = reader.value(reader.spaces(0), 0)
-    if reader.spaces(at) != len(text):
+    value, at = reader.value(reader.skip_spaces(0), 0)
+    if reader.skip_spaces(at) != len(text):
         raise ValueError("more than a value")
     return value
 
 
-def python_calls(text: str) -> list[PythonCall]:
-    """Calls in a list, or one after another.
+def parse_calls_in_python(text: str) -> list[PythonCall]:
+    """Parse calls in a list, or in sequence.
 
     Raises
     ------
     ValueError
-        There are none, or something else.
+        There are no calls, or something else.
     """
     reader, found = _Reader(text), list[PythonCall]()
-    at = reader.spaces(0)
+    at = reader.skip_spaces(0)
     end = "]" if text.startswith("[", at) else ""
-    at = reader.passed(at + len(end), ",;")
+    at = reader.skip_marks(at + len(end), ",;")
     while at < len(text) and not (end and text[at] == end):
         call, at = reader.call(at)
         found.append(call)
-        at = reader.passed(at, ",;")
-    if not found or not text.startswith(end, at) or reader.spaces(at + len(end)) < len(text):
+        at = reader.skip_marks(at, ",;")
+    if not found or not text.startswith(end, at) or reader.skip_spaces(at + len(end)) < len(text):
         raise ValueError("no calls")
     return found
 
 
 class Notation(ABC):
-    """Reads values; each method takes a place and gives the value and the place after it."""
+    """A parser of values; each method takes a place, and returns a value and the place after it."""
 
-    passing = re.compile(r"\s*+")  # what may stand between values
+    passing = re.compile(r"\s*+")  # text between values
     comma = re.compile(r"\s*+(,\s*+)?")
 
     def __init__(self, text: str) -> None:
@@ -85,21 +85,21 @@ class Notation(ABC):
 
     @abstractmethod
     def value(self, at: int, depth: int) -> tuple[object, int]:
-        """Read a value, within brackets this deep."""
+        """Read a value at this depth of brackets."""
 
     @abstractmethod
     def key(self, at: int, depth: int) -> tuple[str, int]:
-        """Read a key; the place given is that of its value."""
+        """Read a key; the returned place is that of its value."""
 
-    def spaces(self, at: int) -> int:
-        """Place after spaces."""
+    def skip_spaces(self, at: int) -> int:
+        """Return the place after spaces."""
         found = self.passing.match(self.text, at)
         return found.end() if found else at
 
     def mapping(self, at: int, depth: int) -> tuple[dict[str, object], int]:
         """Read keys and values after an opening brace."""
         found: dict[str, object] = {}
-        at = self.spaces(at)
+        at = self.skip_spaces(at)
         while not self.text.startswith("}", at):
             key, at = self.key(at, depth)
             found[key], at = self.value(at, depth + 1)
@@ -109,7 +109,7 @@ class Notation(ABC):
     def list(self, at: int, end: str, depth: int) -> tuple[list[object], int]:
         """Read values after an opening bracket."""
         found: list[object] = []
-        at = self.spaces(at)
+        at = self.skip_spaces(at)
         while not self.text.startswith(end, at):
             value, at = self.value(at, depth + 1)
             found.append(value)
@@ -117,7 +117,7 @@ class Notation(ABC):
         return found, at + 1
 
     def next(self, at: int, end: str) -> int:
-        """Place after a comma, or of the end."""
+        """Return the place after a comma, or of the end."""
         found = self.comma.match(self.text, at)
         assert found is not None
         at = found.end()
@@ -127,15 +127,15 @@ class Notation(ABC):
 
 
 class _Reader(Notation):
-    """Reads Python's notation."""
+    """A parser of Python's notation."""
 
     passing = re.compile(r"(?:\s|#[^\n]*\n)*+")
     comma = re.compile(r"(?:\s|#[^\n]*\n)*+(,(?:\s|#[^\n]*\n)*+)?")
 
-    def passed(self, at: int, marks: str) -> int:
-        at = self.spaces(at)
+    def skip_marks(self, at: int, marks: str) -> int:
+        at = self.skip_spaces(at)
         while at < len(self.text) and self.text[at] in marks:
-            at = self.spaces(at + 1)
+            at = self.skip_spaces(at + 1)
         return at
 
     def call(self, at: int) -> tuple[PythonCall, int]:
@@ -143,10 +143,10 @@ class _Reader(Notation):
         if name is None or not self.text.startswith("(", name.end()):
             raise ValueError("no name of a function")
         positional, named = list[object](), dict[str, object]()
-        at = self.spaces(name.end() + 1)
+        at = self.skip_spaces(name.end() + 1)
         while not self.text.startswith(")", at):
             key = _KEYWORD.match(self.text, at)
-            value, at = self.value(self.spaces(key.end() if key else at), 0)
+            value, at = self.value(self.skip_spaces(key.end() if key else at), 0)
             if key:
                 named[key[1]] = value
             else:
@@ -163,21 +163,21 @@ class _Reader(Notation):
         if mark in ("[", "("):
             return self.list(at + 1, "]" if mark == "[" else ")", depth)
         if found := _TEXT.match(self.text, at):
-            return self.texts(found)
+            return self.read_strings(found)
         if found := _NUMBER.match(self.text, at):
-            return _number(found[0]), found.end()
+            return _parse_number(found[0]), found.end()
         name = _NAME.match(self.text, at)
         if name is None or name[0] not in _CONSTANTS:
             raise ValueError(f"no value at character {at}")
         return _CONSTANTS[name[0]], name.end()
 
-    def texts(self, found: re.Match[str]) -> tuple[str, int]:
-        """A text; several are one."""
+    def read_strings(self, found: re.Match[str]) -> tuple[str, int]:
+        """Read a string; adjacent ones are joined."""
         made: list[str] = []
         while True:
             inner = next((each for each in found.groups()[1:] if each is not None), "")
-            made.append(inner if "r" in found[1].lower() else _ESCAPE.sub(_unescaped, inner))
-            at = self.spaces(found.end())
+            made.append(inner if "r" in found[1].lower() else _ESCAPE.sub(_unescape, inner))
+            at = self.skip_spaces(found.end())
             again = _TEXT.match(self.text, at)
             if again is None:
                 return "".join(made), found.end()
@@ -185,14 +185,14 @@ class _Reader(Notation):
 
     def key(self, at: int, depth: int) -> tuple[str, int]:
         key, at = self.value(at, depth + 1)
-        at = self.spaces(at)
+        at = self.skip_spaces(at)
         if isinstance(key, dict | list) or not self.text.startswith(":", at):
             raise ValueError(f"no key at character {at}")
-        return str(key), self.spaces(at + 1)
+        return str(key), self.skip_spaces(at + 1)
 
 
-def _number(text: str) -> int | float | None:
-    """A number; None for one that no double holds, which JSON has no place for."""
+def _parse_number(text: str) -> int | float | None:
+    """Return a number, or None if it does not fit a double, which JSON cannot express."""
     try:
         return int(text, 0 if "x" in text.lower() else 10)
     except ValueError:
@@ -200,7 +200,7 @@ def _number(text: str) -> int | float | None:
         return value if abs(value) < float("inf") else None
 
 
-def _unescaped(found: re.Match[str]) -> str:
+def _unescape(found: re.Match[str]) -> str:
     coded = next((each for each in found.groups()[:3] if each), None)
     if coded or found[4]:
         code = int(coded, 16) if coded else int(found[4], 8)

@@ -1,4 +1,4 @@
-"""What a model's answer is made of: text, reasoning, and calls of functions."""
+"""The parts of a model's answer: text, reasoning and tool calls."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Text for the user."""
+    """A piece of text for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """Reasoning before the answer."""
+    """A piece of reasoning before the answer."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A function that the model asks to have called.
+    """A function call that the model requests.
 
     Parameters
     ----------
     name : str
+        Name of the function.
     arguments : mapping
-        By the names of the function's parameters, as JSON has values.
+        JSON values by the names of the function's parameters.
     """
 
     name: str
@@ -40,13 +41,14 @@ Part = Content | Thinking | ToolCall
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """An answer at its end.
+    """A complete answer.
 
     Parameters
     ----------
     content, thinking : str
+        Text for the user, and reasoning.
     tool_calls : tuple of ToolCall
-        In the order in which they were made.
+        Calls in the order in which they were made.
     """
 
     content: str

@@ -25,16 +25,16 @@ a name and a code block in each, in ``<tool_calls>``.
 
 from __future__ import annotations
 
-from wgpu_backend.text.output_parsers.arriving import Reading
 from wgpu_backend.text.output_parsers.formats import HERMES, CallForm, Format
-from wgpu_backend.text.output_parsers.readers import json_calls
-from wgpu_backend.text.output_parsers.spans import Body, Read, Span
+from wgpu_backend.text.output_parsers.incoming_text import Reader
+from wgpu_backend.text.output_parsers.readers import json_reader
+from wgpu_backend.text.output_parsers.spans import Body, Span, SpanReader
 from wgpu_backend.text.output_parsers.tagged import (
     Tagging,
-    function_call,
-    glm_call,
-    tagged_calls,
-    tool_call,
+    function_reader,
+    read_glm_call,
+    tagged_reader,
+    tool_call_reader,
 )
 
 _END, _ALL_END = "</tool_call>", "</tool_calls>"
@@ -46,8 +46,8 @@ def _functions(*closings: str, lines: bool = True) -> Tagging:
     )
 
 
-def pairs(suffix: str = "") -> Tagging:
-    """Tags of GLM, and of Hy 3 with a suffix in each."""
+def glm_tagging(suffix: str = "") -> Tagging:
+    """Return the tags of GLM, or of Hy 3 with a suffix in each."""
     return Tagging(
         call="",
         named="",
@@ -59,25 +59,25 @@ def pairs(suffix: str = "") -> Tagging:
     )
 
 
-def sections(suffix: str = "") -> Read:
-    """Reader of ``<tool_calls>``: a list in JSON, or ``<tool_call>`` several times."""
+def sections_reader(suffix: str = "") -> SpanReader:
+    """Return a reader of ``<tool_calls>``: a JSON list, or several ``<tool_call>``."""
     call, end = f"<tool_call{suffix}>", f"</tool_calls{suffix}>"
-    of_json, tagging = json_calls(end), pairs(suffix)
+    of_json, tagging = json_reader(end), glm_tagging(suffix)
 
-    def read(body: Body) -> Reading[None]:
+    def read(body: Body) -> Reader[None]:
         text = body.text
-        mark = yield from text.spaces()
+        mark = yield from text.skip_spaces()
         if mark in ("{", "["):
             yield from of_json(body)
             return
         yield from text.expect(call)
         while True:
-            if (yield from text.spaces()) in ("{", "["):
-                yield from json_calls(*tagging.closings)(body)
+            if (yield from text.skip_spaces()) in ("{", "["):
+                yield from json_reader(*tagging.closings)(body)
             else:
-                yield from glm_call(body, tagging, f"<tool_sep{suffix}>")
-            yield from text.spaces()
-            if (yield from text.took(call, end)) != call:
+                yield from read_glm_call(body, tagging, f"<tool_sep{suffix}>")
+            yield from text.skip_spaces()
+            if (yield from text.take(call, end)) != call:
                 return
 
     return read
@@ -85,11 +85,11 @@ def sections(suffix: str = "") -> Read:
 
 CALL = Span(
     "<tool_call>",
-    read=tool_call(pairs(), _functions(_END), "<tool_sep>"),
-    inner=(*_functions(_END).inner, *pairs().inner, _END),
+    read=tool_call_reader(glm_tagging(), _functions(_END), "<tool_sep>"),
+    inner=(*_functions(_END).inner, *glm_tagging().inner, _END),
 )
-FUNCTION = Span("<function=", read=function_call(_functions(), fallback=(_END,)))
-CALLS = Span("<tool_calls>", read=sections(), inner=(_ALL_END, "<tool_sep>"))
+FUNCTION = Span("<function=", read=function_reader(_functions(), fallback=(_END,)))
+CALLS = Span("<tool_calls>", read=sections_reader(), inner=(_ALL_END, "<tool_sep>"))
 
 
 def _list(template: str) -> CallForm:
@@ -97,15 +97,15 @@ def _list(template: str) -> CallForm:
     return CallForm((CALLS.opening,), (_ALL_END,), listed=True)
 
 
-def _tagged(template: str) -> CallForm:
-    """Qwen3-Coder's form, where a template has it; Hermes' otherwise."""
+def _qwen_form(template: str) -> CallForm:
+    """Return Qwen3-Coder's form if the template has it, and Hermes' otherwise."""
     if "<function=" not in template:
         return HERMES
     return functions_form("<tool_call>", "\n", _END, "\n")
 
 
 def functions_form(opening: str, before: str, closing: str, line: str) -> CallForm:
-    """Form of a call with ``<function=``, whose values stand on lines of their own or do not."""
+    """Return the form of a call with ``<function=``, with or without line breaks around values."""
     return CallForm(
         (opening, before + "<function={name}>\n"),
         ("</function>\n", closing),
@@ -141,7 +141,7 @@ SEED = Format(
     (
         Span(
             "<seed:tool_call>",
-            read=tagged_calls(_functions("</seed:tool_call>", lines=False)),
+            read=tagged_reader(_functions("</seed:tool_call>", lines=False)),
             inner=("</seed:tool_call>",),
         ),
         FUNCTION,
@@ -150,4 +150,4 @@ SEED = Format(
     form=_seed,
 )
 GLM = Format("glm", ("<arg_key>",), (CALL,), form=_glm)
-QWEN = Format("qwen", ("<tool_call>", "<tool_calls>"), (CALL, CALLS, FUNCTION), form=_tagged)
+QWEN = Format("qwen", ("<tool_call>", "<tool_calls>"), (CALL, CALLS, FUNCTION), form=_qwen_form)

@@ -1,4 +1,4 @@
-"""Readers of calls in spans: JSON, names with JSON, and Python's notation."""
+"""Readers of the calls in spans: JSON, names with JSON, and Python's notation."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from wgpu_backend.text.output_parsers.arriving import Arriving, Broken, Reading
 from wgpu_backend.text.output_parsers.calls import (
     CALL_KEYS,
-    Offered,
-    arguments_of,
-    calls_in,
-    calls_of,
-    decoded,
-    decoded_at,
-    keyed_calls,
+    OfferedTools,
+    decode_json,
+    decode_json_at,
+    make_calls,
+    make_keyed_calls,
+    parse_arguments,
+    parse_calls,
 )
-from wgpu_backend.text.output_parsers.literals import python_calls
+from wgpu_backend.text.output_parsers.incoming_text import FormatMismatch, IncomingText, Reader
+from wgpu_backend.text.output_parsers.literals import parse_calls_in_python
 from wgpu_backend.text.output_parsers.parts import ToolCall
-from wgpu_backend.text.output_parsers.spans import Body, Read
+from wgpu_backend.text.output_parsers.spans import Body, SpanReader
 
 _BETWEEN = re.compile(r"[\s,;]*")
-_STRAY = re.compile(r"[\s,;}\]]*")  # models write a bracket too many
+# Models sometimes write a bracket too many.
+_STRAY = re.compile(r"[\s,;}\]]*")
 _NAME = re.compile(r"[\w.\-/]*")
 _NUMBERED = re.compile(r":\d+$")
 _FENCED = re.compile(r"[\w]*")
@@ -31,36 +32,36 @@ _FENCE = "```"
 _SPACES = re.compile(r"\s*+")
 
 
-def json_calls(*closings: str, keyed: bool = False) -> Read:
-    """Reader of JSON objects or lists with calls, one or several.
+def json_reader(*closings: str, keyed: bool = False) -> SpanReader:
+    """Return a reader of one or several JSON objects or lists with calls.
 
     Parameters
     ----------
     *closings : str
-        Tags that end them; models leave them out at times, so other text ends them, too.
+        Tags that end them; models omit them at times, so other text ends them, too.
     keyed : bool
         Whether an object has the function's name as its only key.
     """
-    calls, end = keyed_calls if keyed else calls_in, _end(closings)
+    calls, end = make_keyed_calls if keyed else make_calls, _end(closings)
 
-    def read(body: Body) -> Reading[None]:
+    def read(body: Body) -> Reader[None]:
         text = body.text
-        text.passed(_SPACES)
+        text.skip(_SPACES)
         if not text.text.startswith("{", text.at):
-            yield from opened_json(text)
+            yield from skip_to_json(text)
         while True:
-            body.give(calls((yield from value_of_json(text))))
-            if text.passed(end.passed) is not None:
+            body.give(calls((yield from read_json(text))))
+            if text.skip(end.passed) is not None:
                 return
-            if (yield from text.spaces(_BETWEEN)) not in ("{", "["):
+            if (yield from text.skip_spaces(_BETWEEN)) not in ("{", "["):
                 break
-        yield from closed(body, *closings)
+        yield from skip_closing(body, *closings)
 
     return read
 
 
 class _End(NamedTuple):
-    """Tags that end calls."""
+    """Patterns of the tags that end calls."""
 
     passed: re.Pattern[str]  # with what models write before one
     begun: re.Pattern[str]  # a character that may begin that
@@ -74,86 +75,86 @@ def _end(closings: tuple[str, ...]) -> _End:
     return _End(re.compile(rf"{_STRAY.pattern}+(?:{tags})"), re.compile(rf"[\s,;}}\]`{firsts}]"))
 
 
-def value_of_json(text: Arriving) -> Reading[object]:
-    """Value of JSON that begins here; decoded in one step where all of it is there.
+def read_json(text: IncomingText) -> Reader[object]:
+    """Read a JSON value, decoded in one step if all of it has arrived.
 
     Raises
     ------
     ValueError
-        It is no JSON.
+        It is not JSON.
     """
     if text.text.find("}", text.at) >= 0:
-        found = decoded_at(text.text, text.at)
+        found = decode_json_at(text.text, text.at)
         if found is not None:
             text.at = found[1]
             return found[0]
-    return decoded((yield from text.bracketed()))
+    return decode_json((yield from text.read_brackets()))
 
 
-def opened_json(text: Arriving) -> Reading[str]:
-    """Pass spaces, and a code block's beginning, up to JSON.
+def skip_to_json(text: IncomingText) -> Reader[str]:
+    """Skip spaces and the beginning of a code block before JSON.
 
     Raises
     ------
-    Broken
+    FormatMismatch
         Something else comes.
     """
-    mark = yield from text.spaces()
-    if mark == "`" and (yield from text.took(_FENCE)):
-        yield from text.run(_FENCED)
-        mark = yield from text.spaces()
+    mark = yield from text.skip_spaces()
+    if mark == "`" and (yield from text.take(_FENCE)):
+        yield from text.read_while(_FENCED)
+        mark = yield from text.skip_spaces()
     if mark not in ("{", "["):
-        raise Broken("no JSON" if mark or not text.ended else "the answer ends early")
+        raise FormatMismatch("no JSON" if mark or not text.ended else "the answer ends early")
     return mark
 
 
-def closed(body: Body, *closings: str) -> Reading[None]:
-    """Pass one of the closing tags, where it comes; spaces before it, and a bracket too many."""
+def skip_closing(body: Body, *closings: str) -> Reader[None]:
+    """Skip one of the closing tags if it comes, with spaces and a surplus bracket before it."""
     text = body.text
     if not closings:
         return
     end = _end(closings)
-    if text.passed(end.passed) is not None:
+    if text.skip(end.passed) is not None:
         return
     if text.at < len(text.text) and not end.begun.match(text.text, text.at):
         return
     text.mark()
-    yield from text.spaces(_STRAY)
-    fence = yield from text.took(_FENCE)
+    yield from text.skip_spaces(_STRAY)
+    fence = yield from text.take(_FENCE)
     if fence:
-        yield from text.spaces(_STRAY)
-    if (yield from text.took(*closings)) is None and not fence:
-        text.back()
+        yield from text.skip_spaces(_STRAY)
+    if (yield from text.take(*closings)) is None and not fence:
+        text.rewind()
         text.mark()
 
 
-def named_arguments(text: Arriving, name: str) -> Reading[ToolCall]:
-    """A call whose name was read and whose arguments come, as JSON, in a code block or not."""
+def read_arguments(text: IncomingText, name: str) -> Reader[ToolCall]:
+    """Read the JSON arguments of a call whose name was read, in a code block or not."""
     name = name.strip()
     if not text.text.startswith("{", text.at):
-        yield from opened_json(text)
-    arguments = arguments_of((yield from value_of_json(text)))
+        yield from skip_to_json(text)
+    arguments = parse_arguments((yield from read_json(text)))
     if not name:
         raise ValueError("no name")
     return ToolCall(name, arguments)
 
 
-def sectioned(call: str, separators: Sequence[str], end: str, *closings: str) -> Read:
-    """Reader of a section of calls, each of them a name and JSON between tags.
+def section_reader(call: str, separators: Sequence[str], end: str, *closings: str) -> SpanReader:
+    """Return a reader of a section of calls, each of them a name and JSON between tags.
 
     Parameters
     ----------
     call : str
-        Begins a call.
+        Tag that begins a call.
     separators : sequence of str
-        The last stands between name and JSON, the name between it and the one before.
+        The last stands between name and JSON; the name is between it and the one before.
     end : str
-        Ends a call.
+        Tag that ends a call.
     *closings : str
-        End the section.
+        Tags that end the section.
     """
     ways = [rf"[^<\n]*+{re.escape(separator)}\s*+" for separator in separators[:-1]]
-    # DeepSeek R1 writes a type in front of the separator, and the name after it.
+    # DeepSeek R1 writes a type before the separator, and the name after it.
     ways.append(
         rf"(?:([^<\n]++){re.escape(separators[-1])}\s*+(?=[{{`])"
         rf"|[^<\n]*+{re.escape(separators[-1])}\s*+([^\n{{`][^\n]*+)\n)"
@@ -161,76 +162,76 @@ def sectioned(call: str, separators: Sequence[str], end: str, *closings: str) ->
     begun = re.compile(rf"\s*+{re.escape(call)}" + "".join(ways))
     ended = re.compile(rf"\s*+(?:{'|'.join(map(re.escape, closings)) or '(?!)'})")
 
-    def read(body: Body) -> Reading[None]:
+    def read(body: Body) -> Reader[None]:
         text = body.text
         while True:
-            found = text.passed(begun)
+            found = text.skip(begun)
             if found is None and not (yield from _another(body, call, closings)):
                 return
-            name = (found[1] or found[2]) if found else (yield from _named(text, separators))
-            made = yield from named_arguments(text, name)
+            name = (found[1] or found[2]) if found else (yield from _read_name(text, separators))
+            made = yield from read_arguments(text, name)
             function = _NUMBERED.sub("", made.name.removeprefix("functions."))
             body.give([ToolCall(function, made.arguments)])
-            yield from closed(body, end)
-            if text.passed(ended) is not None:
+            yield from skip_closing(body, end)
+            if text.skip(ended) is not None:
                 return
 
     return read
 
 
-def _named(text: Arriving, separators: Sequence[str]) -> Reading[str]:
-    """Name of a function before its arguments, of which one character is there."""
+def _read_name(text: IncomingText, separators: Sequence[str]) -> Reader[str]:
+    """Read a function's name before its arguments."""
     name = ""
     for separator in separators:
-        name = yield from text.until(separator)
-    if (yield from text.spaces()) not in ("{", "`"):
-        name = yield from text.until("\n")
+        name = yield from text.read_until(separator)
+    if (yield from text.skip_spaces()) not in ("{", "`"):
+        name = yield from text.read_until("\n")
     return name
 
 
-def _another(body: Body, call: str, closings: Sequence[str]) -> Reading[bool]:
-    """Pass what begins another call, or the section's end."""
+def _another(body: Body, call: str, closings: Sequence[str]) -> Reader[bool]:
+    """Skip the tag that begins another call or ends the section."""
     text = body.text
-    yield from text.spaces()
-    tag = yield from text.took(call, *closings)
+    yield from text.skip_spaces()
+    tag = yield from text.take(call, *closings)
     if tag is None and not body.given:
-        raise Broken("no call" if not text.ended else "the answer ends early")
+        raise FormatMismatch("no call" if not text.ended else "the answer ends early")
     return tag == call
 
 
-def mistral_calls(body: Body) -> Reading[None]:
-    """Read a list of calls in JSON, or a name and its arguments."""
+def read_mistral(body: Body) -> Reader[None]:
+    """Read a JSON list of calls, or a name and its arguments."""
     text = body.text
-    if (yield from text.spaces()) in ("{", "["):
-        yield from json_calls("</s>")(body)
+    if (yield from text.skip_spaces()) in ("{", "["):
+        yield from json_reader("</s>")(body)
         return
-    name = yield from text.run(_NAME)
-    if (yield from text.took("[CALL_ID]")):
-        yield from text.run(_NAME)
-    yield from text.took("[ARGS]")
-    if not name or (yield from text.spaces()) not in ("{", ""):
-        raise Broken("no name or no arguments")
-    body.give([(yield from named_arguments(text, name))])
-    yield from closed(body, "</s>")
+    name = yield from text.read_while(_NAME)
+    if (yield from text.take("[CALL_ID]")):
+        yield from text.read_while(_NAME)
+    yield from text.take("[ARGS]")
+    if not name or (yield from text.skip_spaces()) not in ("{", ""):
+        raise FormatMismatch("no name or no arguments")
+    body.give([(yield from read_arguments(text, name))])
+    yield from skip_closing(body, "</s>")
 
 
-def python_list(closing: str) -> Read:
-    """Reader of calls in Python's notation, or JSON, up to a closing tag."""
+def python_reader(closing: str) -> SpanReader:
+    """Return a reader of calls in Python's notation or JSON, up to a closing tag."""
 
-    def read(body: Body) -> Reading[None]:
+    def read(body: Body) -> Reader[None]:
         text, taken = body.text, list[str]()
-        while (yield from text.spaces(_BETWEEN)) and (yield from text.took(closing)) is None:
-            taken.append((yield from text.run(_NAME)))
-            if (yield from text.spaces()) not in ("(", "[", "{"):
-                raise Broken("no call")
-            taken += [(yield from text.bracketed("python")), "\n"]
-        body.give(calls_in_python("".join(taken), body.offered))
+        while (yield from text.skip_spaces(_BETWEEN)) and (yield from text.take(closing)) is None:
+            taken.append((yield from text.read_while(_NAME)))
+            if (yield from text.skip_spaces()) not in ("(", "[", "{"):
+                raise FormatMismatch("no call")
+            taken += [(yield from text.read_brackets("python")), "\n"]
+        body.give(parse_python_calls("".join(taken), body.offered))
 
     return read
 
 
-def calls_in_python(source: str, offered: Offered) -> list[ToolCall]:
-    """Calls in Python's notation, or JSON; values without a name go to parameters in their order.
+def parse_python_calls(source: str, offered: OfferedTools) -> list[ToolCall]:
+    """Parse calls in Python's notation or JSON; positional values take parameters in order.
 
     Raises
     ------
@@ -238,9 +239,9 @@ def calls_in_python(source: str, offered: Offered) -> list[ToolCall]:
         They are neither.
     """
     if source.lstrip("[ \n").startswith("{"):
-        return calls_of(source)
+        return parse_calls(source)
     found: list[ToolCall] = []
-    for name, positional, named in python_calls(source):
+    for name, positional, named in parse_calls_in_python(source):
         known = [key for key in offered.parameters.get(name, ()) if key not in named]
         if len(positional) > len(known):
             raise ValueError(f"{name}: more values than parameters")
@@ -249,18 +250,18 @@ def calls_in_python(source: str, offered: Offered) -> list[ToolCall]:
     return found
 
 
-def bare_calls(*, strict: bool) -> Callable[[Body], Reading[bool]]:
-    """Reader of calls that are written as JSON and nothing else, where the answer begins.
+def bare_reader(*, strict: bool) -> Callable[[Body], Reader[bool]]:
+    """Return a reader of calls that are bare JSON at the beginning of an answer.
 
     As an answer may be JSON as well, only functions that were offered count as called.
 
     Parameters
     ----------
     strict : bool
-        Whether a call needs arguments to be one.
+        Whether a call must have arguments.
     """
 
-    def read(body: Body) -> Reading[bool]:
+    def read(body: Body) -> Reader[bool]:
         text = body.text
         there = _bare_there(text)
         if there is not None:
@@ -268,53 +269,55 @@ def bare_calls(*, strict: bool) -> Callable[[Body], Reading[bool]]:
             if not _are_calls(source, calls, body.offered, strict=strict):
                 return False
             body.give(calls)
-            yield from text.spaces(_BETWEEN)
+            yield from text.skip_spaces(_BETWEEN)
             return True
-        mark = yield from text.spaces()
+        mark = yield from text.skip_spaces()
         if mark not in ("{", "[", "`"):
             return False
-        fenced = bool((yield from text.took(_FENCE)))
+        fenced = bool((yield from text.take(_FENCE)))
         if fenced:
-            yield from text.run(_FENCED)
-            mark = yield from text.spaces()
-        pythonic = yield from _pythonic(text)
+            yield from text.read_while(_FENCED)
+            mark = yield from text.skip_spaces()
+        pythonic = yield from _is_python(text)
         if not pythonic and not (yield from _begins_call(text)):
             return False
-        source = yield from text.bracketed("python" if pythonic else "json")
+        source = yield from text.read_brackets("python" if pythonic else "json")
         calls = _calls_in(source, body.offered)
         if fenced:
-            yield from text.spaces()
+            yield from text.skip_spaces()
             yield from text.expect(_FENCE)
         if not _are_calls(source, calls, body.offered, strict=strict):
             return False
         body.give(calls)
-        yield from text.spaces(_BETWEEN)
+        yield from text.skip_spaces(_BETWEEN)
         return True
 
     return read
 
 
-def _bare_there(text: Arriving) -> tuple[str, list[ToolCall]] | None:
-    """Calls in an object that is there as a whole, which is passed, and its source."""
+def _bare_there(text: IncomingText) -> tuple[str, list[ToolCall]] | None:
+    """Return the calls in an object that has arrived as a whole, and its source."""
     begun = _BARE.match(text.text, text.at)
     if begun is None or begun[1] not in CALL_KEYS:
         return None
     at = begun.end()
-    found = decoded_at(text.text, at) if text.text.find("}", at) >= 0 else None
+    found = decode_json_at(text.text, at) if text.text.find("}", at) >= 0 else None
     if found is None:
         return None
     text.at = found[1]
-    return text.text[at : text.at], calls_in(found[0])
+    return text.text[at : text.at], make_calls(found[0])
 
 
-def _are_calls(source: str, calls: Sequence[ToolCall], offered: Offered, *, strict: bool) -> bool:
+def _are_calls(
+    source: str, calls: Sequence[ToolCall], offered: OfferedTools, *, strict: bool
+) -> bool:
     if any(call.name not in offered for call in calls):
         return False
     return not strict or all(_has_arguments(source, call) for call in calls)
 
 
-def _pythonic(text: Arriving) -> Reading[bool]:
-    """Whether a list begins with a call in Python's notation; the list is not passed."""
+def _is_python(text: IncomingText) -> Reader[bool]:
+    """Return whether a list begins with a call in Python's notation, without reading it."""
     if not text.text.startswith("[", text.at):
         return False
     while True:
@@ -326,8 +329,8 @@ def _pythonic(text: Arriving) -> Reading[bool]:
         yield ""
 
 
-def _begins_call(text: Arriving) -> Reading[bool]:
-    """Whether the first key of an object is one of a call's, so that other JSON need not wait."""
+def _begins_call(text: IncomingText) -> Reader[bool]:
+    """Return whether an object's first key is one of a call's, so that other JSON need not wait."""
     while True:
         found = _FIRST.match(text.text, text.at)
         if found is not None:
@@ -343,11 +346,11 @@ _FIRST = re.compile(r'[\[\s]*\{\s*"([^"\\]{0,40})"')
 _LISTED = re.compile(r"\[\s*(?:[^\W\d][\w.]*)?")
 
 
-def _calls_in(source: str, offered: Offered) -> list[ToolCall]:
+def _calls_in(source: str, offered: OfferedTools) -> list[ToolCall]:
     listed = _LISTED.match(source)
     if listed is not None and source.startswith("(", listed.end()):
-        return calls_in_python(source, offered)
-    return calls_of(source)
+        return parse_python_calls(source, offered)
+    return parse_calls(source)
 
 
 def _has_arguments(source: str, call: ToolCall) -> bool:

@@ -1,4 +1,4 @@
-"""The machine behind most formats: text with spans between tags."""
+"""A parser for most formats: text with spans between tags."""
 
 from __future__ import annotations
 
@@ -7,88 +7,98 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from wgpu_backend.text.output_parsers.arriving import Arriving, Broken, Reading
-from wgpu_backend.text.output_parsers.calls import Offered, Tools, begun_name
-from wgpu_backend.text.output_parsers.held import shown
+from wgpu_backend.text.output_parsers.calls import OfferedTools, Tools, read_partial_name
+from wgpu_backend.text.output_parsers.incoming_text import (
+    FormatMismatch,
+    IncomingText,
+    Reader,
+    count_safe,
+)
 from wgpu_backend.text.output_parsers.parts import Content, Part, Thinking, ToolCall
 
 _NEXT = re.compile(r"\s*(\S)")
-_RETRIES = 64  # of spans without an end, each of which reads the rest of the answer again
+# Spans without an end, each of which reads the rest of the answer again: bounds quadratic time.
+_RETRIES = 64
 
 
 class Body:
-    """What stands in a span with calls, for the reader of it.
+    """The content of a span with calls, for its reader.
 
     Parameters
     ----------
-    text : Arriving
-        Behind the opening tag.
-    offered : Offered
+    text : IncomingText
+        The text after the opening tag.
+    offered : OfferedTools
+        Functions that may be called.
     give : callable
-        Takes a call once it is whole.
+        Takes a call once it is complete.
     """
 
-    def __init__(self, text: Arriving, offered: Offered, give: Callable[[ToolCall], None]) -> None:
+    def __init__(
+        self, text: IncomingText, offered: OfferedTools, give: Callable[[ToolCall], None]
+    ) -> None:
         self.text = text
         self.offered = offered
         self._give = give
         self.given = 0
-        self.lenient = False  # tags may be left out: there is no other reading
+        # Whether tags may be missing, for the last attempt at the end of the answer.
+        self.lenient = False
 
     def give(self, calls: Iterable[ToolCall]) -> None:
-        """Take calls that are whole."""
+        """Emit complete calls."""
         for call in calls:
             self._give(call)
             self.given += 1
         self.text.mark()
 
 
-Read = Callable[[Body], Reading[None]]
+SpanReader = Callable[[Body], Reader[None]]
 """Reads a span up to its end, closing tag included; Broken or a ValueError where it holds none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What stands between two tags.
+    """A part of an answer between two tags.
 
     Parameters
     ----------
     opening : str
+        Tag that begins it.
     closings : tuple of str
-        Any of them ends a span that holds no calls; with none, it is the opening tag alone.
+        Any of them ends a span without calls; if empty, the span is the opening tag alone.
     read : callable or None
-        Reads calls. None where it is reasoning, which is given as it comes; or ``unwrapped``.
+        Reader of calls. None for reasoning, which is emitted as it comes, and for ``unwrapped``.
     unwrapped : bool
-        The tags go, and what is between them is text for the user.
+        Whether only the tags are removed, and the text between them is for the user.
     inner : tuple of str
         Tags that `read` looks for.
     interrupts : bool
-        Whether it ends a reasoning whose closing tag the model leaves out.
+        Whether it ends reasoning whose closing tag the model omits.
     """
 
     opening: str
     closings: tuple[str, ...] = ()
-    read: Read | None = None
+    read: SpanReader | None = None
     unwrapped: bool = False
     inner: tuple[str, ...] = ()
     interrupts: bool = False
 
     @property
     def tags(self) -> tuple[str, ...]:
-        """All tags of the span."""
+        """Return all tags of the span."""
         return tuple(filter(None, (self.opening, *self.closings, *self.inner)))
 
 
 class OutputParser(ABC):
-    """Takes an answer apart while it is made.
+    """A streaming parser of one answer.
 
-    The parts are the same however the text is divided among calls of `push`, and never hold
-    a piece of a tag. Text that looks like a call and is none is given as it stands, at the latest
-    by `finish`: nothing is lost but a call that was cut.
+    The parts are the same however the text is divided among calls of `push`, and never contain a
+    piece of a tag. Text that only looks like a call is emitted unchanged, at the latest by
+    `finish`: nothing is lost except a call that was cut off.
     """
 
     def __init__(self) -> None:
-        self._text = Arriving()
+        self._text = IncomingText()
         self._parts: list[Part] = []
         self._waiting: list[str] = []
         self._wanted = ""
@@ -98,25 +108,25 @@ class OutputParser(ABC):
     @property
     @abstractmethod
     def tags(self) -> frozenset[str]:
-        """Texts that have to reach the parser, also where they are control tokens."""
+        """Return texts that must reach the parser even if they are control tokens."""
 
     @abstractmethod
-    def _read(self) -> Reading[None]:
+    def _read(self) -> Reader[None]:
         """Read the answer, and add to its parts."""
 
     def push(self, text: str) -> list[Part]:
-        """Take the next piece of the answer, and give what is certain by now."""
+        """Take the next piece of the answer, and return the parts that are certain by now."""
         self._waiting.append(text)
         return self._go_on() if self._wanted in text else []
 
     def finish(self, *, cut: bool = False) -> list[Part]:
-        """Give what was held back, at the end of the answer.
+        """Return the remaining parts at the end of the answer.
 
         Parameters
         ----------
         cut : bool
-            Whether the model would have gone on. A call that it had not ended is left out then:
-            its text is for nobody, and what it has of arguments may be wrong.
+            Whether the answer was cut off. An unfinished call is dropped then: its text is not for
+            the user, and its arguments may be incomplete.
         """
         parts = self._go_on()
         self._text.ended, self._cut = True, cut
@@ -131,7 +141,7 @@ class OutputParser(ABC):
 
 
 class Trimmed:
-    """Text without white space at its ends, as it comes: spaces wait for what follows them."""
+    """A stream of text without white space at its ends: spaces wait for the text after them."""
 
     def __init__(self, kind: type[Content] | type[Thinking], *, begun: bool = False) -> None:
         self._kind = kind
@@ -139,7 +149,7 @@ class Trimmed:
         self._spaces = ""
 
     def push(self, text: str) -> list[Part]:
-        """Give a piece of text, as far as its last character that is no space."""
+        """Take a piece of text, and return it up to its last character that is not a space."""
         text = self._spaces + text
         if not self._begun:
             text = text.lstrip()
@@ -149,33 +159,33 @@ class Trimmed:
         return [self._kind(ready)] if ready else []
 
     def rest(self) -> list[Part]:
-        """Give the spaces at the end."""
+        """Return the spaces at the end."""
         text, self._spaces = self._spaces, ""
         return [self._kind(text)] if text else []
 
 
 class Tags:
-    """Tags of which the first in a text is looked for."""
+    """A set of tags, to find the first one in a text."""
 
     def __init__(self, tags: Iterable[str]) -> None:
         self._tags = sorted(set(filter(None, tags)), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._tags)) or r"(?!)")
 
     def begin(self, text: str, at: int) -> bool:
-        """Whether one of them comes next."""
+        """Return whether one of them comes next."""
         return self._pattern.match(text, at) is not None
 
-    def next(self, text: Arriving) -> tuple[int, str]:
-        """End of what is surely before any tag, and the tag that comes there if one does.
+    def next(self, text: IncomingText) -> tuple[int, str]:
+        """Return the end of the text before any tag, and the tag there if it has arrived.
 
-        Of two at one place it is the longer; that may have to wait for the next piece.
+        Of two at one place it is the longer one, which may have to wait for the next piece.
         """
         found = self._pattern.search(text.text, text.at)
         size = len(text.text)
         tail = max(text.at, size - len(self._tags[0]) + 1) if self._tags else size
         if text.ended or (found is not None and found.start() < tail):
             return (found.start(), found[0]) if found else (size, "")
-        begun = tail + shown(text.text[tail:], self._tags)
+        begun = tail + count_safe(text.text[tail:], self._tags)
         if found is None or begun < found.start():
             return begun, ""
         rest = text.text[found.start() :]
@@ -185,17 +195,19 @@ class Tags:
 
 
 class SpanParser(OutputParser):
-    """Parser of text with spans.
+    """A parser of text with spans.
 
     Parameters
     ----------
     spans : sequence of Span
+        The spans of the format.
     tools : sequence of mappings
         Functions that may be called.
     prompt : str
-        What the model continues; where it ends within a span of reasoning, the answer begins there.
+        The text that the model continues; if it ends within a span of reasoning, the answer begins
+        there.
     first : callable or None
-        Reads calls that stand at the beginning of the answer without a tag.
+        Reader of calls at the beginning of the answer without a tag.
     """
 
     def __init__(
@@ -203,13 +215,13 @@ class SpanParser(OutputParser):
         spans: Sequence[Span],
         tools: Tools = (),
         prompt: str = "",
-        first: Callable[[Body], Reading[bool]] | None = None,
+        first: Callable[[Body], Reader[bool]] | None = None,
     ) -> None:
         super().__init__()
         self._spans: dict[str, Span] = {}
         for span in spans:
             self._spans.setdefault(span.opening, span)
-        self._offered = Offered(tools)
+        self._offered = OfferedTools(tools)
         self._openings = Tags(self._spans)
         self._interrupting = tuple(s.opening for s in self._spans.values() if s.interrupts)
         self._closings: dict[str, Tags] = {}
@@ -218,44 +230,44 @@ class SpanParser(OutputParser):
         self._first = first if tools else None
         end = prompt.rstrip()
         self._begun = max(
-            (s for s in self._spans.values() if _in(s, end)),
+            (s for s in self._spans.values() if _opens(s, end)),
             key=lambda span: len(span.opening),
             default=None,
         )
 
     @property
     def tags(self) -> frozenset[str]:
-        """Texts that have to reach the parser, also where they are control tokens."""
+        """Return texts that must reach the parser even if they are control tokens."""
         return frozenset(tag for span in self._spans.values() for tag in span.tags)
 
-    def _read(self) -> Reading[None]:
+    def _read(self) -> Reader[None]:
         begun = self._begun
         if begun is not None:
-            yield from self._in_calls("", begun.read) if begun.read else self._streamed(begun)
+            yield from self._read_calls("", begun.read) if begun.read else self._stream(begun)
         fresh = True
         while True:
             if self._first is not None and fresh and self._may_begin():
-                fresh = yield from self._called(self._first)
+                fresh = yield from self._read_bare(self._first)
                 continue
-            opening = yield from self._outside()
+            opening = yield from self._read_text()
             if not opening:
                 return
             span = self._spans[opening]
             if span.read is None:
-                fresh = yield from self._streamed(span)
+                fresh = yield from self._stream(span)
             else:
-                fresh = yield from self._in_calls(opening, span.read)
+                fresh = yield from self._read_calls(opening, span.read)
 
     def _may_begin(self) -> bool:
-        """Whether calls without a tag may come next, by their first character."""
+        """Return whether calls without a tag may come next, by their first character."""
         text = self._text.text
         found = _NEXT.match(text, self._text.at)
         if found is None:
             return True
         return found[1] in "{[`" and not self._openings.begin(text, found.start(1))
 
-    def _outside(self) -> Reading[str]:
-        """Give text up to a tag, and which it is; none at the end of the answer."""
+    def _read_text(self) -> Reader[str]:
+        """Emit text up to a tag, and return the tag, or "" at the end of the answer."""
         while True:
             end, tag = self._openings.next(self._text)
             if end > self._text.at:
@@ -272,8 +284,8 @@ class SpanParser(OutputParser):
         self._parts += into.push(self._text.text[self._text.at : end])
         self._text.at = end
 
-    def _streamed(self, span: Span) -> Reading[bool]:
-        """Give what has no calls as it comes; whether what follows begins anew."""
+    def _stream(self, span: Span) -> Reader[bool]:
+        """Emit a span without calls as it comes; return whether a call without a tag may follow."""
         if not span.closings:
             return False
         into = self._content if span.unwrapped else Trimmed(Thinking)
@@ -295,64 +307,65 @@ class SpanParser(OutputParser):
             self._content = Trimmed(Content)
         return not span.unwrapped
 
-    def _taken(self, call: ToolCall) -> None:
+    def _add_call(self, call: ToolCall) -> None:
         self._parts.append(call)
         self._content = Trimmed(Content)
 
-    def _called(self, first: Callable[[Body], Reading[bool]]) -> Reading[bool]:
-        """Read calls without a tag; whether there were any."""
-        body, text = Body(self._text, self._offered, self._taken), self._text
+    def _read_bare(self, first: Callable[[Body], Reader[bool]]) -> Reader[bool]:
+        """Read calls without a tag; return whether there were any."""
+        body, text = Body(self._text, self._offered, self._add_call), self._text
         text.mark()
         try:
             found = yield from first(body)
         except (ValueError, RecursionError):
             found = False
         if found or body.given:
-            text.since()
+            text.end_mark()
             return True
-        text.back()
-        if text.ended and self._cut and begun_name(text.text, text.at) in self._offered:
+        text.rewind()
+        if text.ended and self._cut and read_partial_name(text.text, text.at) in self._offered:
             text.at = len(text.text)
         return False
 
-    def _in_calls(self, opening: str, read: Read) -> Reading[bool]:
-        """Read a span with calls; whether what follows begins anew."""
-        body, text = Body(self._text, self._offered, self._taken), self._text
+    def _read_calls(self, opening: str, read: SpanReader) -> Reader[bool]:
+        """Read a span with calls; return whether a call without a tag may follow."""
+        body, text = Body(self._text, self._offered, self._add_call), self._text
         text.mark()
         try:
             yield from read(body)
         except (ValueError, RecursionError) as error:
-            if not (isinstance(error, Broken) and text.ended):
-                rest = text.since()
+            if not (isinstance(error, FormatMismatch) and text.ended):
+                rest = text.end_mark()
                 self._parts += self._content.push(rest if body.given else opening + rest)
                 return False
         else:
-            text.since()
+            text.end_mark()
             return True
-        text.back()
+        text.rewind()
         if not self._cut:
-            self._read_again("" if body.given else opening, read)
+            self._reread_leniently("" if body.given else opening, read)
         else:
             text.at = len(text.text)
         return False
 
-    def _read_again(self, opening: str, read: Read) -> None:
-        """Read what has no end as far as it makes sense, or take its opening tag for text."""
-        body, text = Body(self._text, self._offered, self._taken), self._text
+    def _reread_leniently(self, opening: str, read: SpanReader) -> None:
+        """Read a span without an end as far as possible, or take its opening tag as text."""
+        body, text = Body(self._text, self._offered, self._add_call), self._text
         body.lenient = True
         text.mark()
         try:
-            for _ in read(body):  # all of the text is there
+            # The text is complete, so the reader never waits.
+            for _ in read(body):
                 raise AssertionError
-            text.since()
+            text.end_mark()
         except (ValueError, RecursionError):
-            text.back()
+            text.rewind()
             self._parts += self._content.push("" if body.given else opening)
             self._retries += 1
             if self._retries > _RETRIES:
                 self._give(self._content, len(text.text))
 
 
-def _in(span: Span, end: str) -> bool:
-    """Whether a prompt's end opens the span."""
+def _opens(span: Span, end: str) -> bool:
+    """Return whether the end of a prompt opens the span."""
     return bool(span.closings or span.read) and end.endswith(span.opening.rstrip())

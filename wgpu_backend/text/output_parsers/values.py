@@ -1,12 +1,12 @@
-"""Values of arguments that are written without JSON's quotes."""
+"""Conversion of arguments that are written without JSON's quotes."""
 
 from __future__ import annotations
 
 import re
 
-from wgpu_backend.text.output_parsers.calls import decoded
-from wgpu_backend.text.output_parsers.kinds import Kinds, kind_of
-from wgpu_backend.text.output_parsers.literals import literal
+from wgpu_backend.text.output_parsers.calls import decode_json
+from wgpu_backend.text.output_parsers.kinds import Kinds, json_type
+from wgpu_backend.text.output_parsers.literals import parse_literal
 
 _WHOLE = re.compile(r"[+-]?\d{1,400}")
 _SHORT = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
@@ -14,49 +14,44 @@ _BOOLEANS = {"true": True, "false": False}
 _CONSTANTS = {**_BOOLEANS, "null": None}
 
 
-def typed(text: str, kinds: Kinds) -> object:
-    """Value of an argument, by what its schema says.
+def convert(text: str, kinds: Kinds) -> object:
+    """Convert an argument's text to a value that its schema allows.
 
-    Where a text is allowed and no number, it is a text, but for a null or a value in brackets that
-    is allowed as well. Other types may be written as JSON or as Python.
-
-    Parameters
-    ----------
-    text : str
-    kinds : Kinds
+    If a string is allowed and a number is not, the text stays a string, except for null or a value
+    in brackets that is allowed as well. Other types may be written as JSON or as Python.
     """
     if kinds.texts and text in kinds.texts:
         return text
     bare = text.strip()
-    if not kinds.told:
-        return _value(bare, text, python=False)
-    if kinds.words:
+    if not kinds.is_restricted:
+        return _parse_value(bare, text, python=False)
+    if kinds.is_text:
         if bare[:1] not in ("{", "[") and bare != "null":
             return text
-        value = _value(bare, text, python=True)
-        return value if kind_of(value) in kinds.types else text
-    return _converted(_value(bare, text, python=True), text, kinds)
+        value = _parse_value(bare, text, python=True)
+        return value if json_type(value) in kinds.types else text
+    return _coerce(_parse_value(bare, text, python=True), text, kinds)
 
 
-def _value(bare: str, text: str, *, python: bool) -> object:
-    """What JSON, or Python, has as this value; the text itself where it is none."""
+def _parse_value(bare: str, text: str, *, python: bool) -> object:
+    """Parse a value as JSON or Python, or return the text itself."""
     if bare in _CONSTANTS:
         return _CONSTANTS[bare]
     if _SHORT.fullmatch(bare):
         return int(bare)
     try:
-        return decoded(bare)
+        return decode_json(bare)
     except (ValueError, RecursionError):
         try:
-            return literal(bare) if python else text
+            return parse_literal(bare) if python else text
         except (ValueError, RecursionError):
             return text
 
 
-def _converted(value: object, text: str, kinds: Kinds) -> object:
-    """A value of an allowed type, where it is one that was written another way."""
+def _coerce(value: object, text: str, kinds: Kinds) -> object:
+    """Convert a value to an allowed type if it was written differently."""
     bare, types = text.strip(), kinds.types
-    if kind_of(value) in types:
+    if json_type(value) in types:
         return text if isinstance(value, str) else value
     if "string" in types:
         return text
@@ -67,5 +62,5 @@ def _converted(value: object, text: str, kinds: Kinds) -> object:
     if "integer" in types and _WHOLE.fullmatch(bare):
         return int(bare)
     if isinstance(value, str) and value != text:  # in quotation marks
-        return typed(value, kinds)
+        return convert(value, kinds)
     return value

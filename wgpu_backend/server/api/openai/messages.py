@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from wgpu_backend.server.core.request import RequestError
-from wgpu_backend.text.output_parsers.calls import decoded
+from wgpu_backend.text.output_parsers.calls import decode_json
 
 # Template names of OpenAI's roles.
 _ROLES = {
@@ -70,7 +70,7 @@ def _given_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
 def given_arguments(text: str) -> Mapping[str, Any] | str:
     """Parse the arguments of an earlier call; keep the text if it is not an object."""
     try:
-        value = decoded(text or "{}")
+        value = decode_json(text or "{}")
     except (ValueError, RecursionError):
         return text
     return cast("dict[str, Any]", value) if isinstance(value, dict) else text

@@ -1,46 +1,47 @@
-"""Text that arrives in pieces, read by a format's grammar.
+"""Text that arrives in pieces, and the steps of parsers that read it.
 
-Readers are generators: where they need more text they yield, so a grammar is written as if all of
-the text were there, and what it finds does not depend on the pieces.
+Readers are generators: they yield when they need more text. A grammar is therefore written as if
+all of the text were there, and its result does not depend on the pieces.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import TypeVar
 
 T = TypeVar("T")
-Reading = Generator[str, None, T]
-"""What reads text. It yields a character that has to come before it can go on, or "" for any."""
+Reader = Generator[str, None, T]
+"""A reader of text. It yields the character that it waits for, or "" for any."""
 
 END = ""
-"""In place of a tag: the end of the answer."""
+"""A stand-in for a tag: the end of the answer."""
 _SPACES = re.compile(r"\s*")
 _FLAT = {
-    # What a notation has between brackets, with texts whose end is there.
+    # Text between brackets without nesting, strings included if their end has arrived.
     "json": re.compile(r'(?:[\s\w,:.+\-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL),
     "python": re.compile(r"[\s\w,:=.+\-]*+"),
 }
 _QUOTES = {"json": '"', "python": "'\""}
 _UNQUOTED = {q: re.compile(rf"[^{q}\\]*+(?:\\.[^{q}\\]*+)*+", re.DOTALL) for q in "'\""}
 _OPENING, _CLOSING = "{[(", "}])"
-_MAX_DEPTH = 200  # of a value; decoders recurse
+# Nesting of a value: decoders recurse.
+_MAX_DEPTH = 200
 
 
-class Broken(ValueError):
-    """What was read is not what the grammar asks for."""
+class FormatMismatch(ValueError):
+    """An answer that does not follow the grammar."""
 
 
-class Arriving:
+class IncomingText:
     """Text that arrives in pieces.
 
     Attributes
     ----------
     text, at : str, int
-        What is there, and how far it was read.
+        The text that has arrived, and the position up to which it was read.
     ended : bool
-        Whether no more comes; readers do not yield then.
+        Whether the text is complete; readers do not yield then.
     """
 
     def __init__(self) -> None:
@@ -51,54 +52,54 @@ class Arriving:
         self._kept: list[str] | None = None
 
     def add(self, piece: str) -> None:
-        """Take the next piece; what was read is kept only since a mark."""
+        """Append the next piece; text that was read is kept only since a mark."""
         if self._kept is not None:
             self._kept.append(self.text[self._mark : self.at])
         self.text, self.at, self._mark = self.text[self.at :] + piece, 0, 0
 
     def mark(self) -> None:
-        """Keep what is read from here on, for `since`."""
+        """Keep the text that is read from here on, for `end_mark` or `rewind`."""
         self._kept, self._mark = [], self.at
 
-    def since(self) -> str:
-        """What was read since the mark, which is taken away."""
+    def end_mark(self) -> str:
+        """Return the text read since the mark, and remove the mark."""
         kept, self._kept = self._kept or [], None
         return "".join([*kept, self.text[self._mark : self.at]])
 
-    def back(self) -> None:
-        """Go back to the mark, which is taken away."""
+    def rewind(self) -> None:
+        """Go back to the mark, and remove it."""
         kept, self._kept = self._kept, None
         if kept:
             self.text, self._mark = "".join([*kept, self.text[self._mark :]]), 0
         self.at = self._mark
 
-    def passed(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
-        """Pass what a pattern matches in the text that is there; this waits for nothing."""
+    def skip(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        """Skip a pattern's match in the text that has arrived, without waiting."""
         found = pattern.match(self.text, self.at)
         if found is not None:
             self.at = found.end()
         return found
 
-    def more(self, wanted: str = "") -> Reading[None]:
+    def wait(self, wanted: str = "") -> Reader[None]:
         """Wait for more text.
 
         Raises
         ------
-        Broken
-            None comes.
+        FormatMismatch
+            The text has ended.
         """
         if self.ended:
-            raise Broken("the answer ends early")
+            raise FormatMismatch("the answer ends early")
         yield wanted
 
-    def peek(self) -> Reading[str]:
-        """The next character; none at the end of the answer."""
+    def peek(self) -> Reader[str]:
+        """Return the next character, or "" at the end of the answer."""
         while self.at == len(self.text) and not self.ended:
             yield ""
         return self.text[self.at : self.at + 1]
 
-    def spaces(self, spaces: re.Pattern[str] = _SPACES) -> Reading[str]:
-        """Pass spaces, and give the character that follows them."""
+    def skip_spaces(self, spaces: re.Pattern[str] = _SPACES) -> Reader[str]:
+        """Skip spaces, and return the character after them."""
         while True:
             found = spaces.match(self.text, self.at)
             assert found is not None
@@ -107,8 +108,8 @@ class Arriving:
                 return self.text[self.at : self.at + 1]
             yield ""
 
-    def starts(self, *tags: str) -> Reading[str | None]:
-        """Which of the tags comes next, the longest first; None for none of them."""
+    def peek_tag(self, *tags: str) -> Reader[str | None]:
+        """Return the tag that comes next, preferring longer ones, or None."""
         while True:
             text, at, found, begun = self.text, self.at, "", False
             rest = len(text) - at
@@ -121,30 +122,30 @@ class Arriving:
                 return found or None
             yield ""
 
-    def took(self, *tags: str) -> Reading[str | None]:
-        """Pass the tag that comes next, where it is one of these."""
-        found = yield from self.starts(*tags)
+    def take(self, *tags: str) -> Reader[str | None]:
+        """Skip the next tag if it is one of these, and return it."""
+        found = yield from self.peek_tag(*tags)
         self.at += len(found or "")
         return found
 
-    def expect(self, tag: str) -> Reading[None]:
-        """Pass this tag.
+    def expect(self, tag: str) -> Reader[None]:
+        """Skip this tag.
 
         Raises
         ------
-        Broken
+        FormatMismatch
             Something else comes.
         """
-        if (yield from self.took(tag)) is None:
-            raise Broken(f"no {tag}")
+        if (yield from self.take(tag)) is None:
+            raise FormatMismatch(f"no {tag}")
 
-    def until(self, tag: str) -> Reading[str]:
-        """Text before a tag, which is passed.
+    def read_until(self, tag: str) -> Reader[str]:
+        """Return the text before a tag, and skip the tag.
 
         Raises
         ------
-        Broken
-            It does not come.
+        FormatMismatch
+            The tag does not come.
         """
         taken: list[str] = []
         while True:
@@ -154,10 +155,10 @@ class Arriving:
             self.at = end + len(tag) if found >= 0 else end
             if found >= 0:
                 return "".join(taken)
-            yield from self.more(tag[-1])
+            yield from self.wait(tag[-1])
 
-    def run(self, characters: re.Pattern[str]) -> Reading[str]:
-        """Text of these characters, as far as it goes."""
+    def read_while(self, characters: re.Pattern[str]) -> Reader[str]:
+        """Return text as long as it consists of these characters."""
         taken: list[str] = []
         while True:
             found = characters.match(self.text, self.at)
@@ -168,8 +169,8 @@ class Arriving:
                 return "".join(taken)
             yield ""
 
-    def bracketed(self, notation: str = "json") -> Reading[str]:
-        """Text of a value in brackets; ones within quotation marks are not counted.
+    def read_brackets(self, notation: str = "json") -> Reader[str]:
+        """Return the text of a value in brackets; brackets in quotation marks do not count.
 
         Parameters
         ----------
@@ -178,8 +179,8 @@ class Arriving:
 
         Raises
         ------
-        Broken
-            It is none, nested deeper than any argument, or does not end.
+        FormatMismatch
+            It is not such a value, is nested too deep, or does not end.
         """
         flat, taken, depth = _FLAT[notation], list[str](), 0
         while True:
@@ -189,23 +190,23 @@ class Arriving:
             self.at = found.end()
             mark = self.text[self.at : self.at + 1]
             if not mark:
-                yield from self.more()
+                yield from self.wait()
             elif mark in _QUOTES[notation]:
-                taken.append((yield from self._quoted(mark, notation)))
+                taken.append((yield from self._read_quoted(mark, notation)))
             else:
-                depth += _step(mark, depth)
+                depth += _depth_change(mark, depth)
                 taken.append(mark)
                 self.at += 1
                 if not depth:
                     return "".join(taken)
 
-    def _quoted(self, quote: str, notation: str) -> Reading[str]:
-        """A text with its quotation marks."""
+    def _read_quoted(self, quote: str, notation: str) -> Reader[str]:
+        """Return a string with its quotation marks."""
         if notation == "python":
-            empty = yield from self.took(quote * 2, quote * 3)
+            empty = yield from self.take(quote * 2, quote * 3)
             if empty == quote * 2:
                 return quote * 2
-            opening = empty or (yield from self.took(quote)) or quote
+            opening = empty or (yield from self.take(quote)) or quote
         else:
             opening = quote
             self.at += 1
@@ -216,19 +217,20 @@ class Arriving:
             taken.append(found[0])
             self.at = found.end()
             if self.text[self.at : self.at + 1] != quote:
-                yield from self.more(quote if self.at == len(self.text) else "")
+                yield from self.wait(quote if self.at == len(self.text) else "")
                 continue
-            if (yield from self.took(opening)) is not None:
+            if (yield from self.take(opening)) is not None:
                 return "".join([*taken, opening])
-            taken.append(quote)  # one that is not the end of three
+            # A quotation mark inside a triple-quoted string.
+            taken.append(quote)
             self.at += 1
 
-    def follows(self, at: int, orders: Sequence[Sequence[str]]) -> bool | None:
-        """Whether one of these orders of tags follows, spaces aside; None where that is to come."""
-        known = [self._order(at, order) for order in orders]
+    def is_followed_by(self, at: int, orders: Sequence[Sequence[str]]) -> bool | None:
+        """Return whether one of these orders of tags follows, or None if it may still come."""
+        known = [self._matches_order(at, order) for order in orders]
         return True if True in known else None if None in known else False
 
-    def _order(self, at: int, order: Sequence[str]) -> bool | None:
+    def _matches_order(self, at: int, order: Sequence[str]) -> bool | None:
         for tag in order:
             spaces = _SPACES.match(self.text, at)
             assert spaces is not None
@@ -243,9 +245,25 @@ class Arriving:
         return True
 
 
-def _step(mark: str, depth: int) -> int:
-    """How a bracket changes the depth."""
+def _depth_change(mark: str, depth: int) -> int:
+    """Return the change of depth at a bracket."""
     step = (mark in _OPENING) - (mark in _CLOSING)
     if not step or not 0 <= depth + step <= _MAX_DEPTH:
-        raise Broken(f"{mark} in a value, {depth} brackets deep")
+        raise FormatMismatch(f"{mark} in a value, {depth} brackets deep")
     return step
+
+
+def find_first(text: str, markers: Iterable[str], start: int = 0) -> tuple[int, str] | None:
+    """Return the place and text of the first marker, the longer one of two at one place."""
+    found = [(at, marker) for marker in markers if (at := text.find(marker, start)) >= 0]
+    return min(found, key=lambda pair: (pair[0], -len(pair[1])), default=None)
+
+
+def count_safe(text: str, markers: Sequence[str]) -> int:
+    """Count the characters of `text` before a possible beginning of a marker."""
+    longest = max(map(len, markers), default=0)
+    for at in range(max(0, len(text) - longest + 1), len(text)):
+        rest = text[at:]
+        if any(marker.startswith(rest) for marker in markers):
+            return at
+    return len(text)
