@@ -49,7 +49,7 @@ class ConstrainedSampler(StepSampler):
     @property
     def ended(self) -> bool:
         """Whether nothing may follow the tokens that were read."""
-        return self._matcher.ended
+        return self._matcher.is_ended
 
     def advance(self) -> None:
         """Count the step as submitted, and begin its mask."""
