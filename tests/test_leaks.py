@@ -102,6 +102,7 @@ def compute(executor) -> None:
         assert (x * 2)[0].numpy().tolist() == [2, 2, 2, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 def test_200_contexts_leave_nothing(executors, record_property):
     executor: WgpuExecutor = executors("full")
@@ -199,6 +200,7 @@ def test_what_is_refused_or_rare_leaves_nothing(full, run):
     assert (after.nbytes, after.count) == (before.nbytes, before.count)
 
 
+@pytest.mark.slow
 @pytest.mark.gpu
 @pytest.mark.usefixtures("full")
 def test_a_model_that_is_refused_leaves_nothing(tmp_path, path, record_property):

@@ -53,6 +53,7 @@ def test_the_checker_accepts_what_the_generator_draws(made, drawn, change, rng):
     assert [each for each in found if each[1]] == []
 
 
+@pytest.mark.slow
 def test_the_checker_refuses_pictures_of_other_scenes(made, drawn):
     find = made["picture_check"].problems
     others = pairwise(drawn)

@@ -158,6 +158,7 @@ def test_a_backend_of_a_package_is_made():
     assert isinstance(make_executor("plugin-kind", BackendParams()), NumpyExecutor)
 
 
+@pytest.mark.slow
 def test_the_command_line_says_of_a_broken_package_in_one_line(tmp_path, site):
     info = tmp_path / "odd_parts-1.0.dist-info"
     info.mkdir()
@@ -201,6 +202,7 @@ def test_an_unknown_op_is_an_error_with_the_known_ones():
         find("plugin_nowhere")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "said"),
     [

@@ -40,6 +40,7 @@ def test_trees_of_results_come_back_as_they_were_made(rng):
         np.testing.assert_allclose(found["sum"][0].numpy(), values.sum(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_results_of_one_call_outlive_the_next():
     @wx.compile
     def plus_one(x):

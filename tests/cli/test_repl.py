@@ -30,6 +30,7 @@ def shared() -> Iterator[Terminal]:
         yield terminal
 
 
+@pytest.mark.slow
 def test_a_prompt_is_answered_and_another_one_awaited(chat: Terminal) -> None:
     chat.line("Tell me a story.")
     chat.expect("(Once|Long|One|There|In)[^>]+\n>>> ")

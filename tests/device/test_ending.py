@@ -52,12 +52,14 @@ sys.exit(7)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", AT_WORK)
 def test_a_daemon_thread_at_work_does_not_abort_the_end(adapter: DeviceInfo, act: str):
     done = ended(GOES_ON.format(act=AT_WORK[act]))
     assert done.returncode == 7, done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_devices_are_closed_before_the_end(adapter: DeviceInfo):
     done = ended("""
 atexit.register(lambda: print(stage.device.closed))  # called before the one of the package
@@ -70,6 +72,7 @@ late = Late()
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_what_comes_after_the_end_is_refused(adapter: DeviceInfo):
     code = """
 import atexit
@@ -85,6 +88,7 @@ atexit.register(late)
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 def test_other_threads_are_waited_for(adapter: DeviceInfo):
     done = ended("""
 stage = Stage(Devices()[0], True)

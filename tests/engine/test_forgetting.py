@@ -130,6 +130,7 @@ def test_a_window_gives_the_same_whatever_is_forgotten(make, step):
     assert nmse(make(Windowed).ask(tokens, step), wanted) <= LIMIT
 
 
+@pytest.mark.slow
 def test_states_go_on_as_if_a_text_were_one_pass(make):
     wanted = make(Convolved, chunk=128).ask(TOKENS[:100], 100)
     model = make(Convolved)

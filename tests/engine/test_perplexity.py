@@ -26,6 +26,7 @@ def story():
         yield model
 
 
+@pytest.mark.slow
 def test_it_is_that_of_llama_cpp(story):
     steps = list(perplexities(story, TEXT, n_ctx=64, chunks=4))
     assert [(step.chunks, step.total, step.tokens) for step in steps] == [

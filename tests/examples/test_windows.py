@@ -81,6 +81,7 @@ def test_a_picture_is_made_without_a_display(tmp_path: Path, name: str):
     assert colours(image) >= least
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have a screen, always")
 def test_where_there_is_no_display_a_line_says_what_needs_none():
     pytest.importorskip("glfw", reason="needs the extra [examples]: glfw")

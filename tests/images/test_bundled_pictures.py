@@ -56,6 +56,7 @@ def test_pictures_show_what_their_sentences_say(pipeline):
     assert len(wrong) <= 1, wrong
 
 
+@pytest.mark.slow
 def test_a_sentence_is_followed(pipeline):
     made = example()
     thing, scene = made["picture_grammar"].Thing, made["picture_grammar"].Scene

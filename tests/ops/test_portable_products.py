@@ -70,6 +70,7 @@ def test_rows_of_any_number_of_groups(portable, check, rng, n, k):
     check(portable, multiplied, limit=LIMIT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [1, 7])
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("residual", [None, False, True], ids=["none", "bias", "residual"])

@@ -226,6 +226,7 @@ def test_the_best_of_several_answers_are_given(client, best_of, n, stream, statu
         assert len(found.json()["choices"]) == n
 
 
+@pytest.mark.slow
 def test_the_best_answers_are_the_likeliest(client):
     body = {"model": "tale", "prompt": "Once", "max_tokens": 4, "seed": 7, "temperature": 1.5}
     several = client.post("/v1/completions", json={**body, "n": 5, "logprobs": 0}).json()

@@ -160,6 +160,7 @@ def test_prompts_stand_beside_answers_where_the_operator_wants_that(tmp_path):
     assert "verbose" not in Shown().settings("")["shows"]
 
 
+@pytest.mark.slow
 def test_sampling_of_the_operators_stands_between_request_and_model(tmp_path):
     manner = Manner(sampling={"temperature": 0, "seed": 7, "num_predict": 3})
     with client_of(tmp_path, default_model="tale", manner=manner) as client:
@@ -300,6 +301,7 @@ def test_programs_may_call_and_pages_may_not(tmp_path):
             assert client.get("/api/tags", headers={"Origin": origin}).status_code == 403
 
 
+@pytest.mark.slow
 def test_vectors_of_each_token_where_nothing_pools(tmp_path):
     with client_of(tmp_path, default_model="tale", pooling="none") as client:
         ids = client.post("/tokenize", json={"content": "a fox", "add_special": True}).json()

@@ -42,6 +42,7 @@ def given(size=(64, 64), colour=(0, 0, 255)):
     return base64.b64encode(out.getvalue()).decode()
 
 
+@pytest.mark.slow
 def test_pictures_of_a_text_have_one_seed_after_the_other(client):
     found = client.post(MAKE, json={**SHORT, "n": 2, "size": "64x64"}).json()
     first, second = (picture(each["b64_json"]) for each in found["data"])

@@ -127,6 +127,7 @@ def test_tokens_that_end_an_answer(client, path):
     assert len(longer) > len("Hello there now.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", BODIES)
 def test_penalties_by_either_name(client, path):
     how = {"temperature": 0, "repeat_last_n": -1}

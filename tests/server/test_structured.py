@@ -103,6 +103,7 @@ def test_a_call_that_is_asked_for_is_made(client, choice, names):
     assert found in (cities if call["function"]["name"] == "weather" else ({},))
 
 
+@pytest.mark.slow
 def test_responses_and_messages_ask_alike(client):
     form = {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}
     asked = {"model": "actor", "input": "Hi", "temperature": 0, "max_output_tokens": 200}

@@ -131,6 +131,7 @@ def test_killed_workers_are_told_to_who_asked_and_replaced(tmp_path, monkeypatch
     assert "one was lost 3 times within 60 s" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"),
     [

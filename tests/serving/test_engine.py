@@ -266,6 +266,7 @@ def test_an_answer_that_shifts_for_ever_has_a_bound(path):
     assert made.usage.completion_tokens == 80
 
 
+@pytest.mark.slow
 def test_requests_that_want_more_room_than_there_is_take_turns(path):
     with wgpu_backend.load(path, device="cpu", num_ctx=128) as model:
         alone = [list(model.tokens([n] * 40, {**HOT, "seed": n}, 60)) for n in range(4)]

@@ -100,6 +100,7 @@ def test_the_same_pictures_as_in_this_process_begun_with_any_picture(worker):
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_another_folder_takes_the_place_of_the_one_before(worker, tmp_path):
     other = shutil.copytree(bundled_pictures(), tmp_path / "other")
     [first], _ = made(worker, order())

@@ -42,6 +42,7 @@ def workers():
     made.close()
 
 
+@pytest.mark.slow
 def test_the_next_model_is_in_the_process_that_waited(workers, stored):
     first = workers(stored, None)
     assert until(lambda: workers.spares.pid)

@@ -92,6 +92,7 @@ def test_caches_of_every_type(wide, check, rng, dtype):
     check(wide, build, limit=LIMIT if not dtype.quantised else 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("splits", [2, 5])
 def test_splits_joined_are_the_whole(wide, check, rng, splits):
     case = one_each(rng, lengths=(1, 300, 64))

@@ -24,6 +24,7 @@ def wide(executors):
     return executors("wide")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("outputs", "channels", "how"), CASES, ids=str)
 def test_tiles_convolve(wide, check, rng, outputs, channels, how):
     x = rng.standard_normal((2, 9, 11, channels), "f4")
@@ -36,6 +37,7 @@ def test_tiles_convolve(wide, check, rng, outputs, channels, how):
     assert shader_of(wide, convolved) == SHADER
 
 
+@pytest.mark.slow
 def test_tiles_of_threads_with_few_registers_convolve(wide, check, rng):
     device = wide.as_if(dataclasses.replace(wide.capabilities, few_registers=True))
     x, w = rng.standard_normal((2, 5, 7, 64), "f4"), rng.standard_normal((40, 2, 2, 64), "f4")

@@ -108,6 +108,7 @@ def test_rows_whose_scales_are_whole_words(wide, check, rng, dtype, k):
     check(wide, lambda ctx: product(ctx, dtype, 24, data, x), limit=OF_F16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "last"), [(0, 600), (3, 19)], ids=["all", "slice"])
 def test_parts_of_a_weight(executors, check, rng, first, last):
     """Rows of several bindings, or some of one, eight a lane, and two groups of each."""
@@ -287,6 +288,7 @@ def test_each_rule_has_a_trial_in_which_it_applies(wide, integer_dot):
         assert with_it != recorded_by(device, trial.before, trial.build)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trial", F16_TRIALS, ids=lambda trial: trial.rule)
 @pytest.mark.parametrize("integer_dot", [False, True])
 def test_the_self_test_tries_them_in_place_of_bytes(wide, trial, integer_dot):

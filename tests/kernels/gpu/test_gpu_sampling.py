@@ -82,6 +82,7 @@ def test_the_token_is_that_of_the_twin(wide, rng, cols, length, k):
     assert len(set(got)) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [NAN, INF])
 def test_logits_that_are_not_numbers_give_no_token(wide, value):
     assert set(chosen(wide, [1, value, 2, 3], 4, [0, 1, 2, 3])) == {-1}

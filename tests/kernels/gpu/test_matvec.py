@@ -306,6 +306,7 @@ def test_norms_of_the_rows_that_do_not_fit_are_refused(executors):
             linear(matrix, x, prologue=NORMS)
 
 
+@pytest.mark.slow
 def test_norms_of_many_rows_are_left_to_the_portable_kernel(executors, check, rng):
     data, x = weight_bytes(rng, 35, 96, Q8_0, 1 / 8), rng.standard_normal((17, 96), "f4")
     gain = rng.standard_normal(96, "f4")

@@ -77,6 +77,7 @@ def test_every_tile_of_rounded_activations(wide, check, rng, tile, groups):
     check(wide, product, limit=EXACT)
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize("groups", [1, 3])
 def test_every_tile_in_f32(wide, check, rng, tile, groups):
@@ -209,6 +210,7 @@ def test_a_group_that_is_not_finite_makes_its_column_of_a_tile_nan(wide, rng, ba
     assert np.isfinite(np.delete(got, 3, axis=0)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.any_width
 @pytest.mark.parametrize("value", [65504, 6e-8, 0])
 def test_weights_in_f16_of_any_size(wide, check, rng, value):
