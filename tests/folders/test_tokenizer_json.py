@@ -133,7 +133,7 @@ def test_nothing_is_put_around_texts_where_the_file_says_nothing(tmp_path):
         made = keys(tmp_path, file, given)
         assert made["tokenizer.ggml.add_bos_token"] is False
         assert Tokenizer.from_metadata(made).encode("a") == [3]
-        with pytest.raises(TokenizerError, match="texts are read together where BOS and EOS"):
+        with pytest.raises(TokenizerError, match="cannot encode a text pair: needs BOS and EOS"):
             Tokenizer.from_metadata(made).encode_pair("a", "b")
 
 

@@ -13,7 +13,7 @@ from tests.grammar.walks import allowed, fits, random_schema, random_text
 from tests.patience import PATIENCE
 from tests.tokenizer.vocabularies import CONTROL, USER_DEFINED, byte_pairs, sentencepiece
 from wgpu_backend.errors import GrammarError, OptionError
-from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, apply_mask, checking, mask_words
+from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, apply_mask, mask_words, vocabulary
 from wgpu_backend.text.tokenizer import Tokenizer
 
 MERGES = ["a b", "t r", "u e", "tr ue", '{ "', '" :', "Ġ a", "0 0"]
@@ -371,7 +371,7 @@ def test_items_that_need_not_be_unique_are_as_without_the_word(pairs):
 
 
 def test_a_grammar_that_keeps_the_compiler_busy_is_given_up(pairs, monkeypatch):
-    monkeypatch.setattr(checking, "SECONDS", 0.5)
+    monkeypatch.setattr(vocabulary, "SECONDS", 0.5)
     patterns = [{"type": "string", "pattern": f"(.*a.{{{i}}})"} for i in range(1, 30)]
     begin = time.perf_counter()
     with pytest.raises(GrammarError, match=r"not compiled within 0\.5 s"):
@@ -399,6 +399,6 @@ def test_the_masks_of_a_costly_grammar_take_a_bounded_time(pairs, grammar):
 
 
 def test_without_the_package_the_error_says_what_to_install(pairs, monkeypatch):
-    monkeypatch.setattr(checking, "find_spec", lambda name: None)
+    monkeypatch.setattr(vocabulary, "find_spec", lambda name: None)
     with pytest.raises(GrammarError, match='pip install "llguidance'):
         pairs[1].matcher(Grammar.regex("never compiled before"))

@@ -18,7 +18,7 @@ from wgpu_backend.cli.serve.shown import Shown
 from wgpu_backend.server.core.access import _allowed
 from wgpu_backend.server.core.defaults import Manner, closing
 from wgpu_backend.text.chat_template import ChatTemplate
-from wgpu_backend.text.chat_template.named import NAMED
+from wgpu_backend.text.chat_template.builtin_templates import NAMED
 
 SAID = [
     {"role": "system", "content": "Be kind."},

@@ -5,12 +5,13 @@ from tokenizers import Regex, pre_tokenizers
 
 from tests.patience import grows_linearly
 from wgpu_backend.text.tokenizer import PRETOKENIZERS
-from wgpu_backend.text.tokenizer.categories import pinned
+from wgpu_backend.text.tokenizer.categories import pin_properties
 
 
 def words(name, text):
     cuts = [
-        pre_tokenizers.Split(Regex(pinned(e)), "isolated") for e in PRETOKENIZERS[name].expressions
+        pre_tokenizers.Split(Regex(pin_properties(e)), "isolated")
+        for e in PRETOKENIZERS[name].expressions
     ]
     return [word for word, _ in pre_tokenizers.Sequence(cuts).pre_tokenize_str(text)]
 

@@ -127,14 +127,14 @@ def _template(text: str | None, path: Path | None) -> str:
     """Jinja that was given by its name, as a text or in a file; empty where none was."""
     from wgpu_backend.errors import TemplateError
     from wgpu_backend.text.chat_template import ChatTemplate
-    from wgpu_backend.text.chat_template.named import template_named
+    from wgpu_backend.text.chat_template.builtin_templates import resolve_template
 
     option = "--chat-template" if path is None else "--chat-template-file"
     if text is not None and path is not None:
         raise UsageError("--chat-template and --chat-template-file: give one")
     try:
         if text is not None:
-            return ChatTemplate(template_named(text)).source
+            return ChatTemplate(resolve_template(text)).source
         return "" if path is None else ChatTemplate(text_of(option, path)).source
     except TemplateError as error:
         raise UsageError(f"{option}: {error}") from None

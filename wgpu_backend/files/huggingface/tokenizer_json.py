@@ -15,7 +15,7 @@ from typing import Any, cast
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.files.huggingface.vocab_files import ROLES
-from wgpu_backend.text.tokenizer.library import built, walked
+from wgpu_backend.text.tokenizer.library import build_tokenizer, walk_steps
 
 _log = logging.getLogger("wgpu_backend.folders")
 
@@ -69,13 +69,17 @@ def check(tokenizer: Mapping[str, Any], source: str) -> None:
         Names the file and the key.
     """
     try:
-        built(tokenizer)
+        build_tokenizer(tokenizer)
     except TokenizerError as error:
         raise TokenizerError(f"{source}: {error}") from None
     model = cast("Mapping[str, Any]", tokenizer["model"])
-    known = json.loads(built({**tokenizer, "added_tokens": [], "model": _tiny(model)}).to_str())
+    known = json.loads(
+        build_tokenizer({**tokenizer, "added_tokens": [], "model": _tiny(model)}).to_str()
+    )
     for name in (*_SECTIONS, "model"):
-        for step, understood in zip(walked(tokenizer.get(name)), walked(known[name]), strict=True):
+        for step, understood in zip(
+            walk_steps(tokenizer.get(name)), walk_steps(known[name]), strict=True
+        ):
             _check_keys(step, understood, f"{source}: key '{name}")
     chance = tokenizer["model"].get("dropout")
     if chance:

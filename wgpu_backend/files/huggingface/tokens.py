@@ -46,7 +46,7 @@ from wgpu_backend.files.huggingface.vocab_files import (
     has_vocabulary,
     tokenizer_of_files,
 )
-from wgpu_backend.text.tokenizer.library import KEY, LIBRARY, walked
+from wgpu_backend.text.tokenizer.library import KEY, LIBRARY, walk_steps
 from wgpu_backend.text.tokenizer.vocabulary import TokenType
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
@@ -138,7 +138,7 @@ class TokenizerFiles:
 
     def steps(self, *sections: str) -> list[Mapping[str, Any]]:
         """Steps of sections of tokenizer.json, and those in them."""
-        return [step for name in sections for step in walked(self.json.get(name))]
+        return [step for name in sections for step in walk_steps(self.json.get(name))]
 
     def added(self) -> dict[int, tuple[str, bool]]:
         """Added tokens by id: texts, and whether they control."""

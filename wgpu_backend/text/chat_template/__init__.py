@@ -1,8 +1,8 @@
-"""Chat templates: messages to the text that a model was trained to continue.
+"""Chat templates: from messages to the text that a model was trained to continue.
 
-``template.py`` is the whole, ``inputs.py`` what it is given, ``sandbox.py`` the environment that it
-runs in and ``filters.py`` what it calls there. ``budget.py`` is what it may use up; what a step is
-about to take is in ``estimates.py`` and, of text that is formatted, in ``formatting.py``.
+``template.py`` is the public class, ``sandbox.py`` its Jinja environment and ``filters.py`` the
+filters there. ``budget.py`` limits time, text and memory. ``estimates.py`` and ``formatting.py``
+estimate what a step is about to use. ``builtin_templates.py`` has templates by llama.cpp's names.
 """
 
 from wgpu_backend.text.chat_template.budget import Limits

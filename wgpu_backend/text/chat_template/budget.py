@@ -1,8 +1,8 @@
-"""What a template may use up: time, text and memory, and what it has left.
+"""Limits of a template's time, text and memory.
 
-A template comes with a model from strangers and runs in this process, so nothing it does may take
-unbounded time or memory in one step. Steps that make much of little (padding, joining, repeating)
-are estimated before they run, in ``estimates.py``; every result is charged after.
+A template comes with a model from an untrusted source and runs in this process, so no step of it
+may take unbounded time or memory. Steps that make much of little (padding, joining, repeating) are
+estimated before they run, in ``estimates.py``; every result is charged afterwards.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from jinja2.utils import Namespace
 from wgpu_backend.errors import TemplateError
 
 Value = Any
-"""Whatever a template computes."""
+"""Any value that a template computes."""
 
 _MAX_INTEGER_BITS = 1 << 14
-_MAX_PARTS = (
-    1 << 18
-)  # a pass over these takes a tenth of a second, within which no clock is looked at
+# A pass over these takes a tenth of a second, during which the clock is not checked.
+_MAX_PARTS = 1 << 18
 _MAX_DEPTH = 200
 _ITEM_BYTES = 64
-_CHAR_BYTES = 112  # of a character that is an item of a list, or of a short piece of text
-_VALUE_CHARS = 64  # what is neither text nor a whole number is shown with fewer, or nearly so
+# Memory of a character that is an item of a list, or a short piece of text.
+_CHAR_BYTES = 112
+# Characters of the text of a value that is neither a string nor an integer, roughly at most.
+_VALUE_CHARS = 64
 _EMPTY: dict[object, object] = {}
 _VIEWS: tuple[type, ...] = (type(_EMPTY.keys()), type(_EMPTY.values()), type(_EMPTY.items()))
 _SEQUENCES: Any = (list, tuple, set, frozenset, *_VIEWS)
@@ -38,14 +39,14 @@ _CONTAINERS: Any = (dict, MappingProxyType, *_SEQUENCES)
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Caps on one rendering.
+    """Limits of one rendering.
 
     Parameters
     ----------
     seconds : float
-        Processor time of the thread that renders; waiting for a busy machine does not count.
+        Processor time of the rendering thread; waiting for a busy machine does not count.
     output_chars : int
-        Characters of the result, and of any text on the way.
+        Characters of the result, and of any intermediate text.
     memory_bytes : int
         Sum over all values that the template makes.
     """
@@ -56,7 +57,7 @@ class Limits:
 
 
 class Size(NamedTuple):
-    """How much a pass over a value meets, parts that are shared each time they are met.
+    """The size of a value, with shared parts counted each time.
 
     Parameters
     ----------
@@ -65,7 +66,7 @@ class Size(NamedTuple):
     chars : int
         Characters of the texts among them.
     depth : int
-        Containers inside each other, the outermost not counted.
+        Levels of nested containers, not counting the outermost.
     """
 
     parts: int
@@ -74,12 +75,12 @@ class Size(NamedTuple):
 
 
 class Budget:
-    """What is left of the limits during one rendering.
+    """The remainder of the limits during one rendering.
 
     Parameters
     ----------
     limits : Limits
-        What there is at the start; the clock starts now, in the thread that renders.
+        The limits; the clock starts now, in the thread that renders.
 
     Attributes
     ----------
@@ -101,46 +102,49 @@ class Budget:
                                 f"{self._limits.seconds:g} s")  # fmt: skip
 
     def allow(self, chars: int) -> None:
-        """Refuse a text that would be too long."""
+        """Raise if a text would be too long."""
         if chars > self._limits.output_chars:
             raise TemplateError(
-                f"chat template: makes a text of {_size(chars)} characters, needs at most "
+                f"chat template: makes a text of {_show_count(chars)} characters, needs at most "
                 f"{self._limits.output_chars}"
             )
 
     def allow_text(self, value: object) -> None:
-        """Refuse a value whose text would be too long; what is text is not looked at."""
+        """Raise if the text of a value would be too long; a string is not checked."""
         if not isinstance(value, str):
             size = self.text_size(value)
             self.allow(size)
-            self.reserve(size * 24)  # every character may be escaped, in four bytes each
+            # Every character may be escaped, as six characters of four bytes.
+            self.reserve(size * 24)
 
     def allow_bits(self, bits: int) -> None:
-        """Refuse a whole number that would be too large."""
+        """Raise if an integer would be too large."""
         if bits > _MAX_INTEGER_BITS:
             raise TemplateError(
-                f"chat template: makes a number of {_size(bits)} bits, "
+                f"chat template: makes a number of {_show_count(bits)} bits, "
                 f"needs at most {_MAX_INTEGER_BITS}"
             )
 
     def allow_steps(self, what: str, steps: int) -> None:
-        """Refuse a search that would compare too many characters."""
+        """Raise if a search would compare too many characters."""
         most = self._limits.output_chars << 6
         if steps > most:
             raise TemplateError(
-                f"chat template: {what} compares {_size(steps)} characters, needs at most {most}"
+                f"chat template: {what} compares {_show_count(steps)} characters, "
+                f"needs at most {most}"
             )
 
     def reserve(self, nbytes: int) -> None:
-        """Refuse a step that would need more memory than is left; takes nothing of it."""
+        """Raise if a step would need more memory than is left, without taking any."""
         if nbytes > self._bytes_left:
             raise TemplateError(
                 f"chat template: makes more than {self._limits.memory_bytes} bytes of values, "
-                f"needs fewer: a step takes {_size(nbytes)} of the {max(0, self._bytes_left)} left"
+                f"needs fewer: a step takes {_show_count(nbytes)} of the "
+                f"{max(0, self._bytes_left)} left"
             )
 
     def reserve_items(self, value: object) -> None:
-        """Refuse what is taken apart into characters where these would need too much memory."""
+        """Raise if splitting a string into characters would need too much memory."""
         if isinstance(value, str):
             self.reserve(len(value) * _CHAR_BYTES)
 
@@ -150,7 +154,7 @@ class Budget:
         self._bytes_left -= nbytes
 
     def charge(self, value: Value) -> Value:
-        """Charge for a value that the template made, and return it, an iterator metered."""
+        """Charge for a value that the template made; return it, with an iterator metered."""
         self.tick()
         nbytes = sys.getsizeof(value)
         if isinstance(value, str):
@@ -165,7 +169,7 @@ class Budget:
         return cast("object", value)
 
     def text_size(self, value: object) -> int:
-        """Estimate the characters of a value's text, stopping where it is too long anyway."""
+        """Estimate the characters of a value's text, stopping when it is too long anyway."""
         cap = self._limits.output_chars
         total, stack = 0, [value]
         while stack and total <= cap:
@@ -176,7 +180,7 @@ class Budget:
                 total += 8 + item.bit_length() // 3
             else:
                 total += _VALUE_CHARS
-                stack.extend(_shown_with(item))
+                stack.extend(_displayed_parts(item))
         return total
 
     def measure(self, value: object) -> Size:
@@ -185,7 +189,7 @@ class Budget:
         Raises
         ------
         TemplateError
-            When comparing or copying it would take too long.
+            Comparing or copying it would take too long.
         """
         total = Size(0, 0, 0)
         level, above = [value], 0
@@ -193,7 +197,7 @@ class Budget:
             self.tick()
             below: list[object] = []
             for item in level:
-                size = self.known.get(id(item)) or _size_of_one(item, below)
+                size = self.known.get(id(item)) or _measure_shallow(item, below)
                 parts, chars = total.parts + size.parts, total.chars + size.chars
                 total = Size(parts, chars, max(total.depth, above + size.depth))
                 self._check_size(total)
@@ -209,19 +213,13 @@ class Budget:
                 )
 
 
-def _size(count: int) -> str:
-    """A count for a message; a template may ask for one of thousands of digits."""
+def _show_count(count: int) -> str:
+    """Format a count for a message; a template may request one of thousands of digits."""
     return str(count) if count < 10**18 else "more than 10**18"
 
 
 class Metered:
-    """An iterator that checks the clock and charges for each item.
-
-    Parameters
-    ----------
-    items : iterable
-    budget : Budget
-    """
+    """An iterator that checks the clock and charges for each item."""
 
     __slots__ = ("_budget", "_items")
 
@@ -236,8 +234,8 @@ class Metered:
         return self._budget.charge(next(self._items))
 
 
-def parts_of(value: object) -> list[object]:
-    """Items of a container, keys and values of a mapping; none of anything else."""
+def list_parts(value: object) -> list[object]:
+    """List the items of a container or the keys and values of a mapping, or nothing."""
     if isinstance(value, dict | MappingProxyType):
         items = cast("Mapping[object, object]", value)
         return [*items.keys(), *items.values()]
@@ -246,19 +244,19 @@ def parts_of(value: object) -> list[object]:
     return []
 
 
-def _size_of_one(item: object, below: list[object]) -> Size:
-    """Size of a container without those in it, which go to `below`."""
-    children = parts_of(item)
+def _measure_shallow(item: object, below: list[object]) -> Size:
+    """Measure a container without its inner containers, which are added to `below`."""
+    children = list_parts(item)
     below += [child for child in children if isinstance(child, _CONTAINERS)]
     return Size(len(children), sum(len(c) for c in children if isinstance(c, str)), 0)
 
 
-def _shown_with(value: object) -> list[object]:
-    """What the text of a value shows beside its type."""
+def _displayed_parts(value: object) -> list[object]:
+    """List the values that the text of a value contains, apart from its type."""
     if isinstance(value, Namespace):
         return [cast("object", object.__getattribute__(value, "_Namespace__attrs"))]
     if isinstance(value, MethodType):
         return [value.__self__, value.__name__]
     if isinstance(value, Macro):
         return [value.name]
-    return parts_of(value)
+    return list_parts(value)

@@ -1,7 +1,7 @@
-"""What an operation is about to take, checked before it runs.
+"""Estimates of what an operation is about to use, checked before it runs.
 
-A check has the parameters of the operation that it stands before, by Jinja's or Python's own
-names: a call that the operation understands is understood here, and the other way round.
+A check has the same parameters as its operation, by Jinja's or Python's own names: both accept the
+same calls.
 """
 
 from __future__ import annotations
@@ -14,16 +14,20 @@ from wgpu_backend.text.chat_template.budget import Budget, Metered
 from wgpu_backend.text.chat_template.formatting import percent_size
 
 Value = Any
-"""Whatever a template computes."""
+"""Any value that a template computes."""
 
 Check = Callable[..., None]
-"""Takes the budget, then what the operation takes, and raises TemplateError if it is too much."""
+"""A check of the budget and the operation's arguments; raises TemplateError if it is too much."""
 
 _ITEM_BYTES = 72
-_PIECE_BYTES = 88  # of a short text in a list
-_SHORT_PIECES_BYTES = _PIECE_BYTES // 2  # of each character, where every other one ends a piece
-_LINE_BYTES = 160  # of a line that is cut off, indented and joined
-_WORD_BYTES = 128  # of a character that is cut off as a word, changed and joined
+# A short text in a list.
+_PIECE_BYTES = 88
+# A character, if every other one ends a piece.
+_SHORT_PIECES_BYTES = _PIECE_BYTES // 2
+# A line that is split off, indented and joined.
+_LINE_BYTES = 160
+# A character that is split off as a word, changed and joined.
+_WORD_BYTES = 128
 _MAX_ROUND_DIGITS = 400
 _MAX_PATH_CHARS = 1 << 12
 
@@ -92,7 +96,7 @@ METHODS: Mapping[str, Check] = {
     "rsplit": _rsplit,
     "splitlines": _splitlines,
 }
-"""Methods of text that make much of little, or take long, but ``join`` and ``format``."""
+"""String methods that make much of little or take long, except ``join`` and ``format``."""
 
 
 def _center_filter(budget: Budget, value: object, width: int = 80) -> None:
@@ -111,7 +115,8 @@ def _indent_filter(
     budget: Budget, s: object, width: int | str = 4, first: bool = False, blank: bool = False
 ) -> None:
     del first, blank
-    if not isinstance(s, str):  # Jinja adds a line to it in place, which would change a list
+    # Jinja appends a line in place, which would change a list.
+    if not isinstance(s, str):
         raise TemplateError(f"chat template: indent of {type(s).__name__}, needs text")
     each = len(width) if isinstance(width, str) else max(0, width)
     budget.reserve(len(s) * _SHORT_PIECES_BYTES)
@@ -132,9 +137,11 @@ def _round_filter(
     budget: Budget, value: object, precision: int | None = 0, method: str = "common"
 ) -> None:
     del budget, method
-    if not isinstance(value, int | float):  # Jinja multiplies it, which would repeat text
+    # Jinja multiplies the value, which would repeat text.
+    if not isinstance(value, int | float):
         raise TemplateError(f"chat template: round of {type(value).__name__}, needs a number")
-    if abs(precision or 0) > _MAX_ROUND_DIGITS:  # Python rounds to None digits, too
+    # Python accepts None digits, too.
+    if abs(precision or 0) > _MAX_ROUND_DIGITS:
         raise TemplateError(
             f"chat template: rounds to more digits than {_MAX_ROUND_DIGITS}, needs at most those"
         )
@@ -170,7 +177,7 @@ FILTERS: Mapping[str, Check] = {
 
 
 def check_path(attribute: object) -> None:
-    """Refuse the path of an attribute, ``a.b.c``, that is long enough to take long to read."""
+    """Raise if the path of an attribute, ``a.b.c``, is too long."""
     if isinstance(attribute, str) and len(attribute) > _MAX_PATH_CHARS:
         raise TemplateError(
             f"chat template: attribute of {len(attribute)} characters, "
@@ -179,7 +186,7 @@ def check_path(attribute: object) -> None:
 
 
 def items_to_join(budget: Budget, items: Value, between: object) -> list[object]:
-    """Items that are to be joined, once it is known that the result is not too long."""
+    """List items to join, after a check that the result is not too long."""
     kept: list[object] = list(Metered(items, budget) if isinstance(items, str) else items)
     total = _chars(budget, between) * max(0, len(kept) - 1)
     for item in kept:
@@ -194,7 +201,7 @@ def _chars(budget: Budget, value: object) -> int:
 
 
 def _text(value: object) -> str:
-    """Text that a filter will work on; the caller has seen that it is not too long."""
+    """Return the text that a filter works on; the caller has checked its length."""
     return value if isinstance(value, str) else str(value)
 
 
@@ -234,7 +241,7 @@ _OPERATORS: Mapping[str, Callable[[Budget, object, object], None]] = {
 
 
 def check_operator(budget: Budget, operator: str, left: object, right: object) -> None:
-    """Check what an operator between two values is about to make."""
+    """Check the result of an operator before it is computed."""
     for value in (left, right):
         if isinstance(value, int):
             budget.allow_bits(value.bit_length())
@@ -256,10 +263,11 @@ def _as_text(budget: Budget, value: object) -> None:
 
 
 TESTS: Mapping[str, Check] = {
-    "odd": _parity,  # Jinja takes a remainder, which for text is formatting
+    # Jinja takes a remainder, which for text is formatting.
+    "odd": _parity,
     "even": _parity,
     "divisibleby": _divisible,
     "lower": _as_text,
     "upper": _as_text,
 }
-"""Tests that compute with their value, by Jinja's parameters."""
+"""Tests that compute something of their value, by Jinja's parameters."""

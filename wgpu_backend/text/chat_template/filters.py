@@ -1,7 +1,7 @@
-"""Jinja's filters and tests with a look at the budget before and after each.
+"""Jinja's filters and tests with checks of the budget before and after each.
 
-What they are called with stays Jinja's own; those that are written here, ``tojson`` and ``sum``,
-are what chat templates expect, and a sum that can be stopped.
+Parameters are Jinja's own. ``tojson`` and ``sum`` are replaced: chat templates expect another
+``tojson``, and the sum has to be interruptible.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from jinja2 import Environment, pass_environment
 from jinja2.filters import make_attrgetter
 
 from wgpu_backend.text.chat_template import estimates
-from wgpu_backend.text.chat_template.budget import Budget, Metered, parts_of
+from wgpu_backend.text.chat_template.budget import Budget, Metered, list_parts
 
 Value = Any
-"""Whatever a template computes."""
+"""Any value that a template computes."""
 
 Function = Callable[..., Value]
 
-# Filters of web pages: none is of use here, and each has its own way of taking long.
+# Filters for web pages: not useful here, and each can take long in its own way.
 _REMOVED = ("pprint", "urlize", "wordwrap", "xmlattr", "random", "striptags")
 _OF_TEXT = frozenset(
     (
@@ -37,34 +37,36 @@ _OF_ITEMS = frozenset(
         *("select", "selectattr", "slice", "sort", "sum", "unique"),
     )
 )
-_PATH_AT = {  # where the path of an attribute stands among the arguments
+# Positions of an attribute's path among the arguments.
+_PATH_AT = {
     "groupby": 0, "selectattr": 0, "rejectattr": 0, "sum": 0, "max": 1, "min": 1, "unique": 1,
     "sort": 2,
 }  # fmt: skip
 
 
-def metered_filters(budget: Budget, filters: Mapping[str, Function]) -> dict[str, Function]:
-    """Filters for one rendering, from Jinja's."""
+def meter_filters(budget: Budget, filters: Mapping[str, Function]) -> dict[str, Function]:
+    """Wrap Jinja's filters for one rendering."""
     kept = {name: f for name, f in filters.items() if name not in _REMOVED}
     kept |= {
         "tojson": _json_filter(budget),
         "sum": _sum_filter(budget, kept["sum"]),
         "join": _join_filter(budget, kept["join"]),
     }
-    return {name: _metered_filter(budget, name, function) for name, function in kept.items()}
+    return {name: _meter_filter(budget, name, function) for name, function in kept.items()}
 
 
-def metered_tests(budget: Budget, tests: Mapping[str, Function]) -> dict[str, Function]:
-    """Tests (``is odd``) for one rendering, from Jinja's."""
-    return {name: _metered_test(budget, name, function) for name, function in tests.items()}
+def meter_tests(budget: Budget, tests: Mapping[str, Function]) -> dict[str, Function]:
+    """Wrap Jinja's tests (``is odd``) for one rendering."""
+    return {name: _meter_test(budget, name, function) for name, function in tests.items()}
 
 
-def _metered_filter(budget: Budget, name: str, function: Function) -> Function:
-    passed = 1 if hasattr(function, "jinja_pass_arg") else 0  # Jinja passes a context first
+def _meter_filter(budget: Budget, name: str, function: Function) -> Function:
+    # Jinja passes a context first.
+    passed = 1 if hasattr(function, "jinja_pass_arg") else 0
     check = estimates.FILTERS.get(name)
 
     @functools.wraps(function)
-    def metered(*args: Value, **kwargs: Value) -> Value:
+    def wrapper(*args: Value, **kwargs: Value) -> Value:
         budget.tick()
         value, *rest = args[passed:]
         if name in _OF_TEXT:
@@ -76,7 +78,7 @@ def _metered_filter(budget: Budget, name: str, function: Function) -> Function:
             check(budget, value, *rest, **kwargs)
         return budget.charge(function(*args[:passed], value, *rest, **kwargs))
 
-    return metered
+    return wrapper
 
 
 def _check_path(name: str, rest: list[Value], kwargs: Mapping[str, Value]) -> None:
@@ -85,18 +87,18 @@ def _check_path(name: str, rest: list[Value], kwargs: Mapping[str, Value]) -> No
         estimates.check_path(path)
 
 
-def _metered_test(budget: Budget, name: str, function: Function) -> Function:
+def _meter_test(budget: Budget, name: str, function: Function) -> Function:
     passed = 1 if hasattr(function, "jinja_pass_arg") else 0
     check = estimates.TESTS.get(name)
 
     @functools.wraps(function)
-    def metered(*args: Value, **kwargs: Value) -> Value:
+    def wrapper(*args: Value, **kwargs: Value) -> Value:
         budget.tick()
         if check is not None:
             check(budget, *args[passed:], **kwargs)
         return function(*args, **kwargs)
 
-    return metered
+    return wrapper
 
 
 def _join_filter(budget: Budget, original: Function) -> Function:
@@ -135,7 +137,7 @@ def _sum_filter(budget: Budget, original: Function) -> Function:
 
 
 def _like(function: Function, original: Function) -> Function:
-    """Give a function the signature of what it stands for."""
+    """Give a function the signature of the one it replaces."""
     function.__wrapped__ = original  # pyright: ignore[reportFunctionMemberAccess]
     return function
 
@@ -164,11 +166,12 @@ def _json_filter(budget: Budget) -> Function:
 def _allow_json(
     budget: Budget, x: object, indent: int | str | None, separators: tuple[str, str] | None
 ) -> None:
-    size = budget.measure(x) if parts_of(x) else None
+    size = budget.measure(x) if list_parts(x) else None
     text = budget.text_size(x)
     if size is not None:
         between = sum(map(len, separators)) if separators else 4
         step = len(indent) if isinstance(indent, str) else max(0, indent or 0)
         text += (size.parts + 2) * (between + step * (size.depth + 1))
     budget.allow(text)
-    budget.reserve(text * 24)  # every character may be escaped, in four bytes each
+    # Every character may be escaped, as six characters of four bytes.
+    budget.reserve(text * 24)

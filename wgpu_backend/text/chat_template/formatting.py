@@ -1,7 +1,7 @@
-"""Formatting with ``%`` and ``str.format``, whose widths and precisions a text may ask for.
+"""Formatting with ``%`` and ``str.format``, whose widths and precisions a text chooses.
 
-What ``%`` makes is estimated from its text and arguments. ``str.format`` works field by field, and
-fields may stand in the specification of others, so each is checked where it is complete.
+The result of ``%`` is estimated from its text and arguments. ``str.format`` works field by field,
+and a field may be part of another one's specification, so each is checked when it is complete.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from markupsafe import Markup
 from wgpu_backend.text.chat_template.budget import Budget
 
 Value = Any
-"""Whatever a template computes."""
+"""Any value that a template computes."""
 
 _SPECIFIER = re.compile(r"[#0\- +]*(\*|\d*)(?:\.(\*|\d*))?[hlL]?(.?)", re.DOTALL)
 _DIGITS = re.compile(r"\d+")
-_NUMBER_CHARS = 352  # the longest float written out
-_ESCAPED = 10  # a character as repr shows it at worst
+# The longest float written out.
+_NUMBER_CHARS = 352
+# The longest form of a character in repr.
+_ESCAPED = 10
 
 
 def percent_size(budget: Budget, text: str, right: object) -> int:
-    """Bound the characters of ``text % right``."""
+    """Return an upper bound of the characters of ``text % right``."""
     given = cast("tuple[object, ...]", right) if isinstance(right, tuple) else (right,)
     arguments = list(given)
     total, at = len(text), text.find("%")
@@ -37,14 +39,14 @@ def percent_size(budget: Budget, text: str, right: object) -> int:
         width, precision, kind = found.groups()
         total += sum(_count(part, arguments) for part in (width, precision))
         if kind != "%":
-            total += _shown(budget, _argument(key, given[-1:], arguments), kind)
+            total += _displayed_size(budget, _argument(key, given[-1:], arguments), kind)
         budget.allow(total)
         at = text.find("%", max(found.end(), at + 1))
     return total
 
 
 def _key(text: str, start: int) -> tuple[str | None, int]:
-    """Key in parentheses, which may hold others, and where what follows it starts."""
+    """Return a key in parentheses, which may be nested, and the place after it."""
     if text[start : start + 1] != "(":
         return None, start
     depth, end = 1, start + 1
@@ -55,7 +57,7 @@ def _key(text: str, start: int) -> tuple[str | None, int]:
 
 
 def _count(digits: str | None, arguments: list[object]) -> int:
-    """Width or precision; a star takes it from the arguments."""
+    """Return a width or precision; a star takes it from the arguments."""
     if digits == "*":
         value = arguments.pop(0) if arguments else 0
         return abs(value) if isinstance(value, int) else 0
@@ -73,14 +75,14 @@ def _argument(key: str | None, given: tuple[object, ...], arguments: list[object
     return mapping.get(key, "") if isinstance(mapping, Mapping) else ""
 
 
-def _shown(budget: Budget, value: object, kind: str) -> int:
+def _displayed_size(budget: Budget, value: object, kind: str) -> int:
     if not isinstance(value, str):
         return budget.text_size(value) + _NUMBER_CHARS
     return len(value) * (_ESCAPED if kind in "ra" else 1)
 
 
-class _Metered(SandboxedFormatter):
-    """The sandbox's formatter with a look at each field before it is written."""
+class _MeteredFormatter(SandboxedFormatter):
+    """The sandbox's formatter with a check of each field before it is written."""
 
     def __init__(self, env: Environment, budget: Budget, **kwargs: Value) -> None:
         super().__init__(env, **kwargs)
@@ -96,31 +98,31 @@ class _Metered(SandboxedFormatter):
     def convert_field(self, value: Value, conversion: Value) -> Value:
         if conversion is None:
             return value
-        self._budget.allow(_shown(self._budget, value, conversion))
+        self._budget.allow(_displayed_size(self._budget, value, conversion))
         return self._budget.charge(super().convert_field(value, conversion))
 
     def format_field(self, value: Value, format_spec: str) -> str:
         asked = sum(map(_number, _DIGITS.findall(format_spec)))
-        self._budget.allow(self._written + asked + _shown(self._budget, value, "s"))
+        self._budget.allow(self._written + asked + _displayed_size(self._budget, value, "s"))
         text = super().format_field(value, format_spec)
         self._written += len(text)
         return self._budget.charge(text)
 
 
-class _Plain(_Metered):
+class _Plain(_MeteredFormatter):
     pass
 
 
-class _Escaping(_Metered, SandboxedEscapeFormatter):
+class _Escaping(_MeteredFormatter, SandboxedEscapeFormatter):
     pass
 
 
-def formatted(
+def format_text(
     env: Environment, budget: Budget, text: str, args: Sequence[Value], kwargs: Mapping[str, Value]
 ) -> str:
-    """``text.format(*args, **kwargs)``, without ways out of the sandbox or its limits."""
+    """Return ``text.format(*args, **kwargs)``, within the sandbox and its limits."""
     if isinstance(text, Markup):
-        formatter: _Metered = _Escaping(env, budget, escape=text.escape)
+        formatter: _MeteredFormatter = _Escaping(env, budget, escape=text.escape)
     else:
         formatter = _Plain(env, budget)
     return budget.charge(type(text)(formatter.vformat(text, args, kwargs)))

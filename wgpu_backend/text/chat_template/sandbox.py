@@ -1,10 +1,9 @@
-"""A Jinja environment that cannot be left, and that stops at its budget.
+"""A Jinja environment that cannot be escaped, and that stops at its budget.
 
-Jinja's immutable sandbox keeps a template away from Python's internals. This adds the rest: every
-way in which a template repeats itself (loops, calls, filters) checks the clock, and every way in
-which it makes values (operators, filters, methods, literals, captured blocks) is charged. Loops,
-concatenations, literals and slices reach no hook of Jinja's, so the compiler is told to route them
-through the environment.
+Jinja's immutable sandbox keeps a template away from Python's internals. This adds the rest. Every
+repetition in a template (loops, calls, filters) checks the clock, and every value that it makes
+(operators, filters, methods, literals, captured blocks) is charged. Loops, concatenations, literals
+and slices have no hook in Jinja, so the compiler is changed to route them through the environment.
 """
 
 from __future__ import annotations
@@ -27,20 +26,22 @@ from jinja2.utils import Namespace
 from wgpu_backend.errors import TemplateError
 from wgpu_backend.text.chat_template import estimates
 from wgpu_backend.text.chat_template.budget import Budget
-from wgpu_backend.text.chat_template.filters import metered_filters, metered_tests
-from wgpu_backend.text.chat_template.formatting import formatted
+from wgpu_backend.text.chat_template.filters import meter_filters, meter_tests
+from wgpu_backend.text.chat_template.formatting import format_text
 
 Value = Any
-"""Whatever a template computes."""
+"""Any value that a template computes."""
 
 _REMOVED_METHODS = ("translate", "encode", "maketrans", "striptags")
-_FROM_JINJA = ("_loop_vars", "_block_vars")  # what a loop or a block passes along with each call
+# Arguments that a loop or a block adds to each call.
+_FROM_JINJA = ("_loop_vars", "_block_vars")
 _PIECE_BYTES = 64
-_MAX_CODE_CHARS = 1 << 19  # Python compiles these in half a second; the longest known is an eighth
+# Python compiles these in half a second; the longest known code is an eighth of it.
+_MAX_CODE_CHARS = 1 << 19
 
 
 class _Generation(Extension):
-    """The tag around what the assistant says, which matters in training only."""
+    """A tag around the assistant's text, which matters in training only."""
 
     tags = {"generation"}  # noqa: RUF012  # Jinja declares it so
 
@@ -58,12 +59,13 @@ class _Generation(Extension):
 
 
 class _MeteredGenerator(CodeGenerator):
-    """Routes what Jinja runs without asking the environment through methods of `Sandbox`."""
+    """A code generator that routes unhooked operations through methods of `Sandbox`."""
 
     def _output_child_to_const(self, node: nodes.Expr, frame: Frame, finalize: Value) -> str:
         if isinstance(node, nodes.TemplateData):
             return super()._output_child_to_const(node, frame, finalize)
-        raise nodes.Impossible  # else filters run while compiling, and again at each level
+        # Otherwise filters run while compiling, and again at each level.
+        raise nodes.Impossible
 
     def visit(self, node: nodes.Node, *args: Value, **kwargs: Value) -> Value:
         cast("Sandbox", self.environment).tick()
@@ -126,7 +128,7 @@ def _call(method: str, *arguments: nodes.Expr) -> nodes.Call:
 
 
 class _Namespace(Namespace):
-    """A namespace without names that Python reads on its own, such as ``__html__``."""
+    """A namespace without names that Python uses implicitly, such as ``__html__``."""
 
     def __init__(*args: Value, **kwargs: Value) -> None:  # pyright: ignore[reportSelfClsParameterName]
         Namespace.__init__(*args, **kwargs)
@@ -146,7 +148,7 @@ def _check_name(name: object) -> None:
 
 
 class _Dict:
-    """Python's ``dict`` as a template may use it: without methods that change another."""
+    """A ``dict`` for templates: without methods that change another object."""
 
     def __call__(self, *args: Value, **kwargs: Value) -> dict[Value, Value]:
         return dict(*args, **kwargs)
@@ -156,7 +158,7 @@ class _Dict:
 
 
 class _Buffer(list[str]):
-    """What a macro or a captured block wrote so far, never more than is allowed."""
+    """The output of a macro or a captured block, limited in length."""
 
     def __init__(self, budget: Budget) -> None:
         super().__init__()
@@ -180,7 +182,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     Parameters
     ----------
     budget : Budget
-        What the rendering may use.
+        The limits of the rendering.
     """
 
     code_generator_class = _MeteredGenerator
@@ -192,15 +194,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
             lstrip_blocks=True,
             extensions=[_Generation, LoopControlExtension],
             optimized=False,
-            finalize=self._shown,
+            finalize=self._check_output,
             cache_size=0,
         )
         self._budget = budget
         names = cast("dict[str, Value]", self.globals)  # pyright: ignore[reportUnknownMemberType]
         names.pop("lipsum")
         names |= {"namespace": _Namespace, "dict": _Dict()}
-        self.filters = metered_filters(budget, cast("dict[str, Value]", self.filters))  # pyright: ignore[reportUnknownMemberType]
-        self.tests = metered_tests(budget, cast("dict[str, Value]", self.tests))  # pyright: ignore[reportUnknownMemberType]
+        self.filters = meter_filters(budget, cast("dict[str, Value]", self.filters))  # pyright: ignore[reportUnknownMemberType]
+        self.tests = meter_tests(budget, cast("dict[str, Value]", self.tests))  # pyright: ignore[reportUnknownMemberType]
 
     def tick(self) -> None:
         """Check the clock."""
@@ -215,7 +217,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return _Buffer(self._budget)
 
     def metered_items(self, items: Iterable[object]) -> Iterator[object]:
-        """Check the clock at each turn of a loop, and pay for each character of a text."""
+        """Check the clock at each iteration of a loop, and charge for each character of a text."""
         of_text = isinstance(items, str)
         for item in items:
             if of_text:
@@ -245,7 +247,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._budget.charge(value[start:stop:step])
 
     def concat(self, pieces: Iterable[str]) -> str:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Join what a macro or a captured block wrote."""
+        """Join the output of a macro or a captured block."""
         if not isinstance(pieces, _Buffer):
             buffer = _Buffer(self._budget)
             buffer.extend(pieces)
@@ -261,7 +263,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super()._compile(source, filename)
 
     def getitem(self, obj: Value, argument: Value) -> Value:
-        """Subscribe a value, which may have to read a long key."""
+        """Get an item of a value, which may have to hash a long key."""
         self._budget.tick()
         return super().getitem(obj, argument)
 
@@ -283,8 +285,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
         given = {name: value for name, value in kwargs.items() if name not in _FROM_JINJA}
         owner = getattr(__obj, "__self__", None)
         if isinstance(owner, str):
-            args = _checked_method(budget, owner, __obj.__name__, args, given)
-        elif isinstance(owner, type | _Dict):  # dict.fromkeys takes a text apart
+            args = _check_method(budget, owner, __obj.__name__, args, given)
+        elif isinstance(owner, type | _Dict):
+            # dict.fromkeys splits a string into characters.
             budget.reserve_items(args[0] if args else None)
         return budget.charge(super().call(__context, __obj, *args, **kwargs))
 
@@ -295,7 +298,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return self._budget.charge(super().call_binop(context, operator, left, right))
 
     def is_safe_attribute(self, obj: Value, attr: str, value: Value) -> bool:
-        """Refuse methods of numbers, bytes and sets, and those of text that are of no use here."""
+        """Refuse methods of numbers, bytes and sets, and string methods without use here."""
         if isinstance(obj, int | float | complex | bytes | bytearray | set | frozenset):
             return False
         if isinstance(obj, str) and attr in _REMOVED_METHODS:
@@ -303,28 +306,28 @@ class Sandbox(ImmutableSandboxedEnvironment):
         return super().is_safe_attribute(obj, attr, value)
 
     def wrap_str_format(self, value: Value) -> Callable[..., str] | None:
-        """Wrap ``str.format`` as the sandbox does, with a look at each field."""
+        """Wrap ``str.format`` as the sandbox does, with a check of each field."""
         if super().wrap_str_format(value) is None:
             return None
 
         def with_mapping(mapping: Mapping[str, Value], /) -> str:
-            return formatted(self, self._budget, value.__self__, (), mapping)
+            return format_text(self, self._budget, value.__self__, (), mapping)
 
         def with_values(*args: Value, **kwargs: Value) -> str:
-            return formatted(self, self._budget, value.__self__, args, kwargs)
+            return format_text(self, self._budget, value.__self__, args, kwargs)
 
         of_mapping = value.__name__ == "format_map"
         return functools.update_wrapper(with_mapping if of_mapping else with_values, value)
 
-    def _shown(self, value: object) -> object:
+    def _check_output(self, value: object) -> object:
         self._budget.allow_text(value)
         return value
 
 
-def _checked_method(
+def _check_method(
     budget: Budget, text: str, name: str, args: tuple[Value, ...], kwargs: dict[str, Value]
 ) -> tuple[Value, ...]:
-    """Arguments of a method of text, once it is known what it makes of them."""
+    """Check a string method's result, and return its arguments."""
     if name == "join" and args:
         return (estimates.items_to_join(budget, args[0], text), *args[1:])
     check = estimates.METHODS.get(name)
@@ -338,6 +341,6 @@ Code = Value
 
 
 def load(code: CodeType, budget: Budget) -> jinja2.Template:
-    """Make a template of compiled code that uses a budget of its own."""
+    """Create a template from compiled code, with a budget of its own."""
     sandbox = Sandbox(budget)
     return sandbox.template_class.from_code(sandbox, code, sandbox.make_globals(None))

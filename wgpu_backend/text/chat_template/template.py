@@ -1,7 +1,7 @@
-"""A chat template as model files carry it, and how it is rendered.
+"""A model's chat template, and its rendering.
 
-Renders what Hugging Face's ``apply_chat_template`` does, byte for byte, from text that nobody
-vouches for.
+The result equals that of Hugging Face's ``apply_chat_template`` byte for byte. Templates come from
+untrusted model files.
 """
 
 from __future__ import annotations
@@ -12,20 +12,92 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 import jinja2
 
 from wgpu_backend.errors import TemplateError
 from wgpu_backend.text.chat_template.budget import Budget, Limits
-from wgpu_backend.text.chat_template.inputs import adopted, as_in_transformers, with_content
 from wgpu_backend.text.chat_template.sandbox import Sandbox, load
 
-_MAX_SOURCE_CHARS = 1 << 17  # compiling these takes seconds; the longest known has 20,000
+# Compiling this many characters takes seconds; the longest known template has 20,000.
+_MAX_SOURCE_CHARS = 1 << 17
 _MAX_DATE_CHARS = 256
-_MAX_MESSAGE_CHARS = 1000  # of an error; a template may put a whole conversation into its own
+# A template may put a whole conversation into its error message.
+_MAX_MESSAGE_CHARS = 1000
 _DEFAULT_LIMITS = Limits()
 _PROBE = "<<a system message>>"
+
+Value = Any
+"""Plain data."""
+
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+
+
+def copy_input(budget: Budget, name: str, value: object) -> Value:
+    """Copy a value as plain data, and register its size with the budget.
+
+    A template sees only copies of mappings, lists, texts and numbers. It can therefore not reach a
+    method of an object from outside, and its inputs cannot change.
+
+    Raises
+    ------
+    TemplateError
+        The value contains anything else.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    # A subclass, such as an enum, is reduced to its plain value.
+    for plain in (str, int, float):
+        if isinstance(value, plain):
+            return plain(value) if type(value) is not plain else value
+    copy = _container(budget, name, value)
+    budget.known[id(copy)] = budget.measure(copy)
+    return copy
+
+
+def _container(budget: Budget, name: str, value: object) -> Value:
+    if isinstance(value, Mapping):
+        items = cast("Mapping[object, object]", value).items()
+        return {
+            copy_input(budget, name, key): copy_input(budget, f"{name}.{key!s:.40}", item)
+            for key, item in items
+        }
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[object]", value)
+        copies = [copy_input(budget, f"{name}[{i}]", item) for i, item in enumerate(items)]
+        return tuple(copies) if isinstance(value, tuple) else copies
+    raise TemplateError(
+        f"chat template: {name} is of type {type(value).__name__}, "
+        "needs text, numbers, lists and mappings"
+    )
+
+
+def normalize_message(message: object) -> object:
+    """Convert a message as ``apply_chat_template`` does.
+
+    Keys with None are dropped: templates test for the presence of ``content`` or ``tool_calls``.
+    The reasoning gets the names that templates read, whichever of them it came with.
+    """
+    if not isinstance(message, Mapping):
+        return message
+    items = cast("Mapping[str, object]", message).items()
+    there = {key: value for key, value in items if value is not None}
+    reasoning = next((there[name] for name in _REASONING if name in there), None)
+    if reasoning is None:
+        return there
+    return {"thinking": reasoning, **there, "reasoning_content": reasoning}
+
+
+def fill_content(message: object, nothing: str | None) -> object:
+    """Convert a message, with this content in place of None.
+
+    Templates such as DeepSeek R1's test for None, and Qwen3's require a string.
+    """
+    said = normalize_message(message)
+    if not isinstance(message, Mapping) or "content" not in message:
+        return said
+    return {"content": nothing, **cast("Mapping[str, object]", said)}
 
 
 class ChatTemplate:
@@ -36,18 +108,18 @@ class ChatTemplate:
     source : str
         The template, ``tokenizer.chat_template`` of a GGUF file.
     bos_token, eos_token : str, optional
-        Texts of the tokens that the template may name; undefined in it where None.
+        Texts of the tokens that the template may name; undefined in it if None.
     other_tokens : Mapping, optional
         Texts of further tokens by the names that templates use, such as ``pad_token``.
     limits : Limits, optional
-        Caps on each rendering, and on compiling.
+        Limits of each rendering, and of compiling.
     clock : callable, optional
-        What time it is, for templates that print the date.
+        Current time, for templates that print the date.
 
     Raises
     ------
     TemplateError
-        When the template is no Jinja, or too large.
+        The template is not valid Jinja, or is too large.
     """
 
     def __init__(
@@ -75,9 +147,9 @@ class ChatTemplate:
 
     @cached_property
     def places_system(self) -> bool:
-        """Whether a conversation that begins with a system message shows it.
+        """Return whether a rendered conversation contains its system message.
 
-        True, too, where the template refuses a user's message alone, so that nothing can be told.
+        True, too, if the template rejects a user's message alone, so that this cannot be found out.
         """
         turns = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "x"}]
         try:
@@ -104,31 +176,25 @@ class ChatTemplate:
         Parameters
         ----------
         messages : sequence of Mapping
-            The conversation: mappings with a ``role`` and a ``content``, as the template asks.
-            What is None in one is left out (but a content that the template asks for all the
-            same), and its reasoning reaches the template as
-            ``reasoning_content`` and ``thinking`` under either name, as in transformers.
+            The conversation: mappings with a ``role`` and a ``content``, as the template expects.
+            Keys with None are dropped, except a content that the template requires. Reasoning
+            reaches the template as ``reasoning_content`` and ``thinking``, as in transformers.
         add_generation_prompt : bool, optional
             End with the start of the assistant's answer.
         tools : sequence of Mapping, optional
             Functions that the model may call, as JSON schemas.
         documents : sequence of Mapping, optional
-            Texts to answer from, with ``title`` and ``text``, for templates that have a place for
-            them.
+            Texts to answer from, with ``title`` and ``text``, for templates that use them.
         **variables : object
             Other variables of this template, such as ``enable_thinking``: text, numbers, lists and
             mappings.
 
-        Returns
-        -------
-        str
-
         Raises
         ------
         TemplateError
-            When the template refuses the conversation, fails, or exceeds its limits.
+            The template rejects the conversation, fails, or exceeds its limits.
         """
-        said = [as_in_transformers(message) for message in messages]
+        said = [normalize_message(message) for message in messages]
         given: dict[str, object] = {
             "documents": documents,
             **self._tokens,
@@ -139,19 +205,19 @@ class ChatTemplate:
         }
         with _as_template_error():
             try:
-                return self._rendered(given)
+                return self._render(given)
             except jinja2.UndefinedError:
-                # Without a place for calls, an empty turn would be all that is left of one.
+                # Without support for calls, a message with calls would become an empty one.
                 for nothing in (None, "") if "tool_calls" in self.source else (None,):
-                    spelled = [with_content(message, nothing) for message in messages]
+                    spelled = [fill_content(message, nothing) for message in messages]
                     with suppress(jinja2.TemplateError, TypeError):
                         if spelled != said:
-                            return self._rendered({**given, "messages": spelled})
+                            return self._render({**given, "messages": spelled})
                 raise
 
-    def _rendered(self, given: Mapping[str, object]) -> str:
+    def _render(self, given: Mapping[str, object]) -> str:
         budget = Budget(self._limits)
-        values = {name: adopted(budget, name, value) for name, value in given.items()}
+        values = {name: copy_input(budget, name, value) for name, value in given.items()}
         values["raise_exception"] = _refuse
         values["strftime_now"] = self._strftime_now
         return _collect(load(self._code, budget).generate(values), budget)
@@ -196,5 +262,6 @@ def _as_template_error() -> Generator[None]:
         raise TemplateError(f"chat template: line {error.lineno}: {_cut(error.message)}") from error
     except RecursionError as error:
         raise TemplateError("chat template: recurses without end") from error
-    except Exception as error:  # a template can raise whatever its expressions do
+    except Exception as error:
+        # A template can raise any exception that its expressions do.
         raise TemplateError(f"chat template: {type(error).__name__}: {_cut(error)}") from error

@@ -6,10 +6,10 @@
     Matcher: mask ─ a token is chosen ─ take ─ forced tokens ─ mask ─ … ─ end
 
 ``grammar.py`` is the public class. ``schemas.py`` prepares JSON schemas. ``gbnf.py`` parses GBNF
-and ``gbnf_lark.py`` translates it for the compiler. ``checking.py`` and ``compile_alone.py``
-compile hostile grammars outside this process. ``vocabulary.py`` fits grammars to a model's tokens,
-``matcher.py`` follows one answer, and ``masks.py`` applies a mask to logits on the host. The parser
-is llguidance's.
+and ``gbnf_lark.py`` translates it for the compiler. ``vocabulary.py`` and
+``compile_alone.py`` compile hostile grammars outside this process; the former also fits them to a
+model's tokens. ``matcher.py`` follows one answer, and ``masks.py`` applies a mask to logits on the
+host. The parser is llguidance's.
 """
 
 from wgpu_backend.text.grammar.grammar import Grammar

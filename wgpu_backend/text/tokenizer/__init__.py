@@ -1,10 +1,11 @@
 """Tokenizers rebuilt from GGUF metadata.
 
-In the order that text passes: ``tokenizer.py`` is the whole; ``fragments.py`` cuts text at special
-tokens; ``encoders.py`` encodes what is between, in words that ``pretokenizers.py`` cuts;
-``pieces.py`` turns tokens back into text. ``vocabulary.py`` and ``special.py`` read the file.
-``shield.py`` keeps users' texts from spelling control tokens. ``clip.py`` is the tokenizer of CLIP,
-which GGUF has no name for.
+In the order that text passes: ``tokenizer.py`` is the public class; ``fragments.py`` splits text at
+special tokens; ``encoders.py`` encodes the stretches between them, in words that
+``pretokenizers.py`` splits; ``pieces.py`` turns tokens back into text. ``vocabulary.py`` and
+``special.py`` read the file. ``library.py`` runs a tokenizer.json. ``shield.py`` prevents users'
+texts from spelling control tokens. ``clip.py`` is the tokenizer of CLIP, which GGUF has no name
+for.
 """
 
 from wgpu_backend.text.tokenizer.pieces import Detokenizer

@@ -1,7 +1,7 @@
-"""What kind of character each one is, in one version of Unicode whatever libraries are installed.
+"""Unicode categories of characters, in one fixed version.
 
-llama.cpp's tokenizers go by the tables of Unicode 15.1. Python's are its interpreter's, and the
-regular expressions' their library's; characters that came later would be cut differently.
+llama.cpp's tokenizers use the tables of Unicode 15.1. Python's tables depend on the interpreter,
+and those of regular expressions on the library; newer characters would be split differently.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ WHITE_SPACE = frozenset(
 """Characters with Unicode's property White_Space."""
 
 
-def kind_of(code: int) -> str:
-    """Tell what kind of character a code point is.
+def character_kind(code: int) -> str:
+    """Return the general category of a code point.
 
     Parameters
     ----------
@@ -32,9 +32,9 @@ def kind_of(code: int) -> str:
     Returns
     -------
     str
-        First letter of its general category: ``L`` letter, ``M`` mark, ``N`` number,
-        ``P`` punctuation, ``S`` symbol, ``Z`` separator, ``C`` control, format or private use;
-        empty where no character is assigned.
+        First letter of its category: ``L`` letter, ``M`` mark, ``N`` number, ``P`` punctuation,
+        ``S`` symbol, ``Z`` separator, ``C`` control, format or private use; empty if no character
+        is assigned.
     """
     starts, runs = _sorted_runs()
     _, last, kind = runs[max(bisect_right(starts, code) - 1, 0)]
@@ -42,7 +42,7 @@ def kind_of(code: int) -> str:
 
 
 @cache
-def pinned(expression: str) -> str:
+def pin_properties(expression: str) -> str:
     r"""Spell out the properties of a regular expression, so that every library reads them alike.
 
     Parameters
@@ -50,15 +50,11 @@ def pinned(expression: str) -> str:
     expression : str
         In Oniguruma's syntax; ``\p{L}``, ``\p{M}``, ``\p{N}``, ``\p{P}``, ``\p{S}`` and those
         with a second letter are spelled out, other properties stay.
-
-    Returns
-    -------
-    str
     """
-    return _PROPERTY.sub(_spelled, expression)
+    return _PROPERTY.sub(_spell, expression)
 
 
-def _spelled(match: re.Match[str]) -> str:
+def _spell(match: re.Match[str]) -> str:
     members = _members(match[1])
     return f"[{match[0]}&&{members}]" if match[2] else members
 

@@ -1,7 +1,7 @@
 """CLIP's tokenizer: lower-case words as byte pairs, the last pair of each marked ``</w>``.
 
-Radford et al. 2021, §2.4. Spaces only part words. What no expression matches, which is white
-space alone, is dropped; a number is a word for each digit.
+Radford et al. 2021, §2.4. Spaces only separate words. Characters that no expression matches, which
+is only white space, are dropped; each digit of a number is a word.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from wgpu_backend.errors import TokenizerError
-from wgpu_backend.text.tokenizer.categories import pinned
+from wgpu_backend.text.tokenizer.categories import pin_properties
 from wgpu_backend.text.tokenizer.encoders import is_library_failure
 from wgpu_backend.text.tokenizer.fragments import Splitter
 from wgpu_backend.text.tokenizer.pieces import ALPHABET
@@ -22,23 +22,23 @@ _WORD = r"'s|'t|'re|'ve|'m|'ll|'d|\p{L}+|\p{N}|[^\s\p{L}\p{N}]+"
 
 
 class ClipTokenizer:
-    """Text to ids of CLIP's text encoders.
+    """An encoder of text for CLIP's text encoders.
 
     Parameters
     ----------
     vocabulary : Mapping of str to int
         Tokens and ids.
     merges : sequence of (str, str)
-        Pairs that become one, the first first.
+        Pairs to merge, in order of rank.
     special : Mapping of str to int
-        Tokens that are found in the text as it is written, before it is lower-case.
+        Tokens that are found in the text as it is written, before it is lower-cased.
     unknown : str
-        Token of what is none.
+        Token for unknown text.
 
     Raises
     ------
     TokenizerError
-        The pairs are not those of the vocabulary.
+        The pairs do not fit the vocabulary.
     """
 
     def __init__(
@@ -63,16 +63,12 @@ class ClipTokenizer:
             ) from error
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text, without the tokens that begin and end it.
+        """Return the ids of a text, without the tokens that begin and end it.
 
         Parameters
         ----------
         text : str
             Any text; lone surrogates become U+FFFD.
-
-        Returns
-        -------
-        list of int
         """
         text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         ids: list[int] = []
@@ -82,7 +78,7 @@ class ClipTokenizer:
         return ids
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Text that ids came from, but for case and spaces; for messages."""
+        """Return the text of ids, apart from case and spaces; for messages."""
         controls = set(self._special.values())
         text = "".join(self._texts.get(number, "") for number in ids if number not in controls)
         raw = bytes(ALPHABET.get(char, 0x3F) for char in text.replace(_END, "Ġ"))
@@ -103,12 +99,12 @@ def _backend(
     backend.normalizer = normalizers.Sequence(
         [normalizers.NFC(), normalizers.Replace(Regex(r"\s+"), " "), normalizers.Lowercase()]
     )
-    # Words are cut again as GPT-2 does, which parts contractions from what is before them.
+    # Words are split again as in GPT-2, which separates contractions.
     [inner] = PRETOKENIZERS["gpt-2"].expressions
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(Regex(pinned(_WORD)), "removed", invert=True),
-            pre_tokenizers.Split(Regex(pinned(inner)), "isolated"),
+            pre_tokenizers.Split(Regex(pin_properties(_WORD)), "removed", invert=True),
+            pre_tokenizers.Split(Regex(pin_properties(inner)), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

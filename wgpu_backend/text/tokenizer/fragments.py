@@ -1,4 +1,4 @@
-"""Cutting text at the tokens that are matched before the vocabulary's algorithm sees it."""
+"""Splitting of text at the tokens that are matched before the vocabulary's algorithm runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _HEAD_CHARS = 4
 
 
 class Splitter:
-    """Finds given tokens in text: longer texts first wherever they stand, not left to right.
+    """A finder of given tokens in text: longer tokens first, wherever they are.
 
     Parameters
     ----------
     tokens : iterable of (str, int)
         Texts and ids, the longest first.
     lstrip, rstrip : frozenset of int
-        Ids that swallow the white space before and after them.
+        Ids that absorb the white space before and after them.
     """
 
     def __init__(
@@ -30,22 +30,23 @@ class Splitter:
     ) -> None:
         self._lstrip = lstrip
         self._rstrip = rstrip
-        # Vocabularies have thousands of these and a text a handful: most go by their heads.
+        # Vocabularies have thousands of tokens and a text contains a handful: the first characters
+        # exclude most of them.
         self._by_head: dict[str, list[tuple[int, str, int]]] = {}
         for rank, (text, token) in enumerate(tokens):
             self._by_head.setdefault(text[:_HEAD_CHARS], []).append((rank, text, token))
 
     def split(self, text: str) -> list[Fragment]:
-        """Cut a text into stretches without any of the tokens, and the tokens between them."""
+        """Split a text into stretches without any of the tokens, and the tokens between them."""
         fragments: list[Fragment] = [text] if text else []
-        for token_text, token in self.present(text):
+        for token_text, token in self.find_present(text):
             fragments = [
                 piece for fragment in fragments for piece in self._cut(fragment, token_text, token)
             ]
         return fragments
 
-    def present(self, text: str) -> list[tuple[str, int]]:
-        """List the tokens whose text stands somewhere in `text`, the longest first."""
+    def find_present(self, text: str) -> list[tuple[str, int]]:
+        """List the tokens whose text occurs in `text`, the longest first."""
         found = sorted(
             entry
             for head, entries in self._by_head.items()
@@ -60,13 +61,13 @@ class Splitter:
             yield fragment
             return
         first, *rest = fragment.split(token_text)
-        yield from self._trimmed(first, before=token if rest else None, after=None)
+        yield from self._trim(first, before=token if rest else None, after=None)
         for index, part in enumerate(rest):
             yield token
             last = index == len(rest) - 1
-            yield from self._trimmed(part, before=None if last else token, after=token)
+            yield from self._trim(part, before=None if last else token, after=token)
 
-    def _trimmed(self, part: str, before: int | None, after: int | None) -> Iterator[str]:
+    def _trim(self, part: str, before: int | None, after: int | None) -> Iterator[str]:
         if after in self._rstrip:
             part = part.lstrip(_WHITE_SPACE)
         if before in self._lstrip:

@@ -1,9 +1,9 @@
-"""Tokenizers that a tokenizer.json describes, run by the library whose format it is.
+"""Tokenizers that a tokenizer.json describes, run by Hugging Face's library.
 
-The library does what the file says. Two things are done differently here: a text that a user wrote
-never becomes a control token, and text that goes on from other text has nothing put before it. For
-these the library's steps are called one by one: added tokens are found, the stretches between them
-normalised, those added tokens found that are matched in normalised text, the rest encoded.
+The library follows the file. Two things differ here: a user's text never becomes a control token,
+and text that continues other text has nothing put before it. For these, the library's steps are
+called one by one: find added tokens, normalise the stretches between them, find added tokens that
+are matched in normalised text, and encode the rest.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from wgpu_backend.text.tokenizer.shield import MARK, Shield
 from wgpu_backend.text.tokenizer.vocabulary import TokenType
 
 KEY = "tokenizer.huggingface.json"
-"""Where a GGUF file has the text of a tokenizer.json."""
+"""Key of the text of a tokenizer.json in a GGUF file."""
 LIBRARY = "huggingface"
-"""What ``tokenizer.ggml.model`` is where GGUF has no name for what the file says."""
+"""Value of ``tokenizer.ggml.model`` for an algorithm that GGUF has no name for."""
 
-_STAND_IN = 1 << 31  # an id that no token has
+# An id that no token has.
+_STAND_IN = 1 << 31
 _FLAGS = ("single_word", "lstrip", "rstrip")
 _LISTS = ("normalizers", "pretokenizers", "decoders", "processors")
 _SECTIONS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
@@ -38,16 +39,16 @@ Step = Mapping[str, Any]
 
 
 class LibraryTokenizer:
-    """A tokenizer.json.
+    """A tokenizer from a tokenizer.json.
 
     Parameters
     ----------
     text : str
-        What the file holds.
+        Content of the file.
     control : frozenset of int
         Ids that no text of a user may become.
     tokens : int
-        Tokens there are; the file may name no more.
+        Number of tokens, which the file's ids must not exceed.
 
     Raises
     ------
@@ -59,8 +60,8 @@ class LibraryTokenizer:
         try:
             given = cast("dict[str, Any]", json.loads(text))
             if cuts := given.get("pre_tokenizer"):
-                given["pre_tokenizer"] = _changed(cuts, _faster)
-            self._whole = built(given)
+                given["pre_tokenizer"] = _change_steps(cuts, _faster)
+            self._whole = build_tokenizer(given)
         except (ValueError, TypeError, RecursionError, TokenizerError) as error:
             raise TokenizerError(f"{KEY}: {error}") from None
         highest = max(self._whole.get_vocab().values(), default=0)
@@ -68,29 +69,34 @@ class LibraryTokenizer:
             raise TokenizerError(f"{KEY}: highest id is {highest}, needs ids below {tokens}")
         self._text = text
         self._control = control - {_unknown(given["model"])}
-        self._json = given | {"model": None}  # whose vocabulary would be here once more
+        # Without the model, whose vocabulary would be in memory a second time.
+        self._json = given | {"model": None}
         self._added: list[tuple[Step, str, int]] = [
-            (token, self._matched(token), cast("int", self._whole.token_to_id(token["content"])))
+            (
+                token,
+                self._matched_text(token),
+                cast("int", self._whole.token_to_id(token["content"])),
+            )
             for token in cast("list[dict[str, Any]]", self._json.get("added_tokens") or [])
         ]
         self.byte_level = any(
             step.get("type") == "ByteLevel"
             for name in ("decoder", "pre_tokenizer", "normalizer")
-            for step in walked(self._json.get(name))
+            for step in walk_steps(self._json.get(name))
         )
         self._spelled = _spelling(self._json.get("decoder"))
 
     def encode(self, text: str, *, parse: bool, shield: Shield | None = None) -> list[int]:
-        """Ids of a text, without those that are put around it.
+        """Return the ids of a text, without those that the file adds around it.
 
         Parameters
         ----------
         text : str
-            Without lone surrogates.
+            Text without lone surrogates.
         parse : bool
-            Control tokens that the text spells become those tokens.
+            Whether control tokens in the text become those tokens.
         shield : Shield, optional
-            It has marked the text.
+            The shield that marked the text.
         """
         if shield is None:
             ids = self._whole.encode(text, add_special_tokens=False).ids
@@ -99,15 +105,15 @@ class LibraryTokenizer:
         return self._stepwise(text, self._parsing if parse else self._plain, self._steps, shield)
 
     def encode_further(self, text: str) -> list[int]:
-        """Ids of text that goes on from other text."""
+        """Return the ids of text that continues other text."""
         return self._stepwise(text, self._plain, self._going_on, None)
 
-    def wrapped(self, ids: list[int]) -> list[int]:
-        """Ids of a text with those that the file puts around it."""
-        return _filled(self._around_one[0], ids, [])
+    def wrap(self, ids: list[int]) -> list[int]:
+        """Add the ids that the file puts around a text."""
+        return _fill(self._around_one[0], ids, [])
 
     def pair(self, first: list[int], second: list[int]) -> tuple[list[int], list[int]]:
-        """Ids of two texts as the file puts them together, and the type of each."""
+        """Join the ids of two texts as the file does; return them and the type of each."""
         places, types = self._around_two
         lengths = {_STAND_IN: len(first), _STAND_IN + 1: len(second)}
         spread = [
@@ -115,17 +121,17 @@ class LibraryTokenizer:
             for place, kind in zip(places, types, strict=True)
             for _ in range(lengths.get(place, 1))
         ]
-        return _filled(places, first, second), spread
+        return _fill(places, first, second), spread
 
-    def _matched(self, token: Step) -> str:
-        """Text of an added token as it is looked for."""
+    def _matched_text(self, token: Step) -> str:
+        """Return the text of an added token as it is looked for."""
         normaliser = self._whole.normalizer if token["normalized"] else None
         return (
             token["content"] if normaliser is None else normaliser.normalize_str(token["content"])
         )
 
-    def spelled(self, texts: Sequence[str], types: Sequence[int]) -> list[str]:
-        """Texts of tokens as a decoder joins them, ``▁`` for a space."""
+    def spell_all(self, texts: Sequence[str], types: Sequence[int]) -> list[str]:
+        """Return the texts of tokens as a decoder joins them, ``▁`` for a space."""
         return [
             self._spelled(text) if kind == TokenType.NORMAL else text
             for text, kind in zip(texts, types, strict=True)
@@ -133,11 +139,11 @@ class LibraryTokenizer:
 
     @property
     def begins_with_space(self) -> bool:
-        """Whether the first token's text is spelled with a space that is not the author's."""
+        """Return whether the first token's text has a space that its author did not write."""
         return self._spelled("a") != "a"
 
     def becomes_control(self, text: str) -> bool:
-        """Whether a text spells control tokens once it is normalised."""
+        """Return whether a text spells control tokens after normalising."""
         if not self._normal_control:
             return False
         stretches = [each for _, each in self._parsing.raw.split(text) if isinstance(each, str)]
@@ -148,12 +154,12 @@ class LibraryTokenizer:
         )
 
     def may_be_marked(self, text: str) -> bool:
-        """Whether a text may have marks all over, as one that `becomes_control`."""
+        """Return whether a text may have marks everywhere, as one that `becomes_control`."""
         return self._normal_control and MARK in text
 
     @cached_property
     def _has_letters(self) -> bool:
-        """Whether a control token is one character once normalised, which no mark parts."""
+        """Return whether a control token is one normalised character, which no mark can split."""
         return any(
             token["normalized"] and i in self._control and len(text) < 2
             for token, text, i in self._added
@@ -161,7 +167,7 @@ class LibraryTokenizer:
 
     @cached_property
     def _normal_control(self) -> bool:
-        """Whether control tokens are found in normalised text; few files have such."""
+        """Return whether control tokens are found in normalised text, which is rare."""
         return any(token["normalized"] and i in self._control for token, _, i in self._added)
 
     @cached_property
@@ -173,7 +179,7 @@ class LibraryTokenizer:
         return self._ids_around("B")
 
     def _ids_around(self, second: str | None = None) -> tuple[list[int], list[int]]:
-        """Ids and types of a text of one token, or of two."""
+        """Return the ids and types of a text of one token, or of two."""
         ids = {"A": _STAND_IN, "B": _STAND_IN + 1}
         backend = Tokenizer(models.WordLevel(ids, unk_token="A"))
         backend.post_processor = self._whole.post_processor
@@ -188,37 +194,38 @@ class LibraryTokenizer:
             if isinstance(stretch, int):
                 ids.append(stretch)
                 continue
-            pieces = list(self._normalised(stretch, added, steps, shield))
+            pieces = list(self._normalise_stretch(stretch, added, steps, shield))
             if not any(isinstance(piece, int) for _, piece in pieces):
-                bare = shield.unmarked(stretch) if shield else stretch
-                ids += self._typed(bare, steps.whole[start > 0])
+                bare = shield.unmark(stretch) if shield else stretch
+                ids += self._encode_typed(bare, steps.whole[start > 0])
                 continue
             for place, piece in pieces:
                 if isinstance(piece, int):
                     ids.append(piece)
                 else:
-                    ids += self._typed(piece, steps.cut[start + place > 0])
+                    ids += self._encode_typed(piece, steps.cut[start + place > 0])
         return ids
 
-    def _normalised(
+    def _normalise_stretch(
         self, text: str, added: _Added, steps: _Steps, shield: Shield | None
     ) -> Iterator[tuple[int, str | int]]:
-        """Stretches of a text and added tokens, after normalising; no marks are left."""
+        """Yield stretches and added tokens after normalising, without marks."""
         if shield is None:
             yield from added.normalised.split(steps.normalise(text))
             return
-        bare = steps.normalise(shield.unmarked(text))
+        bare = steps.normalise(shield.unmark(text))
         marked = steps.normalise(text)
-        marks = len(text) - len(shield.unmarked(text))
-        kept = len(marked) - len(bare) == marks and shield.unmarked(marked) == bare
-        if not kept or self._has_letters:  # marks do not stand what is done, or have no place
+        marks = len(text) - len(shield.unmark(text))
+        kept = len(marked) - len(bare) == marks and shield.unmark(marked) == bare
+        # Without a place for marks, or with a normaliser that drops them, parse no control tokens.
+        if not kept or self._has_letters:
             yield from self._plain.normalised.split(bare)
             return
         for place, piece in added.normalised.split(marked):
-            yield place, piece if isinstance(piece, int) else shield.unmarked(piece)
+            yield place, piece if isinstance(piece, int) else shield.unmark(piece)
 
-    def _typed(self, text: str, backend: Tokenizer) -> list[int]:
-        """Ids of a stretch that somebody typed; the model knows no control tokens for it."""
+    def _encode_typed(self, text: str, backend: Tokenizer) -> list[int]:
+        """Return the ids of a stretch that a user typed, without control tokens."""
         ids = backend.encode(text, add_special_tokens=False).ids
         if self._control.isdisjoint(ids):
             return ids
@@ -239,22 +246,22 @@ class LibraryTokenizer:
 
     @cached_property
     def _steps(self) -> _Steps:
-        return self._made(_same, _not_first)
+        return self._make_steps(_same, _not_first)
 
     @cached_property
     def _going_on(self) -> _Steps:
-        return self._made(_nothing_before, _nothing_before)
+        return self._make_steps(_nothing_before, _nothing_before)
 
-    def _made(self, *changes: Callable[[Step], Step]) -> _Steps:
-        """Steps for what begins a text and for what does not, changed so."""
+    def _make_steps(self, *changes: Callable[[Step], Step]) -> _Steps:
+        """Build steps for the start of a text and for the rest, with these changes."""
         normaliser, cuts = (self._json.get(name) for name in ("normalizer", "pre_tokenizer"))
-        made = _parts(normalizer=normaliser and _changed(normaliser, changes[0])).normalizer
+        made = _parts(normalizer=normaliser and _change_steps(normaliser, changes[0])).normalizer
         whole, cut = list[Tokenizer](), list[Tokenizer]()
         for change in changes:
             for backends in (whole, cut):
                 backend = Tokenizer(self._whole.model)
                 if cuts:
-                    changed = _parts(pre_tokenizer=_changed(cuts, change))
+                    changed = _parts(pre_tokenizer=_change_steps(cuts, change))
                     backend.pre_tokenizer = changed.pre_tokenizer
                 backends.append(backend)
             if made is not None:
@@ -263,11 +270,11 @@ class LibraryTokenizer:
 
     @cached_property
     def _without_control(self) -> Any:  # noqa: ANN401 - the library's models have no common type
-        """The model without control tokens, which other tokens keep their ids in."""
+        """Build the model without control tokens; other tokens keep their ids."""
         model = cast("dict[str, Any]", json.loads(self._text)["model"])
         vocabulary: Any = model["vocab"]
         if isinstance(vocabulary, list):
-            # A text that nobody can know, so that nobody can write it.
+            # A random text, so that no user can write it.
             secret = secrets.token_hex(16)
             model["vocab"] = [
                 [f"{secret}{i}", entry[1]] if i in self._control else entry
@@ -282,17 +289,17 @@ class LibraryTokenizer:
             model["vocab"] = kept
             if "merges" in model:
                 prefix = model.get("continuing_subword_prefix") or ""
-                model["merges"] = [p for p in _pairs(model) if _is_whole(p, kept, prefix)]
+                model["merges"] = [p for p in _list_merges(model) if _is_whole(p, kept, prefix)]
         return _parts(model=model).model
 
 
 class _Matcher:
-    """Finds added tokens in a text by the library's own rules.
+    """A finder of added tokens in a text by the library's own rules.
 
     Parameters
     ----------
-    tokens : iterable of (mapping, int)
-        Tokens as a tokenizer.json has them, their texts as they are matched, and their ids.
+    tokens : iterable of (mapping, str, int)
+        Tokens as in a tokenizer.json, their texts as they are matched, and their ids.
     """
 
     def __init__(self, tokens: Iterable[tuple[Step, str, int]]) -> None:
@@ -310,7 +317,7 @@ class _Matcher:
         add([token])
 
     def split(self, text: str) -> Iterator[tuple[int, str | int]]:
-        """Stretches without any of the tokens, the tokens between them, and where each begins."""
+        """Yield stretches without any of the tokens, the tokens between them, and their places."""
         if not self._ids:
             if text:
                 yield 0, text
@@ -321,12 +328,12 @@ class _Matcher:
 
 
 class _Added:
-    """Added tokens: those that are found in a text as it is, and those found once it is normalised.
+    """Added tokens, separated into those matched in raw text and those matched in normalised text.
 
     Parameters
     ----------
     tokens : sequence of (mapping, str, int)
-        Texts are those of normalised ones after normalising.
+        The texts of normalised tokens are normalised as well.
     """
 
     def __init__(self, tokens: Sequence[tuple[Step, str, int]]) -> None:
@@ -336,15 +343,16 @@ class _Added:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """What is done to stretches.
+    """The processing of stretches.
 
     Parameters
     ----------
     normalise : callable
+        Normalises a text.
     whole : list of Tokenizer
-        Normalises, cuts and encodes: a stretch that begins the text, and one that does not.
+        Tokenizers that normalise, split and encode: for the start of a text, and for the rest.
     cut : list of Tokenizer
-        As `whole`, for what is normalised.
+        Tokenizers as in `whole`, for normalised text.
     """
 
     normalise: Callable[[str], str]
@@ -352,23 +360,23 @@ class _Steps:
     cut: list[Tokenizer]
 
 
-def walked(step: object) -> Iterator[Step]:
-    """Steps of a section: itself, and those in it where it is a sequence."""
+def walk_steps(step: object) -> Iterator[Step]:
+    """Yield the steps of a section, including those inside a sequence."""
     if isinstance(step, dict):
         fields = cast("dict[str, Any]", step)
         yield fields
         for name in _LISTS:
             for inner in cast("list[object]", fields.get(name) or []):
-                yield from walked(inner)
+                yield from walk_steps(inner)
 
 
-def built(tokenizer: Step) -> Tokenizer:
-    """Have the library build what a tokenizer.json says.
+def build_tokenizer(tokenizer: Step) -> Tokenizer:
+    """Build the tokenizer of a tokenizer.json with the library.
 
     Raises
     ------
     TokenizerError
-        It cannot; the message names the section.
+        The library cannot use it; the message names the section.
     """
     try:
         return Tokenizer.from_str(json.dumps(tokenizer))
@@ -377,16 +385,16 @@ def built(tokenizer: Step) -> Tokenizer:
             raise
         for name in _SECTIONS:
             _try_section(tokenizer, name)
-        name = "model" if _fails({"model": tokenizer.get("model")}) else "added_tokens"
-        raise _unusable(name, error) from None
+        name = "model" if _try_sections({"model": tokenizer.get("model")}) else "added_tokens"
+        raise _make_error(name, error) from None
 
 
 def _try_section(tokenizer: Step, name: str) -> None:
-    if error := _fails({"model": _TINY, name: tokenizer.get(name)}):
-        raise _unusable(name, error)
+    if error := _try_sections({"model": _TINY, name: tokenizer.get(name)}):
+        raise _make_error(name, error)
 
 
-def _fails(sections: Step) -> BaseException | None:
+def _try_sections(sections: Step) -> BaseException | None:
     try:
         _parts(**sections)
     except BaseException as error:
@@ -396,28 +404,30 @@ def _fails(sections: Step) -> BaseException | None:
     return None
 
 
-def _unusable(name: str, error: BaseException) -> TokenizerError:
+def _make_error(name: str, error: BaseException) -> TokenizerError:
     return TokenizerError(f"key {name!r} cannot be used, the tokenizers library says: {error}")
 
 
 def _spelling(decoder: object) -> Callable[[str], str]:
-    """How a token's text is spelled so that texts joined make the decoder's, ``▁`` for a space.
+    """Return a function that spells a token's text so that joined texts equal the decoder's.
+
+    It writes ``▁`` for a space.
 
     Raises
     ------
     TokenizerError
         The decoder does more than change each token's text.
     """
-    changes = [_respelling(step) for step in walked(decoder) if not _is_list(step)]
+    changes = [_respelling(step) for step in walk_steps(decoder) if not _is_list(step)]
     if not changes:
         return lambda text: "▁" + text
 
-    def spelled(text: str) -> str:
+    def spell(text: str) -> str:
         for change in changes:
             text = change(text)
         return text
 
-    return spelled
+    return spell
 
 
 def _respelling(step: Step) -> Callable[[str], str]:
@@ -448,21 +458,21 @@ def _is_list(step: Step) -> bool:
 
 
 def _parts(**sections: object) -> Tokenizer:
-    """A tokenizer of these sections, and of a tiny model where there is none among them."""
+    """Build a tokenizer of these sections, with a tiny model if there is none among them."""
     return Tokenizer.from_str(json.dumps({"version": "1.0", "model": _TINY} | sections))
 
 
-def _changed(step: Step, change: Callable[[Step], Step]) -> Step:
-    """A step, or the steps in it, changed."""
+def _change_steps(step: Step, change: Callable[[Step], Step]) -> Step:
+    """Apply a change to a step, or to the steps in it."""
     name = next((name for name in _LISTS if name in step), None)
     if name is None:
         return change(step)
-    inner = [_changed(each, change) for each in cast("list[Step]", step[name])]
+    inner = [_change_steps(each, change) for each in cast("list[Step]", step[name])]
     return {**step, name: [each for each in inner if each]}
 
 
 def _faster(step: Step) -> Step:
-    """A step that takes no time quadratic in a text, where that is known."""
+    """Replace an expression that takes quadratic time, if it is known."""
     expression = cast("Mapping[str, str]", step.get("pattern") or {}).get("Regex", "")
     if step.get("type") != "Split" or expression not in FASTER:
         return step
@@ -474,14 +484,14 @@ def _same(step: Step) -> Step:
 
 
 def _not_first(step: Step) -> Step:
-    """A step for text that does not begin the whole."""
+    """Change a step for text that is not the start of the whole."""
     if step.get("type") == "Metaspace" and step.get("prepend_scheme") == "first":
         return {**step, "prepend_scheme": "never"}
     return step
 
 
 def _nothing_before(step: Step) -> Step:
-    """A step that puts nothing before a text; none where it does nothing else."""
+    """Change a step so that it puts nothing before a text."""
     kind = step.get("type")
     if kind == "Metaspace":
         kept = {key: value for key, value in step.items() if key != "add_prefix_space"}
@@ -492,15 +502,15 @@ def _nothing_before(step: Step) -> Step:
 
 
 def _unknown(model: Step) -> int | None:
-    """Id that a model gives what it does not know."""
+    """Return the id of a model's unknown token."""
     if "unk_id" in model:
         return model["unk_id"]
     vocabulary = cast("Mapping[str, int]", model["vocab"])
     return vocabulary.get(model.get("unk_token") or "")
 
 
-def _pairs(model: Step) -> list[tuple[str, str]]:
-    """Merges of a model, each a text with a space or two texts."""
+def _list_merges(model: Step) -> list[tuple[str, str]]:
+    """List the merges of a model, each of which is a text with a space or two texts."""
     return [
         cast("tuple[str, str]", tuple(pair.split(" ") if isinstance(pair, str) else pair))
         for pair in cast("list[Any]", model["merges"])
@@ -508,12 +518,12 @@ def _pairs(model: Step) -> list[tuple[str, str]]:
 
 
 def _is_whole(pair: tuple[str, str], vocabulary: Mapping[str, int], prefix: str) -> bool:
-    """Whether a vocabulary has both texts of a merge and what it makes."""
+    """Return whether a vocabulary has both texts of a merge and its result."""
     left, right = pair
     return {left, right, left + right.removeprefix(prefix)} <= vocabulary.keys()
 
 
-def _filled(places: list[int], first: list[int], second: list[int]) -> list[int]:
+def _fill(places: list[int], first: list[int], second: list[int]) -> list[int]:
     made: list[int] = []
     for place in places:
         made += {_STAND_IN: first, _STAND_IN + 1: second}.get(place, [place])

@@ -1,4 +1,4 @@
-"""From tokens back to text: the bytes of each token, and streams that never split a character."""
+"""Decoding of tokens: the bytes of each token, and streams that never split a character."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wgpu_backend.text.tokenizer.vocabulary import TokenType
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _VERBATIM = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.USER_DEFINED)
 SPACE = "▁"
-"""How SentencePiece vocabularies write a space."""
+"""The space in SentencePiece vocabularies."""
 
 
 def _gpt2_alphabet() -> dict[str, int]:
@@ -37,7 +37,7 @@ class Pieces:
     types : list of int
         Their repaired types.
     byte_level : bool
-        Texts are bytes in GPT-2's alphabet; otherwise plain text with ``▁`` for a space.
+        Whether texts are bytes in GPT-2's alphabet instead of plain text with ``▁`` for a space.
     """
 
     def __init__(self, texts: list[str], types: list[int], *, byte_level: bool) -> None:
@@ -69,10 +69,10 @@ class Pieces:
 
 
 class Detokenizer:
-    """Turns a stream of tokens into text, holding back bytes of unfinished characters.
+    """A decoder of a stream of tokens, which holds back bytes of unfinished characters.
 
-    The joined results of `push` and `flush` are the same however the tokens arrive. Bytes that
-    are no UTF-8 become U+FFFD.
+    The joined results of `push` and `flush` are the same however the tokens arrive. Bytes that are
+    not valid UTF-8 become U+FFFD.
 
     Parameters
     ----------
@@ -90,23 +90,19 @@ class Detokenizer:
     def push(self, token: int) -> str:
         """Take one token and return the text that is complete with it, possibly empty.
 
-        Rows of an embedding beyond the last token, as padded vocabularies have, have no text.
+        Rows of an embedding after the last token, as in padded vocabularies, have no text.
 
         Parameters
         ----------
         token : int
             Id of a token.
-
-        Returns
-        -------
-        str
         """
         if token in self._hidden or token >= len(self._pieces):
             return ""
         return self._decoder.decode(self._pieces[token])
 
     def flush(self) -> str:
-        """End the stream and return what was held back, as U+FFFD where it is unfinished."""
+        """End the stream and return the remaining text, with U+FFFD for an unfinished character."""
         return self._decoder.decode(b"", final=True)
 
 
@@ -117,10 +113,6 @@ def clean_spaces(text: str) -> str:
     ----------
     text : str
         Decoded text.
-
-    Returns
-    -------
-    str
     """
     text = re.sub(r" ([?!.,])", r"\1", text)
     text = text.replace(" ' ", "'")

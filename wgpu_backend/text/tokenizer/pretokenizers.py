@@ -1,10 +1,10 @@
-r"""How byte-pair vocabularies cut text into words before merging, by ``tokenizer.ggml.pre``.
+r"""Rules by which byte-pair vocabularies split text into words, by ``tokenizer.ggml.pre``.
 
-The expressions are facts of the models: a vocabulary merges rightly only within the words it was
-trained on. They are applied in order, each cutting the pieces that the one before it left; what no
-expression matches stays a piece of its own. Three are written differently from their models' files
-for the sake of time on hostile text, with equal matches: digit groups look ahead once per run of
-digits, and ``\s+$`` only starts where a run of spaces starts.
+The expressions are facts of the models: a vocabulary merges correctly only within the words it was
+trained on. They are applied in order, each to the pieces that the one before it left; unmatched
+text stays a piece of its own. Three differ from their models' files to save time on hostile text,
+with equal matches: digit groups look ahead once per run of digits, and ``\s+$`` only starts where a
+run of spaces starts.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _log = logging.getLogger("wgpu_backend.tokenizer")
 
 @dataclass(frozen=True, slots=True)
 class PreTokenizer:
-    """What a named pre-tokenizer decides about its vocabulary.
+    """The rules of a named pre-tokenizer.
 
     Parameters
     ----------
     expressions : tuple of str
-        Regular expressions in Oniguruma's syntax, applied one after the other.
+        Regular expressions in Oniguruma's syntax, applied in order.
     ignore_merges : bool
-        A word that is a token needs no merges to become it.
+        Whether a word that is a token needs no merges to become it.
     add_bos : bool
-        Text starts with the BOS token unless the file says otherwise.
+        Whether text starts with the BOS token unless the file sets it.
     byte_level : bool
-        Words are bytes in GPT-2's alphabet; otherwise plain text, with ``▁`` for a space.
+        Whether words are bytes in GPT-2's alphabet instead of plain text with ``▁`` for a space.
     clean_spaces : bool
-        llama.cpp's detokeniser removes spaces before punctuation.
+        Whether llama.cpp's detokeniser removes spaces before punctuation.
     """
 
     expressions: tuple[str, ...]
@@ -75,7 +75,7 @@ _CASCADE = _any(
 
 
 def _cased(upper: str, lower: str, suffix: str = "") -> str:
-    """Words whose capitals come first, by the classes of letter the model's own file names."""
+    """Return an expression for words with capitals first, by the model's own classes of letters."""
     start = r"[^\r\n\p{L}\p{N}]?"
     return _any(f"{start}{upper}*{lower}+{suffix}", f"{start}{upper}+{lower}*{suffix}")
 
@@ -108,7 +108,7 @@ _SPARK = (
     r"\p{N}",
 )
 
-# Groups of three counted from the end of a run of digits. Looking behind keeps it linear.
+# Groups of three counted from the end of a run of digits. The lookbehind keeps it linear.
 _GROUPED_DIGITS = r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})+(?!\p{N}))|\p{N}{3}|\p{N}{1,2}"
 _BOUNDED_DIGITS = _any(
     r"(?<!\d)\d{1,3}(?=(?:\d{3})*\b)",
@@ -139,7 +139,7 @@ _DEEPSEEK_LETTERS = _ranges(
     "FF41-FF5A", "10400-1044F", "104B0-104D3", "104D8-104FB", "10C80-10CB2", "10CC0-10CF2",
     "118A0-118DF", "1E900-1E943",
 )  # fmt: skip
-# The range from 0800 holds white space, which is none of it.
+# The range from 0800 contains white space, which is excluded.
 _CJK_AND_HANGUL = f"[{_ranges('4E00-9FA5', '0800-4E00', 'AC00-D7FF')}&&\\S]+"
 _DEEPSEEK_LLM = (
     r"[\r\n]",
@@ -280,27 +280,28 @@ _TABLE: tuple[tuple[str, PreTokenizer], ...] = (
 PRETOKENIZERS: dict[str, PreTokenizer] = {
     name: pretokenizer for names, pretokenizer in _TABLE for name in names.split()
 }
-"""Every name that ``tokenizer.ggml.pre`` may have."""
+"""All supported values of ``tokenizer.ggml.pre``."""
 PLAIN = PreTokenizer((), byte_level=False)
-"""Cuts nothing."""
+"""Rules that split nothing."""
 _WORDS = PreTokenizer((), byte_level=False, clean_spaces=True)
 
 
 def find_rules(metadata: Mapping[str, object], model: str, override: str | None) -> PreTokenizer:
-    """Pre-tokenizer of a model file.
+    """Find the pre-tokenizer of a model file.
 
     Parameters
     ----------
     metadata : Mapping
+        The file's key-value pairs.
     model : str
         The algorithm, as the file names it.
     override : str or None
-        A name to use in place of the file's.
+        A name to use instead of the file's.
 
     Raises
     ------
     TokenizerError
-        There is none of that name.
+        There is no pre-tokenizer with this name.
     """
     if model not in ("gpt2", "gemma4"):
         return _WORDS if model == "bert" else PLAIN

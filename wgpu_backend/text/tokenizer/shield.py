@@ -1,4 +1,4 @@
-"""Marks in a user's text that keep it from spelling control tokens."""
+"""Marks in a user's text that prevent it from spelling control tokens."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from wgpu_backend.text.tokenizer.fragments import Splitter
 
 # A noncharacter, meant for such marks inside a program and never in text between programs.
 MARK = "\ufdd0"
-"""What is put into a control token that a user's text spells."""
+"""The mark put into a control token that a user's text spells."""
 
 
 class Shield:
-    """Puts marks into control tokens that a text spells, and takes them away.
+    """A marker of control tokens that a text spells.
 
     Parameters
     ----------
@@ -23,28 +23,28 @@ class Shield:
     def __init__(self, control: Iterable[tuple[str, int]]) -> None:
         self._control = Splitter(control)
 
-    def marked(self, text: str) -> str:
-        """A text with a mark inside each control token that it spells."""
-        text = self.unmarked(text)
-        for spelled, _ in self._control.present(text):
+    def mark(self, text: str) -> str:
+        """Put a mark inside each control token that a text spells."""
+        text = self.unmark(text)
+        for spelled, _ in self._control.find_present(text):
             while spelled in text:
                 text = text.replace(spelled, _broken(spelled))
                 if len(spelled) == 1:
                     break
         return text
 
-    def apart(self, text: str) -> str:
-        """A text with a mark between all characters."""
-        return MARK.join(self.unmarked(text)) + MARK
+    def mark_all(self, text: str) -> str:
+        """Put a mark after every character."""
+        return MARK.join(self.unmark(text)) + MARK
 
     def is_marked(self, text: str) -> bool:
-        """Whether `marked` has made something here; otherwise the mark is somebody's text."""
+        """Return whether `mark` was applied here; otherwise the mark is a user's own text."""
         return MARK in text and any(
-            _broken(spelled) in text for spelled, _ in self._control.present(self.unmarked(text))
+            _broken(spelled) in text for spelled, _ in self._control.find_present(self.unmark(text))
         )
 
-    def unmarked(self, text: str) -> str:
-        """A text without marks."""
+    def unmark(self, text: str) -> str:
+        """Remove the marks from a text."""
         return text.replace(MARK, "")
 
 

@@ -1,8 +1,8 @@
-"""Which tokens are control tokens, and which of them end a generation.
+"""Control tokens, and the ones among them that end a generation.
 
-Files are often wrong about both, so llama.cpp repairs them by the texts of the tokens; the same
-repair is made here, since a control token taken for text can be typed by a user, and an end token
-taken for text is never seen to end anything.
+Files are often wrong about both, so llama.cpp repairs them by the texts of the tokens, and so does
+this. Otherwise a user could type a control token that is marked as text, and an end token marked as
+text would never end a generation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _END_OF_GENERATION = (
     "[EOS]", "<eos>", "<turn|>", "<|tool_response>", "[e~[",
 )  # fmt: skip
 
-# Each role: its keys in the file, the newest first, and the texts it goes by.
+# Each role: its keys in the file, the newest first, and its usual texts.
 _ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bos": (("bos_token_id",), ()),
     "eos": (("eos_token_id",), ()),
@@ -65,7 +65,7 @@ _ROLES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "fim_sep": (("fim_sep_token_id",), ("<|file_sep|>",)),
 }  # fmt: skip
 
-# What a file without the keys means. GPT-2's old default of 11 is a comma in most vocabularies.
+# Defaults of a file without the keys. GPT-2's old default of 11 is a comma in most vocabularies.
 _DEFAULTS: dict[str, dict[str, int]] = {
     "llama": {"bos": 1, "eos": 2, "unk": 0},
     "bert": {"bos": 101, "sep": 102, "unk": 100, "pad": 0, "mask": 103},
@@ -73,7 +73,8 @@ _DEFAULTS: dict[str, dict[str, int]] = {
 }
 _ADDS_BOS = ("llama", "bert")
 _ADDS_EOS = ("t5",)
-_ADDS_ALWAYS = (("bert", "bos"),)  # [CLS], whatever add_bos_token says, as in llama.cpp
+# [CLS] is added whatever add_bos_token is, as in llama.cpp.
+_ADDS_ALWAYS = (("bert", "bos"),)
 
 _ENDING_ROLES = ("eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep")
 _ALWAYS_SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
@@ -92,7 +93,7 @@ class SpecialTokens:
     ----------
     roles : dict of str to int
         Ids by role: bos, eos, unk, sep, pad, mask, eot, eom, fim_pre, fim_suf, fim_mid, fim_pad,
-        fim_rep, fim_sep; a role that no token plays is absent.
+        fim_rep, fim_sep; a role without a token is absent.
     eog : frozenset of int
         Ids that end a generation.
     control : frozenset of int
@@ -100,7 +101,7 @@ class SpecialTokens:
     matched : list of int
         Ids found in text before anything else, the longest text first.
     lstrip, rstrip : frozenset of int
-        Ids that swallow the white space before and after them.
+        Ids that absorb the white space before and after them.
     add_bos, add_eos : bool
         Whether a prompt starts with BOS and ends with EOS.
     types : list of int
@@ -130,16 +131,12 @@ def read_special(
     vocabulary : Vocabulary
         Its token table.
     add_bos : bool, optional
-        The pre-tokenizer's default for a file that does not say.
-
-    Returns
-    -------
-    SpecialTokens
+        The pre-tokenizer's default for a file without the key.
 
     Raises
     ------
     TokenizerError
-        When an id is out of range, or a token to be added is not named.
+        An id is out of range, or a token to be added is not named.
     """
     types = list(vocabulary.types)
     roles = _find_roles(metadata, vocabulary, types)
@@ -163,7 +160,7 @@ def read_special(
 
 
 def plays_roles(metadata: Mapping[str, object], roles: Iterable[str]) -> bool:
-    """Whether a file names a token for each of some roles, or has one that goes by its text."""
+    """Return whether a file has a token for each of these roles, by id or by text."""
     texts = metadata.get("tokenizer.ggml.tokens")
     there = set(cast("list[object]", texts) if isinstance(texts, list) else ())
     return all(
@@ -208,11 +205,12 @@ def _find_endings(
         any(text in named for text in pair)
         for pair in (("<|call|>", "<|calls|>"), ("<|return|>", "<|flush|>"))
     ):
-        # In these formats it ends a message, and the next one of the same turn follows.
+        # In these formats it ends a message, and another message of the same answer follows.
         eog.discard(named["<|end|>"])
         types[named["<|end|>"]] = TokenType.USER_DEFINED
     if {"<|tool_response>", "</s>"} <= named.keys():
-        eog.discard(named["</s>"])  # an HTML tag in these vocabularies
+        # An HTML tag in these vocabularies.
+        eog.discard(named["</s>"])
         types[named["</s>"]] = TokenType.NORMAL
     return frozenset(eog)
 

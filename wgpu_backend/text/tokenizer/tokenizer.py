@@ -1,4 +1,4 @@
-"""The tokenizer of a model file: text to token ids and back."""
+"""The tokenizer of a model file: from text to token ids and back."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ class ModelFile(Protocol):
 
     @property
     def path(self) -> str | PathLike[str]:
-        """Path of the file."""
+        """Return the path of the file."""
         ...
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Values by key, as in a GGUF header."""
+        """Return values by key, as in a GGUF header."""
         ...
 
 
 class Tokenizer:
-    """Text to token ids and back, rebuilt from the metadata of a model file.
+    """A converter between text and token ids, rebuilt from a model file's metadata.
 
-    Made by `from_metadata` or `of_file`.
+    Created by `from_metadata` or `of_file`.
 
     Parameters
     ----------
@@ -61,9 +61,10 @@ class Tokenizer:
     special : SpecialTokens
         Its special tokens.
     encoder : TextEncoder or LibraryTokenizer
-        Its algorithm; the second is whole, the first encodes what is between special tokens.
+        Its algorithm; a LibraryTokenizer handles special tokens itself, a TextEncoder encodes the
+        stretches between them.
     rules : PreTokenizer
-        How its texts are spelled.
+        Rules by which its texts are spelled.
     space_prefix : bool
         Whether text starts with a space that its author did not write.
     """
@@ -85,7 +86,7 @@ class Tokenizer:
         self._space_prefix = space_prefix
         texts = vocabulary.texts
         if self._library and not self._library.byte_level and vocabulary.model == LIBRARY:
-            texts = self._library.spelled(texts, special.types)
+            texts = self._library.spell_all(texts, special.types)
         self._pieces = Pieces(texts, special.types, byte_level=rules.byte_level)
         tokens = [(vocabulary.texts[i], i) for i in special.matched]
         self._parsing = Splitter(tokens, special.lstrip, special.rstrip)
@@ -109,19 +110,14 @@ class Tokenizer:
         pretokenizer : str, optional
             A name to use instead of ``tokenizer.ggml.pre``.
 
-        Returns
-        -------
-        Tokenizer
-
         Raises
         ------
         TokenizerError
-            When the algorithm or the pre-tokenizer is unknown, or the metadata contradicts
-            itself.
+            The algorithm or the pre-tokenizer is unknown, or the metadata contradicts itself.
         """
         vocabulary = read_vocabulary(metadata)
         if pretokenizer is None and KEY in metadata:
-            return cls._of_library(metadata, vocabulary)
+            return cls._from_library(metadata, vocabulary)
         if vocabulary.model not in MODELS:
             raise TokenizerError(
                 f"tokenizer: model is {vocabulary.model!r}, needs one of {', '.join(MODELS)}"
@@ -134,7 +130,7 @@ class Tokenizer:
         return cls(vocabulary, special, encoder, rules, space_prefix=prefix)
 
     @classmethod
-    def _of_library(cls, metadata: Mapping[str, object], vocabulary: Vocabulary) -> Self:
+    def _from_library(cls, metadata: Mapping[str, object], vocabulary: Vocabulary) -> Self:
         text = metadata[KEY]
         if not isinstance(text, str):
             raise TokenizerError(f"tokenizer: {KEY} is {type(text).__name__}, needs a string")
@@ -156,14 +152,14 @@ class Tokenizer:
         Parameters
         ----------
         file : ModelFile
-            Such as an open GGUF file.
+            A file such as an open GGUF file.
         pretokenizer : str, optional
             A name to use instead of ``tokenizer.ggml.pre``.
 
         Raises
         ------
         TokenizerError
-            As from `from_metadata`; names the file.
+            As from `from_metadata`, with the file's name.
         """
         try:
             return cls.from_metadata(file.metadata, pretokenizer=pretokenizer)
@@ -172,80 +168,80 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens."""
+        """Return the number of tokens."""
         return len(self._vocabulary.texts)
 
     @property
     def special_ids(self) -> Mapping[str, int]:
-        """Ids by role: bos, eos, unk, sep, pad, mask, eot, eom and fim_pre to fim_sep."""
+        """Return ids by role: bos, eos, unk, sep, pad, mask, eot, eom and fim_pre to fim_sep."""
         return self._special.roles
 
     @property
     def bos_id(self) -> int | None:
-        """Id of the token that starts a text, None where there is none."""
+        """Return the id of the token that starts a text, or None."""
         return self._special.roles.get("bos")
 
     @property
     def eos_id(self) -> int | None:
-        """Id of the token that ends a text, None where there is none."""
+        """Return the id of the token that ends a text, or None."""
         return self._special.roles.get("eos")
 
     @property
     def eot_id(self) -> int | None:
-        """Id of the token that ends a turn, None where there is none."""
+        """Return the id of the token that ends a message, or None."""
         return self._special.roles.get("eot")
 
     @property
     def eog_ids(self) -> frozenset[int]:
-        """Ids after which a generation is over."""
+        """Return the ids that end a generation."""
         return self._special.eog
 
     @property
     def add_bos(self) -> bool:
-        """Whether `encode` starts with BOS when it adds special tokens."""
+        """Return whether `encode` starts with BOS when it adds special tokens."""
         return self._special.add_bos
 
     @property
     def add_eos(self) -> bool:
-        """Whether `encode` ends with EOS when it adds special tokens."""
+        """Return whether `encode` ends with EOS when it adds special tokens."""
         return self._special.add_eos
 
     def is_control(self, token: int) -> bool:
-        """Whether a token is one that no text of a user becomes: control or unknown."""
+        """Return whether no text of a user becomes a token: it is control or unknown."""
         return token in self._special.control
 
     @property
     def types(self) -> Sequence[int]:
-        """What each token is, a ``TokenType``: the file's, repaired where it is wrong."""
+        """Return the ``TokenType`` of each token, repaired if the file is wrong."""
         return self._special.types
 
     @property
     def space_prefix(self) -> bool:
-        """Whether text starts with a space that its author did not write."""
+        """Return whether text starts with a space that its author did not write."""
         return self._space_prefix
 
     @property
     def cleans_spaces(self) -> bool:
-        """Whether llama.cpp's detokeniser removes spaces before punctuation."""
+        """Return whether llama.cpp's detokeniser removes spaces before punctuation."""
         return self._rules.clean_spaces
 
     def token_id(self, text: str) -> int | None:
-        """Id of the token spelled `text` in the file, None where there is none."""
+        """Return the id of the token spelled `text` in the file, or None."""
         return self._vocabulary.ids.get(text)
 
     def token_text(self, token: int) -> str:
-        """Spelling of a token in the file, such as ``Ġthe`` or ``▁the``."""
-        return self._vocabulary.texts[self._checked(token)]
+        """Return the spelling of a token in the file, such as ``Ġthe`` or ``▁the``."""
+        return self._vocabulary.texts[self._check_id(token)]
 
     def token_bytes(self, token: int) -> bytes:
-        """Bytes that a token stands for; they need not be whole characters.
+        """Return the bytes that a token stands for; they need not be whole characters.
 
         Raises
         ------
         TokenizerError
-            When no token has that id.
+            No token has that id.
         """
-        return self._pieces[self._checked(token)]
+        return self._pieces[self._check_id(token)]
 
     def encode(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]:
         """Turn text into tokens.
@@ -255,10 +251,10 @@ class Tokenizer:
         text : str
             Any text; lone surrogates become U+FFFD.
         add_special : bool, optional
-            Add BOS and EOS where the model wants them.
+            Add BOS and EOS if the model uses them.
         parse_special : bool, optional
-            Control tokens spelled out in the text become those tokens. Only for text that a
-            chat template made: see `shield` for the parts of it that a user wrote.
+            Control tokens spelled out in the text become those tokens. Only for the output of a
+            chat template: see `shield` for the parts of it that a user wrote.
 
         Returns
         -------
@@ -267,15 +263,17 @@ class Tokenizer:
         Raises
         ------
         TokenizerError
-            When the vocabulary's tables turn out to be damaged.
+            The vocabulary's tables are damaged.
         """
         text = _well_formed(text)
         shielded = parse_special and self._shield.is_marked(text)
         if library := self._library:
             shielded |= parse_special and library.may_be_marked(text)
             shield = self._shield if shielded else None
-            ids = _tried(lambda: library.encode(text, parse=parse_special, shield=shield), text)
-            return self._wrapped(ids) if add_special else ids
+            ids = _try_encode(
+                lambda: library.encode(text, parse=parse_special, shield=shield), text
+            )
+            return self._wrap(ids) if add_special else ids
         splitter = self._parsing if parse_special else self._plain
         ids: list[int] = []
         first = True
@@ -285,13 +283,13 @@ class Tokenizer:
             else:
                 ids += self._encode_text(fragment, first, shielded=shielded)
             first = isinstance(fragment, int)
-        return self._wrapped(ids) if add_special else ids
+        return self._wrap(ids) if add_special else ids
 
     def encode_further(self, text: str) -> list[int]:
-        """Turn text that follows other text into tokens: nothing is put in front of it."""
+        """Turn text that follows other text into tokens: nothing is put before it."""
         text = _well_formed(text)
         if library := self._library:
-            return _tried(lambda: library.encode_further(text), text)
+            return _try_encode(lambda: library.encode_further(text), text)
         ids: list[int] = []
         for fragment in self._plain.split(text):
             known = isinstance(fragment, int)
@@ -301,8 +299,8 @@ class Tokenizer:
     def shield(self, text: str) -> str:
         """Mark a user's text so that `encode` never parses control tokens in it.
 
-        For the messages that go into a chat template, whose result is encoded with
-        `parse_special`. The marks survive the template and are gone after encoding.
+        For the messages that go into a chat template, whose result is encoded with `parse_special`.
+        The marks survive the template and are removed by encoding.
 
         Parameters
         ----------
@@ -312,12 +310,12 @@ class Tokenizer:
         Returns
         -------
         str
-            The same text, with a noncharacter inside each control token that it spells, or between
-            all characters where it spells one once it is normalised.
+            The same text, with a noncharacter inside each control token that it spells, or after
+            every character if it spells one after normalising.
         """
-        marked = self._shield.marked(text)
+        marked = self._shield.mark(text)
         if self._library and any(map(self._library.becomes_control, (text, marked))):
-            return self._shield.apart(text)
+            return self._shield.mark_all(text)
         return marked
 
     def decode(
@@ -325,32 +323,31 @@ class Tokenizer:
     ) -> str:
         """Turn tokens into text; the inverse of `encode` as far as the vocabulary allows.
 
-        WordPiece drops case, accents and spaces while it encodes. What it decodes to is
-        llama.cpp's text, which encodes to the same tokens again.
+        WordPiece drops case, accents and spaces while it encodes. Its decoded text is llama.cpp's,
+        which encodes to the same tokens again.
 
         Parameters
         ----------
         ids : iterable of int
             Tokens.
         skip_special : bool, optional
-            Leave control tokens out rather than spell them.
+            Drop control tokens instead of spelling them.
         clean : bool, optional
-            Remove spaces before punctuation where llama.cpp's detokeniser does. Unless told,
-            WordPiece alone does, whose every token brings a space; in others that space was
-            written by somebody.
+            Remove spaces before punctuation as llama.cpp's detokeniser does. By default only for
+            WordPiece, whose every token adds a space; in others an author wrote that space.
 
         Returns
         -------
         str
-            Text, with U+FFFD for bytes that are no UTF-8.
+            Text, with U+FFFD for invalid UTF-8.
 
         Raises
         ------
         TokenizerError
-            When no token has one of the ids.
+            No token has one of the ids.
         """
         hidden = self._special.control if skip_special else frozenset[int]()
-        shown = [token for token in map(self._checked, ids) if token not in hidden]
+        shown = [token for token in map(self._check_id, ids) if token not in hidden]
         pieces = {token: self._pieces[token] for token in set(shown)}
         text = b"".join(map(pieces.__getitem__, shown)).decode(errors="replace")
         if self._space_prefix and shown and not self.is_control(shown[0]):
@@ -359,7 +356,7 @@ class Tokenizer:
         return clean_spaces(text) if wanted and self._rules.clean_spaces else text
 
     def control_ids(self, texts: Iterable[str]) -> frozenset[int]:
-        """Control tokens that are spelled so."""
+        """Return the ids of control tokens with these texts."""
         wanted = set(texts)
         control = self._special.control if wanted else ()
         return frozenset(token for token in control if self.token_text(token) in wanted)
@@ -372,27 +369,23 @@ class Tokenizer:
         Parameters
         ----------
         skip_special : bool, optional
-            Leave control tokens out rather than spell them.
+            Drop control tokens instead of spelling them.
         spelled : frozenset of int, optional
-            Control tokens that are spelled all the same.
-
-        Returns
-        -------
-        Detokenizer
+            Control tokens to spell all the same.
         """
         hidden = self._special.control - spelled if skip_special else frozenset[int]()
         return Detokenizer(self._pieces, hidden)
 
     def _encode_text(self, text: str, first: bool, *, shielded: bool) -> list[int]:
         if shielded:
-            text = self._shield.unmarked(text)
+            text = self._shield.unmark(text)
         encoder = self._encoder
         if encoder is None or not text:
             return []
-        return _tried(lambda: encoder.encode(text, first), text)
+        return _try_encode(lambda: encoder.encode(text, first), text)
 
     def encode_pair(self, first: str, second: str) -> tuple[list[int], list[int]]:
-        """Two texts as encoders read them together, and the type of each token.
+        """Encode two texts for models that read them together; return tokens and the type of each.
 
         BERT has one separator between them, and type 1 for the second. RoBERTa has two, and one
         type; both have a separator at the end.
@@ -400,7 +393,7 @@ class Tokenizer:
         Raises
         ------
         TokenizerError
-            It begins and ends texts as neither does.
+            The file disables BOS and EOS.
         """
         if library := self._library:
             inner = [self.encode(text, add_special=False) for text in (first, second)]
@@ -412,30 +405,30 @@ class Tokenizer:
             return before + after, [0] * len(before) + [1] * len(after)
         if not (self.add_bos and self.add_eos):
             raise TokenizerError(
-                "tokenizer: texts are read together where BOS and EOS are added, by add_bos_token "
-                f"{self.add_bos} and add_eos_token {self.add_eos} they are not"
+                "tokenizer: cannot encode a text pair: needs BOS and EOS, but add_bos_token is "
+                f"{self.add_bos} and add_eos_token is {self.add_eos}"
             )
         roles = self._special.roles
         ids = [*before, roles["sep"] if "sep" in roles else roles["eos"], *after]
         return ids, [0] * len(ids)
 
-    def _wrapped(self, ids: list[int]) -> list[int]:
+    def _wrap(self, ids: list[int]) -> list[int]:
         if self._library:
-            return self._library.wrapped(ids)
+            return self._library.wrap(ids)
         roles = self._special.roles
         before = [roles["bos"]] if self.add_bos else []
         if self._vocabulary.model == "bert":
             return before + ids + [roles["sep"]] * ("sep" in roles)
         return before + ids + ([roles["eos"]] if self.add_eos else [])
 
-    def _checked(self, token: int) -> int:
+    def _check_id(self, token: int) -> int:
         if 0 <= token < self.vocab_size:
             return token
         raise TokenizerError(f"tokenizer: token is {token}, needs an id below {self.vocab_size}")
 
 
 def _well_formed(text: str) -> str:
-    """Join pairs of surrogates and replace lone ones; JSON can carry either."""
+    """Join pairs of surrogates and replace lone ones; JSON can contain either."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -443,7 +436,7 @@ def _well_formed(text: str) -> str:
     return text
 
 
-def _tried(encode: Callable[[], list[int]], text: str) -> list[int]:
+def _try_encode(encode: Callable[[], list[int]], text: str) -> list[int]:
     try:
         return encode()
     except BaseException as error:

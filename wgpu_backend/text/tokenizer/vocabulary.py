@@ -1,7 +1,6 @@
-"""The token table of a GGUF file: read from its metadata, checked, and nothing more.
+"""The token table of a GGUF file, read from its metadata and checked.
 
-What the table means for text is the business of ``special.py`` (which tokens are control tokens)
-and ``encoders.py`` (how text becomes tokens).
+``special.py`` finds the control tokens in it, and ``encoders.py`` turns text into its tokens.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from wgpu_backend.errors import TokenizerError
 _log = logging.getLogger("wgpu_backend.tokenizer")
 
 _PREFIX = "tokenizer.ggml."
-_ABSENT_ID = 0xFFFF_FFFF  # -1 in an unsigned key: the model says that it has no such token
+# -1 in an unsigned key: the model has no such token.
+_ABSENT_ID = 0xFFFF_FFFF
 
 
 class TokenType(IntEnum):
-    """What a token is, numbered as in ``tokenizer.ggml.token_type``."""
+    """The type of a token, numbered as in ``tokenizer.ggml.token_type``."""
 
     UNDEFINED = 0
     NORMAL = 1
@@ -47,9 +47,9 @@ class Vocabulary:
     types : list of int
         A ``TokenType`` for each token.
     scores : list of float
-        Score of each token; zeros where the file has none.
+        Score of each token; zeros if the file has none.
     merges : list of str
-        Pairs of texts parted by a space, in order of rank; empty where the file has none.
+        Pairs of texts separated by a space, in order of rank; empty if the file has none.
     ids : dict of str to int
         Inverse of `texts`.
     """
@@ -70,14 +70,10 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
     metadata : Mapping
         The file's key-value pairs.
 
-    Returns
-    -------
-    Vocabulary
-
     Raises
     ------
     TokenizerError
-        When a key is missing or of another type, or two arrays differ in length.
+        A key is missing or of another type, or two arrays differ in length.
     """
     model = read_text(metadata, "model")
     if model is None:
@@ -101,36 +97,36 @@ def read_vocabulary(metadata: Mapping[str, object]) -> Vocabulary:
 
 
 def read_text(metadata: Mapping[str, object], key: str) -> str | None:
-    """Read a string key below ``tokenizer.ggml.``, None where there is none.
+    """Read a string key under ``tokenizer.ggml.``, or None if it is missing.
 
     Raises
     ------
     TokenizerError
-        When the value is no string.
+        The value is not a string.
     """
-    return cast("str | None", _typed(metadata, key, str))
+    return cast("str | None", _read_typed(metadata, key, str))
 
 
 def read_flag(metadata: Mapping[str, object], key: str) -> bool | None:
-    """Read a boolean key below ``tokenizer.ggml.``, None where there is none.
+    """Read a boolean key under ``tokenizer.ggml.``, or None if it is missing.
 
     Raises
     ------
     TokenizerError
-        When the value is no boolean.
+        The value is not a boolean.
     """
-    return cast("bool | None", _typed(metadata, key, bool))
+    return cast("bool | None", _read_typed(metadata, key, bool))
 
 
 def read_id(metadata: Mapping[str, object], key: str, vocab_size: int) -> int | None:
-    """Read a token id below ``tokenizer.ggml.``, None where there is none.
+    """Read a token id under ``tokenizer.ggml.``, or None if it is missing.
 
     Raises
     ------
     TokenizerError
-        When the value is no integer, or no token has that id.
+        The value is not an integer, or no token has that id.
     """
-    value = cast("int | None", _typed(metadata, key, int))
+    value = cast("int | None", _read_typed(metadata, key, int))
     if value is None or value in (-1, _ABSENT_ID):
         return None
     if not 0 <= value < vocab_size:
@@ -141,12 +137,12 @@ def read_id(metadata: Mapping[str, object], key: str, vocab_size: int) -> int | 
 
 
 def read_ids(metadata: Mapping[str, object], key: str, vocab_size: int) -> frozenset[int]:
-    """Read an array of token ids below ``tokenizer.ggml.``, which may not be there.
+    """Read an array of token ids under ``tokenizer.ggml.``, empty if it is missing.
 
     Raises
     ------
     TokenizerError
-        When the value is no array of integers, or no token has one of the ids.
+        The value is not an array of integers, or no token has one of the ids.
     """
     value = metadata.get(_PREFIX + key)
     if value is None:
@@ -164,7 +160,7 @@ def read_ids(metadata: Mapping[str, object], key: str, vocab_size: int) -> froze
     return frozenset(cast("list[int]", ids.tolist()))
 
 
-def _typed(metadata: Mapping[str, object], key: str, kind: type) -> object | None:
+def _read_typed(metadata: Mapping[str, object], key: str, kind: type) -> object | None:
     value = metadata.get(_PREFIX + key)
     if isinstance(value, np.generic):
         value = cast("object", value.item())
@@ -194,7 +190,7 @@ def _strings(metadata: Mapping[str, object], key: str, *, required: bool = True)
 def _numbers(
     metadata: Mapping[str, object], key: str, kinds: str, count: int
 ) -> np.ndarray[Any, np.dtype[Any]]:
-    """Read an array of `count` numbers; an absent key is an empty array."""
+    """Read an array of `count` numbers; a missing key gives an empty array."""
     value = metadata.get(_PREFIX + key)
     if value is None:
         return np.zeros(0, np.float32)
@@ -216,7 +212,7 @@ def _known_types(types: np.ndarray[Any, np.dtype[Any]]) -> list[int]:
 
 
 def _unique_ids(texts: Iterable[str], types: list[int]) -> dict[str, int]:
-    """Map texts to ids; a text may come again only as padding that no model emits."""
+    """Map texts to ids; only unused padding tokens may repeat a text."""
     ids: dict[str, int] = {}
     for index, text in enumerate(texts):
         first = ids.setdefault(text, index)

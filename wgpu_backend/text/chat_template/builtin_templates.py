@@ -8,13 +8,13 @@ _REFUSED = "{% if m.role not in ('system', 'user', 'assistant') %}{{ raise_excep
 
 
 def _turns(turn: str, prompt: str, before: str = "") -> str:
-    """A template that writes the turns of all roles alike; `prompt` opens the answer."""
+    """Return a template that writes all roles in the same form; `prompt` opens the answer."""
     each = "{% for m in messages %}" + turn + "{% endfor %}"
     return f"{before}{each}{{% if add_generation_prompt %}}{prompt}{{% endif %}}"
 
 
 def _by_role(user: str, assistant: str, system: str, prompt: str, before: str = "") -> str:
-    """A template with a text for each role, in which ``TEXT`` stands for a turn's content."""
+    """Return a template with a text for each role, in which ``TEXT`` stands for the content."""
     said = [text.replace("TEXT", "{{ m.content | trim }}") for text in (system, user, assistant)]
     turn = (
         f"{_REFUSED}{{% if m.role == 'system' %}}{said[0]}{{% elif m.role == 'user' %}}{said[1]}"
@@ -24,9 +24,10 @@ def _by_role(user: str, assistant: str, system: str, prompt: str, before: str = 
 
 
 def _in_first_turn(system: str, user: str, assistant: str, before: str) -> str:
-    """A template without system turns: the next user turn has the system text at ``SYSTEM``.
+    """Return a template without system messages: the next user message has its text at ``SYSTEM``.
 
-    `system` is that text's form, in which ``TEXT`` stands for it, as for contents in the others.
+    `system` is the form of that text, in which ``TEXT`` stands for it, as for contents in the
+    others.
     """
     kept = "{% set ns = namespace(system='') %}"
     turn = (
@@ -127,8 +128,8 @@ NAMED = {
 """Jinja of each template, by llama.cpp's name."""
 
 
-def template_named(text: str) -> str:
-    """Jinja of a template that is given by its name, or as Jinja itself.
+def resolve_template(text: str) -> str:
+    """Return the Jinja of a template given by its name or as Jinja itself.
 
     Raises
     ------
