@@ -242,7 +242,7 @@ def test_a_stream_under_way_keeps_its_model(model, files):
     stream = model.tokens(TOKENS, num_predict=4)
     next(stream)
     for change in (model.set_adapters, model.set_control_vectors):
-        with pytest.raises(wb.BackendError, match="1 of 1 sessions have a stream under way"):
+        with pytest.raises(wb.BackendError, match="1 of 1 sessions have a running stream"):
             change([files[0] if change == model.set_adapters else files[2]])
     assert model.model.variant == ()
     assert len(list(stream)) == 3
@@ -311,7 +311,7 @@ BAD = {
     "norm": (
         {},
         {f"output_norm.weight.lora_{part}": np.ones((1, 64), "f4") for part in "ab"},
-        "tensor output_norm.weight.lora_a: output_norm.weight is no matrix",
+        "tensor output_norm.weight.lora_a: output_norm.weight is not a matrix",
     ),
     "unknown ending": ({}, {"blk.0.attn_q.bias": np.ones(64, "f4")}, "ends in neither .lora_a nor"),
     "integers": (

@@ -162,5 +162,5 @@ def test_an_answer_that_nobody_reads_to_its_end_is_forgotten(model):
     del begun
     gc.collect()
     assert model.generate("in the", num_predict=4, options=GREEDY) == whole
-    with pytest.raises(ModelError, match="tokens: -1 is no token"):
+    with pytest.raises(ModelError, match="tokens: -1 is not a token"):
         model.logits([-1])

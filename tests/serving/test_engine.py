@@ -475,8 +475,8 @@ def test_a_full_queue_is_said_at_once_and_empties_again(model):
     [
         (Request([]), ContextFull, "the prompt has 0 tokens"),
         (Request([1] * 129), ContextFull, "the prompt has 129 tokens, the context holds 128"),
-        (Request([1, 999]), ModelError, "999 is no token"),
-        (Request([1], logit_bias={999: 1}), OptionError, "logit_bias: 999 is no token, the voc"),
+        (Request([1, 999]), ModelError, "999 is not a token"),
+        (Request([1], logit_bias={999: 1}), OptionError, "logit_bias: 999 is not a token, the voc"),
     ],
 )
 def test_a_request_that_does_not_fit_is_refused_at_once(engine, request_, error, message):
@@ -618,7 +618,7 @@ def test_an_error_nobody_expected_ends_the_engine_and_is_told(model, monkeypatch
 def test_adapters_wait_for_requests_and_kept_prefixes_go_with_them(model, engine):
     running = engine.complete("the", ignore_eos=True, when_full="shift")
     next(iter(running))
-    with pytest.raises(BackendError, match="1 requests of an engine are under way"):
+    with pytest.raises(BackendError, match="1 requests of an engine are running"):
         model.set_adapters(())
     running.cancel()
 

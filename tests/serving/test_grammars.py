@@ -168,15 +168,17 @@ def test_an_engine_that_is_closed_fails_what_waits_for_a_compiler(model, monkeyp
     monkeypatch.setattr(model.grammars, "matcher", lambda _: go_on.wait(PATIENCE))
     engine = Engine(model)
     made = [engine.complete("the", grammar=MOVE) for _ in range(8)]
+    queue, waiting = engine._core._queue, model._sessions.turns._line
+    assert until(lambda: len(queue) == len(made))
     turn = threading.Thread(target=model.alone, args=(lambda: (inside.set(), hold.wait(PATIENCE)),))
     turn.start()
     inside.wait(PATIENCE)
-    made.append(engine.complete("the"))  # has the engine's thread wait for its turn
-    queue = engine._core._queue
-    assert until(lambda: len(queue) == len(made))
+    # The engine's thread now waits for the lock, with the ninth request or already before it.
+    made.append(engine.complete("the"))
+    assert until(lambda: len(waiting) == 2)
     closing = threading.Thread(target=engine.close)
     closing.start()
-    assert until(lambda: queue[-2].ticket.matcher.cancelled())
+    assert until(lambda: queue[7].ticket.matcher.cancelled())
     hold.set()
     for thread in (turn, closing):
         thread.join(PATIENCE)

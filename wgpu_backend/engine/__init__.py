@@ -1,1 +1,1 @@
-"""From a model to text: batches, recorded steps, generation."""
+"""Language models: loading, recorded steps, generation, and batched serving."""

@@ -1,4 +1,4 @@
-"""What changes a model without loading it again: LoRA adapters and control vectors."""
+"""LoRA adapters and control vectors: changes to a model without loading it again."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Given = str | PathLike[str] | tuple[str | PathLike[str], float]
 
 
 def scaled_files(name: str, given: object) -> list[Scaled]:
-    """Files with their scales, of an argument: paths, or pairs of a path and a scale.
+    """Return files with scales from an argument of paths or (path, scale) pairs.
 
     Raises
     ------
     OptionError
-        It is something else, or a scale is not finite.
+        The argument is of another type, or a scale is not finite.
     """
     if isinstance(given, str | PathLike):
         return [(Path(cast("str", given)), 1.0)]
@@ -60,12 +60,12 @@ def require_fitting(
     control_vectors: Sequence[Scaled],
     layers: tuple[int, int] | None,
 ) -> None:
-    """Compare headers of files with that of a model, before its weights are loaded.
+    """Check that adapter files fit a model by their headers, before weights are loaded.
 
     Raises
     ------
     GGUFError, ModelError, OptionError
-        One does not fit, or the model is of no known architecture.
+        A file does not fit, or the model's architecture is unknown.
     """
     model_class(base.config)
     for path, _ in loras:
@@ -75,7 +75,7 @@ def require_fitting(
 
 
 class FileVersion(NamedTuple):
-    """A file as it is now: another one under the same name is another version."""
+    """The identity of a file's content: path, size and time of the last change."""
 
     path: Path
     nbytes: int
@@ -83,7 +83,7 @@ class FileVersion(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> FileVersion:
-        """Version of a file; of one that is not there, which opening it will say, nothing."""
+        """Return the version of a file; zeros for a missing one, which opening it reports."""
         whole = path.resolve()
         try:
             found = whole.stat()
@@ -93,20 +93,16 @@ class FileVersion(NamedTuple):
 
 
 class Adapters:
-    """Adapters and control vectors of one model.
+    """The adapters and control vectors of one model.
 
-    Files that were set stay on the device for the next time, until `unload`.
-
-    Parameters
-    ----------
-    model : Model
+    Files stay on the device after they are replaced, until `unload`.
 
     Attributes
     ----------
     loras, control_vectors : sequence of (Path, float)
-        What is set, with scales.
+        Files in use, with their scales.
     layers : pair of int or None
-        First and last layer that is steered; None for all.
+        First and last layer to steer; None for all.
     """
 
     def __init__(self, model: Model) -> None:
@@ -118,11 +114,12 @@ class Adapters:
         self._set: Sequence[FileVersion] = ()
         self._active: dict[FileVersion, float] = {}
         self._directions: Directions = {}
-        self._rows: Tensor | None = None  # for directions, a row a layer
+        # The control vectors' state: one row for each layer.
+        self._rows: Tensor | None = None
 
     @uninterrupted
     def set_loras(self, given: Sequence[Scaled]) -> bool:
-        """Have these change the model, and no others; all of them, or after an error none anew.
+        """Apply exactly these adapters; after an error none of the new ones is loaded.
 
         Returns
         -------
@@ -136,19 +133,19 @@ class Adapters:
 
     @property
     def scales(self) -> Sequence[float]:
-        """Scales of those that are set, in their order."""
+        """Scales of the adapters in use, in their order."""
         return [scale for _, scale in self.loras]
 
     @uninterrupted
     def scale(self, scales: Sequence[float]) -> None:
-        """Give those that are set other scales, until they are scaled again; `loras` stays.
+        """Change the scales of the adapters in use; `loras` keeps the scales that were set.
 
-        What sequences have in the cache stays, too: whoever scales says of which it is.
+        The KV cache is not cleared: the caller must keep track of the scales it was computed with.
         """
         self._activate(self._set, scales)
 
     def _activate(self, versions: Sequence[FileVersion], scales: Sequence[float]) -> bool:
-        """Have files change the model by these scales; whether it is another one now."""
+        """Apply files with these scales; return whether the model changed."""
         summed: dict[FileVersion, float] = {}
         for version, scale in zip(versions, scales, strict=True):
             summed[version] = summed.get(version, 0.0) + scale
@@ -163,7 +160,7 @@ class Adapters:
         return changed
 
     def _versions(self, given: Sequence[Scaled]) -> list[FileVersion]:
-        """Files, which are loaded; all of them or none."""
+        """Load files that are not loaded yet, all or none, and return their versions."""
         versions: list[FileVersion] = []
         new: list[FileVersion] = []
         try:
@@ -192,7 +189,7 @@ class Adapters:
         return lora
 
     def _changes(self, active: Mapping[FileVersion, float]) -> dict[str, list[LowRank]]:
-        """What is added to each weight, by its name."""
+        """Collect the low-rank changes of each weight, by its name."""
         changes: dict[str, list[LowRank]] = {}
         for version in active:
             for name, change in self._loaded[version].changes.items():
@@ -203,7 +200,7 @@ class Adapters:
     def set_control_vectors(
         self, given: Sequence[Scaled], layers: tuple[int, int] | None = None
     ) -> bool:
-        """Have these steer the model, and no others; after an error it is as before.
+        """Apply exactly these control vectors; after an error the model is unchanged.
 
         Returns
         -------
@@ -226,7 +223,7 @@ class Adapters:
         return changed
 
     def _written(self, layer: int, values: np.typing.NDArray[np.float32]) -> Tensor:
-        """Row of a layer's direction, with these values from now on."""
+        """Write a layer's direction to its row of the state, and return the row."""
         backend, width = self._model.backend, len(values)
         if self._rows is None:
             spec = Spec.dense((backend.config.uint("block_count"), width), F32)
@@ -236,20 +233,21 @@ class Adapters:
         return row
 
     def _name_variant(self) -> None:
-        """Have graphs recorded for each set of files and of steered layers; scales are data."""
+        """Name the model's variant, so that each set of files and layers has graphs of its own."""
         layers = tuple(sorted(self._directions))
         variant = (tuple(self._active), layers) if self._active or layers else ()
+        # Scales are data of the graphs, so they are not part of the name.
         for each in modules(self._model):  # an encoder within has graphs of its own
             if isinstance(each, Model):
                 each.variant = variant
 
     def unload(self) -> None:
-        """Release adapters that are not set; graphs that need them must be gone."""
+        """Release adapters that are not in use; graphs that need them must be gone."""
         for version in [each for each in self._loaded if each not in self._set]:
             self._loaded.pop(version).close()
 
     def close(self) -> None:
-        """Release all of them; again is harmless."""
+        """Release all adapters; safe to call again."""
         self._active, self._set = {}, ()
         self.unload()
         if self._rows is not None:

@@ -16,27 +16,25 @@ from wgpu_backend.text.tokenizer import Tokenizer
 
 Messages = Sequence[Message] | Message | str
 Format = Grammar | Mapping[str, object] | str
-"""What an answer has to be: a grammar, a JSON schema, or ``json``."""
+"""Format of an answer: a grammar, a JSON schema, or ``json``."""
 
 
 class Answers:
-    """Answers prompts, and keeps what it computed of them for the next one.
+    """The methods that answer prompts and keep the KV cache for the next prompt.
 
-    Calls without ``stream=True`` wait for each other and have the cache to their end. A stream has
-    it until the next call or stream begins, and is told so then; streams side by side need a
-    session each.
+    Calls without ``stream=True`` wait for each other. A stream ends with an error when the next
+    call or stream begins; concurrent streams need a session each.
 
     Attributes
     ----------
-    tokenizer : Tokenizer
     prompter : Prompter
-        Renders conversations.
+        Renders conversations to tokens.
     grammars : GrammarVocabulary
-        Fits grammars to the tokens.
+        Compiles grammars for the vocabulary.
     num_ctx : int
-        Positions of the context.
+        Positions in the context.
     stats : Stats
-        Of the last generation.
+        Statistics of the last generation.
     """
 
     tokenizer: Tokenizer
@@ -90,35 +88,34 @@ class Answers:
 
         Parameters
         ----------
-        prompt : str
         stream : bool
-            Give an iterator of pieces instead of the whole text.
+            Return an iterator of text pieces instead of the whole text.
         system : str or None
-            System message; only a chat template has a place for it.
+            System message; used only with a chat template.
         raw : bool
-            Continue the prompt as it is, without the chat template. Models without a template
-            always do.
+            Continue the prompt as it is, without the chat template. Always so for models without
+            a template.
         options : SamplingOptions, mapping or None
-            A mapping has Ollama's names, ``num_predict`` and ``stop`` among them.
+            A mapping uses Ollama's names, including ``num_predict`` and ``stop``.
         num_predict : int or None
             Most tokens to make; None or negative for as many as the context holds.
         stop : str, iterable of str or None
             Texts that end the answer.
         format : Grammar, mapping, str or None
-            What the answer has to be: ``"json"``, a JSON schema, or a `Grammar`.
+            Format of the answer: ``"json"``, a JSON schema, or a `Grammar`.
 
         Raises
         ------
         ContextFull
             The prompt is longer than the context.
         CacheFull
-            Streams of other sessions have all of the cache.
+            Streams of other sessions fill the cache.
         OptionError
             An argument is of the wrong kind, out of range, or unknown.
         GrammarError
-            `format` is no grammar that can be used, or no token continues the answer.
+            `format` is not a usable grammar, or no token continues the answer.
         BackendError
-            The model was closed, or another call took over before the stream was at its end.
+            The model was closed, or another call took the session over before the stream ended.
         """
         how = asked(options, num_predict, stop)
         prompt = text("prompt", prompt)
@@ -171,19 +168,19 @@ class Answers:
         chat_template_kwargs: Mapping[str, object] | None = None,
         format: Format | None = None,
     ) -> str | Iterator[str]:
-        """Answer a conversation; what the cache holds of it is not computed again.
+        """Answer a conversation; the part of it that is in the cache is not computed again.
 
-        Where the context has no room for it and an answer, the oldest exchanges are left out;
-        system messages in front stay. `Stats.dropped_messages` says how many messages went.
+        If the conversation and an answer do not fit the context, the oldest exchanges are left out;
+        leading system messages stay. `Stats.dropped_messages` counts the messages left out.
 
         Parameters
         ----------
         messages : sequence of mappings
-            Each with ``role`` and ``content``; a text alone is what the user says.
+            Each with ``role`` and ``content``; a plain text is a message of the user.
         stream, options, num_predict, stop, format
             See `generate`.
         tools, documents, chat_template_kwargs
-            What the model's template may write beside the messages: see `Prompter.chat`.
+            Further inputs of the model's template; see `Prompter.chat`.
 
         Raises
         ------
@@ -214,7 +211,7 @@ class Answers:
         options: Options | None = None,
         num_predict: int | None = None,
     ) -> Iterator[int]:
-        """Tokens that follow a prompt of tokens, as a stream."""
+        """Generate the tokens that follow a prompt of token ids, as a stream."""
         ids = token_ids(prompt, self._sessions.vocabulary)
         return self._streamed("tokens", ids, asked(options, num_predict, None))
 

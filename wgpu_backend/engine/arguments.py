@@ -1,4 +1,4 @@
-"""What callers pass in: taken where the meaning is clear, else one line says what is needed."""
+"""Conversion and checks of the callers' arguments, with one-line error messages."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ OF_A_CALL = ("num_predict", "stop")  # Ollama has these among the options
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How an answer is to be made.
+    """The checked options of one generation call.
 
     Parameters
     ----------
-    options : SamplingOptions
     num_predict : int
-        Most tokens; negative for as many as the context holds.
+        Most tokens to make; negative for as many as the context holds.
     stop : sequence of str
-        Texts that end it, none of them empty.
+        Texts that end the answer, none of them empty.
     """
 
     options: SamplingOptions
@@ -37,12 +36,12 @@ class Asked:
 def asked(
     options: Options | None, num_predict: int | None, stop: str | Iterable[str] | None
 ) -> Asked:
-    """Check the arguments of a call.
+    """Check the arguments of a generation call.
 
     Raises
     ------
     OptionError
-        One is of the wrong kind, out of range, or unknown; or it is said twice.
+        One is of the wrong kind, out of range, or unknown; or it is given twice.
     """
     given = _options(options)
     of_call: dict[str, object] = {"num_predict": num_predict, "stop": stop}
@@ -63,7 +62,7 @@ def asked(
 
 
 def _options(options: object) -> dict[str, object]:
-    """What a mapping of options has, by known names."""
+    """Return the items of an options mapping; raise for unknown names."""
     if options is None or isinstance(options, SamplingOptions):
         return {}
     if not isinstance(options, Mapping):
@@ -82,19 +81,19 @@ def _options(options: object) -> dict[str, object]:
 
 
 def stops(stop: object) -> list[str]:
-    """Texts that end an answer; empty ones end nothing."""
+    """Return the stop texts of an argument, without empty ones."""
     if stop is None:
         return []
     return [each for each in texts("stop", stop) if each]
 
 
 def text(name: str, value: object) -> str:
-    """Text of an argument.
+    """Return an argument that must be a text.
 
     Raises
     ------
     OptionError
-        It is none.
+        It is not a string.
     """
     if not isinstance(value, str):
         raise OptionError(f"{name}: {shown(value)}, needs a text (str)")
@@ -102,7 +101,7 @@ def text(name: str, value: object) -> str:
 
 
 def texts(name: str, value: object) -> list[str]:
-    """One text or several."""
+    """Return a list of one text or several."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
@@ -111,12 +110,12 @@ def texts(name: str, value: object) -> list[str]:
 
 
 def conversation(messages: object) -> list[Message]:
-    """Messages of a conversation; a text alone is what the user says, a dict one message.
+    """Return the messages of a conversation; a text is a user's message, a dict one message.
 
     Raises
     ------
     TemplateError
-        They are nothing of the kind.
+        The argument is of another type.
     """
     if isinstance(messages, str):
         return [{"role": "user", "content": messages}]
@@ -131,12 +130,12 @@ def conversation(messages: object) -> list[Message]:
 
 
 def token_ids(tokens: object, rows: int) -> list[int]:
-    """Tokens of a vocabulary.
+    """Return token ids, checked against a vocabulary of `rows` tokens.
 
     Raises
     ------
     ModelError
-        There is another thing among them.
+        An item is not a token id of the vocabulary.
     """
     if isinstance(tokens, str | bytes) or not isinstance(tokens, Iterable):
         raise ModelError(f"tokens: {shown(cast('object', tokens))}, needs whole numbers")
@@ -146,17 +145,17 @@ def token_ids(tokens: object, rows: int) -> list[int]:
         raise ModelError(f"tokens: needs whole numbers: {error}") from None
     wrong = [i for i in ids if not 0 <= i < rows]
     if wrong:
-        raise ModelError(f"tokens: {wrong[0]} is no token, the vocabulary has {rows}")
+        raise ModelError(f"tokens: {wrong[0]} is not a token, the vocabulary has {rows}")
     return ids
 
 
 def within(name: str, value: object, most: int, least: int = 1) -> int:
-    """Whole number of an argument that has ends, both included.
+    """Return a whole number from `least` to `most`, both included.
 
     Raises
     ------
     OptionError
-        It is none, or beyond one of them.
+        It is not a whole number, or out of range.
     """
     number = whole_number(name, value)
     if not least <= number <= most:
@@ -165,7 +164,7 @@ def within(name: str, value: object, most: int, least: int = 1) -> int:
 
 
 def shown(value: object) -> str:
-    """Value with its type for a message, cut where it is long."""
+    """Format a value and its type for a message, shortened to 60 characters."""
     shown = repr(value)
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     return f"{shown} ({type(value).__name__})"

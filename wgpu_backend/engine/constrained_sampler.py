@@ -1,4 +1,4 @@
-"""Tokens of one sequence that keep to a grammar, chosen on the host."""
+"""Grammar-constrained sampling of one sequence on the host."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from wgpu_backend.text.grammar.masks import Mask
 
 
 class ConstrainedSampler(StepSampler):
-    """Chooses among what a grammar allows.
+    """A sampler that chooses only tokens that a grammar allows.
 
-    The mask of a step is made while the device computes it. An `Engine` leaves the choice to the
-    device; here the logits of one sequence are read.
+    The mask of a step is computed while the device computes its logits, which are read back. An
+    `Engine` chooses on the device instead; see `engine.batching.constrained`.
 
     Parameters
     ----------
-    options : SamplingOptions
-    vocabulary : int
     matcher : Matcher
-        At the beginning of its grammar.
+        In the initial state of its grammar.
     ends : frozenset of int
         Tokens that end the text.
     breakers : Breakers or None
@@ -48,18 +46,18 @@ class ConstrainedSampler(StepSampler):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing may follow the tokens that were read."""
+        """Return whether no token may follow those that were read."""
         return self._matcher.is_ended
 
     def advance(self) -> None:
-        """Count the step as submitted, and begin its mask."""
+        """Count the step as submitted, and start computing its mask."""
         super().advance()
         if self._threads is None:
             self._threads = ThreadPoolExecutor(1, "wgpu_backend mask")
         self._mask = self._threads.submit(self._matcher.mask)
 
     def token(self, arrays: Sequence[Array]) -> int:
-        """Token of the step, from its logits.
+        """Return the token of the step, chosen from its masked logits.
 
         Raises
         ------

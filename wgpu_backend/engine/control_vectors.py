@@ -1,8 +1,7 @@
-"""Control vectors in GGUF files: directions that are added to states behind layers.
+"""Control vectors in GGUF files: directions that are added to the hidden states after layers.
 
 Zou et al. 2023, "Representation Engineering", §3.2. The keys and names are those of llama.cpp's
-`cvector-generator`: ``direction.N`` belongs behind layer N, counted from 0, and there is none for
-layer 0.
+`cvector-generator`: ``direction.N`` is added after layer N, counted from 0; layer 0 has none.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ Directions = dict[int, NDArray[np.float32]]
 def directions_of(
     given: Sequence[tuple[Path, float]], layers: tuple[int, int] | None, base: GGUFFile
 ) -> Directions:
-    """Sum of control vectors, each times its scale, by layer.
+    """Sum control vectors, each times its scale, by layer.
 
     Parameters
     ----------
     given : sequence of (Path, float)
         Files and scales.
     layers : pair of int or None
-        First and last layer that is steered; None for all that the files have.
+        First and last layer to steer; None for all in the files.
     base : GGUFFile
-        Of the model.
+        The model's file.
 
     Raises
     ------
     GGUFError, ModelError
-        A file is damaged, or is none of a control vector for this model.
+        A file is damaged, or is not a control vector for this model.
     OptionError
-        There are no such layers.
+        The model does not have these layers.
     """
     count = base.config.uint("block_count", at_least=1)
     first, last = _range(layers, count)
@@ -63,7 +62,7 @@ def _range(layers: tuple[int, int] | None, count: int) -> tuple[int, int]:
 
 
 def _read(file: GGUFFile, base: GGUFFile, count: int) -> Directions:
-    """Directions of one file."""
+    """Read and check the directions of one file."""
     if not file.tensors:
         raise ModelError(f"{file.path}: it has 0 tensors, a control vector has direction.1, …")
     width = base.config.uint("embedding_length", at_least=1)

@@ -1,4 +1,4 @@
-"""A session of a model: a conversation of its own, beside others."""
+"""A session of a model: an independent conversation with its own part of the KV cache."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from wgpu_backend.engine.sessions import Sessions
 
 
 class Conversation(Answers):
-    """What `LanguageModel.session` gives: it answers beside the model and its other sessions.
+    """A session from `LanguageModel.session`, independent of the model's other sessions.
 
-    Streams of several sessions, in one thread or in several, change nothing for each other: each
-    gives what it would give alone. They share the context's positions: what an idle session keeps
-    for reuse goes first where room is short.
+    Streams of several sessions, in one thread or several, do not affect each other's output. They
+    share the context's positions: if they run out, idle sessions lose their cached prefix first.
 
     Use it as a context manager, or `close` it. A session that is dropped is closed.
 
     Attributes
     ----------
     model : LanguageModel
-        Whose session it is; it lives as long.
+        The model that the session belongs to.
     """
 
     def __init__(self, model: Answers, sessions: Sessions) -> None:
@@ -40,5 +39,5 @@ class Conversation(Answers):
         self.close()
 
     def close(self) -> None:
-        """Give its part of the cache back, after the step that is under way; again is harmless."""
+        """Free the session's part of the cache after the current step; safe to call again."""
         self._sessions.close_one(self._session)

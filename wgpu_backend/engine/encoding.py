@@ -1,4 +1,4 @@
-"""Runs models of an encoder and a decoder: a prompt is read once, the answer attends to it."""
+"""Encoder-decoder models: the encoder reads a prompt once, and the answer attends to it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ SLOTS = "encoded.slots"
 
 
 class EncodingRunner(Runner):
-    """A `Runner` of the decoder, whose `read` runs the encoder.
+    """A runner of the decoder whose `read` runs the encoder.
 
     Parameters
     ----------
-    model : Model
     prompt_encoder : PromptEncoder
-        The model's encoder, and what it makes for the decoder.
+        The model's encoder, and the projection of its states for the decoder.
     cache : Cache
-        Of the decoder; with a part for encoded texts.
+        The decoder's cache, with a part for encoded texts.
     chunk : int or None
         See `Runner`.
     """
@@ -47,22 +46,23 @@ class EncodingRunner(Runner):
             slots = batch.context.input(SLOTS, (batch.shape.tokens,), I32)
             for layer, (key, value) in enumerate(prompt_encoder.project_states(hidden)):
                 batch.context.forward(*texts.write(layer, key, value, slots))
-            return [hidden.slice(0, 0, 1)]  # something to wait for
+            # The graph needs an output for the host to wait for.
+            return [hidden.slice(0, 0, 1)]
 
         self._head = Head("encoded", build)
 
     def begins(self, prompt: Sequence[int]) -> Sequence[int]:
-        """The token that answers begin with."""
+        """Return the token that answers begin with."""
         return [self._prompt_encoder.start]
 
     @uninterrupted
     def read(self, sequence: int, prompt: Sequence[int]) -> None:
-        """Encode a prompt for the answer of a sequence.
+        """Encode a prompt for a sequence's answer to attend to.
 
         Raises
         ------
         CacheFull
-            There is no room for it.
+            The cache has no room for the prompt.
         """
         slots = np.full(bucket(len(prompt)), -1, np.int32)
         slots[: len(prompt)] = self._texts.begin(sequence, len(prompt))
@@ -72,20 +72,20 @@ class EncodingRunner(Runner):
 
     @uninterrupted
     def forget_variants(self) -> None:
-        """Release graphs for other variants of the model, and of its encoder."""
+        """Release graphs for other variants of the model and of its encoder."""
         super().forget_variants()
         self._encoder.forget_variants()
 
     @uninterrupted
     def close(self) -> None:
-        """Release what recorded graphs and the encoder's cache hold; again is harmless."""
+        """Release the recorded graphs and the encoder's cache; safe to call again."""
         self._encoder.close()
         self._encoder.cache.close()
         super().close()
 
 
 def runner_of(model: Model, cache: Cache) -> Runner:
-    """What runs a model: with its encoder, where it has one."""
+    """Make the runner of a model, including its encoder if it has one."""
     encoder = model.prompt_encoder()
     return Runner(model, cache) if encoder is None else EncodingRunner(model, encoder, cache)
 

@@ -1,4 +1,4 @@
-"""Conversations longer than the context: the oldest exchanges are left out."""
+"""Truncation of conversations to the context: the oldest exchanges are left out."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from wgpu_backend.engine.prompt import Message
 from wgpu_backend.errors import ContextFull
 
-PARTS = 4  # of the context: one is kept free for an answer, and as much is left out at a time
+# A quarter of the context is kept free for the answer, and at least a quarter is left out at a
+# time: the next requests then begin with the same tokens, and the KV cache is reused.
+PARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Tokens of a conversation, and how many of its messages are not in them."""
+    """The tokens of a conversation, and the number of messages left out."""
 
     tokens: list[int]
     dropped: int
@@ -26,27 +28,25 @@ def fitted(
     room: int,
     answer: int,
 ) -> Fitted:
-    """Tokens of as much of a conversation as the context has room for, and of an answer.
+    """Render as much of a conversation as fits the context together with an answer.
 
-    What goes are whole exchanges, which begin with a message of the user, the oldest first; system
-    messages in front of them stay, and so does what the user said last. A quarter of the context
-    goes at a time, so that what is left begins alike for several turns and its cache serves again.
+    Whole exchanges, which begin with a message of the user, are left out, the oldest first. Leading
+    system messages and the user's last message stay.
 
     Parameters
     ----------
-    messages : sequence of mappings
     render : callable
-        From messages to tokens.
+        Converts messages to tokens.
     room : int
-        Positions of the context.
+        Positions in the context.
     answer : int
-        Most tokens of the answer; negative for as many as there is room for. No more than a quarter
-        of the context is kept free for it.
+        Most tokens of the answer; negative for no limit. At most a quarter of the context is
+        reserved for it.
 
     Raises
     ------
     ContextFull
-        What the user said last is too long by itself.
+        The user's last message alone is longer than the context.
     """
     everything = render(messages)
     part = max(room // PARTS, 1)
@@ -59,7 +59,7 @@ def fitted(
     def shortened(start: int) -> list[int]:
         return render([*head, *messages[start:]])
 
-    # The last is taken where even leaving out all before it does not make enough room.
+    # The search excludes the last exchange, which is always kept.
     count = bisect_left(
         starts[:-1], True, key=lambda start: len(everything) - len(shortened(start)) >= going
     )
@@ -75,7 +75,7 @@ def fitted(
 
 
 def _exchanges(messages: Sequence[Message]) -> list[int]:
-    """Where exchanges begin, the first behind the system messages."""
+    """Return the indices at which exchanges begin, the first after the system messages."""
     roles = [message["role"] for message in messages]
     first = next((i for i, role in enumerate(roles) if role not in ("system", "developer")), None)
     if first is None:

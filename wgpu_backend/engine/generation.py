@@ -1,4 +1,4 @@
-"""One sequence, token by token: prompt, sampling, stops, and what it cost."""
+"""Generation of one sequence: prompt, token stream, stop texts and statistics."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ DoneReason = Literal["stop", "length"]
 
 @dataclass(slots=True)
 class Stats:
-    """What a generation took.
+    """The statistics of a generation.
 
     Parameters
     ----------
     prompt_tokens : int
         Tokens of the prompt that were computed.
     reused_tokens : int
-        Tokens of the prompt that were in the cache already.
+        Tokens of the prompt that were already in the cache.
     tokens : int
-        Tokens made.
-    prompt_seconds, seconds : float
+        Tokens generated.
     done_reason : str or None
-        Why it ended, in Ollama's words: ``stop`` (an end token or a stop text), ``length`` (as many
-        tokens as asked for, or as the context holds); None when it was broken off.
+        Reason for the end, in Ollama's terms: ``stop`` (an end token or a stop text), ``length``
+        (the token limit or a full context); None if it was interrupted.
     context_full : bool
         Whether it ended because the context is full.
     dropped_messages : int
-        The oldest messages of a conversation that were left out, as the context holds no more.
+        Oldest messages left out because the conversation exceeds the context.
     """
 
     prompt_tokens: int = 0
@@ -55,21 +54,20 @@ class Stats:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A sequence in the cache and the tokens it stands for; a next prompt reuses what is equal.
+    """A sequence in the cache and its tokens, whose common prefix the next prompt reuses.
 
     Parameters
     ----------
-    sequence : int
     tokens : list of int
-        What the cache has; tokens that a stream has under way are not among them.
+        Tokens in the cache, without those of steps that are in flight.
     turn : int
-        Counts who used the session: only the last may go on.
+        Number of the session's latest user; only that one may continue.
     user : str
-        What that one is, in words.
+        Description of that user, for messages.
     active : bool
-        Whether a stream is under way, which needs what the cache has.
+        Whether a stream is running, so that its part of the cache must stay.
     calls : Turns
-        Calls that need the session to their end take turns.
+        FIFO lock of calls that need the session until they end.
     """
 
     sequence: int = 0
@@ -80,34 +78,32 @@ class Session:
     calls: Turns = field(default_factory=Turns)
 
     def claim(self, user: str) -> int:
-        """Take the session over; who had it before is told by another `turn`."""
+        """Take the session over; a new `turn` lets the former user detect it."""
         self.turn += 1
         self.user, self.active = user, False
         return self.turn
 
 
 class TokenStream:
-    """Makes tokens of one sequence.
+    """A stream of the tokens of one sequence.
 
     Parameters
     ----------
-    runner : Runner
     session : Session
-        Holds what the cache has; kept right even when the stream is broken off.
-    sampler : StepSampler
+        Tracks the cache's content; stays correct even if the stream is interrupted.
     ends : frozenset of int
-        Tokens that end the text; they are not given.
+        Tokens that end the text; they are not yielded.
     room : int
-        Positions of the context.
+        Positions in the context.
     limit : int
-        Most tokens to make; negative for as many as the context holds.
+        Most tokens to generate; negative for as many as the context holds.
     depth : int
-        Steps under way at most, see `PipelinedDecoder`: with more than one, the device goes on
-        while the host looks at what it made. The tokens are the same.
+        Steps in flight at most, see `PipelinedDecoder`: with more than one, the device works while
+        the host processes tokens. The tokens are the same.
     call : str
-        Name of the method that the stream belongs to, for messages.
+        Name of the calling method, for messages.
     make_room : callable
-        Called where the cache has no room; false where nobody else could give any.
+        Called if the cache has no room; returns False if nothing could be freed.
     """
 
     def __init__(
@@ -137,14 +133,14 @@ class TokenStream:
         self._steps = PipelinedDecoder(runner, session.sequence, sampler, head, depth, room)
 
     def run(self, prompt: Sequence[int]) -> Generator[int]:
-        """Compute the prompt and give tokens until an end.
+        """Compute the prompt and yield tokens until the end.
 
         Raises
         ------
         ContextFull
             The prompt is empty or longer than the context.
         BackendError
-            Somebody else used the session since the last token.
+            Another call used the session since the last token.
         """
         self._check(prompt)
         turn = self._session.claim(f"another call of {self._call}()")
@@ -171,7 +167,7 @@ class TokenStream:
             )
 
     def _first(self, prompt: Sequence[int]) -> int:
-        """Token after the prompt, whose equal beginning the cache may hold already."""
+        """Return the token after the prompt, reusing the prefix that is in the cache."""
         session, cache = self._session, self._runner.cache
         begun = self._runner.begins(prompt)
         same = cache.remove(session.sequence, _common(session.tokens, begun[:-1]))
@@ -184,7 +180,7 @@ class TokenStream:
         return token
 
     def _begin(self, prompt: Sequence[int], begun: Sequence[int], same: int) -> None:
-        """Submit what the cache has not; as often as somebody else can give room for it."""
+        """Submit the part of the prompt that is not in the cache; retry while room can be freed."""
         while True:
             try:
                 if not same:
@@ -204,7 +200,7 @@ class TokenStream:
                     raise
 
     def _tokens(self, token: int, turn: int) -> Iterator[int]:
-        """Give `token` and those after it; the session has all but the one given last."""
+        """Yield `token` and those after it; the session has all but the last one yielded."""
         session, stats = self._session, self.stats
         while True:
             if token in self._ends:
@@ -216,7 +212,7 @@ class TokenStream:
             if session.turn != turn:
                 raise BackendError(
                     f"{self._call}: {session.user} took the session over after token "
-                    f"{stats.tokens} of this stream; streams side by side need a session each: "
+                    f"{stats.tokens} of this stream; concurrent streams need a session each: "
                     "model.session()"
                 )
             if self._sampler.ended:
@@ -233,7 +229,7 @@ class TokenStream:
             token = following
 
     def _settle(self, turn: int) -> None:
-        """Cut the cache back to the session's tokens, unless somebody else has it now."""
+        """Cut the cache back to the session's tokens, unless another call took it over."""
         self._steps.forget()
         session = self._session
         if session.turn == turn:
@@ -243,7 +239,7 @@ class TokenStream:
 
 
 def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest common beginning."""
+    """Return the length of the longest common prefix."""
     size = min(len(a), len(b))
     different = np.flatnonzero(np.asarray(a[:size]) != np.asarray(b[:size]))
     return int(different[0]) if len(different) else size
@@ -257,19 +253,18 @@ def pieces(
     *,
     unfinished: bool = True,
 ) -> Iterator[str]:
-    """Text of a token stream, held back while it may be the beginning of a stop text.
+    """Yield the text of a token stream, held back while it may begin a stop text.
 
     Parameters
     ----------
     tokens : generator of int
-        Closed at the end, however that comes about.
-    detokenizer : Detokenizer
+        Closed at the end, also after an error.
     stops : sequence of str
-        Texts that end the stream; they are not given.
+        Texts that end the stream; they are not yielded.
     stats : Stats
-        Gets the reason when a stop text ended it.
+        Receives the reason if a stop text ends the stream.
     unfinished : bool
-        Give a character that the end cuts as U+FFFD; else it is left out.
+        Yield a character that is cut at the end as U+FFFD; else leave it out.
     """
     texts = StopTexts(stops)
     with closing(tokens):

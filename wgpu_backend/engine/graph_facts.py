@@ -1,4 +1,4 @@
-"""A recorded graph as plain data for people: steps before and after fusion, lifetimes and slots."""
+"""A recorded graph as plain data: steps before and after fusion, lifetimes and memory slots."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from wgpu_backend.kernels import select
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """What a step reads.
+    """An operand of a step.
 
     Parameters
     ----------
     name : str
-        Of the binding.
+        Name of the shader binding.
     what : str
-        ``%7`` for the result of step 7; otherwise its kind and label.
-    shape : tuple of int
-    dtype : str
+        ``%7`` for the result of step 7; else the storage's kind and label.
     nbytes : int
-        Of the part that the step is given, which need not be read whole.
+        Bytes of the bound range, which the step may read only in part.
     """
 
     name: str
@@ -37,23 +35,18 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One op of a schedule.
+    """An op of a schedule.
 
     Parameters
     ----------
-    op, shader : str
-    operands : tuple of Operand
-    shape : tuple of int
-    dtype : str
     nbytes : int
-        Of the result; 0 where it goes into a state.
+        Bytes of the result; 0 if it is written to a state.
     place : str
-        ``%7``, or the state that it writes.
-    slot : int or None
+        ``%7``, or the state that is written.
     over : str
-        Operand that the result overwrites, if any.
+        Operand that the result overwrites; empty for none.
     made_of : tuple of str
-        Ops before fusion that this one stands for; itself alone where nothing was fused.
+        Ops before fusion that this one replaces; itself alone if nothing was fused.
     """
 
     op: str
@@ -70,14 +63,12 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """An intermediate in its slot, from the step that makes it to the last that reads it.
+    """The lifetime of an intermediate in its slot, from its first step to its last reader.
 
     Parameters
     ----------
     place : str
         ``%7`` for the result of step 7.
-    slot, first, last : int
-    nbytes : int
     """
 
     place: str
@@ -89,15 +80,12 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The steps of a pass and where their results lie.
+    """The steps of a pass and the memory of their results.
 
     Parameters
     ----------
-    steps : tuple of Step
-    lives : tuple of Life
-    slot_nbytes : tuple of int
     peak_nbytes, live_nbytes : int
-        What the slots take together; the most that is alive at one step.
+        Bytes of all slots together; most bytes alive at one step.
     """
 
     steps: tuple[Step, ...]
@@ -109,14 +97,12 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass of a model, before and after fusion.
+    """A forward pass of a model, before and after fusion.
 
     Parameters
     ----------
-    name : str
     dispatches : int
-        Of one run; 0 on the NumPy device.
-    before, after : Schedule
+        Dispatches of one run; 0 on the NumPy device.
     """
 
     name: str
@@ -133,19 +119,16 @@ def described(
     dispatches: int,
     capabilities: Capabilities,
 ) -> Pass:
-    """Put a recorded graph into words.
+    """Describe a recorded graph.
 
     Parameters
     ----------
-    name : str
     scheduled : sequence of Node
-        Before fusion.
+        The schedule before fusion.
     fused : MemoryPlan
-        After it.
-    outputs : sequence of Node
-    dispatches : int
+        The memory plan after fusion.
     capabilities : Capabilities
-        Of the device, which chooses shaders by them.
+        Capabilities of the device, which decide the choice of shaders.
     """
     unfused = plan(scheduled, outputs)
     origins = _origins(scheduled, [node for node, _ in fused.steps])
@@ -178,7 +161,7 @@ def _schedule(
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What is known of a step besides its node."""
+    """The facts of a step that are not in its node."""
 
     number: int
     written: Mapping[Storage, int]
@@ -188,7 +171,8 @@ class _Known:
 
 
 def _step(node: Node, launch: Launch, known: _Known) -> Step:
-    whole = node.launch or launch  # with the operand that the plan has merged into the result
+    # The node's own launch still has the operand that the plan merged into the result.
+    whole = node.launch or launch
     operands = tuple(
         Operand(
             name, _place(n.storage, known.written), n.spec.shape, n.spec.dtype.name, n.spec.nbytes
@@ -211,7 +195,7 @@ def _step(node: Node, launch: Launch, known: _Known) -> Step:
 
 
 def _shader(node: Node, launch: Launch, capabilities: Capabilities) -> str:
-    """Name of the shader that a device takes for a launch."""
+    """Return the name of the shader that a device uses for a launch."""
     assert node.call is not None
     operation = node.call.op
     return stem(select(operation, launch, capabilities).shader or operation.shader)
@@ -224,7 +208,7 @@ def _place(storage: Storage, written: Mapping[Storage, int]) -> str:
 
 
 def _lives(memory: MemoryPlan, outputs: Iterable[Node]) -> Iterable[Life]:
-    """Lives in the order they begin; one that is overwritten ends where the other begins."""
+    """Yield lifetimes in the order of their first steps; overwriting a value ends its lifetime."""
     first: dict[Storage, int] = {}
     last: dict[Storage, int] = {}
     for number, (node, launch) in enumerate(memory.steps):
@@ -239,10 +223,10 @@ def _lives(memory: MemoryPlan, outputs: Iterable[Node]) -> Iterable[Life]:
 
 
 def _origins(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[str, ...]]:
-    """Ops that each step after fusion stands for, in their order.
+    """Return the ops that each step after fusion replaces, in order.
 
-    A replacement keeps the storage of the node it replaces. So a step that is gone went into the
-    one that now writes what its first reader wrote, or into one that was made to feed that.
+    A replacement keeps the storage of the node it replaces. A removed step was therefore fused into
+    the step that now writes its first reader's storage, or into a new step that feeds that one.
     """
     left: dict[Storage, list[int]] = {}
     for number, node in enumerate(after):
@@ -250,7 +234,8 @@ def _origins(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[str, .
     known = {node.storage for node in before}
     fresh = {storage: numbers[0] for storage, numbers in left.items() if storage not in known}
     made_of: list[list[str]] = [[] for _ in after]
-    homes: dict[Storage, int | None] = {}  # of the first reader, since that is met last
+    # Walking backwards visits the first reader of a storage last, so its entry remains.
+    homes: dict[Storage, int | None] = {}
     for node in reversed(before):
         numbers = left.get(node.storage)
         home = numbers.pop() if numbers else homes.get(node.storage)
@@ -262,7 +247,7 @@ def _origins(before: Sequence[Node], after: Sequence[Node]) -> list[tuple[str, .
 
 
 def _nearest(node: Node, home: int, after: Sequence[Node], fresh: Mapping[Storage, int]) -> int:
-    """Of `home` and the new steps that feed it, the one that shares most with `node`."""
+    """Choose, from `home` and the new steps that feed it, the one sharing most with `node`."""
     candidates = [home]
     for number in candidates:  # grows as it goes
         feeding = [fresh[d.storage] for d in after[number].dependencies() if d.storage in fresh]

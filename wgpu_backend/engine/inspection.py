@@ -1,4 +1,4 @@
-"""What goes on in a model, for people: graphs of its passes, weights of attention, memory."""
+"""Inspection of a model: graphs of its passes, attention weights, memory."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.attention_weights import attention_weights
 from wgpu_backend.nn.batch import Batch, BatchShape, Work
 
-MOST_ATTENDED = 128  # tokens of a text whose weights are shown: they grow with its square
+# Most tokens whose attention weights are returned: their number grows with the square.
+MOST_ATTENDED = 128
 _DIGITS = 4
 
 
 class Inspection(Readings):
-    """Looks into passes of the model's own session; each call has it to its end."""
+    """The methods that inspect passes of the model's own session."""
 
     def attention(self, tokens: Sequence[int], layer: int) -> NDArray[np.float32]:
-        """Weights with which the tokens of a text attend to each other in a layer.
+        """Compute the attention weights between the tokens of a text in one layer.
 
         Parameters
         ----------
         tokens : sequence of int
-            At most 128.
-        layer : int
+            At most 128 token ids.
 
         Returns
         -------
         (heads, tokens, tokens), f32
-            Rows sum to 1, less what an attention sink takes.
+            Rows sum to 1, less the share of an attention sink.
 
         Raises
         ------
         ContextFull
-            There are too many tokens, or none.
+            There are no tokens, or too many.
         OptionError
-            The model has no such layer.
+            The model does not have this layer.
         ModelError
-            The layer does not attend, or not in a way that can be shown.
+            The layer has no attention, or not of a kind that can be shown.
         """
         ids = token_ids(tokens, self._sessions.vocabulary)
         most = min(MOST_ATTENDED, self.runner.chunk, self.num_ctx)
@@ -75,17 +75,19 @@ class Inspection(Readings):
         self._session.tokens.clear()
         self.cache.remove(self._session.sequence)
         works = [Work(self._session.sequence, ids, range(count))]
-        runner = runner_of(self.model, self.cache)  # of its own, so that no graph of it stays
+        # A runner of its own, so that its graph is released afterwards.
+        runner = runner_of(self.model, self.cache)
         try:
             run = partial(runner.run, works, Head("attention", build), {})
             found = self._sessions.with_room(self._session, run).wait()[0]
         finally:
             runner.close()
-            self.cache.remove(self._session.sequence)  # later layers may not have been run
+            # Layers after `layer` may not have written their keys and values.
+            self.cache.remove(self._session.sequence)
         return np.ascontiguousarray(found[:count, :, :count].transpose(1, 0, 2))
 
     def graphs(self, prompt: int) -> list[Pass]:
-        """Record a prompt of so many tokens and the step after it, without running them."""
+        """Record the graphs of a prompt of so many tokens and of the step after it; run nothing."""
         longest = min(bucket(prompt + 1, SHORTEST), self.cache.positions)
         step, whole = (
             BatchShape(1, 1, 1, longest),
@@ -117,7 +119,7 @@ class Inspection(Readings):
         return described(name, made.scheduled, made.plan, outputs, made.dispatches, can)
 
     def memory(self) -> Mapping[str, int]:
-        """Bytes of weights, cache and recorded graphs on the device."""
+        """Return the bytes of weights, cache and recorded graphs on the device."""
         found = self._sessions.alone(self._session, self.backend.backend_memory)
         parts = (found.cpu, *found.gpus)
         return {
@@ -127,18 +129,17 @@ class Inspection(Readings):
         }
 
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What is to be seen, as plain data, so that it can go between processes.
+        """Return a view of the model as plain data, which can be sent between processes.
 
         Parameters
         ----------
         what : str
             ``attention`` with `tokens` and `layer`, ``graphs`` with `prompt`, or ``memory``.
-        given : mapping
 
         Raises
         ------
         OptionError
-            There is no such view.
+            `what` is not a known view.
         """
         match what:
             case "attention":

@@ -1,4 +1,4 @@
-"""A loaded language model: text, tokens, scores and embeddings of one context."""
+"""A loaded language model: generation, logits, embeddings and inspection."""
 
 from __future__ import annotations
 
@@ -34,40 +34,39 @@ from wgpu_backend.text.grammar import GrammarVocabulary
 from wgpu_backend.text.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT = 4096
-MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
+# Positions; block tables are allocated for all of them.
+MAX_CONTEXT = 1 << 24
 Item = TypeVar("Item")
-LONG_SEQUENCES = 4  # that caches which forget have room for at their longest
+# Sequences of full length that caches with windows or states have room for.
+LONG_SEQUENCES = 4
 
 
 def _depth(device: DeviceInfo) -> int:
-    """Steps under way that suit a device: NumPy computes at once, a rasteriser's submit blocks."""
+    """Return the steps in flight: NumPy is synchronous, and a rasteriser's submit blocks."""
     return {"cpu": 1, "software": 2}.get(device.kind, 4)
 
 
 class LanguageModel(Shown, Answers, Inspection):
-    """A model with its tokenizer, cache and recorded steps.
+    """A loaded model with its tokenizer, KV cache and recorded graphs.
 
     Attributes
     ----------
-    backend : Backend
-    model : Model
-    tokenizer : Tokenizer
     prompter : Prompter
-        Renders conversations.
+        Renders conversations to tokens.
     grammars : GrammarVocabulary
-        Fits grammars to the tokens.
+        Compiles grammars for the vocabulary.
     spelling : Spelling
-        Knows how tokens spell texts.
+        Finds the tokens that spell a text.
     runner : Runner
-        Runs passes; its clock tells host time.
+        Runs passes; its clock measures host time.
     depth : int
-        Steps of a generation that are under way at most, 1 to 8; of brief ones, which go in pairs,
-        up to two pairs. With 1 the device waits while the host looks at each token; the tokens are
-        the same.
+        Steps of a generation in flight at most, 1 to 8; short steps are submitted in pairs, up to
+        two pairs at a time. With 1 the device waits while the host processes each token. The tokens
+        are the same.
     num_parallel : int
-        Contexts of `num_ctx` positions that the cache has room for.
+        Contexts of `num_ctx` positions that fit the cache.
     stats : Stats
-        Of the last generation.
+        Statistics of the last generation.
     """
 
     def __init__(
@@ -92,7 +91,8 @@ class LanguageModel(Shown, Answers, Inspection):
         serving = Serving(name, vocabulary, ends, self.num_ctx, self.spelling)
         self._sessions = Sessions(self.runner, serving)
         self._session = self._sessions.main
-        model = self.model  # not `self`, which would then live until a collection
+        # Capturing `self` would make a reference cycle, and keep the model until a collection.
+        model = self.model
         self._logits = Head("logits", lambda _, hidden: [model.logits(hidden)])
         self._adapters = Adapters(model)
         self._unclosed = Unclosed(f"model {backend.file.path}", backend)
@@ -105,12 +105,12 @@ class LanguageModel(Shown, Answers, Inspection):
 
     @property
     def device(self) -> DeviceInfo:
-        """Device the model runs on."""
+        """Device that the model runs on."""
         return self.backend.device
 
     @property
     def config(self) -> Config:
-        """Keys and values of the model's file."""
+        """Metadata of the model's file."""
         return self.backend.config
 
     @property
@@ -151,17 +151,18 @@ class LanguageModel(Shown, Answers, Inspection):
             ) from None
 
     def _positions(self) -> int:
-        """Positions over all sequences; each of several has whole blocks of its own."""
+        """Return the positions of all sequences; several sequences need whole blocks each."""
         blocks = -(-self.num_ctx // BLOCK)
         return self.num_ctx if self.num_parallel == 1 else self.num_parallel * blocks * BLOCK
 
     def attach(self, neighbour: Neighbour) -> Runner:
-        """Let an engine share the cache, with sequences whose numbers no session has.
+        """Let an engine share the cache, using sequence numbers that no session has.
 
         Returns
         -------
         Runner
-            For its passes, with token slots of its own; closed with the model, or by `detach`.
+            Runner of the engine's passes, with token slots of its own; closed by `detach` or with
+            the model.
         """
 
         def attached() -> Runner:
@@ -172,7 +173,7 @@ class LanguageModel(Shown, Answers, Inspection):
         return self.alone(attached)
 
     def detach(self, neighbour: Neighbour, runner: Runner) -> None:
-        """End what `attach` began; nothing where the model was closed."""
+        """Undo `attach`; does nothing if the model was closed."""
 
         def detached() -> None:
             if runner in self._runners:
@@ -183,7 +184,7 @@ class LanguageModel(Shown, Answers, Inspection):
         self._sessions.turns.take(detached)
 
     def alone(self, act: Callable[[], Item]) -> Item:
-        """Run something while no other thread uses or closes the model; threads take turns.
+        """Run a function while no other thread uses or closes the model; threads queue in order.
 
         Raises
         ------
@@ -193,56 +194,57 @@ class LanguageModel(Shown, Answers, Inspection):
         return self._sessions.alone(self._session, act)
 
     def give_room(self) -> bool:
-        """Forget what the session idle for longest keeps in the cache; False if none has any."""
+        """Clear the cached prefix of the least recently used idle session; return False if none."""
         return self._sessions.give_room()
 
     def session(self) -> Conversation:
-        """Begin a conversation of its own, with a part of the cache that no other one touches.
+        """Begin an independent conversation with its own part of the cache.
 
         Returns
         -------
         Conversation
-            Answers as the model does, beside it. Close it, or use it as a context manager.
+            It has the model's methods for answers. Close it, or use it as a context manager.
 
         Raises
         ------
         BackendError
-            The model was closed, or has no place for another one.
+            The model was closed, or has too many sessions.
         """
         return Conversation(self, self._sessions)
 
     @property
     def adapters(self) -> Adapters:
-        """LoRA adapters and control vectors that are set, see `set_adapters`."""
+        """LoRA adapters and control vectors in use; see `set_adapters`."""
         return self._adapters
 
     @property
     def loras(self) -> Sequence[tuple[str, float]]:
-        """Names of the files of LoRA adapters that are set, with their scales."""
+        """File names of the LoRA adapters in use, with their scales."""
         return [(path.name, scale) for path, scale in self._adapters.loras]
 
     def set_adapters(self, adapters: Given | Sequence[Given] = ()) -> None:
-        """Have these LoRA adapters change the model from now on, and no others.
+        """Apply these LoRA adapters to the model, and no others.
 
-        The model's weights stay as they are; files that were set before are not read again, and
-        another scale needs no new graphs. Conversations are read again where they go on, since what
-        the cache has of them was made by another model.
+        The model's weights do not change. Files that were applied before are not read again, and
+        a new scale needs no new graphs. The KV cache is cleared, since the changed model would
+        compute other values; conversations are computed again when they continue.
 
         Parameters
         ----------
         adapters : sequence of path, or of (path, scale)
-            GGUF files, several at once if need be; with a scale, so many times ``alpha / rank``.
+            GGUF files, one or several. A scale multiplies ``alpha / rank``.
 
         Raises
         ------
         GGUFError, ModelError
-            A file is damaged, or does not fit the model; the adapters before are still set.
+            A file is damaged, or does not fit the model; the former adapters stay in use.
         OutOfMemory
-            One does not fit on the device; likewise. `unload_adapters` may help.
+            A file does not fit on the device; the former adapters stay in use. `unload_adapters`
+            may free memory.
         OptionError
-            `adapters` is no such sequence.
+            `adapters` is of another type.
         BackendError
-            A stream is under way.
+            A stream is running.
         """
         given = scaled_files("adapters", adapters)
         self._sessions.change("set_adapters", lambda: self._adapters.set_loras(given))
@@ -252,9 +254,9 @@ class LanguageModel(Shown, Answers, Inspection):
         control_vectors: Given | Sequence[Given] = (),
         layers: tuple[int, int] | None = None,
     ) -> None:
-        """Have these control vectors steer the model from now on, and no others.
+        """Apply these control vectors to the model, and no others.
 
-        Their sum is added to the states behind each layer that they have a direction for.
+        Their sum is added to the hidden states after each layer that they have a direction for.
 
         Parameters
         ----------
@@ -266,11 +268,11 @@ class LanguageModel(Shown, Answers, Inspection):
         Raises
         ------
         GGUFError, ModelError
-            A file is damaged, or does not fit the model, which is steered as before.
+            A file is damaged, or does not fit the model; the former vectors stay in use.
         OptionError
-            `control_vectors` is no such sequence, or there are no such layers.
+            `control_vectors` is of another type, or the model does not have these layers.
         BackendError
-            A stream is under way.
+            A stream is running.
         """
         given = scaled_files("control_vectors", control_vectors)
         self._sessions.change(
@@ -278,7 +280,7 @@ class LanguageModel(Shown, Answers, Inspection):
         )
 
     def unload_adapters(self) -> None:
-        """Release LoRA adapters that are loaded and not set, and graphs that were made for them."""
+        """Release LoRA adapters that are loaded but not in use, with the graphs made for them."""
         self._sessions.alone(self._session, self._unload_adapters)
 
     def _unload_adapters(self) -> None:
@@ -287,11 +289,11 @@ class LanguageModel(Shown, Answers, Inspection):
         self._adapters.unload()
 
     def memory_report(self) -> str:
-        """Who holds how much device memory, as a table."""
+        """Return a table of the device memory by owner."""
         return self.backend.memory_report()
 
     def close(self) -> None:
-        """Release the device, after the step that is under way; again is harmless."""
+        """Release the device after the current step; safe to call again."""
         self._sessions.close(self._release)
 
     def _release(self) -> None:

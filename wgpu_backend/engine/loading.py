@@ -1,4 +1,4 @@
-"""Opening a language model: the file, the device, and the weights on it."""
+"""Loading of a language model: the file, the device, the weights and adapters."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.sampling.host.options import whole_number
 
 STORY = "story"
-TEST_SHARE = 0.9  # of the time of loading, where an adapter is tested first
+# Share of the progress for the device's self-test, if it runs.
+TEST_SHARE = 0.9
 
 
 def bundled() -> Path:
-    """Path of the story model that comes with the package."""
+    """Return the path of the story model that comes with the package."""
     return Path(__file__).parent.parent / "bundled" / "story.gguf"
 
 
@@ -54,41 +55,40 @@ def load(
 ) -> LanguageModel:
     """Load a model.
 
-    The first use of an adapter tests its kernels, which takes seconds, or a minute on a rasteriser;
-    the logger ``wgpu_backend`` says so and where that is remembered.
+    The first use of a device tests its kernels, which takes seconds, or a minute on a rasteriser.
+    The logger ``wgpu_backend`` reports the test and the file that keeps its result.
 
     Parameters
     ----------
     path : str, Path or None
-        GGUF file, or Hugging Face folder with config.json, a tokenizer and safetensors; None or
+        GGUF file, or Hugging Face checkpoint with config.json, a tokenizer and safetensors; None or
         ``"story"`` for the bundled story model.
     device : str, int, DeviceInfo or None
-        What ``Devices().find`` understands, or a position in that list; None for the best adapter
-        there is, or the NumPy device where there is none.
+        Id, kind or name for ``Devices().find``, or a position in that list; None for the best
+        adapter, or the NumPy device if there is none.
     profile : str
         ``full``, or ``baseline`` for WebGPU's default limits and no optional feature.
     num_ctx : int or None
-        Positions of the context; None for the model's own, at most 4096.
+        Positions in the context; None for the model's own, at most 4096.
     num_parallel : int
-        Contexts that the cache has room for at once: what an `Engine` or sessions share. 1 to 32.
+        Full contexts that fit the cache, which an `Engine` or sessions share, 1 to 32.
     kv_dtype : str or DType
-        Type of the cache: ``f16``, ``f32``, ``q8_0`` or ``q4_0``. The last two need heads of a
-        multiple of 32 values.
+        Data type of the KV cache: ``f16``, ``f32``, ``q8_0`` or ``q4_0``. The last two need a head
+        size that is a multiple of 32.
     exact : bool
-        Keep activations in f32 where products would be faster with rounded ones.
+        Keep activations in f32 even if rounding them would be faster.
     coarse : bool
-        Round activations to eight bits where that is faster. Some answers change: a trained model
-        of 135 million weights chooses another token in one place of forty.
+        Round activations to eight bits if that is faster. Some answers change: a trained model of
+        135 million weights chooses another token at one position in forty.
     fusion : bool or collection of str
-        Which fusion rules are used: all, none, or those of these names.
+        Fusion rules to use: all, none, or those with these names.
     progress : callable or None
-        Called with the share that is done, 0 to 1: of the weights, and of the test of kernels
-        before them where the adapter is used for the first time.
+        Called with the share of loading that is done, 0 to 1, including the device's test.
     cancelled : callable or None
-        Asked between tensors, and between tests; true ends loading.
+        Called between tensors and between tests; True ends loading.
     self_test : bool
-        Test an adapter that was never used. Without, what is known of it from before counts alone:
-        for graphs that are looked at, not run.
+        Test a device on its first use. If False, only results of earlier tests are used; suited
+        to graphs that are inspected but not run.
     adapters, control_vectors, control_layers
         See `LanguageModel.set_adapters` and `LanguageModel.set_control_vectors`.
 
@@ -100,11 +100,11 @@ def load(
     Raises
     ------
     GGUFError, ModelError, TokenizerError
-        The file is damaged, or is of a kind that is not known.
+        The file is damaged or of an unknown kind.
     DeviceError, OutOfMemory
-        There is no such device, or the model does not fit on it.
+        The device does not exist, or the model does not fit on it.
     OptionError, DTypeError
-        Another argument is not what it has to be, or both `exact` and `coarse` are asked for.
+        Another argument is invalid, or both `exact` and `coarse` are set.
     """
     file, rules, dtype = _file(path), _rules(fusion), _dtype(kv_dtype)
     loras = scaled_files("adapters", adapters)
@@ -141,7 +141,7 @@ def load(
 
 
 class _Shares:
-    """Makes one progress of two: the test of an adapter, where it runs, and the weights."""
+    """A combined progress of the device's self-test, if it runs, and the loading of weights."""
 
     def __init__(
         self, file: Path, progress: Progress | None, cancelled: Callable[[], bool] | None
@@ -173,8 +173,8 @@ def _loaded(
     progress: Progress | None,
     cancelled: Callable[[], bool] | None,
 ) -> LanguageModel:
-    """Bring the weights, while kernels of the model are compiled, and make the model."""
-    # An unknown architecture is told before anything is loaded.
+    """Load the weights while the model's kernels are compiled, and make the model."""
+    # First, so that an unknown architecture is reported before anything is loaded.
     kind = model_class(backend.config)
     with warm_up(backend, kind, dtype):
         backend.load(progress, cancelled, fused_weights=kind.fused_weights)
@@ -187,7 +187,7 @@ def _change(
     vectors: Sequence[Scaled],
     layers: tuple[int, int] | None,
 ) -> None:
-    """Set adapters and control vectors; where that fails, no model is left."""
+    """Apply adapters and control vectors; close the model if that fails."""
     try:
         model.set_adapters(loras)
         model.set_control_vectors(vectors, layers)

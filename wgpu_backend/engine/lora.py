@@ -1,8 +1,8 @@
-"""LoRA adapters in GGUF files: compared with the model, and put on its device.
+"""LoRA adapters in GGUF files: checked against the model, and loaded on its device.
 
-The keys and names are those that llama.cpp's `convert_lora_to_gguf` writes: for each weight NAME
-that is changed, NAME.lora_a has the rows that activations go through and NAME.lora_b makes results
-of them. For embeddings, rows of NAME.lora_a belong to tokens.
+The keys and names are those that llama.cpp's `convert_lora_to_gguf` writes: for each changed
+weight NAME, NAME.lora_a maps activations to the rank and NAME.lora_b maps the rank to results.
+For embeddings, NAME.lora_a has a row for each token.
 """
 
 from __future__ import annotations
@@ -26,20 +26,15 @@ from wgpu_backend.nn.low_rank import LowRank
 
 _LOG = logging.getLogger("wgpu_backend.engine")
 ENDS = A, B = ".lora_a", ".lora_b"
-EMBEDDING = "token_embd.weight"  # also gemma's of each layer
-HEADS = ("attn_k_b.weight", "attn_v_b.weight")  # a matrix a head; pairs may share one of theirs
+EMBEDDING = "token_embd.weight"  # also Gemma's embedding of each layer
+# Weights with a matrix for each head; a pair may have one matrix for all heads instead.
+HEADS = ("attn_k_b.weight", "attn_v_b.weight")
 ALPHA, INVOCATION = "adapter.lora.alpha", "adapter.alora.invocation_tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """What changes one weight.
-
-    Parameters
-    ----------
-    a, b : TensorInfo
-    rank : int
-    """
+    """The two low-rank factors of one weight."""
 
     a: TensorInfo
     b: TensorInfo
@@ -47,12 +42,12 @@ class Pair:
 
 
 def checked(file: GGUFFile, base: GGUFFile) -> dict[str, Pair]:
-    """Pairs of a file by the name of the weight they change, once all fit the file of a model.
+    """Return the pairs of a file by the name of their weight, checked against a model's file.
 
     Raises
     ------
     ModelError
-        The file is no LoRA adapter, of another architecture, or one of its tensors does not fit.
+        The file is not a LoRA adapter, is for another architecture, or a tensor does not fit.
     """
     _require_keys(file, base)
     names = [name for name in file.tensors if name.endswith(ENDS)]
@@ -82,12 +77,12 @@ def _require_keys(file: GGUFFile, base: GGUFFile) -> None:
     if INVOCATION in file.config:
         raise ModelError(
             f"{file.path}: key {INVOCATION!r} makes it an activated LoRA (aLoRA), which changes "
-            "what comes behind these tokens alone; needs one for all tokens"
+            "only what comes after these tokens; needs one for all tokens"
         )
 
 
 def _require_known(file: GGUFFile) -> None:
-    """Refuse tensors that are nothing of a LoRA; norms, which some tools add, are left out."""
+    """Refuse tensors that are not part of a LoRA; norms, which some tools add, are ignored."""
     others = [name for name in file.tensors if not name.endswith(ENDS)]
     norms = [name for name in others if name.endswith("_norm.weight")]
     for name in others:
@@ -114,12 +109,12 @@ def _pair(file: GGUFFile, base: GGUFFile, name: str) -> Pair:
 def _fitting(
     file: GGUFFile, base: GGUFFile, weight: TensorInfo, a: TensorInfo, b: TensorInfo
 ) -> Pair:
-    """Pair whose shapes are what a weight of its shape needs."""
+    """Make a pair whose shapes match a weight."""
     if len(weight.shape) < 2:
-        raise ModelError(f"{file.path}: tensor {a.name}: {weight.name} is no matrix")
+        raise ModelError(f"{file.path}: tensor {a.name}: {weight.name} is not a matrix")
     *experts, m, k = weight.shape
     embeds = weight.name.endswith(EMBEDDING)
-    # Axes of one value that stand first may be left out.
+    # Files may leave out leading axes of size 1.
     a, b = (replace(i, shape=_padded(i.shape, len(weight.shape))) for i in (a, b))
     rank, rank_b = a.shape[-1 if embeds else -2], b.shape[-1]
     wanted_a = (m, rank) if embeds else (*experts, rank, k)
@@ -143,28 +138,28 @@ def _padded(shape: Shape, rank: int) -> Shape:
 
 
 class Lora:
-    """A LoRA adapter on the device of a model.
+    """A LoRA adapter on a model's device.
 
     Parameters
     ----------
     file : GGUFFile
-        Stays open as long as the adapter, which closes it.
+        Stays open until the adapter closes it.
     base : GGUFFile
-        Of the model.
+        The model's file.
     executor : Executor
-        The model's.
+        The model's executor.
 
     Attributes
     ----------
     changes : mapping of str to LowRank
-        By the name of the weight that is changed.
+        Low-rank changes by the name of the weight.
 
     Raises
     ------
     ModelError
-        It does not fit the model, or a value of it is NaN or infinite.
+        The adapter does not fit the model, or has NaN or infinite values.
     OutOfMemory
-        It does not fit on the device; nothing of it stays there.
+        The adapter does not fit on the device; nothing of it stays there.
     """
 
     def __init__(self, file: GGUFFile, base: GGUFFile, executor: Executor) -> None:
@@ -186,7 +181,7 @@ class Lora:
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Path of the adapter's file."""
         return self._file.path
 
     def _weight(self, info: TensorInfo) -> Tensor:
@@ -194,7 +189,7 @@ class Lora:
         data = [self._file.source(info.name)]
         try:
             storage = self._executor.weight(spec, data, info.name, alone=True)
-        except GGUFError:  # of the file, which it names
+        except GGUFError:  # it names the file already
             raise
         except ModelError as error:
             raise ModelError(f"{self.path}: {error}") from None
@@ -202,7 +197,7 @@ class Lora:
         return Weight(spec, storage, self._executor)
 
     def _scale(self, rank: int) -> Tensor:
-        """Where the factor of pairs of a rank lies, so that another needs no other graph."""
+        """Return the state with the factor of a rank, so that a new scale needs no new graph."""
         if rank not in self._scales:
             spec = Spec.dense((1,), F32)
             storage = self._executor.state(spec, "scales of adapters")
@@ -211,13 +206,13 @@ class Lora:
         return self._scales[rank]
 
     def rescale(self, scale: float) -> None:
-        """Take part with alpha / rank times a scale; an alpha of 0 means the rank, as llama.cpp."""
+        """Set the factor to scale * alpha / rank; as in llama.cpp, an alpha of 0 means the rank."""
         for rank, tensor in self._scales.items():
             factor = scale * self._alpha / rank if self._alpha else scale
             self._executor.write(tensor, np.float32(factor).tobytes())
 
     def close(self) -> None:
-        """Release what it holds; again is harmless."""
+        """Release the adapter's memory and its file; safe to call again."""
         for storage in self._storages:
             self._executor.free(storage)
         self._storages.clear()

@@ -1,8 +1,8 @@
-"""Perplexity of a text under a model, as llama.cpp defines it.
+"""The perplexity of a text under a model, as llama.cpp defines it.
 
-The text is cut into chunks of `n_ctx` tokens, each read from an empty context, its first token
-replaced by the one that begins texts where the vocabulary puts one there. Tokens of the second
-half are scored, so each has half a chunk before it at least::
+The text is cut into chunks of `n_ctx` tokens, each read from an empty context. If the vocabulary
+adds BOS, it replaces a chunk's first token. Tokens of the second half are scored, so each has at
+least half a chunk before it::
 
     chunk   │ bos  t1 … t(n/2) │ t(n/2 + 1) … t(n - 1) │
               read               read and scored
@@ -25,14 +25,14 @@ CHUNK = 512
 
 @dataclass(frozen=True, slots=True)
 class Perplexity:
-    """What is known after some chunks.
+    """The perplexity after some chunks.
 
     Parameters
     ----------
     chunks, total : int
-        Chunks that were read, and that are going to be.
+        Chunks that were read, and all chunks.
     tokens : int
-        How many were scored.
+        Number of scored tokens.
     value : float
         e to the mean negative log likelihood, in nats.
     error : float
@@ -49,30 +49,30 @@ class Perplexity:
 def perplexities(
     model: LanguageModel, text: str, *, n_ctx: int = CHUNK, chunks: int | None = None
 ) -> Iterator[Perplexity]:
-    """Read a text chunk by chunk; the last result is that of all.
+    """Yield the perplexity after each chunk of a text; the last result covers all.
 
     Parameters
     ----------
     model : LanguageModel
-        Whose context holds a chunk at least.
+        The model, whose context must hold a chunk.
     text : str
-        Of two chunks at least.
+        A text of at least two chunks.
     n_ctx : int
         Tokens of a chunk, at least 4.
     chunks : int or None
-        How many are read; None for all. What is left at the end makes no chunk.
+        Chunks to read; None for all. An incomplete last chunk is ignored.
 
     Yields
     ------
     Perplexity
-        After each chunk, of all so far.
+        The result over all chunks so far.
 
     Raises
     ------
     OptionError
         `n_ctx` or `chunks` is out of range, or the text is too short.
     ContextFull
-        The context holds no chunk.
+        A chunk is longer than the context.
     """
     tokens = model.tokenizer.encode(text)
     _check(model, len(tokens), n_ctx, chunks)
@@ -99,10 +99,10 @@ def _check(model: LanguageModel, count: int, n_ctx: int, chunks: int | None) -> 
 
 
 def _scored(model: LanguageModel, chunk: Sequence[int]) -> NDArray[np.float64]:
-    """Negative log likelihoods of the second half's tokens."""
+    """Compute the negative log likelihoods of the second half's tokens."""
     first, begin = len(chunk) // 2, model.tokenizer.bos_id
     replaced = model.tokenizer.add_bos and begin is not None
-    # The last token has no next one to score, so nobody needs its scores.
+    # The last token's logits would score a token of the next chunk, so it is left out.
     read = [begin if replaced and begin is not None else chunk[0], *chunk[1:-1]]
     logits = model.logits(read)[first:]
     top = logits.max(axis=1, keepdims=True)

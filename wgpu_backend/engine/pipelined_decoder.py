@@ -1,15 +1,15 @@
-"""Steps of one sequence, submitted before the tokens they go on from are known.
+"""Decode steps of one sequence, submitted before the tokens they continue from are known.
 
 ::
 
     submit 0 ─ 1 ─ 2 ─ 3         4         5            depth 4: what the host does
                        read 0 ─▶ read 1 ─▶ read 2       between two reads costs nothing
 
-Positions, slots and block tables are known in advance, and the tokens wait on the device, so the
-device goes on while the host looks at what it made. The host sees an end some steps late; what was
-made beyond it is thrown away, and who ran the steps cuts the cache back.
+Positions, slots and block tables are known in advance, and the tokens stay on the device, so the
+device works while the host processes earlier tokens. The host sees an end some steps late; tokens
+after it are dropped, and the caller cuts the cache back.
 
-Brief steps, of which the host's part is most, are submitted in pairs, which costs it less; while
+Short steps, which are dominated by host time, are submitted in pairs to save host time; while
 one pair is read the next one runs::
 
     submit 0+1 ─ 2+3               4+5
@@ -27,28 +27,27 @@ from wgpu_backend.engine.runner import Head, Runner, TimedResult, Work
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.errors import BackendError, CacheFull, OptionError
 
-TOGETHER = 2  # steps of a submit: with two under way, an end is seen 3 steps late at most
-# Steps are brief where two of them take no longer than a screen shows one picture: nobody sees
-# that their tokens come together.
+# Steps of one submit: with two submits in flight, an end is seen at most 3 steps late.
+TOGETHER = 2
+# Steps are short if two of them take at most one frame of a 60 Hz screen: a user cannot see that
+# their tokens arrive together.
 BRIEF_SECONDS = 1 / 120
-TIMED = 8  # steps between two looks at the clock
+# Steps between two readings of the clock.
+TIMED = 8
 
 
 class PipelinedDecoder:
-    """Keeps up to a number of steps under way.
+    """A pipeline that keeps a number of decode steps in flight.
 
     Parameters
     ----------
-    runner : Runner
-    sequence : int
-    sampler : StepSampler
     head : Head
-        What `sampler` builds; its `times` are the steps that may go together.
+        The head that `sampler` builds; its `times` is the number of steps of one submit.
     depth : int
-        Steps under way at most; 1 reads each before the next. With more, two submits of brief steps
-        may be under way even if those are more steps.
+        Steps in flight at most; 1 reads each before the next. With more, two submits of short
+        steps may be in flight even if these are more steps.
     room : int
-        Positions of the sequence at most.
+        Most positions of the sequence.
 
     Raises
     ------
@@ -66,7 +65,7 @@ class PipelinedDecoder:
         room: int,
     ) -> None:
         if not 1 <= depth <= MOST_AHEAD:
-            raise OptionError(f"depth: {depth} steps under way, needs 1 to {MOST_AHEAD}")
+            raise OptionError(f"depth: {depth} steps in flight, needs 1 to {MOST_AHEAD}")
         self._runner = runner
         self._sequence = sequence
         self._sampler = sampler
@@ -80,18 +79,18 @@ class PipelinedDecoder:
         self._failure: BackendError | None = None
 
     def begin(self, tokens: Sequence[int]) -> None:
-        """Submit what is left of a prompt; the first token follows it."""
+        """Submit the rest of a prompt, which gives the first token."""
         runner, sampler = self._runner, self._sampler
         self._under_way.append(runner.prompt(self._sequence, tokens, self._head, sampler.inputs()))
         sampler.advance()
 
     def token(self, wanted: int) -> int:
-        """Give the next token.
+        """Return the next token.
 
         Parameters
         ----------
         wanted : int
-            Tokens that will be asked for at most, this one included; negative for no end.
+            Most tokens that will be read, this one included; negative for no limit.
 
         Raises
         ------
@@ -106,18 +105,18 @@ class PipelinedDecoder:
         return token
 
     def forget(self) -> None:
-        """Give up the steps that have not been read."""
+        """Drop the steps that have not been read."""
         self._under_way.clear()
 
     def _look(self) -> None:
-        """Decide by the time of the last steps how many go together from now on."""
+        """Choose the number of steps of one submit from the time of the last steps."""
         now = time.perf_counter()
         brief = now - self._looked < TIMED * BRIEF_SECONDS
         self._together = self._head.times if brief and self._depth > 1 else 1
         self._looked = now
 
     def _submit(self, wanted: int) -> None:
-        """Submit steps while a submit is missing; what fails shows when none is left."""
+        """Submit steps until enough are in flight; raise errors only if none is in flight."""
         while count := self._missing(wanted):
             try:
                 self._submit_batch(count)
@@ -127,7 +126,7 @@ class PipelinedDecoder:
                 return
 
     def _missing(self, wanted: int) -> int:
-        """Steps to submit now: a batch, the last ones, or 0; never 0 while none is under way."""
+        """Return the number of steps to submit now; never 0 if none is in flight."""
         under_way = len(self._under_way)
         left = self._room - self._runner.cache.length(self._sequence)
         if wanted >= 0:
@@ -139,7 +138,7 @@ class PipelinedDecoder:
         return count if count > 0 and under_way + count <= most else 0
 
     def _submit_batch(self, count: int) -> None:
-        """Submit steps together: as many as the cache has room for, and one at least."""
+        """Submit steps together: as many as the cache has room for, at least one."""
         if self._failure is not None:
             raise self._failure
         batch = self._runner.batched_submit(self._head, count)

@@ -1,4 +1,4 @@
-"""One state of a text, out of those of its tokens."""
+"""Pooling: one state of a text from the states of its tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = 
     "last": lambda states: states[-1],
     "max": lambda states: states.max(axis=0),
     "mean_sqrt_len": lambda states: states.sum(axis=0) / np.float32(len(states) ** 0.5),
-    # Muennighoff 2022, "SGPT", §4.2.1: the later, the more.
+    # Muennighoff 2022, "SGPT", §4.2.1: weights grow with the position.
     "weightedmean": lambda states: np.average(
         states, axis=0, weights=np.arange(1, len(states) + 1, dtype=np.float32)
     ),
@@ -25,7 +25,7 @@ _POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = 
 
 
 def known_pooling(asked: str) -> str:
-    """Return a way of pooling, or several joined by ``+``, if all are known.
+    """Return a pooling method, or several joined by ``+``, if all are known.
 
     Raises
     ------
@@ -39,16 +39,16 @@ def known_pooling(asked: str) -> str:
 
 
 def pooling_of(config: Config, asked: str | None) -> str:
-    """What was asked for, or what a file says; the mean where it says nothing.
+    """Return the requested pooling, else the file's, else the mean.
 
-    Several are joined by ``+``; their results stand side by side.
+    Several methods are joined by ``+``; their results are concatenated.
 
     Raises
     ------
     OptionError
-        There is nothing of the name that was asked for.
+        The requested pooling is unknown.
     ModelError
-        The file says what makes no vector of a text, or names several, or what is unknown.
+        The file's pooling gives no vector of a text, is unknown, or names several methods.
     """
     known = ", ".join(_POOLINGS)
     if asked is not None:
@@ -78,7 +78,7 @@ def pooling_of(config: Config, asked: str | None) -> str:
 
 
 def pooled(states: NDArray[np.float32], pooling: str) -> NDArray[np.float32]:
-    """State (cols,) of (tokens, cols) states, as often as wide as `pooling` names ways."""
+    """Pool states (tokens, cols) to (methods * cols,)."""
     made = [_POOLINGS[each](states) for each in pooling.split("+")]
     return (made[0] if len(made) == 1 else np.concatenate(made)).astype(np.float32, copy=False)
 
@@ -88,5 +88,5 @@ def _are_known(pooling: str) -> bool:
 
 
 def unit(vector: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Vector of length 1 that points the same way."""
+    """Scale a vector to length 1."""
     return vector / max(float(np.linalg.norm(vector)), 1e-12)

@@ -1,4 +1,4 @@
-"""From messages to the tokens that a model continues."""
+"""Rendering of messages to the tokens of a prompt."""
 
 from __future__ import annotations
 
@@ -12,25 +12,21 @@ from wgpu_backend.text.chat_template import ChatTemplate
 from wgpu_backend.text.tokenizer import Tokenizer
 
 Message = Mapping[str, object]
-"""A turn: a ``role``, a ``content``, and what else the model's template reads."""
+"""A message: a ``role``, a ``content``, and further fields that the model's template reads."""
 
 Given = Any
-"""Plain data: text, numbers, lists and mappings."""
+"""JSON-like data: text, numbers, lists and mappings."""
 
-_INSTEAD = ("tool_calls", "reasoning_content", "thinking", "reasoning")  # of a content
-PAIRS = "tokenizer.chat_template.rerank"  # texts with {query} and {document}, not Jinja
+# Fields that a message may have in place of its content.
+_INSTEAD = ("tool_calls", "reasoning_content", "thinking", "reasoning")
+# A text with {query} and {document}, not Jinja.
+PAIRS = "tokenizer.chat_template.rerank"
 _PARAMETERS = {"messages", "tools", "documents", "add_generation_prompt"}
 _TOKENS = {f"{role}_token": role for role in ("unk", "sep", "pad", "mask")}
 
 
 class Prompter:
-    """Renders conversations with a model's own template.
-
-    Parameters
-    ----------
-    config : Config
-    tokenizer : Tokenizer
-    """
+    """A renderer of conversations with the model's own template."""
 
     def __init__(self, config: Config, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -42,12 +38,12 @@ class Prompter:
             self.use_template(config.string("tokenizer.chat_template"))
 
     def use_template(self, source: str) -> None:
-        """Render conversations with this template from now on.
+        """Set the template for conversations.
 
         Raises
         ------
         TemplateError
-            It is none.
+            The template is not valid Jinja.
         """
         tokenizer = self.tokenizer
         self.template = ChatTemplate(
@@ -72,28 +68,27 @@ class Prompter:
         documents: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> list[int]:
-        """Tokens of a conversation, up to where the model's answer begins.
+        """Render a conversation to tokens, up to the beginning of the model's answer.
 
-        Control tokens come from the template alone; spelled out in what is given here they are
-        text.
+        Only the template makes control tokens; in the messages their spellings are plain text.
 
         Parameters
         ----------
         messages : sequence of mappings
             Each with a ``role`` and a ``content``: text, or parts ``{"type": "text", "text": …}``.
-            An assistant's turn may have ``tool_calls`` or ``reasoning_content`` beside it or in its
-            place.
+            An assistant's message may have ``tool_calls`` or ``reasoning_content`` in addition to
+            the content or instead.
         tools : sequence of mappings or None
             Functions that the model may call, as JSON schemas.
         documents : sequence of mappings or None
-            Texts to answer from, with ``title`` and ``text``.
+            Reference texts for the answer, with ``title`` and ``text``.
         chat_template_kwargs : mapping or None
             Variables of the model's own template, such as ``{"enable_thinking": False}``.
 
         Raises
         ------
         TemplateError
-            The model has no template, it refuses the messages, or one of them is none.
+            The model has no template, it refuses the messages, or one is not a message.
         """
         if self.template is None:
             raise TemplateError("chat: the model's file has no chat template; use a raw prompt")
@@ -114,19 +109,19 @@ class Prompter:
         return self._with_bos(ids)
 
     def checked(self, messages: Sequence[object]) -> list[Message]:
-        """Messages as they are, each with a role and content.
+        """Check that each message has a role and content, and return the messages.
 
         Raises
         ------
         TemplateError
-            One of them is none.
+            An item is not a message.
         """
         for number, message in enumerate(messages):
             _check(number, message)
         return [cast("Message", message) for message in messages]
 
     def _shielded(self, value: Given) -> Given:
-        """What a user gave, with no control token spelled in any text of it."""
+        """Escape spellings of control tokens in all texts of JSON-like data."""
         if isinstance(value, str):
             return self.tokenizer.shield(value)
         if isinstance(value, Mapping):
@@ -137,30 +132,30 @@ class Prompter:
         return value
 
     def _with_bos(self, ids: list[int]) -> list[int]:
-        """Add BOS where the model wants it and the template did not write it."""
+        """Add BOS if the model needs it and the template did not write it."""
         bos = self.tokenizer.bos_id
         if bos is None or not self.tokenizer.add_bos or ids[:1] == [bos]:
             return ids
         return [bos, *ids]
 
     def raw(self, text: str) -> list[int]:
-        """Tokens of text to be continued as it is; control tokens in it are what they spell.
+        """Tokenize a raw prompt; spellings of control tokens become those tokens.
 
-        It is a whole prompt, so it has to say where turns begin, or where an editor's cursor is.
+        A raw prompt must be able to mark where messages begin, or an editor's cursor.
         """
         return self.tokenizer.encode(text, add_special=True, parse_special=True)
 
     def pair(self, query: str, text: str) -> tuple[list[int], list[int]]:
-        """Tokens of a query and a text for a reranker, and the type of each.
+        """Return the tokens of a query and a text for a reranker, and the type of each token.
 
-        Where the file says how they stand together, in ``tokenizer.chat_template.rerank``, its
-        ``{query}`` and ``{document}`` are replaced and all types are 0; else `encode_pair` puts
-        them together. Control tokens that are spelled out in either are text.
+        If the file has ``tokenizer.chat_template.rerank``, its ``{query}`` and ``{document}`` are
+        replaced and all types are 0; else `encode_pair` joins them. Spellings of control tokens in
+        either are plain text.
 
         Raises
         ------
         TokenizerError
-            The file says nothing, and its tokenizer does not read two texts together.
+            The file has no such template, and its tokenizer cannot encode a pair.
         """
         if self._pairs is None:
             return self.tokenizer.encode_pair(query, text)
@@ -174,7 +169,7 @@ class Prompter:
 
 
 def _check(number: int, message: object) -> None:
-    """Refuse what is no message, or has what the model cannot see."""
+    """Raise if an item is not a message or has content the model does not support."""
     shown = repr(message)[:60]
     given = cast("Message", message if isinstance(message, Mapping) else {})
     content = given.get("content")

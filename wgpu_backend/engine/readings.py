@@ -1,4 +1,4 @@
-"""What a model makes of tokens without choosing any: scores, states, vectors."""
+"""Logits, hidden states, embeddings and reranking scores of a model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wgpu_backend.text.tokenizer import Tokenizer
 
 
 class Readings:
-    """Reads tokens in passes of the model's own session; each call has it to its end."""
+    """The methods that read tokens in the model's own session without sampling."""
 
     backend: Backend
     model: Model
@@ -39,7 +39,7 @@ class Readings:
     _logits: Head
 
     def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """Scores of every vocabulary entry after each token: (tokens, vocabulary).
+        """Compute the logits after each token: (tokens, vocabulary).
 
         Raises
         ------
@@ -53,7 +53,7 @@ class Readings:
         return self._rows("logits", token_ids(tokens, rows), self._logits, max(1, limit // 2))
 
     def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
-        """States of each token after the last norm: (tokens, hidden).
+        """Compute the hidden states of each token after the last norm: (tokens, hidden).
 
         Raises
         ------
@@ -68,24 +68,23 @@ class Readings:
     def embed(
         self, texts: str | Sequence[str], *, pooling: str | None = None
     ) -> NDArray[np.float32]:
-        """Unit vectors for texts, each made of the states of its tokens: (texts, hidden).
+        """Embed texts as unit vectors, each pooled from the states of its tokens: (texts, hidden).
 
         Parameters
         ----------
-        texts : str or sequence of str
         pooling : str or None
-            ``"mean"`` of the tokens, the first one's (``"cls"``), the ``"last"`` one's, ``"max"``,
-            ``"weightedmean"`` or ``"mean_sqrt_len"``; several joined by ``+`` stand side by side.
-            None for what the file says, or the mean.
+            ``"mean"``, ``"cls"`` (the first token), ``"last"``, ``"max"``, ``"weightedmean"`` or
+            ``"mean_sqrt_len"``; the results of several joined by ``+`` are concatenated. None for
+            the file's own pooling, or the mean.
 
         Raises
         ------
         ContextFull
             A text has more tokens than the context holds.
         OptionError
-            There is no such pooling.
+            The pooling is unknown.
         ModelError
-            The file says none that makes one vector of a text.
+            The file's own pooling gives no vector of a text.
         """
         how = pooling_of(self.backend.config, pooling)
         rows: list[NDArray[np.float32]] = []
@@ -95,14 +94,14 @@ class Readings:
         return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
 
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
-        """Score how well each text answers a query: (texts,), more is better.
+        """Score how well each text answers a query: (texts,), higher is better.
 
         Raises
         ------
         ContextFull
-            Query and text have more tokens together than the context holds.
+            The query and a text together have more tokens than the context holds.
         ModelError
-            The model is no reranker.
+            The model is not a reranker.
         """
         if not self.model.is_reranker:  # before a tokenizer refuses the pair
             raise self.model.not_a_reranker()
@@ -121,13 +120,13 @@ class Readings:
         pooling: str,
         inputs: Mapping[str, NDArray[np.int32]] | None = None,
     ) -> NDArray[np.float32]:
-        """One state of a text: (hidden,)."""
+        """Compute one pooled state of a text: (hidden,)."""
         return pooled(self._rows(asked, tokens, HIDDEN, self.runner.chunk, inputs), pooling)
 
     def _made_of(
         self, state: NDArray[np.float32], make: Callable[[Tensor], Tensor]
     ) -> NDArray[np.float32]:
-        """What a model makes of one state of a text."""
+        """Apply a model's head to one state of a text."""
 
         def made() -> NDArray[np.float32]:
             with Context(self.backend.executor) as context:
@@ -138,7 +137,7 @@ class Readings:
         return self._sessions.alone(self._session, made)
 
     def _typed(self, types: Sequence[int]) -> Mapping[str, NDArray[np.int32]]:
-        """Types of tokens, for a model that tells them apart."""
+        """Return the token types as an input, if the model has it."""
         known = "token_types" in self.model.inputs()
         return {"token_types": np.array(types, np.int32)} if known else {}
 
@@ -150,7 +149,7 @@ class Readings:
         limit: int,
         inputs: Mapping[str, NDArray[np.int32]] | None = None,
     ) -> NDArray[np.float32]:
-        """Results of `head` for every token, in passes of at most `limit` tokens."""
+        """Compute the results of `head` for every token, in passes of at most `limit` tokens."""
         if self.model.prompt_encoder() is not None:
             raise self.model.fail(
                 f"{asked}: {self.model.config.architecture} reads a prompt and writes an answer; "

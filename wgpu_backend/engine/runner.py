@@ -1,10 +1,10 @@
-"""Runs forward passes: a graph is recorded once for each shape of batch, then replayed.
+"""Forward passes: a graph is recorded once for each batch shape, then replayed.
 
-The runner knows token ids, sequences and the cache; it knows nothing of text. A step whose shape
-has been seen fills a few arrays, writes them with one call and replays; no op code runs.
+The runner handles token ids, sequences and the cache, not text. A step of a known shape fills a few
+arrays, writes them with one call and replays the graph; no op code runs.
 
-A token may be a reference to one of `Runner.token_slots`, which a pass before fills, so passes
-can be submitted before the tokens they go on from are known on the host, several at once.
+A token may be a reference to one of `Runner.token_slots`, which an earlier pass fills. So several
+passes can be submitted before the host knows the tokens they continue from.
 """
 
 from __future__ import annotations
@@ -27,25 +27,27 @@ from wgpu_backend.nn.model import Model
 from wgpu_backend.nn.model_inputs import find_unknown
 from wgpu_backend.ops.sampling.sampling import resolve_tokens
 
-CHUNK = 256  # tokens of one pass: longer prompts are cut, which bounds what a pass takes
-SHORTEST = 256  # fewer positions than this are not worth a graph of their own
-TOKEN_SLOTS = 256  # chosen tokens that stay on the device: 8 of each of 32 sequences
+# Tokens of one pass: longer prompts are split, which bounds the memory and time of a pass.
+CHUNK = 256
+# Graphs are recorded for at least this many positions; fewer would not be faster.
+SHORTEST = 256
+# Chosen tokens that stay on the device: 8 for each of 32 sequences.
+TOKEN_SLOTS = 256
 
 Build = Callable[[Batch, Tensor], Sequence[Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What is made of the hidden states.
+    """A head of the graph: the computation from hidden states to outputs.
 
     Parameters
     ----------
     name : str
-        For people.
+        Name for profiles and messages.
     build : callable
-        From the batch and (outputs, cols) states to the tensors that are read back. Recorded graphs
-        are kept by it: one that is made anew for each call should be equal, and hash alike, where
-        it builds the same.
+        Maps the batch and (outputs, cols) states to the tensors that are read back. It is part of
+        the key of recorded graphs: callables that build the same graph should compare equal.
     times : int
         Passes that a `BatchedSubmit` may submit together.
     """
@@ -56,15 +58,14 @@ class Head:
 
 
 class Pass(NamedTuple):
-    """A recorded graph and what each run of it is given.
+    """A recorded graph and the inputs of its runs.
 
     Parameters
     ----------
     context : Context
-        Keeps what the graph is made of.
-    recorded : Recorded
+        Owns the graph's tensors.
     steps : list of StepInputs
-        Inputs of each of the runs that are submitted together.
+        Inputs of each run of one submit.
     """
 
     context: Context
@@ -72,19 +73,18 @@ class Pass(NamedTuple):
     steps: list[StepInputs]
 
     def close(self) -> None:
-        """Release what the graph holds."""
+        """Release the graph."""
         self.recorded.close()
         self.context.close()
 
 
 class StepInputs(NamedTuple):
-    """Inputs of one run.
+    """The inputs of one run.
 
     Parameters
     ----------
-    batch : BatchArrays
     extra : mapping of str to ndarray
-        Those that the head declared.
+        Inputs that the head declared.
     """
 
     batch: BatchArrays
@@ -94,23 +94,23 @@ class StepInputs(NamedTuple):
     def of(
         cls, shape: BatchShape, arrays: Mapping[str, Array], cache: Cache, model: Model
     ) -> StepInputs:
-        """Tell a batch's arrays from those of its head."""
+        """Separate the arrays of a batch from those of its head."""
         batch = BatchArrays(shape, arrays, cache, model.inputs(), causal=model.causal)
         return cls(batch, {n: a for n, a in arrays.items() if n not in batch.names})
 
 
 @dataclass(slots=True)
 class Clock:
-    """Where the host's time goes, summed over steps; seconds.
+    """The host's time in seconds, summed over steps.
 
     Parameters
     ----------
     steps, recorded : int
-        Passes, and graphs recorded for them.
+        Number of passes, and of graphs recorded for them.
     host : float
-        Until passes were submitted.
+        Time to prepare and submit passes.
     waiting : float
-        For results, while which the next pass is prepared.
+        Time spent waiting for results.
     """
 
     steps: int = 0
@@ -120,30 +120,28 @@ class Clock:
 
 
 def bucket(count: int, least: int = 1) -> int:
-    """Smallest power of two that holds `count`, at least `least`."""
+    """Return the smallest power of two that is at least `count`, and at least `least`."""
     return max(least, 1 << max(count - 1, 0).bit_length())
 
 
 class Runner:
-    """Runs a model over a cache.
+    """A runner of a model's passes over a KV cache.
 
     Parameters
     ----------
-    model : Model
-    cache : Cache
     chunk : int or None
-        Tokens of one pass at most; None for what suits the model.
+        Most tokens of one pass; None for the model's default.
 
     Attributes
     ----------
     token_slots : (slots,), i32
-        State for tokens that heads choose; see `wgpu_backend.ops.sampling.sampling.reference`.
+        State for the tokens that heads choose; see `wgpu_backend.ops.sampling.sampling.reference`.
     """
 
     def __init__(self, model: Model, cache: Cache, chunk: int | None = None) -> None:
         self.model = model
         self.cache = cache
-        # What sees ahead cannot be cut.
+        # Without a causal mask tokens attend to later ones, so a prompt cannot be split.
         self.chunk = chunk or (CHUNK if model.causal else cache.positions)
         self.clock = Clock()
         self._executor = model.backend.executor
@@ -154,26 +152,26 @@ class Runner:
     def prefill(
         self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
     ) -> list[Array]:
-        """Run a prompt in chunks; results are for its last token.
+        """Run a prompt in chunks and return the results for its last token.
 
         Raises
         ------
         CacheFull
-            The cache has no room for it.
+            The cache has no room for the prompt.
         """
         return self.prompt(sequence, tokens, head, extra).wait()
 
     def begins(self, prompt: Sequence[int]) -> Sequence[int]:
-        """Tokens that a sequence begins with: those of the prompt, where no encoder reads it."""
+        """Return the tokens that a sequence begins with: the prompt, if no encoder reads it."""
         return prompt
 
     def read(self, sequence: int, prompt: Sequence[int]) -> None:
-        """Let an encoder read a prompt for a sequence that has nothing yet; there is none here."""
+        """Run the encoder on a prompt for an empty sequence; does nothing without an encoder."""
 
     def prompt(
         self, sequence: int, tokens: Sequence[int], head: Head, extra: Mapping[str, Array]
     ) -> TimedResult:
-        """`prefill` that does not wait for the last chunk."""
+        """Submit a prompt in chunks, without waiting for the last one; see `prefill`."""
         for start in range(0, len(tokens) - self.chunk, self.chunk):
             part = tokens[start : start + self.chunk]
             self.run([Work(sequence, part, (0,))], NOTHING, {})
@@ -188,26 +186,24 @@ class Runner:
         extra: Mapping[str, Array],
         shape: BatchShape | None = None,
     ) -> TimedResult:
-        """One pass over tokens of several sequences; does not wait.
+        """Submit one pass over tokens of several sequences, without waiting.
 
         Parameters
         ----------
-        works : sequence of Work
-        head : Head
         extra : mapping
-            Values of the inputs that `head` declared.
+            Values of the head's inputs.
         shape : BatchShape or None
-            Of the graph, which has room for all of it; None for what `shape_of` says.
+            Shape of a graph that has room for all of it; None for `shape_of`.
 
         Returns
         -------
         TimedResult
-            ``wait()`` gives the head's tensors, padded rows included.
+            ``wait()`` returns the head's tensors, including padding rows.
 
         Raises
         ------
         CacheFull
-            There is no room for all of it; every sequence is as it was, as after any failure.
+            The cache has no room; all sequences are unchanged, as after any failure.
         """
         batch = self.batched_submit(head, 1, shape)
         batch.add(works, extra)
@@ -216,27 +212,27 @@ class Runner:
     def batched_submit(
         self, head: Head, count: int, shape: BatchShape | None = None
     ) -> BatchedSubmit:
-        """Begin passes that are submitted together, at most `head.times` of them."""
+        """Begin a submit of several passes, at most `head.times`."""
         return BatchedSubmit(self, head, count, shape)
 
     def restore(self, lengths: Sequence[tuple[int, int]]) -> None:
-        """Cut sequences back to the lengths that go with them."""
+        """Cut sequences back to the given lengths."""
         for sequence, length in lengths:
             self.cache.remove(sequence, length)
 
     def recorded(self, shape: BatchShape, head: Head) -> Recorded:
-        """Graph of a shape, recorded the first time."""
+        """Return the graph of a shape, recorded on the first use."""
         return self.made_for(shape, head).recorded
 
     def shape_of(self, works: Sequence[Work], count: int = 1) -> BatchShape:
-        """Shape of so many passes of the size of these works.
+        """Choose the graph's shape for `count` passes of these works.
 
-        It is that of the last pass, whose cache is longest.
+        The shape fits the last pass, which reads the longest cache.
 
         Raises
         ------
         ContextFull
-            There are more tokens than one pass takes.
+            There are more tokens than fit in one pass.
         """
         tokens = outputs = longest = 0
         for work in works:
@@ -248,14 +244,15 @@ class Runner:
             raise ContextFull(f"run: {tokens} tokens in one pass, at most {self.chunk}")
         rows, results = bucket(tokens), bucket(outputs)
         if results == rows and not all(work.whole for work in works):
-            results *= 2  # as many as rows would say that all are wanted
+            # Equal counts would mean that all rows are wanted.
+            results *= 2
         longest = self.cache.reach(bucket(longest, SHORTEST), rows)
         given = tuple(sorted({name for work in works for name in work.inputs}))
         spans = any(work.spans for work in works)
         return BatchShape(rows, results, bucket(len(works)), longest, given, spans)
 
     def made_for(self, shape: BatchShape, head: Head) -> Pass:
-        """Graph of a shape with what each run is given, recorded the first time."""
+        """Return the graph of a shape with the inputs of its runs, recorded on the first use."""
         key = (self.model.variant, shape, head.build, head.times)
         found = self._passes.get(key)
         if found is None:
@@ -267,13 +264,14 @@ class Runner:
         context = Context(self._executor)
         self._require_known(shape)
         batch = self._batch(context, shape)
-        times = head.times if shape.tokens == shape.sequences else 1  # steps of a generation
+        # Only decode steps, with one token for each sequence, are submitted several at a time.
+        times = head.times if shape.tokens == shape.sequences else 1
         recorded = context.record(*head.build(batch, self.model.hidden(batch)), times=times)
         steps = [StepInputs.of(shape, arrays, self.cache, self.model) for arrays in recorded.turns]
         return Pass(context, recorded, steps)
 
     def _require_known(self, shape: BatchShape) -> None:
-        """Refuse inputs that the model did not declare."""
+        """Raise if an input is not declared by the model."""
         known = self.model.inputs()
         if wrong := find_unknown(shape.inputs, known):
             raise ContextError(
@@ -295,13 +293,13 @@ class Runner:
 
     @uninterrupted
     def forget_variants(self) -> None:
-        """Release graphs that were recorded for other variants of the model than the present."""
+        """Release graphs that were recorded for variants other than the current one."""
         for key in [key for key in self._passes if key[0] != self.model.variant]:
             self._passes.pop(key).close()
 
     @uninterrupted
     def close(self) -> None:
-        """Release what recorded graphs hold; again is harmless."""
+        """Release all recorded graphs; safe to call again."""
         for made in self._passes.values():
             made.close()
         self._passes.clear()
@@ -309,16 +307,14 @@ class Runner:
 
 
 class BatchedSubmit:
-    """Passes of the same sequences that are submitted together.
+    """A submit of several passes of the same sequences.
 
     Parameters
     ----------
-    runner : Runner
-    head : Head
     count : int
-        Passes there will be at most.
+        Most passes of the submit.
     shape : BatchShape or None
-        Of their graph; None for what suits the first.
+        Shape of the graph; None to fit the first pass.
     """
 
     def __init__(self, runner: Runner, head: Head, count: int, shape: BatchShape | None) -> None:
@@ -332,19 +328,19 @@ class BatchedSubmit:
 
     @uninterrupted
     def add(self, works: Sequence[Work], extra: Mapping[str, Array]) -> None:
-        """Take slots in the cache and write down the inputs of one more pass.
+        """Reserve cache slots for one more pass and fill its inputs.
 
         Parameters
         ----------
         works : sequence of Work
-            With as many tokens as in the passes before.
+            Works with as many tokens as in the former passes.
         extra : mapping
-            Values of the inputs that the head declared; they may be written over afterwards.
+            Values of the head's inputs; copied.
 
         Raises
         ------
         CacheFull
-            There is no room for all of it; every sequence is as it was, as after any failure.
+            The cache has no room; all sequences are unchanged, as after any failure.
         """
         begin = time.perf_counter()
         runner, cache = self._runner, self._runner.cache
@@ -365,7 +361,7 @@ class BatchedSubmit:
 
     @uninterrupted
     def submit(self) -> list[TimedResult]:
-        """Submit the passes without waiting; after a failure sequences are as before the first."""
+        """Submit the passes without waiting; a failure restores the sequences."""
         begin = time.perf_counter()
         if self._pass is None:
             return []
@@ -382,18 +378,18 @@ class BatchedSubmit:
 
 @dataclass(frozen=True, slots=True)
 class TimedResult:
-    """Results of a pass; waiting for them is put on the clock."""
+    """The results of a pass; the time spent waiting for them is added to the clock."""
 
     result: Result
     clock: Clock
 
     def wait(self) -> list[Array]:
-        """Tensors of the head."""
+        """Wait for the head's tensors and return them."""
         begin = time.perf_counter()
         arrays = self.result.wait()
         self.clock.waiting += time.perf_counter() - begin
         return arrays
 
 
-# A graph has outputs; nobody waits for those of `NOTHING`, which share the graph of `HIDDEN`.
+# A graph needs outputs. Those of `NOTHING` are never read, so it can share the graph of `HIDDEN`.
 NOTHING = HIDDEN = Head("hidden", lambda batch, hidden: [hidden])

@@ -1,9 +1,9 @@
-"""Sampling on the device: the ops a plan asks for, and what they are given each step.
+"""Sampling on the device: the ops of a sampling plan, and their inputs at each step.
 
-The graph that `build` records serves every token, every seed and every option that its plan
-covers; only the arrays of `inputs` differ. The tokens stay on the device, in slots of a state that
-steps share, so that a step can be submitted before the host knows what the one before it chose: it
-refers to the slot instead, by `wgpu_backend.ops.sampling.sampling.reference`.
+The graph that `build` records serves all tokens, seeds and options that its plan covers; only the
+arrays of `inputs` differ. The tokens stay on the device, in slots of a state that steps share. So a
+step can be submitted before the host knows the previous token: it refers to the slot instead, with
+`wgpu_backend.ops.sampling.sampling.reference`.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from wgpu_backend.ops.sampling.host import (
 from wgpu_backend.ops.sampling.sampling import resolve_tokens, sample_into
 
 SAMPLING, HISTORY, DRAWS = "sampling_params", "sampling_history", "sampling_draws"
-NOWHERE = (1 << 32) - 1  # a slot that no state has
+# A slot outside every state: the token is not written.
+NOWHERE = (1 << 32) - 1
 
 
 def build(context: Context, logits: Tensor, plan: Plan, token_slots: Tensor) -> Tensor:
-    """Add the choice of a token for each row of logits.
+    """Add the ops that choose a token for each row of logits.
 
     Parameters
     ----------
-    context : Context
     logits : (rows, vocab), f32
     plan : Plan
-        Not the host's.
+        A plan for the device.
     token_slots : (slots,), i32
-        State that tokens are put into, each in its slot.
+        State that receives each row's token in its slot.
 
     Returns
     -------
     (slots,), i32
-        `token_slots` after that, for `checked`.
+        `token_slots` after the write, for `checked`.
 
     Raises
     ------
@@ -74,20 +74,20 @@ def inputs(
     plan: Plan,
     rows: int = 0,
 ) -> dict[str, Array]:
-    """Values of the inputs of one step; takes a random number from each sampler.
+    """Make the inputs of one step; draws a random number from each sampler.
 
     Parameters
     ----------
     samplers : sequence of Sampler
-        One for each row that counts.
+        One for each used row.
     histories : sequence of sequence of int
-        Tokens of each sequence so far, or references to them, the oldest first.
+        Tokens of each sequence so far, or references to them, oldest first.
     slots : sequence of int
-        Where the token of each goes.
+        Slot for each row's token.
     plan : Plan
-        The one given to `build`; it covers the options of all samplers.
+        The plan given to `build`; it covers the options of all samplers.
     rows : int
-        Rows of the graph where that is more: those behind choose for nobody.
+        Rows of the graph, if more; the rest are padding.
 
     Returns
     -------
@@ -107,12 +107,12 @@ def inputs(
 
 
 def checked(tokens: Array) -> list[int]:
-    """Tokens that the device chose.
+    """Convert tokens that the device chose, and check them.
 
     Parameters
     ----------
     tokens : (rows,), int32
-        What their slots hold.
+        Content of the token slots; -1 marks logits that are not finite.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""The sequences that share a model's cache, and who may use them when.
+"""Sessions: sequences that share a model's KV cache, and the locks around them.
 
-Streams of several sessions take turns step by step; each goes on from slots and blocks of its own,
-so they change nothing for each other. What an idle session has in the cache is only there to be
-reused, and goes when another one needs the room.
+Streams of several sessions alternate step by step. Each has its own slots and blocks, so they do
+not affect each other. The cache of an idle session is kept only for reuse, and is dropped when
+another session needs the room.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What the streams of a model are made with.
+    """The properties of a model that its streams need.
 
     Parameters
     ----------
     name : str
-        Of the model, for messages.
-    vocabulary : int
+        Name of the model, for messages.
     ends : frozenset of int
         Tokens that end a text.
     room : int
-        Positions of the context, over all sessions.
+        Positions in the context, over all sessions.
     spelling : Spelling
-        How tokens spell texts.
+        Finds the tokens that spell a text.
     """
 
     name: str
@@ -53,38 +52,33 @@ class Serving:
 
 
 class Neighbour(Protocol):
-    """Who else has sequences in the cache: an engine, which serves many requests."""
+    """The interface of another user of the cache: an engine that serves many requests."""
 
     @property
     def active(self) -> int:
-        """Requests under way, which need what the cache has of them."""
+        """Number of running requests, whose part of the cache must stay."""
         ...
 
     def give_room(self) -> bool:
-        """Forget something that is kept only for reuse; False where there is nothing."""
+        """Drop something that is kept only for reuse; return False if there is nothing."""
         ...
 
     def forget(self) -> None:
-        """Forget all that is kept for reuse: another model made it."""
+        """Drop all that is kept for reuse, because the model changed."""
         ...
 
 
 class Sessions:
-    """Sessions of one model.
-
-    Parameters
-    ----------
-    runner : Runner
-    serving : Serving
+    """The sessions of one model.
 
     Attributes
     ----------
     turns : Turns
-        Of threads that use the model.
+        FIFO lock of the threads that use the model.
     neighbours : list of Neighbour
-        Who shares the cache; told where room is short, and where the model changes.
+        Other users of the cache, notified if room is short or the model changes.
     main : Session
-        The model's own, which is always there.
+        The model's own session, which always exists.
     """
 
     def __init__(self, runner: Runner, serving: Serving) -> None:
@@ -99,23 +93,23 @@ class Sessions:
 
     @property
     def vocabulary(self) -> int:
-        """Rows of the embedding; an error where the model was closed."""
+        """Rows of the embedding; raises if the model was closed."""
         self.require_open()
         return self._serving.vocabulary
 
     def require_open(self) -> None:
-        """Fail where the model was closed.
+        """Raise if the model was closed.
 
         Raises
         ------
         BackendError
-            It was.
+            The model was closed.
         """
         if self._closed:
             raise BackendError(f"{self._serving.name}: the model was closed; load it again")
 
     def alone(self, session: Session, act: Callable[[], Item]) -> Item:
-        """Run something of a session while no other thread uses or closes the model."""
+        """Run a function of a session while no other thread uses or closes the model."""
         nested = self.turns.mine()
 
         @uninterrupted
@@ -129,15 +123,15 @@ class Sessions:
         return self.turns.take(tidied)
 
     def change(self, asked: str, act: Callable[[], bool]) -> None:
-        """Run something that may change the model, while no stream is under way.
+        """Run a function that may change the model, if no stream is running.
 
-        Keys, values and states in the cache belong to the model as it was: where `act` says that it
-        changed, sessions read their texts again.
+        Keys, values and states in the cache belong to the former model: if `act` returns True, the
+        cache is cleared and sessions compute their texts again.
 
         Raises
         ------
         BackendError
-            A stream is under way; nothing was run.
+            A stream is running; `act` was not called.
         """
 
         def changed() -> None:
@@ -145,12 +139,12 @@ class Sessions:
             if active:
                 raise BackendError(
                     f"{asked}: {self._serving.name}: {len(active)} of {len(self._open)} sessions "
-                    "have a stream under way, which would go on with another model; end it first"
+                    "have a running stream, which would continue with another model; end it first"
                 )
             if requests := sum(each.active for each in self.neighbours):
                 raise BackendError(
-                    f"{asked}: {self._serving.name}: {requests} requests of an engine are under "
-                    "way, which would go on with another model; wait for them, or cancel them"
+                    f"{asked}: {self._serving.name}: {requests} requests of an engine are "
+                    "running, which would continue with another model; wait for them or cancel them"
                 )
             if act():
                 for neighbour in self.neighbours:
@@ -162,12 +156,12 @@ class Sessions:
         self.alone(self.main, changed)
 
     def open(self, owner: object) -> Session:
-        """Add a session, which goes with its owner.
+        """Add a session, which is closed when its owner is collected.
 
         Raises
         ------
         BackendError
-            There are as many as the model has token slots for.
+            The model has no token slots for another session.
         """
         return self.alone(self.main, lambda: self._opened(owner))
 
@@ -181,7 +175,7 @@ class Sessions:
             )
         session = Session(free)
         self._open.append(session)
-        # A finaliser may run on any thread at any time, when it must not wait for a turn.
+        # A finaliser may run on any thread at any time, so it must not wait for the lock.
         finaliser = weakref.finalize(owner, self._left.append, lambda: self._forget(session))
         finaliser.atexit = False
         return session
@@ -194,7 +188,7 @@ class Sessions:
             )
 
     def close_one(self, session: Session) -> None:
-        """Give back what a session has; again is harmless."""
+        """Close a session; safe to call again."""
         if not self._closed:
             self.turns.take(lambda: self._forget(session))
 
@@ -202,7 +196,7 @@ class Sessions:
     def _forget(self, session: Session) -> None:
         if session not in self._open or self._closed:
             return
-        # Whoever has a stream of it asks `_require` before anything else.
+        # A stream of the session calls `_require` first, so it raises from now on.
         self._open = [each for each in self._open if each is not session]
         self._runner.cache.remove(session.sequence)
 
@@ -215,7 +209,7 @@ class Sessions:
         call: str,
         matcher: Matcher | None = None,
     ) -> TokenStream:
-        """Prepare a stream of a session's tokens, which keep to the grammar of a matcher."""
+        """Make a stream of a session's tokens, constrained by the grammar of a matcher."""
         self.require_open()
         self._require(session)
         serving, place = self._serving, session.sequence * MOST_AHEAD
@@ -238,9 +232,9 @@ class Sessions:
         )
 
     def items(self, session: Session, items: Generator[Item]) -> Generator[Item]:
-        """Give what a stream makes, each while no other thread uses the model.
+        """Yield the items of a stream, each computed while no other thread uses the model.
 
-        The first waits for calls that need the session to their end.
+        The first waits for calls that need the session until they end.
         """
 
         def following() -> list[Item]:
@@ -257,13 +251,13 @@ class Sessions:
                 yield made[0]
                 made = self.alone(session, following)
         finally:
-            # A finaliser may run on any thread, where it must not wait for another.
+            # A generator may be finalised on any thread, which must not wait for another.
             with held():
                 if not self.turns.offer(items.close):
                     self._left.append(items.close)
 
     def with_room(self, session: Session, act: Callable[[], Item]) -> Item:
-        """Run something that leaves the cache as it was where it finds no room; again with room."""
+        """Run a function, and retry on CacheFull while room can be freed."""
         while True:
             try:
                 return act()
@@ -272,12 +266,12 @@ class Sessions:
                     raise
 
     def _make_room(self, asking: Session) -> bool:
-        """Let the idle session that was used longest ago give what it has in the cache.
+        """Free the cache of the least recently used idle session.
 
         Raises
         ------
         CacheFull
-            Sessions with streams under way have all of it.
+            Sessions with running streams fill the cache.
         """
         cache = self._runner.cache
         if self.give_room(asking) or any(each.give_room() for each in self.neighbours):
@@ -292,7 +286,7 @@ class Sessions:
         )
 
     def give_room(self, asking: Session | None = None) -> bool:
-        """Let the idle session that was used longest ago give what it has; False if none has."""
+        """Clear the least recently used idle session; return False if none has anything cached."""
         for session in self._open:
             idle = session is not asking and not session.active
             if idle and self._runner.cache.length(session.sequence):
@@ -302,7 +296,7 @@ class Sessions:
         return False
 
     def close(self, release: Callable[[], object]) -> None:
-        """Close the model: streams and who waits for a turn are told so; again is harmless."""
+        """Close the model; streams and waiting threads raise from now on. Safe to call again."""
         self._closed = True
 
         @uninterrupted

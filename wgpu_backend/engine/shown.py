@@ -1,4 +1,4 @@
-"""A language model as people see it: its `repr`, and a table in notebooks."""
+"""The `repr` of a language model, and its table in notebooks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from wgpu_backend.ml.backend import Backend
 
 
 class Shown:
-    """What a LanguageModel shows of itself.
-
-    Attributes
-    ----------
-    backend : Backend
-    num_ctx : int
-    """
+    """The display methods of a language model."""
 
     backend: Backend
     num_ctx: int

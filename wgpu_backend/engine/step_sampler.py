@@ -1,13 +1,12 @@
-"""The choice of one sequence's tokens, wherever its options let it happen.
+"""Sampling of one sequence, on the device if the options allow it, else on the host.
 
-A step's inputs may be asked for before the tokens of earlier steps were read: those count as
-references to the slots on the device that will hold them::
+A step's inputs may be requested before the tokens of earlier steps were read; they then contain
+references to the slots on the device that will hold these tokens::
 
     inputs ─ submit ─ advance ─ inputs ─ submit ─ advance ─ … ─ token ─ token
 
-A step may also choose behind tokens that were guessed, all at once. Each choice is made with the
-random number that the token of its place has anyway, so those that stay are what single steps
-choose::
+A step may also choose the tokens after several draft tokens at once. Each choice uses the random
+number of its position, so the accepted tokens are those that single steps would choose::
 
     behind ─ submit ─ verified
 """
@@ -32,21 +31,20 @@ from wgpu_backend.ops.sampling.host.candidates import Candidates
 from wgpu_backend.ops.sampling.host.plan import HOST
 from wgpu_backend.ops.sampling.sampling import reference
 
-MOST_AHEAD = 8  # tokens that may be under way: each has a slot of its own
+# Tokens in flight at most: each has a slot of its own.
+MOST_AHEAD = 8
 
 
 @dataclass(frozen=True, slots=True)
 class NextToken:
-    """Makes what a step of a generation reads back.
+    """The head of a generation step: chosen tokens, or logits for the host.
 
-    Equal for equal plans, so that recorded graphs serve every stream with such options.
+    Heads of equal plans are equal, so that all streams with such options share recorded graphs.
 
     Parameters
     ----------
-    plan : Plan
-    model : Model
     token_slots : (slots,), i32
-        State that chosen tokens are put into.
+        State that receives the chosen tokens.
     """
 
     plan: Plan
@@ -54,7 +52,7 @@ class NextToken:
     token_slots: Tensor = field(compare=False)
 
     def __call__(self, batch: Batch, hidden: Tensor) -> list[Tensor]:
-        """Slots with the chosen token, or the logits for the host."""
+        """Build the choice of a token, or return the logits for the host."""
         logits = self.model.logits(hidden)
         if self.plan.kind == "host":
             return [logits]
@@ -62,18 +60,17 @@ class NextToken:
 
 
 class StepSampler:
-    """Chooses tokens on the device where the options allow, else from logits on the host.
+    """A sampler of one sequence, on the device if the options allow it, else on the host.
 
     Parameters
     ----------
-    options : SamplingOptions
     vocabulary : int
-        Logits there are each time.
+        Number of logits.
     first_place : int
-        The first of `MOST_AHEAD` slots of this sequence. Sequences that take turns on one runner
-        need slots of their own: each step goes on from what the one before it put there.
+        The first of this sequence's `MOST_AHEAD` slots. Sequences that share a runner need
+        separate slots, since each step reads the token of the step before it there.
     on_host : bool
-        Choose on the host whatever the options: its logits are changed there.
+        Always choose on the host, because the logits are changed there.
     breakers : Breakers or None
         See `Sampler`.
 
@@ -82,7 +79,7 @@ class StepSampler:
     on_host : bool
         Whether a step's token must be read before the next step can be submitted.
     newest : int
-        The last token, or the reference to it while it is under way.
+        The last token, or the reference to it while it is in flight.
     """
 
     def __init__(
@@ -101,12 +98,13 @@ class StepSampler:
         self._history: list[int] = []
         self.newest = -1
         self._read = self._advanced = 0
-        # The last tokens in a ring; penalties count them and ask for no order.
+        # The last tokens in a ring; penalties count them, so their order does not matter.
         self._window = options.repeat_last_n if self._plan.history else 0
         self._recent = np.full((1, self._plan.history), -1, np.int32)
         self._prompt = 0
         self._draws = np.zeros((1, 2), np.uint32)
-        self._later: deque[int] = deque()  # random numbers of tokens behind the next
+        # Random numbers that were drawn for the tokens after the next one.
+        self._later: deque[int] = deque()
         sampling = self._sampler.sampling.array()[None]
         self._inputs: dict[str, Array] = {SAMPLING: sampling, DRAWS: self._draws}
         if self._window:
@@ -114,16 +112,16 @@ class StepSampler:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing may follow the tokens that were read."""
+        """Return whether no token may follow those that were read."""
         return False
 
     @property
     def plan(self) -> Plan:
-        """How the tokens are chosen."""
+        """The sampling plan."""
         return self._plan
 
     def start(self, prompt: Sequence[int]) -> None:
-        """Begin with the tokens of a prompt, which penalties look at too."""
+        """Begin with the tokens of a prompt, which penalties count as well."""
         self._read = self._advanced = 0
         self._later.clear()
         if self.on_host:
@@ -137,25 +135,25 @@ class StepSampler:
         self._draw()
 
     def head(self, model: Model, token_slots: Tensor) -> NextToken:
-        """What builds the choice of a token; the same for all samplers of the same plan."""
+        """Make the head that chooses a token; heads of the same plan are equal."""
         return NextToken(self._plan, model, token_slots)
 
     def inputs(self) -> dict[str, Array]:
-        """Values of the inputs that the head declared, for the next step; again gives the same.
+        """Return the head's inputs for the next step; safe to call again.
 
-        They are written over when the sampler advances.
+        The arrays are overwritten when the sampler advances.
         """
         return {} if self.on_host else self._inputs
 
     def behind(self, guessed: Sequence[int]) -> dict[str, Array]:
-        """Values of the inputs for a row behind each of some tokens, and the next token's before.
+        """Return inputs for the next token and for the token after each draft token.
 
-        For samplers on the device, none of whose steps is under way.
+        For samplers on the device without steps in flight.
 
         Parameters
         ----------
         guessed : sequence of int
-            Tokens that may be next, or references to them; at most `MOST_AHEAD` - 1.
+            Draft tokens, or references to them; at most `MOST_AHEAD` - 1.
         """
         rows = 1 + len(guessed)
         while len(self._later) < len(guessed):
@@ -172,18 +170,18 @@ class StepSampler:
         return values
 
     def references(self, count: int) -> list[int]:
-        """References to the tokens of the next steps."""
+        """Return references to the tokens of the next steps."""
         return [reference(self._slot(self._advanced + step)) for step in range(count)]
 
     def verified(self, slots: Array, guessed: Sequence[int]) -> list[int]:
-        """Tokens of the step over guesses: those that were right, and the one behind them.
+        """Return the tokens of a step over draft tokens: the accepted ones, and the one after them.
 
         Parameters
         ----------
         slots : (slots,), i32
-            Chosen tokens.
+            Chosen tokens by slot.
         guessed : sequence of int
-            What `behind` was given.
+            The draft tokens.
 
         Raises
         ------
@@ -203,7 +201,7 @@ class StepSampler:
         return found
 
     def advance(self) -> None:
-        """Count the step as submitted: what is asked for next is for the one after it."""
+        """Count the step as submitted; the next inputs are for the step after it."""
         self._advanced += 1
         if self.on_host:
             return
@@ -212,7 +210,7 @@ class StepSampler:
         self._draw()
 
     def token(self, arrays: Sequence[Array]) -> int:
-        """Token of the oldest step that has not been read, from what it read back.
+        """Return the token of the oldest unread step, from the arrays that it read back.
 
         Raises
         ------
@@ -233,11 +231,11 @@ class StepSampler:
         return token
 
     def chances(self, logits: NDArray[np.float32], history: Sequence[int]) -> Candidates:
-        """What a token is chosen among; see `Sampler.chances`."""
+        """Return the candidates of a choice; see `Sampler.chances`."""
         return self._sampler.chances(logits, history)
 
     def put(self, token: int) -> None:
-        """Take a token that was not chosen, where none is under way."""
+        """Append a token that was not sampled; no step may be in flight."""
         self.newest = token
         if self.on_host:
             self._history.append(token)
@@ -253,7 +251,7 @@ class StepSampler:
         self._draws[0] = number, self._slot(self._advanced)
 
     def _remember(self, count: int, token: int) -> None:
-        """Put the token of the step that was the `count`-th into the window."""
+        """Put the token of the `count`-th step into the penalty window."""
         if self._window:
             self._recent[0, self._place(count)] = token
 

@@ -1,4 +1,4 @@
-"""Texts that end an answer, wherever tokens cut them."""
+"""Detection of stop texts in streamed text, also across token boundaries."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 
 class StopTexts:
-    """Passes text on, but what may be the beginning of a stop text is held until that is known.
+    """A filter that holds text back while it may be the beginning of a stop text.
 
     Parameters
     ----------
     stops : sequence of str
-        None of them empty.
+        Stop texts, none of them empty.
 
     Attributes
     ----------
     found : str or None
-        The stop text that came first; nothing is passed on behind it.
+        The first stop text; no text after it is passed on.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:
@@ -25,7 +25,7 @@ class StopTexts:
         self._held = ""
 
     def push(self, text: str) -> str:
-        """Take text, and give what no stop text can reach any more."""
+        """Add text, and return the text that can no longer be part of a stop text."""
         if self.found is not None:
             return ""
         self._held += text
@@ -40,12 +40,12 @@ class StopTexts:
         return ready
 
     def flush(self) -> str:
-        """Give what was held: no more text comes."""
+        """Return the text that is held back, at the end of the stream."""
         rest, self._held = self._held, ""
         return rest
 
     def _begun(self) -> int:
-        """Length of the longest end of the text that begins a stop text."""
+        """Return the length of the longest suffix of the text that begins a stop text."""
         longest = 0
         for stop in self._stops:
             for size in range(min(len(stop) - 1, len(self._held)), longest, -1):

@@ -1,4 +1,4 @@
-"""A lock that threads get in the order in which they ask for it."""
+"""A first-come, first-served lock."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Result = TypeVar("Result")
-POLL_SECONDS = 0.1  # after which a waiting thread looks again, should nobody have rung its bell
+# Waiting threads also poll, in case an interrupt prevented their wake-up.
+POLL_SECONDS = 0.1
 
 
 class _Place:
-    """One thread's place in the line."""
+    """The place of a thread in the queue."""
 
     __slots__ = ("bell", "thread")
 
@@ -23,26 +24,26 @@ class _Place:
 
 
 class Turns:
-    """Lets one thread at a time run something, first come, first served.
+    """A FIFO lock: one thread at a time runs a function, first come, first served.
 
-    Python's own locks may be taken again and again by the thread that has just let go, while others
-    wait for ever. Whoever is first in the line has the lock here, and leaving the line is a single
-    call of a deque: a Ctrl-C at whatever moment leaves nothing locked. A thread that has its turn
-    may ask again, as a signal handler does, and does not wait for itself.
+    With Python's own locks, a thread that releases the lock may take it again and again while
+    others starve. Here the first thread in the queue has the lock, and leaving the queue is a
+    single call of a deque: a Ctrl-C at any moment leaves nothing locked. The lock is reentrant,
+    for signal handlers.
     """
 
     def __init__(self) -> None:
         self._line: deque[_Place] = deque()
 
     def take(self, act: Callable[[], Result]) -> Result:
-        """Wait for a turn, and run something in it."""
+        """Wait for the lock, and run a function while holding it."""
         if self.mine():
             return act()
         place = _Place()
         try:
             self._line.append(place)
             while self._line[0] is not place:
-                # Locks of Windows hear no Ctrl-C while they are waited for.
+                # On Windows a Ctrl-C does not interrupt waiting for a lock without a timeout.
                 place.bell.acquire(timeout=POLL_SECONDS)
             return act()
         finally:
@@ -53,7 +54,7 @@ class Turns:
             self._ring()
 
     def offer(self, act: Callable[[], object]) -> bool:
-        """Run something now if nobody has a turn or waits for one; False if it was not run."""
+        """Run a function if the lock is free, without waiting; return False if it is not."""
         place = _Place()
         try:
             self._line.append(place)
@@ -69,14 +70,14 @@ class Turns:
             self._ring()
 
     def mine(self) -> bool:
-        """Whether it is the calling thread's turn."""
+        """Return whether the calling thread holds the lock."""
         try:
             return self._line[0].thread == threading.get_ident()
         except IndexError:
             return False
 
     def _ring(self) -> None:
-        """Wake whoever is first now; who was woken already does not mind."""
+        """Wake the first thread in the queue; harmless if it is awake."""
         try:
             self._line[0].bell.release()
         except (IndexError, RuntimeError):

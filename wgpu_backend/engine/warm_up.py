@@ -1,9 +1,9 @@
-"""Pipelines compile while weights are on their way to the device.
+"""Compilation of a model's pipelines while its weights are loaded.
 
-Drivers take tens of milliseconds for each of a model's two dozen kernels. Which ones it needs is
-known before its weights are there: the graphs of a step and of prompts are recorded, and what they
-need is compiled on threads meanwhile. The pipelines are found when the graphs are recorded; a
-kernel that does not compile fails there, where its error belongs.
+Drivers take tens of milliseconds for each of a model's two dozen kernels. The kernels are known
+before the weights are loaded: a dry run records the graphs of a step and of prompts, and threads
+compile their pipelines meanwhile. The real recording then finds them ready. A kernel that does not
+compile raises there.
 """
 
 from __future__ import annotations
@@ -26,21 +26,22 @@ from wgpu_backend.nn.model import Model
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
 _LOG = logging.getLogger("wgpu_backend.engine")
-THREADS = 2  # more would take the processor from the weights, which are rearranged on it
-TOKENS = (1, 16, 64, CHUNK)  # a step, and prompts by whose lengths kernels differ
+# More threads would take CPU time from the loading of weights, which rearranges them.
+THREADS = 2
+# A decode step, and prompt lengths that select different kernels.
+TOKENS = (1, 16, 64, CHUNK)
 
 
 @contextmanager
 def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[None]:
-    """Compile what a model needs while the block runs; pipelines are there when it ends.
+    """Compile a model's pipelines while the block runs; they are ready when it ends.
 
     Parameters
     ----------
     backend : Backend
-        Whose weights the block loads.
-    kind : type of Model
+        The backend whose weights the block loads.
     kv_dtype : DType
-        Of the cache.
+        Type of the cache.
     """
     executor = backend.executor
     if not isinstance(executor, WgpuExecutor):
@@ -50,7 +51,8 @@ def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[N
         kernels: list[Future[None]] = []
 
         def compiled(shader: Shader) -> None:
-            # Threads have small stacks on some systems; only our own shaders are surely shallow.
+            # Threads have small stacks on some systems, which deeply nested shaders could overflow;
+            # the package's own shaders are shallow.
             if shader.trusted:
                 kernels.append(pool.submit(_try, executor.device.pipeline, shader))
 
@@ -58,7 +60,8 @@ def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[N
         recorded = pool.submit(_try, _warm, backend, kind, kv_dtype, dry_run)
         try:
             yield
-            for under_way in ([recorded], kernels):  # all kernels, once there are no more of them
+            # The dry run first: while it runs it adds kernels to the list.
+            for under_way in ([recorded], kernels):
                 wait_until(lambda pause, some=under_way: not wait(some, pause).not_done)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -66,7 +69,7 @@ def warm_up(backend: Backend, kind: type[Model], kv_dtype: DType) -> Generator[N
 
 
 def _try(act: Callable[..., object], *args: object) -> None:
-    """Do something that may as well fail: whoever needs it does it again, and is told."""
+    """Run a best-effort warm-up step; the real call will repeat it and report its errors."""
     try:
         act(*args)
     except Exception as error:

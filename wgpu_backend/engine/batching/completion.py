@@ -1,4 +1,4 @@
-"""One choice of a request while it is being made: its tokens, its text, its end."""
+"""A completion: one choice of a request, from the queue to its last event."""
 
 from __future__ import annotations
 
@@ -37,21 +37,18 @@ Outcome = Literal["finished", "cancelled", "failed"]
 
 @dataclass(slots=True)
 class Ticket:
-    """A request in the engine.
+    """A submitted request.
 
     Parameters
     ----------
-    id : int
-    request : Request
     tokens : list of int
-        Its prompt.
-    mailbox : Mailbox
+        The prompt.
     matcher : Future of Matcher, or None
-        At the beginning of its grammar, once that was compiled.
+        The matcher in its initial state, once the grammar is compiled.
     breakers : Future of Breakers, or None
-        What DRY repeats nothing across, once it was looked up.
+        The DRY sequence breakers, once their tokens are found.
     scales : tuple of float or None
-        Of the model's adapters, where they are others than those that are set.
+        Scales of the model's adapters, if they differ from those in use.
     """
 
     id: int
@@ -65,43 +62,40 @@ class Ticket:
 
     @property
     def waits_for(self) -> list[Future[Matcher] | Future[Breakers | None]]:
-        """What is made for it in other threads."""
+        """Futures that other threads complete for the request."""
         return [each for each in (self.matcher, self.breakers) if each is not None]
 
 
 class Completion:
-    """A choice, from the queue to its end.
+    """A choice of a request, from the queue to its end.
 
     Parameters
     ----------
-    ticket : Ticket
-    choice : int
-    model : LanguageModel
     before : Completion or None
-        The first choice, which reads the prompt for the others.
+        The request's first choice, which computes the prompt for the others.
 
     Attributes
     ----------
     tokens : list of int
-        The prompt and what follows it, as far as it is known.
+        The prompt and the known tokens after it.
     sent : int
-        Positions that are in the cache, or on their way there.
+        Positions that are in the cache or in flight.
     ahead : int
-        Tokens on their way here: chosen by passes that have not been read.
+        Tokens in flight: chosen by passes that have not been read.
     sequence : int
-        In the cache; -1 while it waits for a slot.
+        Number of the sequence in the cache; -1 while the choice waits for a slot.
     outcome : str or None
-        How it ended; None while it has not.
+        Outcome of the choice; None while it runs.
     guessed : list of int
-        Tokens that the pass under way computes behind `tokens`, should they be next.
+        Draft tokens after `tokens` that the pass in flight verifies.
     trust : int
-        So many tokens are worth guessing: more once all were right.
+        Number of draft tokens that are worth verifying; grows when all were accepted.
     paused : bool
-        Whether its positions were given up, as there was no room for all.
+        Whether the choice gave up its positions because the cache was full.
     saved : Saved or None
-        What the cache had of it when they were, where it goes on from that; `sent` still counts it.
+        The saved cache content of a paused choice, if it continues from it; `sent` includes it.
     judged : int
-        Positions of the prompt whose logits have judged the next token, or are on their way here.
+        Prompt positions whose next token has a log probability, or one in flight.
     """
 
     def __init__(
@@ -125,7 +119,8 @@ class Completion:
         self.judged = 0
         self._prompt = len(self.tokens)
         self.outcome: Outcome | None = None
-        self.usage = Usage()  # once it has ended
+        # Set at the end.
+        self.usage = Usage()
         self._room = model.num_ctx
         self._limit = _limit(ticket.request, model.num_ctx)
         self._vocabulary = model.vocabulary
@@ -147,38 +142,38 @@ class Completion:
 
     @property
     def request(self) -> Request:
-        """What was asked for."""
+        """The request."""
         return self.ticket.request
 
     @property
     def finished(self) -> bool:
-        """Whether it has ended, however that was."""
+        """Return whether the choice has ended, with any outcome."""
         return self.outcome is not None
 
     @property
     def away(self) -> bool:
-        """Whether the cache has nothing of it for now."""
+        """Return whether the choice is currently not in the cache."""
         return self.paused or self.saved is not None
 
     @property
     def wants_logits(self) -> bool:
-        """Whether its logits are read back."""
+        """Return whether the logits must be read back."""
         return self.sampler.on_host or self.request.logprobs is not None
 
     @property
     def judges_prompt(self) -> bool:
-        """Whether the next pass gives logits of every position, as it reads such a prompt."""
+        """Return whether the next pass needs logits of every position, for `prompt_logprobs`."""
         wanted = self.request.prompt_logprobs and not self.choice
         return wanted and self.sent < self._prompt
 
     def judging(self, count: int) -> range:
-        """Of the next `count` positions, those whose logits judge the prompt's next token."""
+        """Return those of the next `count` positions whose logits score a token of the prompt."""
         if not self.judges_prompt:
             return range(0)
         return range(self.judged, min(self.sent + count, len(self.ticket.tokens) - 1))
 
     def tell_prompt(self, first: int, logits: NDArray[np.float32]) -> None:
-        """Tell how likely tokens of the prompt are.
+        """Send an event with log probabilities of prompt tokens.
 
         Parameters
         ----------
@@ -189,7 +184,7 @@ class Completion:
         Raises
         ------
         BackendError
-            They are NaN or infinite.
+            The logits are NaN or infinite.
         """
         count = self.request.logprobs
         if self.finished or count is None:
@@ -204,19 +199,20 @@ class Completion:
 
     @property
     def shareable(self) -> int:
-        """Positions that were computed as a prompt's are, and are in the cache."""
+        """Positions in the cache that were computed as part of a prompt."""
         return min(self.sent, self._prompt)
 
     @property
     def ready(self) -> bool:
-        """Whether it may have a slot: a first choice has read the prompt that it shares."""
+        """Return whether the choice may get a slot: its futures and shared prompt are done."""
         first = self.before
         if any(each.cancelled() or not each.done() for each in self.ticket.waits_for):
-            return self.finished  # cancelled where the engine ends
+            # The engine cancels the futures when it closes.
+            return self.finished
         return first is None or first.finished or first.sent >= len(self.ticket.tokens)
 
     def seat(self, slot: int, sequence: int, begun: Sequence[int], reused: int) -> None:
-        """Begin, with a slot and what the cache has of the prompt."""
+        """Begin in a slot, with the cached prefix of the prompt."""
         self.slot, self.sequence = slot, sequence
         self.tokens[:] = begun
         self._prompt = len(begun)
@@ -236,7 +232,7 @@ class Completion:
         self.tell_read(reused, 0.0)
 
     def tell_read(self, position: int, seconds: float | None = None) -> None:
-        """Tell that the prompt was read up to there, where that was asked for."""
+        """Send a progress event for the prompt, if the request wants them."""
         if not self.request.progress or self._first or self.finished:
             return
         spent = time.perf_counter() - self._seated if seconds is None else seconds
@@ -245,7 +241,7 @@ class Completion:
 
     @property
     def refusal(self) -> Exception | None:
-        """Why its grammar, or what DRY repeats nothing across, cannot be used."""
+        """Error of compiling the grammar or of finding the DRY breakers; None if none."""
         made = [each for each in self.ticket.waits_for if each.done() and not each.cancelled()]
         found = next((error for each in made if (error := each.exception()) is not None), None)
         if found is None or isinstance(found, Exception):
@@ -254,42 +250,43 @@ class Completion:
 
     @property
     def constrained(self) -> bool:
-        """Whether it keeps to a grammar, so that a token must be known before the next one."""
+        """Return whether the choice has a grammar: each token must be known before the next."""
         return self.ticket.matcher is not None
 
     def begin_mask(self, threads: Executor) -> Masking:
-        """Have the mask made of the token that the next pass gives."""
+        """Start computing the mask for the token of the next pass."""
         assert self._matcher is not None
         self._masking = Masking(threads.submit(self._matcher.mask))
         return self._masking
 
     @property
     def pending(self) -> int:
-        """Tokens that the next pass could compute; 0 where it cannot go on now."""
+        """Number of tokens for the next pass; 0 if the choice must wait."""
         if self.finished or self.away:
             return 0
         known = len(self.tokens) - self.sent
         if not self.ahead:
             return known
-        # Else it goes on from a token that only the device knows, if it is behind that alone.
+        # With a token in flight it can go on only if that token is all that is missing, and if
+        # the device can choose the next one.
         wanted = self._limit < 0 or self.made + self.ahead < self._limit
         waits = self.sampler.on_host or self.constrained
         return int(wanted and known + self.ahead == 1 and not waits)
 
     @property
     def pending_prompt(self) -> int:
-        """Those of them that are of the prompt."""
+        """Number of `pending` tokens that belong to the prompt."""
         return max(0, min(self.pending, self._prompt - self.sent))
 
     def part(self, count: int) -> Sequence[int]:
-        """Tokens of the next pass: known ones and guesses, or a reference to the newest."""
+        """Return the tokens of the next pass: known and draft tokens, or the newest's reference."""
         if self.ahead:
             return (self.sampler.newest,)
         return [*self.tokens[self.sent : self.sent + count], *self.guessed]
 
     @property
     def guessable(self) -> int:
-        """Tokens that may be guessed behind the newest, which the next pass computes."""
+        """Most draft tokens after the newest token that the next pass may verify."""
         one = len(self.tokens) - self.sent == 1 and not self.ahead
         if not one or self.finished or self.away or self.sampler.on_host or self.constrained:
             return 0
@@ -299,19 +296,19 @@ class Completion:
         return max(0, min(self.trust, left))
 
     def take(self, slots: NDArray[np.int32], logits: NDArray[np.float32] | None) -> None:
-        """Take the token of the oldest pass that has not been read, and guesses that were right.
+        """Take the token of the oldest unread pass, and the accepted draft tokens.
 
         Parameters
         ----------
         slots : (slots,), i32
-            Chosen tokens.
+            Chosen tokens by slot.
         logits : (1 + guesses, vocabulary), f32, or None
-            Where they are wanted.
+            The logits, if they are needed.
 
         Raises
         ------
         BackendError
-            Logits are NaN or infinite.
+            The logits are NaN or infinite.
         """
         self.ahead -= 1
         guessed, self.guessed = self.guessed, []
@@ -331,7 +328,7 @@ class Completion:
                 self._took(token)
 
     def _verified(self, slots: NDArray[np.int32], guessed: list[int]) -> list[int]:
-        """Tokens of a pass over guesses; the cache keeps those of the ones that were right."""
+        """Return the tokens of a pass over draft tokens; `sent` counts the accepted ones."""
         found = self.sampler.verified(slots, guessed)
         right = len(found) - 1
         self.guesses, self.drafts = self.guesses + len(guessed), self.drafts + 1
@@ -341,7 +338,7 @@ class Completion:
         return found
 
     def _judge(self, token: int, logits: NDArray[np.float32] | None) -> None:
-        """Keep a token's log probability, where that is wanted."""
+        """Add a token's log probability, if the request wants it."""
         count = self.request.logprobs
         if count is not None and logits is not None:
             behind = self._choices(logits) if self.request.sampled else None
@@ -371,7 +368,7 @@ class Completion:
             self._put(text)
 
     def _is_late(self, text: str) -> bool:
-        """Whether the time of an answer that has a line break is over."""
+        """Return whether `max_seconds` is over and the answer has a line break."""
         most = self.request.max_seconds
         if most is None:
             return False
@@ -379,12 +376,12 @@ class Completion:
         return self._has_lines and time.perf_counter() - self._first > most
 
     def _follow(self, token: int) -> None:
-        """Go on in the grammar, and add what is sure to come; that needs no choice."""
+        """Advance the grammar, and add the tokens that it forces without a pass of their own."""
         matcher = self._matcher
         if matcher is None or self.finished:
             return
         matcher.take(token)
-        # Log probabilities are asked of each token, and come of a choice.
+        # Log probabilities need the logits of every token, so none is added without a pass.
         room = self._room - len(self.tokens) if self.request.logprobs is None else 0
         for forced in matcher.forced_tokens()[: max(room, 0)]:
             if not self.finished:
@@ -395,7 +392,7 @@ class Completion:
             self.end("stop")
 
     def end(self, reason: FinishReason, text: str = "", *, context_full: bool = False) -> None:
-        """Give the last event; again is harmless."""
+        """Send the last event; safe to call again."""
         if self.finished:
             return
         self.outcome = "cancelled" if reason == "cancelled" else "finished"
@@ -405,7 +402,7 @@ class Completion:
 
     def _put(self, text: str, finish: Finish | None = None) -> None:
         tokens = tuple(self._pending)
-        # An end token has one, and is not given but beside those of the prompt.
+        # The end token's log probability is sent only if the prompt's are wanted as well.
         logprobs = tuple(self._logprobs[: len(tokens) + self._ended_by_token])
         self._pending.clear()
         self._logprobs.clear()
@@ -425,14 +422,14 @@ class Completion:
         )
 
     def _choices(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Logits as biases, the least length and the grammar leave them."""
+        """Apply biases, the minimum length and the grammar to logits."""
         biased = self._biased(logits)
         if self.made >= self.request.min_tokens:
             return self._allowed(biased)
         longer = biased.copy()
         longer[[each for each in self._ends if each < len(longer)]] = -np.inf
         longer = self._allowed(longer)
-        # Where the grammar leaves nothing but an end, that is the end.
+        # If the grammar allows only an end token, it takes precedence over the minimum length.
         return longer if np.isfinite(longer).any() else self._allowed(biased)
 
     def _biased(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -453,7 +450,7 @@ class Completion:
 
     @property
     def going(self) -> tuple[int, int]:
-        """First position that goes where the context is full, and one past the last."""
+        """Range of positions that a context shift drops: first, and one past the last."""
         keep = self.request.keep if self.request.keep >= 0 else len(self.ticket.tokens)
         if self._tokenizer.add_bos and self.tokens[0] == self._tokenizer.bos_id:
             keep = max(keep, 1)
@@ -461,21 +458,21 @@ class Completion:
         return keep, keep + max(1, (self._room - keep) // 2)
 
     def drop(self, begin: int, end: int, length: int) -> None:
-        """Take in that positions have gone, and how many the cache has now."""
+        """Remove dropped positions, and set the number of cached ones."""
         del self.tokens[begin:end]
         self._prompt -= max(0, min(end, self._prompt) - begin)
         self.sent = length
 
     def status(self) -> SlotStatus:
-        """What it has done so far."""
+        """Return the progress of the choice."""
         prompt = len(self.ticket.tokens)
         return SlotStatus(self.ticket.id, self.choice, prompt, self.sent, self.made)
 
 
 def _limit(request: Request, room: int) -> int:
-    """Most tokens to make; negative for no bound but the context's, where one that shifts has 10.
+    """Return the most tokens to make; negative for no limit except the context.
 
-    The bound is Ollama's, against answers without end.
+    Requests that shift are limited to 10 contexts, as in Ollama, against endless answers.
     """
     limit = -1 if request.max_tokens is None else request.max_tokens
     return 10 * room if limit < 0 and request.when_full == "shift" else limit

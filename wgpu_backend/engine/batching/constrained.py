@@ -1,7 +1,7 @@
-"""Tokens of rows that keep to a grammar: chosen once the mask is there, on the device.
+"""Grammar-constrained sampling on the device, once the masks are computed.
 
-A mask depends on the token before it, as the pass does that makes the logits. So the host makes it
-while the device computes, and the logits wait in a state for a second, short graph::
+Both the mask and the logits of a token depend on the token before it. So the host computes the mask
+while the device computes the logits, which wait in a state for a second, short graph::
 
     device    pass ──────────────────▶ logits in a state ─ mask, choose ─▶ token
     host      mask of each such row ─▶ write ─────────────┘
@@ -31,30 +31,31 @@ from wgpu_backend.text.grammar import mask_words
 from wgpu_backend.text.grammar.masks import Mask
 
 MASK = "token_mask"
-NOWHERE = -1  # of the state: for rows that keep to no grammar
+# Row index for rows without a grammar: their logits are not written to the state.
+NOWHERE = -1
 MOST_THREADS = 4
 
 
 class Late(NamedTuple):
-    """A recorded choice: its context, and its graph."""
+    """A recorded graph of a choice, with its context."""
 
     context: Context
     recorded: Recorded
 
     def close(self) -> None:
-        """Release what the graph holds."""
+        """Release the graph."""
         self.recorded.close()
         self.context.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Masking:
-    """A mask that is being made, or the error that came of it."""
+    """A mask that a thread computes."""
 
     future: Future[Mask]
 
     def wait(self) -> Mask | BackendError:
-        """Mask, once it is there."""
+        """Wait for the mask; return the error if it could not be made."""
         try:
             return self.future.result()
         except BackendError as error:
@@ -62,16 +63,14 @@ class Masking:
 
 
 class Constrained:
-    """Chooses tokens among those that masks allow; one for each runner.
+    """A sampler of the tokens that masks allow; one for each runner.
 
-    Nothing is held before the first grammar comes.
+    Nothing is allocated before the first grammar is used.
 
     Parameters
     ----------
-    runner : Runner
     slots : int
-        Rows that may keep to a grammar at once.
-    vocabulary : int
+        Most rows with a grammar at once.
     """
 
     def __init__(self, runner: Runner, slots: int, vocabulary: int) -> None:
@@ -85,7 +84,7 @@ class Constrained:
 
     @property
     def logits(self) -> Tensor:
-        """State that passes put logits into, a row each: (slots, vocabulary), f32."""
+        """State for the logits of passes, a row each: (slots, vocabulary), f32."""
         if self._logits is None:
             spec = Spec.dense((bucket(self._slots), self._vocabulary), F32)
             self._logits = leaf(spec, self._executor.state(spec, "logits that wait for masks"))
@@ -93,7 +92,7 @@ class Constrained:
 
     @property
     def threads(self) -> ThreadPoolExecutor:
-        """Threads that make masks."""
+        """Thread pool that computes masks."""
         if self._threads is None:
             count = min(MOST_THREADS, self._slots, os.cpu_count() or 1)
             self._threads = ThreadPoolExecutor(count, "wgpu_backend masks")
@@ -102,20 +101,19 @@ class Constrained:
     def choose(
         self, masks: Sequence[Mask | None], inputs: dict[str, Array], plan: Plan
     ) -> TimedResult:
-        """Submit the choice of a token for the first rows of the state; does not wait.
+        """Submit the choice of tokens for the first rows of the state, without waiting.
 
         Parameters
         ----------
         masks : sequence of (words,), u32, or None
-            None for a row whose token nobody takes.
+            Masks by row; None for a row whose token is not used.
         inputs : mapping
-            Of `engine.sampling.build`, for as many rows rounded up to a power of two.
-        plan : Plan
+            Inputs of `engine.sampling.build`, for the rows rounded up to a power of two.
 
         Returns
         -------
         TimedResult
-            Slots with the chosen tokens.
+            Token slots with the chosen tokens.
         """
         rows = bucket(len(masks))
         found = np.full((rows, mask_words(self._vocabulary)), 0xFFFF_FFFF, np.uint32)
@@ -137,7 +135,7 @@ class Constrained:
         return self._graphs[key].recorded
 
     def close(self) -> None:
-        """Release graphs, the state and threads; again is harmless."""
+        """Release graphs, the state and threads; safe to call again."""
         for made in self._graphs.values():
             made.close()
         self._graphs.clear()
@@ -147,7 +145,7 @@ class Constrained:
         self.end_threads()
 
     def end_threads(self) -> None:
-        """End the threads alone, where the device's part has gone with the model."""
+        """Stop the threads only, if the model has released the device already."""
         if self._threads is not None:
             self._threads.shutdown()
             self._threads = None

@@ -1,4 +1,4 @@
-"""The engine's thread: takes requests in, runs steps over those that have a slot, reads them."""
+"""The engine's thread: it admits requests to slots, runs steps over them and reads results."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from wgpu_backend.errors import BackendError, CacheFull, DeviceLost, OptionError
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.ops.plugins import mistake_of
 
-JUDGED_NBYTES = 64 << 20  # of logits by which a pass judges prompts
-STEPS_AHEAD = 2  # under way at most; with two the device works while the host reads
+# Most bytes of logits that one pass reads back for `prompt_logprobs`.
+JUDGED_NBYTES = 64 << 20
+# Steps in flight at most; with two the device works while the host reads.
+STEPS_AHEAD = 2
 
 
 class Core:
-    """What an engine's thread owns: nobody else touches it while the thread runs.
+    """The state of an engine's thread, which no other thread may touch while it runs.
 
     Parameters
     ----------
-    model : LanguageModel
     slots : int
-        Choices that are made at once.
+        Choices that run at once.
     budget : int
-        Tokens of a step at most.
+        Most tokens of a step.
     intake : Intake
-        Told of choices that have ended.
+        Admission control, notified of choices that have ended.
     reuse : bool
-        Whether prefixes are kept and shared.
+        Whether prefixes are cached and shared.
     deterministic : bool
-        Whether passes are always of the same two shapes.
-    drafts : Drafts
+        Whether all passes have one of a few fixed shapes.
     host_nbytes : int
         See `PrefixCache`.
 
     Attributes
     ----------
     inbox : SimpleQueue
-        Tickets to take in; requests by number to cancel; functions to call between two steps; None
-        to stop. A finaliser may put something there at any moment.
+        Tickets to enqueue; numbers of requests to cancel; functions to call between two steps;
+        None to stop. A finaliser may put items there at any time.
     ending : Exception
-        Why it ended, once it has.
+        Reason for the end of the thread.
     """
 
     def __init__(
@@ -87,36 +87,36 @@ class Core:
         self._queue: deque[Completion] = deque()
         self._seats: list[Completion | None] = [None] * slots
         self._under_way: deque[Step] = deque()
-        # Guesses go on from tokens that the host knows.
+        # Drafts continue from tokens that the host knows, so no step may be in flight.
         self._ahead = 1 if drafts.most else min(model.depth, STEPS_AHEAD)
         self._intake = intake
         self._stopping = False
         self.ending: Exception = BackendError(f"{model.backend.file.path}: the engine was closed")
 
-    # What others ask of it, in a turn of the model's.
+    # Called by other threads while they hold the model's lock.
 
     @property
     def active(self) -> int:
-        """Choices that are being made."""
+        """Number of running choices."""
         return len(self._seated())
 
     def give_room(self) -> bool:
-        """Forget the prefix that was used longest ago."""
+        """Evict the least recently used prefix."""
         return self.prefixes.evict()
 
     def forget(self) -> None:
-        """Forget what is kept for reuse."""
+        """Clear the prefix cache."""
         self.prefixes.clear()
 
     def status(self) -> EngineStatus:
-        """What it does now."""
+        """Return the current state and the counters."""
         slots, steps = [each and each.status() for each in self._seats], self._runner.clock.steps
         return self.totals.status(slots, len(self._queue), self.prefixes.kept, steps)
 
     # The thread.
 
     def run(self) -> None:
-        """Serve until told to stop; then whatever is under way fails."""
+        """Serve until stopped; then fail the remaining requests."""
         while self._take_in():
             try:
                 self._model.alone(self.step)
@@ -125,7 +125,7 @@ class Core:
                 break
             except BackendError as failure:
                 self._fail_all(failure)
-            except BaseException as error:  # a panic of a library in Rust is no Exception
+            except BaseException as error:  # a panic of a Rust library is not an Exception
                 told = mistake_of(error) or f"{type(error).__name__}: {error}"
                 self.ending = BackendError(f"the engine failed: {told}")
                 self.ending.__cause__ = error
@@ -133,12 +133,12 @@ class Core:
         self._intake.close()
         try:
             self._fail_all(self.ending)
-        finally:  # whatever state it is in, nobody waits for ever
+        finally:  # in any state, so that no caller waits forever
             self._drain(self.ending)
             self._leave()
 
     def _leave(self) -> None:
-        """Give back what is kept in the cache, the runner, and the draft model."""
+        """Release the cached prefixes, the runner and the draft model."""
         self._drafts.close()
         try:
             self._model.alone(self.prefixes.clear)
@@ -148,7 +148,7 @@ class Core:
         return self._model.detach(self, self._runner)
 
     def _take_in(self) -> bool:
-        """Take in what came; wait where there is nothing else to do. False to stop."""
+        """Process the inbox, waiting if there is no other work; return False to stop."""
         waiting = any(each.ready for each in self._queue)
         busy = bool(waiting or self._under_way or self._seated())
         try:
@@ -179,7 +179,7 @@ class Core:
             self._queue.append(made)
 
     def _drain(self, error: Exception) -> None:
-        """Fail what came too late."""
+        """Fail the requests that are still in the inbox."""
         while True:
             try:
                 item = self.inbox.get_nowait()
@@ -194,14 +194,14 @@ class Core:
                 each.end("cancelled")
 
     def step(self) -> None:
-        """Run one step, and read the one before it."""
+        """Run one step, and read the step before it."""
         for each, why in [(e, why) for e in self._queue if (why := e.refusal) is not None]:
             self._fail(each, why)
         self._release()
         self._admit()
         if (scales := self._scales()) is None:
             return self._step(self._ahead)
-        # Whoever uses the model between two steps finds the scales that are set.
+        # The scales are restored after the step: other users of the model need those in use.
         self._read_all()
         adapters = self._model.adapters
         try:
@@ -212,7 +212,7 @@ class Core:
             adapters.scale(adapters.scales)
 
     def _scales(self) -> tuple[float, ...] | None:
-        """Scales of adapters of those that have a slot; None for those that are set."""
+        """Return the adapter scales of the running choices; None for those in use."""
         return next((each.ticket.scales for each in self._seated()), None)
 
     def _read_all(self) -> None:
@@ -224,7 +224,7 @@ class Core:
         if step := self._submit(planned) if planned else None:
             self._under_way.append(step)
             self.totals.busy += len(planned)
-        # Who comes while a long pass runs shall be in the next one, and not behind that.
+        # A long pass is read before the next is planned, so that new requests join that one.
         long = sum(count for _, count in planned) > len(self._seats)
         most = len(self._under_way) - 1 if step is None else 0 if long else ahead - 1
         while len(self._under_way) > max(most, 0):
@@ -237,7 +237,7 @@ class Core:
         return [each for each in self._seats if each is not None]
 
     def _release(self) -> None:
-        """Free what has ended; others may go on where it was."""
+        """Free the slots and cache of choices that have ended."""
         left = [each for each in self._queue if not each.finished]
         gone = [each for each in self._queue if each.finished]
         if gone:
@@ -258,13 +258,13 @@ class Core:
         self._intake.give_back(len(gone))
 
     def _resume(self) -> None:
-        """Let the paused one that came first go on."""
+        """Resume the paused choice that was submitted first."""
         paused = [each for each in self._seated() if each.paused]
         if paused:
             min(paused, key=lambda each: each.ticket.id).paused = False
 
     def _admit(self) -> None:
-        """Give free slots to those that wait, first come first served."""
+        """Give free slots to waiting choices, first come, first served."""
         for slot, taken in enumerate(self._seats):
             if taken is None:
                 found = next((each for each in self._queue if each.ready), None)
@@ -272,8 +272,8 @@ class Core:
                     return
 
     def _together(self, completion: Completion) -> bool:
-        """Whether one may be in a pass with those that have a slot."""
-        try:  # adapters may have been set since it came
+        """Return whether a choice can share a pass with the running ones: same adapter scales."""
+        try:  # adapters may have changed since the request was submitted
             completion.ticket.scales = completion.request.scales(self._model.adapters.scales)
         except OptionError as error:
             self._fail(completion, error)
@@ -283,19 +283,22 @@ class Core:
     def _seat(self, slot: int, completion: Completion) -> bool:
         prompt = completion.ticket.tokens
         judges = completion.judges_prompt
-        scaled = completion.ticket.scales is not None  # by other adapters than what is kept
+        # Cached prefixes were computed with the scales in use.
+        scaled = completion.ticket.scales is not None
         sequence, reused = self.prefixes.begin(completion.tokens, reuse=not (judges or scaled))
         if scaled or (judges and self._shapes is not None):
-            self.prefixes.hide(sequence)  # its passes have another shape than prompts'
+            # Its passes have another shape than prompts', so its last bits may differ.
+            self.prefixes.hide(sequence)
         if self._reads and not self._encode(sequence, completion):
             return False
         self._queue.remove(completion)
-        self._seats[slot] = completion  # first, so that it fails with the others if this does
+        # Before `seat`, so that the choice fails with the others if that raises.
+        self._seats[slot] = completion
         completion.seat(slot, sequence, self._runner.begins(prompt), reused)
         return True
 
     def _encode(self, sequence: int, completion: Completion) -> bool:
-        """Let an encoder read a prompt; False where there is no room yet."""
+        """Run the encoder on a prompt; return False if there is no room yet."""
         while True:
             try:
                 self._runner.read(sequence, completion.ticket.tokens)
@@ -311,13 +314,14 @@ class Core:
     # Steps.
 
     def _planned(self) -> Planned:
-        """What the next pass computes, and for whom."""
+        """Plan the next pass: the choices and their numbers of tokens."""
         for each in self._seated():
             self._bring_back(each)
             full = len(each.tokens) > self._model.num_ctx
             if full and each.saved is None and not each.ahead and not each.finished:
                 self._make_place(each)
-        self._release()  # who ended just now holds no room that others need
+        # Choices may just have ended; their room is free for others.
+        self._release()
         seated = self._seated()
         pending = self._judging(seated, [self._pending(each) for each in seated])
         if self._shapes is None:
@@ -333,9 +337,9 @@ class Core:
         return planned
 
     def _judging(self, seated: Sequence[Completion], pending: list[int]) -> list[int]:
-        """Tokens that each could compute, less where a row of logits is read back of each.
+        """Limit the tokens of choices that need a row of logits for each token.
 
-        Where passes always have the same shape, prompts that are judged have theirs alone.
+        With fixed shapes, these choices have passes of their own.
         """
         judged = [
             count > 0 and each.judges_prompt for each, count in zip(seated, pending, strict=True)
@@ -350,17 +354,17 @@ class Core:
         ]
 
     def _guess(self, planned: Planned) -> None:
-        """Guess what follows answers, where the pass has columns left."""
+        """Add draft tokens to answers, if the pass has room for them."""
         if self._shapes is None or not self._reads_prompts(planned):
             columns = self._budget if self._shapes is None else self._shapes.answers.tokens
             self._drafts.guess(planned, columns)
 
     def _pending(self, completion: Completion) -> int:
-        """Tokens that it could compute now, and has positions for."""
+        """Return the number of tokens that a choice could compute now, within its context."""
         return max(0, min(completion.pending, self._model.num_ctx - completion.sent))
 
     def _make_place(self, completion: Completion) -> None:
-        """Drop the older half of what stands behind the kept tokens, or end."""
+        """Shift the context by dropping the older half after the kept tokens, or end the choice."""
         if completion.request.when_full == "stop" or self._reads:
             completion.end("length", context_full=True)
             return None
@@ -376,18 +380,18 @@ class Core:
                     return None
 
     def _shift(self, completion: Completion) -> None:
-        """Move what stays to where what goes was; nothing has changed where there is no room."""
+        """Drop positions and move those after them; raises CacheFull without side effects."""
         keep, end = completion.going
         cache, sequence = self._runner.cache, completion.sequence
         if self._moves and cache.can_shift(sequence, keep, end):
             cache.shift(sequence, keep, end)
         else:
-            cache.remove(sequence, keep)  # what stays is read again
+            cache.remove(sequence, keep)  # the rest is computed again
         completion.drop(keep, end, cache.length(sequence))
         self._drafts.forget(completion)
 
     def _submit(self, planned: Planned) -> Step | None:
-        """Submit a pass; where there is no room, others give theirs."""
+        """Submit a pass; if the cache is full, evict prefixes, then pause choices."""
         while planned:
             try:
                 step = submit(self._runner, self._constrained, planned, self._shape_of(planned))
@@ -402,7 +406,7 @@ class Core:
         return None
 
     def _shape_of(self, planned: Planned) -> BatchShape | None:
-        """Shape of a pass, where that does not depend on who is in it."""
+        """Return the fixed shape of a pass; None if shapes depend on the batch."""
         if self._shapes is None:
             return None
         if any(each.judges_prompt for each, _ in planned):
@@ -414,17 +418,17 @@ class Core:
         return any(each.pending_prompt for each, _ in planned)
 
     def _shareable(self, completion: Completion) -> int:
-        """Positions that others may go on from.
+        """Return the number of positions that other requests may reuse.
 
-        The newest token may not be in the cache, and those behind it are of no use. What was made
-        in steps has other last bits than where a prompt has the same tokens.
+        The newest token may not be in the cache, and draft tokens after it may be wrong. With fixed
+        shapes only the prompt counts, since decode steps give other last bits than prompt passes.
         """
         if self._shapes is not None:
             return completion.shareable
         return min(completion.sent, len(completion.tokens))
 
     def _preempted(self, planned: Planned, error: CacheFull) -> Planned:
-        """Let the choice that came last give its room, and wait for another step."""
+        """Pause the choice that was submitted last, to free its room."""
         holding = [each for each in self._seated() if each.sent or not each.paused]
         holding = [each for each in holding if each.saved is None]
         last = max(holding, key=lambda each: (each.ticket.id, each.choice))
@@ -435,10 +439,10 @@ class Core:
         return [(each, count) for each, count in planned if each is not last]
 
     def _pause(self, completion: Completion) -> None:
-        """Let a choice give its room; the host keeps what its tokens alone would not make again.
+        """Pause a choice; save its cache if its tokens alone could not recompute it.
 
-        What a shift moved was computed in sight of tokens that are gone, and a text that an encoder
-        read is in no token of the answer.
+        Keys and values that a shift moved depend on dropped tokens, and a text that an encoder read
+        is not among the tokens of the answer.
         """
         cache, sequence = self._runner.cache, completion.sequence
         moves = self._moves and completion.request.when_full == "shift"
@@ -451,7 +455,7 @@ class Core:
         self.prefixes.hide(sequence)
 
     def _bring_back(self, completion: Completion) -> None:
-        """Restore what a choice that goes on had in the cache, or let it wait for more room."""
+        """Restore the saved cache of a resumed choice, or let it wait for more room."""
         while completion.saved is not None and not completion.paused and not completion.finished:
             try:
                 self._runner.cache.restore(completion.sequence, completion.saved)
@@ -467,7 +471,7 @@ class Core:
 
     @property
     def _moves(self) -> bool:
-        """Whether shifts move what stays; else it is read again, so that bits stay the same."""
+        """Return whether shifts move cached positions; else they are computed again."""
         return self._shapes is None and not self._reads
 
     def _read(self, step: Step) -> None:
@@ -479,14 +483,14 @@ class Core:
     # Failures.
 
     def _fail(self, completion: Completion, error: Exception) -> None:
-        """End the request of a choice with an error."""
+        """Fail the request of a choice with an error."""
         for each in [*self._queue, *self._seated()]:
             if each.ticket is completion.ticket and not each.finished:
                 each.outcome = "failed"
         completion.ticket.mailbox.fail(error)
 
     def _fail_all(self, error: Exception) -> None:
-        """End every request with an error; what the cache has of them may be wrong."""
+        """Fail every request, and drop its cache, which may be incomplete."""
         self._under_way.clear()
         for each in [*self._queue, *self._seated()]:
             self._fail(each, error)

@@ -1,8 +1,7 @@
-"""Guesses of a smaller model, which reads and writes along with the large one.
+"""Draft tokens from a smaller model, which follows the large one.
 
-It chooses with the options and the very random numbers that the large one's choice will be made
-with: where both think alike, they also draw alike. Its tokens stay on the device until all are
-there.
+It samples with the same options and random numbers as the large model, so equal probabilities give
+equal tokens. Its tokens stay on the device until all are made.
 """
 
 from __future__ import annotations
@@ -25,17 +24,16 @@ from wgpu_backend.ops.sampling.host import Plan
 
 @dataclass(slots=True)
 class Reading:
-    """A choice as the draft model has it.
+    """The state of a choice in the draft model.
 
     Parameters
     ----------
-    completion : Completion
     wanted : int
-        Tokens to guess now.
+        Number of draft tokens to make now.
     sequence : int
-        In the draft model's cache.
+        Number of the sequence in the draft model's cache.
     tokens : list of int
-        What the cache has of it.
+        Tokens in that cache.
     """
 
     completion: Completion
@@ -45,24 +43,24 @@ class Reading:
 
     @property
     def missing(self) -> int:
-        """Tokens that it has not read."""
+        """Number of tokens that the draft model has not read."""
         return len(self.completion.tokens) - len(self.tokens)
 
 
 class DraftModel:
-    """Guesses with a model of the same tokens.
+    """A drafter that samples from a smaller model with the same vocabulary.
 
     Parameters
     ----------
     draft : LanguageModel
-        Loaded with as many contexts as the large one; it may be on another device.
+        The draft model, with as many contexts as the large one; may be on another device.
     model : LanguageModel
-        The large one.
+        The large model.
 
     Raises
     ------
     OptionError
-        The two have not the same tokens, or the draft cannot take tokens back.
+        The vocabularies differ, or the draft's cache cannot remove single tokens.
     """
 
     def __init__(self, draft: LanguageModel, model: LanguageModel) -> None:
@@ -78,32 +76,32 @@ class DraftModel:
         self._readings: dict[Completion, Reading] = {}
         self._runner: Runner = draft.attach(self)
 
-    # What its model's other users ask of it.
+    # The interface for other users of the draft model.
 
     @property
     def active(self) -> int:
-        """Choices that it reads along with."""
+        """Number of choices that the draft model follows."""
         return len(self._readings)
 
     def give_room(self) -> bool:
-        """Nothing is kept only for reuse."""
+        """Return False: nothing is kept only for reuse."""
         return False
 
-    # What an engine asks of it.
+    # The interface for the engine.
 
     def guesses(self, wanted: Wanted) -> Sequence[list[int]]:
-        """Tokens that the draft model would choose; none while it still reads a prompt."""
+        """Return the draft model's tokens; none for a choice whose prompt it has not read yet."""
         return self._model.alone(lambda: self._guesses(wanted))
 
     def forget(self, completion: Completion | None = None) -> None:
-        """Give up what is kept of a choice, or of all."""
+        """Drop the cache of a choice, or of all."""
         gone = list(self._readings) if completion is None else [completion]
         found = [self._readings.pop(each) for each in gone if each in self._readings]
         if found:
             self._model.alone(lambda: [self._runner.cache.remove(r.sequence) for r in found])
 
     def close(self) -> None:
-        """Give back its place in the draft model."""
+        """Release the cache and detach from the draft model."""
         self.forget()
         self._model.detach(self, self._runner)
 
@@ -111,13 +109,13 @@ class DraftModel:
         readings = [self._reading(each, count) for each, count in wanted]
         try:
             return self._made(readings)
-        except CacheFull:  # it catches up when there is room
+        except CacheFull:  # the choices are read again when there is room
             for reading in readings:
                 self.forget(reading.completion)
             return [[] for _ in wanted]
 
     def _reading(self, completion: Completion, count: int) -> Reading:
-        """A choice, cut back to where the draft model has what it has."""
+        """Return the state of a choice, cut back to the tokens that it has in common."""
         reading = self._readings.setdefault(completion, Reading(completion))
         known = len(completion.tokens)
         same = min(_common(reading.tokens, completion.tokens), known - 1)
@@ -129,7 +127,7 @@ class DraftModel:
         return reading
 
     def _made(self, readings: Sequence[Reading]) -> list[list[int]]:
-        """Read what is missing in one pass, then choose tokens, a pass each."""
+        """Read the missing tokens in one pass, then choose tokens, a pass each."""
         fits = [reading.missing if reading.wanted else 0 for reading in readings]
         shares = fair_shares(fits, self._runner.chunk)
         taken = [(r, share) for r, share in zip(readings, shares, strict=True) if share]
@@ -146,14 +144,14 @@ class DraftModel:
         ]
 
     def _read_on(self, taken: Sequence[tuple[Reading, int]], ready: list[Reading]) -> TimedResult:
-        """Pass over tokens that are known; a token follows where all are read."""
+        """Submit a pass over known tokens; choices that are read completely get a token."""
         parts = [
             (r, r.completion.tokens[len(r.tokens) : len(r.tokens) + share]) for r, share in taken
         ]
         return self._pass(parts, [r for r, _ in taken if r in ready], 0)
 
     def _next(self, readings: Sequence[Reading], made: int) -> TimedResult:
-        """Pass over the tokens that the one before chose."""
+        """Submit a pass over the tokens that the former pass chose."""
         newest = [r.completion.sampler.references(made)[-1] for r in readings]
         return self._pass([(r, [t]) for r, t in zip(readings, newest, strict=True)], readings, made)
 
@@ -170,7 +168,7 @@ class DraftModel:
         return runner.run(works, Head("draft tokens", head), extra, shape)
 
     def _tokens(self, reading: Reading, slots: Array) -> list[int]:
-        """Tokens that were chosen; the cache has all but the last."""
+        """Return the chosen tokens, and record all but the last as cached."""
         places = [-2 - each for each in reading.completion.sampler.references(reading.wanted)]
         found = [int(slots[place]) for place in places]
         found = found[: next((i for i, token in enumerate(found) if token < 0), len(found))]
@@ -179,13 +177,13 @@ class DraftModel:
 
 
 def _row(reading: Reading, made: int) -> dict[str, Array]:
-    """What the choice behind so many guesses is given."""
+    """Return the sampling inputs after so many draft tokens."""
     sampler = reading.completion.sampler
     return {name: rows[-1:] for name, rows in sampler.behind(sampler.references(made)).items()}
 
 
 def _common(have: list[int], wanted: list[int]) -> int:
-    """Tokens that two texts begin with alike."""
+    """Return the length of the common prefix."""
     if wanted[: len(have)] == have:
         return len(have)
     return next(

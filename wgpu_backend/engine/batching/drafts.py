@@ -1,8 +1,8 @@
-"""Speculative decoding: tokens are guessed, and one pass computes what follows each of them.
+"""Speculative decoding: a drafter guesses tokens, and one pass verifies them.
 
-A guess costs a column of the pass. Those that are what the model chooses anyway are tokens made
-without a pass of their own; the first that is not ends them, and its positions are cut off the
-cache again. What guesses is a `Drafter`; what is chosen hangs on none.
+A draft token costs a column of the pass. Tokens that the model chooses anyway are accepted, without
+a pass of their own. The first other one and those after it are removed from the cache. The drafter
+does not affect which tokens are chosen.
 """
 
 from __future__ import annotations
@@ -21,39 +21,34 @@ from wgpu_backend.nn.kvcache.layers import StateShape, iterate_entries
 _LOG = logging.getLogger("wgpu_backend.serving")
 
 Wanted = Sequence[tuple[Completion, int]]
-"""Choices, and how many tokens to guess behind each, 1 or more."""
+"""Choices, and the number of draft tokens for each, 1 or more."""
 
 
 class Drafter(Protocol):
-    """Guesses tokens."""
+    """The interface of a source of draft tokens."""
 
     def guesses(self, wanted: Wanted) -> Sequence[list[int]]:
-        """Tokens that may follow each choice: as many as are wanted, or fewer.
-
-        Parameters
-        ----------
-        wanted : sequence of (Completion, int)
-        """
+        """Return draft tokens for each choice: as many as requested, or fewer."""
         ...
 
     def forget(self, completion: Completion) -> None:
-        """Give up what is kept of a choice; harmless where that is nothing."""
+        """Drop the state of a choice, if there is any."""
         ...
 
     def close(self) -> None:
-        """Give up all that is kept."""
+        """Release everything."""
         ...
 
 
 class Drafts:
-    """Guesses for the choices of a pass, as many as it has room for.
+    """The draft tokens of a pass, as many as it has room for.
 
     Parameters
     ----------
     drafter : Drafter or None
-        None where nothing is guessed.
+        Source of draft tokens; None for no speculative decoding.
     most : int
-        Tokens guessed behind each at once; 0 without a drafter.
+        Most draft tokens of a choice at once; 0 without a drafter.
     """
 
     def __init__(self, drafter: Drafter | None = None, most: int = 0) -> None:
@@ -61,14 +56,14 @@ class Drafts:
         self._drafter = drafter
 
     def guess(self, planned: Sequence[tuple[Completion, int]], columns: int) -> None:
-        """Guess behind each choice that makes tokens.
+        """Set draft tokens for each choice that generates tokens.
 
         Parameters
         ----------
         planned : sequence of (Completion, int)
-            Choices of a pass, and how many tokens each has in it.
+            Choices of a pass, with their numbers of tokens.
         columns : int
-            That the pass may have, with those planned.
+            Most tokens of the pass, including those planned.
         """
         if self._drafter is None:
             return
@@ -89,20 +84,20 @@ class Drafts:
             each.guessed = tokens[:count]
 
     def forget(self, completion: Completion) -> None:
-        """Take in that a choice has ended, or other tokens stand before what it has."""
+        """Drop the state of a choice that has ended or whose tokens were shifted."""
         if self._drafter is not None:
-            with suppress(BackendError):  # told where it is asked for guesses
+            with suppress(BackendError):  # `guess` reports it
                 self._drafter.forget(completion)
 
     def close(self) -> None:
-        """Give up what is kept."""
+        """Release the drafter."""
         if self._drafter is not None:
             with suppress(BackendError):  # its model was closed
                 self._drafter.close()
 
 
 def dropped(planned: Sequence[tuple[Completion, int]]) -> bool:
-    """Give up the guesses of a pass that has no room; False where there are none."""
+    """Remove the draft tokens of a pass that has no room; return False if there are none."""
     found = [each for each, _ in planned if each.guessed]
     for each in found:
         each.guessed = []
@@ -110,23 +105,23 @@ def dropped(planned: Sequence[tuple[Completion, int]]) -> bool:
 
 
 def cut_back(cache: Cache, completions: Sequence[Completion]) -> None:
-    """Have the cache forget tokens that were guessed wrong."""
+    """Remove rejected draft tokens from the cache."""
     for each in completions:
         if each.ahead or cache.length(each.sequence) <= each.sent:
             continue
         try:
             each.sent = cache.remove(each.sequence, each.sent)
-        except CacheFull:  # others share what would change: it is read again
+        except CacheFull:  # copying a shared block needs room: compute the sequence again instead
             each.sent = cache.remove(each.sequence)
 
 
 def require_cuttable(what: str, model: LanguageModel) -> None:
-    """Refuse a model whose cache cannot take single tokens back.
+    """Raise if a model's cache cannot remove single tokens.
 
     Raises
     ------
     OptionError
-        It has states, which are kept at the ends of passes, or reads with an encoder.
+        The model has recurrent states, which are kept at the ends of passes, or an encoder.
     """
     name = model.backend.file.path
     if any(isinstance(kept, StateShape) for _, kept in iterate_entries(model.model.cache_layers())):

@@ -1,4 +1,4 @@
-"""Engine: answers many requests at once with one model."""
+"""The engine: it answers many requests at once with one model."""
 
 from __future__ import annotations
 
@@ -28,60 +28,55 @@ from wgpu_backend.errors import OptionError, Unclosed
 from wgpu_backend.nn.kvcache.saving import Saved
 
 Item = TypeVar("Item")
-MAX_QUEUE = 512  # Ollama's
+MAX_QUEUE = 512  # Ollama's default
 COMPILERS = 2  # grammars that are compiled at once
-DRAFT_TOKENS = 3  # with the one before them four columns, which few-column kernels make at once
+# With the token before them these are four columns, which the few-column kernels compute at once.
+DRAFT_TOKENS = 3
 
 
 class Engine:
-    """Answers requests, which join and leave a common batch between steps.
+    """An engine that answers requests in a common batch, which they join and leave between steps.
 
-    One thread runs the model; all methods may be called from any thread, and none but `close` and
-    `status` waits for it. The model's own methods work beside the engine, in turns with its steps.
+    One thread runs the model. All methods may be called from any thread; only `close` and `status`
+    wait for it. The model's own methods still work, between the engine's steps.
 
     Use it as a context manager, or `close` it, before the model.
 
     Parameters
     ----------
     model : LanguageModel
-        Loaded with ``num_parallel`` for as many contexts as are to be full at once.
+        A model loaded with ``num_parallel`` full contexts.
     num_parallel : int or None
-        Slots: choices that are made at once, 1 to 32; None for what the model was loaded with.
+        Slots: choices that run at once, 1 to 32; None for the model's ``num_parallel``.
     batch_tokens : int
-        Tokens of a step at most, of prompts and answers together. Fewer make steps shorter and
-        prompts slower.
+        Most tokens of a step, of prompts and answers together. A lower value makes steps shorter
+        and prompts slower.
     max_queue : int
         Choices that may wait for a slot; see `QueueFull`.
     prefix_cache : bool
-        Keep what was computed, for prompts that begin alike.
+        Keep computed prefixes for later prompts with the same beginning.
     host_cache : int
-        Bytes of the host's memory for what was computed and has no room on the device any more; 0
-        for none. Copies are in f32; a prompt that begins as one is brought back, not computed.
+        Bytes of host memory for prefixes that no longer fit on the device; 0 for none. Copies are
+        in f32, and are restored for prompts that begin with them.
     deterministic : bool
-        A request with a seed gives the same tokens alone or among others, whatever the batch. All
-        passes have one of two shapes, so that a token's last bits do not depend on who is beside
-        it: a step costs what one of `num_parallel` answers costs, a prompt whole passes of
-        `batch_tokens`. Not on device ``cpu``: NumPy's products give a row other last bits in
-        another place of the batch.
+        A request with a seed gives the same tokens in any batch. All passes have one of two shapes,
+        so that a token's last bits do not depend on other requests. A step then costs as much as
+        one with `num_parallel` answers, and a prompt as much as whole passes of `batch_tokens`.
+        Not on device ``cpu``: with NumPy the last bits of a row depend on its place in the batch.
 
     draft : LanguageModel, str or None
-        What guesses tokens, which one pass then computes together: ``"ngram"`` looks up what
-        followed the same tokens before, in the prompt or the answer; a smaller model of the same
-        tokens writes along. The engine does not close it. Tokens are chosen as they are without.
+        Source of draft tokens for speculative decoding: ``"ngram"`` looks up the continuation of
+        the newest tokens in the prompt and answer; or a smaller model with the same vocabulary,
+        which the engine does not close. It does not change which tokens are chosen.
     draft_tokens : int
-        Tokens guessed at once behind each answer, 1 to 7.
-
-    Attributes
-    ----------
-    model : LanguageModel
-    num_parallel, max_queue : int
+        Draft tokens for each answer at once, 1 to 7.
 
     Raises
     ------
     OptionError
-        An argument is of the wrong kind, or outside its range; the device cannot be deterministic.
+        An argument is of the wrong kind or out of range, or the device cannot be deterministic.
     ModelError
-        The model is an encoder, which makes no tokens.
+        The model is an encoder, which generates no tokens.
     BackendError
         The model was closed.
     """
@@ -139,36 +134,35 @@ class Engine:
 
     @property
     def num_ctx(self) -> int:
-        """Positions of a request's context."""
+        """Positions in the context of a request."""
         return self.model.num_ctx
 
     def submit(self, request: Request, mailbox: Mailbox | None = None) -> Generation:
-        """Take a request in; returns at once.
+        """Submit a request, without waiting.
 
         Parameters
         ----------
-        request : Request
         mailbox : Mailbox or None
-            Gets the events, in place of one that keeps them.
+            Receives the events; None for a new one that keeps them.
 
         Raises
         ------
         QueueFull
-            As many wait as may; try again later.
+            The queue is full; try again later.
         ContextFull
             The prompt is empty, or longer than the context.
         ModelError
-            A token, or one of `logit_bias`, is not in the vocabulary.
+            A token of the prompt or of `logit_bias` is not in the vocabulary.
         BackendError
             The engine or its model was closed.
 
-        A grammar that cannot be used is told by the generation, as a GrammarError.
+        An unusable grammar is reported by the generation, as a GrammarError.
         """
         tokens = request.fitting(self.num_ctx, self.model.vocabulary)
         if request.prompt_logprobs and self.model.model.prompt_encoder() is not None:
             raise OptionError(
                 f"prompt_logprobs: {self.model.backend.file.path} reads prompts with an encoder, "
-                "which tells nothing of how likely they are"
+                "which gives no probabilities of its tokens"
             )
         ticket = Ticket(next(self._ids), request, tokens, mailbox or Mailbox(request.n))
         ticket.scales = request.scales(self.model.adapters.scales)
@@ -179,7 +173,7 @@ class Engine:
         return generation
 
     def _put(self, ticket: Ticket) -> None:
-        """Hand a ticket to the engine's thread, which is told when what it waits for is made."""
+        """Pass a ticket to the engine's thread, and wake it when the ticket's futures are done."""
         grammar, options = ticket.request.grammar, ticket.request.options
         if grammar is not None:
             ticket.matcher = self._compilers.submit(self.model.grammars.matcher, grammar)
@@ -190,18 +184,17 @@ class Engine:
             each.add_done_callback(lambda _: self._core.inbox.put(_nothing))
 
     def complete(self, prompt: str | Sequence[int], **fields: Unpack[RequestFields]) -> Generation:
-        """Continue a text, or tokens, as they are.
+        """Continue a raw text or tokens.
 
         Parameters
         ----------
-        prompt : str or sequence of int
         **fields
-            Those of a `Request`.
+            Fields of a `Request`.
 
         Raises
         ------
         BackendError
-            As `submit`; OptionError for a field.
+            See `submit`; OptionError for a field.
         """
         raw = self.model.prompter.raw
         tokens = raw(prompt) if isinstance(prompt, str) else prompt
@@ -221,18 +214,18 @@ class Engine:
         Parameters
         ----------
         messages : sequence of mappings
-            Each with ``role`` and ``content``; a text alone is what the user says.
+            Each with ``role`` and ``content``; a plain text is a message of the user.
         tools, documents, chat_template_kwargs
-            What the model's template may write beside the messages: see `Prompter.chat`.
+            Further inputs of the model's template; see `Prompter.chat`.
         **fields
-            Those of a `Request`.
+            Fields of a `Request`.
 
         Raises
         ------
         TemplateError
             The model has no chat template, or it refuses the messages.
         BackendError
-            As `submit`; OptionError for a field.
+            See `submit`; OptionError for a field.
         """
         tokens = self.model.prompter.chat(
             conversation(messages),
@@ -243,7 +236,7 @@ class Engine:
         return self.submit(Request.of(tokens, **fields))
 
     def status(self) -> EngineStatus:
-        """What the engine does now, and has done; waits for the end of a step.
+        """Return the engine's state and counters; waits for the end of the current step.
 
         Raises
         ------
@@ -253,7 +246,7 @@ class Engine:
         return self._between(self._core.status)
 
     def clear_cache(self) -> None:
-        """Forget what is kept of requests that have ended.
+        """Clear the prefix cache.
 
         Raises
         ------
@@ -263,15 +256,15 @@ class Engine:
         self._between(self._core.forget)
 
     def kept_prefix(self, tokens: Sequence[int]) -> tuple[list[int], Saved | None]:
-        """What the cache has of a text, on the host; see `PrefixCache.saved`."""
+        """Copy the cached prefix of a text to the host; see `PrefixCache.saved`."""
         return self._between(lambda: self._core.prefixes.saved(tokens))
 
     def take_prefix(self, tokens: Sequence[int], saved: Saved) -> None:
-        """Keep what was saved of tokens for requests that begin with them."""
+        """Add a saved prefix to the cache, for requests that begin with its tokens."""
         self._between(lambda: self._core.prefixes.take(tokens, saved))
 
     def drop_prefix(self, tokens: Sequence[int]) -> int:
-        """Forget what is kept of a text; how many tokens that were."""
+        """Drop the cached prefix of a text; return its number of tokens."""
         return self._between(lambda: self._core.prefixes.drop(tokens))
 
     def _between(self, act: Callable[[], Item]) -> Item:
@@ -279,14 +272,14 @@ class Engine:
         return self.model.alone(act)
 
     def ended(self) -> Exception:
-        """Wait until the engine has ended, and say why."""
+        """Wait until the engine has ended, and return the reason."""
         self._thread.join()
         return self._core.ending
 
     def close(self) -> None:
-        """End the engine, after the step that is under way; again is harmless.
+        """Stop the engine after the current step; safe to call again.
 
-        Requests that are not done fail with a BackendError.
+        Unfinished requests fail with a BackendError.
         """
         self._unclosed.silence()
         self._intake.close()
@@ -297,7 +290,7 @@ class Engine:
 
 
 def _drafter(draft: object, model: LanguageModel) -> Drafter:
-    """What guesses tokens for a model."""
+    """Make the source of draft tokens for a model."""
     if draft != "ngram" and not isinstance(draft, LanguageModel):
         raise OptionError(f"draft: {shown(draft)}, needs 'ngram', a model that is loaded, or None")
     require_cuttable("draft", model)
@@ -305,7 +298,7 @@ def _drafter(draft: object, model: LanguageModel) -> Drafter:
 
 
 def _require_steady(model: LanguageModel) -> None:
-    """Refuse a device whose products depend on where in a batch a row is."""
+    """Raise if the device's products depend on a row's place in the batch."""
     if model.device.kind == "cpu":
         raise OptionError(
             f"deterministic: device {model.device.id!r} multiplies with NumPy, which gives a row "
@@ -315,4 +308,4 @@ def _require_steady(model: LanguageModel) -> None:
 
 
 def _nothing() -> None:
-    """Have the engine's thread look again at what waits."""
+    """Wake the engine's thread, so that it checks the waiting requests."""

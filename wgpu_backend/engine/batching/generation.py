@@ -1,4 +1,4 @@
-"""What a caller holds while an engine answers: events, the result, and a way to stop it."""
+"""The caller's handle of a request: its events, its result, and cancellation."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 class Mailbox:
-    """Events from the engine's thread to whoever waits for them, in threads and event loops.
+    """A queue of events from the engine's thread to waiting threads and event loops.
 
     Parameters
     ----------
     choices : int
-        Last events until it is whole.
+        Number of choices, each of which has a last event.
     """
 
     def __init__(self, choices: int) -> None:
@@ -37,25 +37,25 @@ class Mailbox:
 
     @property
     def left(self) -> int:
-        """Choices whose last event has not come."""
+        """Number of choices whose last event has not arrived."""
         return self._left
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more comes."""
+        """Return whether no more events follow."""
         return not self._left or self.error is not None
 
     def put(self, event: Event) -> None:
-        """Add an event; nothing behind the end."""
+        """Add an event, unless the mailbox has ended."""
         wake(self.add(event))
 
     def add(self, event: Event) -> list[Waiter]:
-        """Add an event, nothing behind the end, for a caller that wakes event loops itself.
+        """Add an event, unless the mailbox has ended; the caller must wake event loops.
 
         Returns
         -------
         list of Waiter
-            Who waits for it in event loops; threads are woken here.
+            Waiters in event loops; waiting threads are woken already.
         """
         with self._changed:
             if not self.ended:
@@ -64,7 +64,7 @@ class Mailbox:
             return self._taken()
 
     def fail(self, error: Exception) -> None:
-        """End with an error, unless it has ended."""
+        """End with an error, unless the mailbox has ended."""
         with self._changed:
             if not self.ended:
                 self.error = error
@@ -72,23 +72,23 @@ class Mailbox:
         wake(waiters)
 
     def _taken(self) -> list[Waiter]:
-        """Wake threads, and say who waits in event loops."""
+        """Wake threads, and take the waiters in event loops."""
         self._changed.notify_all()
         waiters, self._waiters = self._waiters, []
         return waiters
 
     def has(self, count: int) -> bool:
-        """Whether there are more events than that, or none will come."""
+        """Return whether there are more than `count` events, or no more will arrive."""
         return len(self.events) > count or self.ended
 
     def take(self) -> list[Event]:
-        """Take the events that are there; `result` and later iterations lack them."""
+        """Remove and return the present events; `result` and later iterations lack them."""
         with self._changed:
             taken, self.events = self.events, []
         return taken
 
     def wait(self, count: int, timeout: float | None = None) -> bool:
-        """Wait until `has`; False where the time is over before."""
+        """Wait until `has` is true; return False after the timeout."""
         end = None if timeout is None else time.monotonic() + timeout
 
         def ready(pause: float) -> bool:
@@ -101,7 +101,7 @@ class Mailbox:
         return self.has(count)
 
     async def wait_async(self, count: int) -> None:
-        """Wait until `has`, while the event loop goes on."""
+        """Wait until `has` is true, without blocking the event loop."""
         loop = asyncio.get_running_loop()
         while True:
             future: asyncio.Future[None] = loop.create_future()
@@ -112,24 +112,19 @@ class Mailbox:
             await future
 
     def result(self) -> Result:
-        """All of it, once it has ended."""
+        """Return the result, once the mailbox has ended."""
         if self.error is not None:
             raise self.error
         return Result.of(self.events, self.choices)
 
 
 def wake(waiters: Iterable[Waiter]) -> None:
-    """Wake who waits in event loops: each loop once, as that takes a system call.
-
-    Parameters
-    ----------
-    waiters : iterable of Waiter
-    """
+    """Wake waiters in event loops: each loop only once, since that takes a system call."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for loop, future in waiters:
         by_loop.setdefault(loop, []).append(future)
     for loop, futures in by_loop.items():
-        # A loop that was closed has nobody left who waits.
+        # A closed loop has no waiters left.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_set, futures)
 
@@ -141,17 +136,16 @@ def _set(futures: list[asyncio.Future[None]]) -> None:
 
 
 class Generation:
-    """An answer that is being made.
+    """An answer that is being generated.
 
-    Iterate over it for events, in a thread or with ``async for``; `result` waits for the whole, as
-    ``await`` does. Each iteration begins with the first event. Leaving it as a context manager, or
-    dropping it, cancels what is not done.
+    Iterate over it for events, in a thread or with ``async for``; `result` or ``await`` waits for
+    the whole answer. Each iteration begins with the first event. Leaving it as a context manager,
+    or dropping it, cancels unfinished choices.
 
     Attributes
     ----------
     id : int
         Number of the request.
-    request : Request
     """
 
     def __init__(
@@ -165,30 +159,30 @@ class Generation:
 
     @property
     def done(self) -> bool:
-        """Whether all of it is there, or it failed."""
+        """Return whether the answer is complete or has failed."""
         return self._mailbox.ended
 
     def cancel(self) -> None:
-        """Stop within a step, from any thread; again, or at the end, is harmless.
+        """Stop within a step, from any thread; safe to call again or after the end.
 
-        Choices that are not done end with the reason ``cancelled``.
+        Unfinished choices end with the reason ``cancelled``.
         """
         self._cancel()
 
     def result(self, timeout: float | None = None) -> Result:
-        """Wait for the whole.
+        """Wait for the whole answer.
 
         Parameters
         ----------
         timeout : float or None
-            Seconds.
+            Seconds to wait; None for no limit.
 
         Raises
         ------
         BackendError
             The request failed.
         TimeoutError
-            It is not done by then; it goes on.
+            The answer is not complete in time; the request continues.
         """
         count = 0
         end = None if timeout is None else time.monotonic() + timeout
@@ -200,7 +194,7 @@ class Generation:
         return self._mailbox.result()
 
     def __iter__(self) -> Iterator[Event]:
-        """Events; waits for each.
+        """Yield events, waiting for each.
 
         Raises
         ------
@@ -218,7 +212,7 @@ class Generation:
             raise mailbox.error
 
     async def __aiter__(self) -> AsyncIterator[Event]:
-        """Events, while the event loop goes on.
+        """Yield events, without blocking the event loop.
 
         Raises
         ------
@@ -236,13 +230,13 @@ class Generation:
             raise mailbox.error
 
     async def taken(self) -> AsyncIterator[tuple[Event, bool]]:
-        """Events, while the event loop goes on; none is kept, so `result` has nothing of them.
+        """Yield and remove events, without blocking the event loop; `result` will lack them.
 
         Yields
         ------
         event : Event
         more : bool
-            Whether another one is there already.
+            Whether another event is present already.
 
         Raises
         ------

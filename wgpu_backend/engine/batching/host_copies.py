@@ -1,4 +1,4 @@
-"""Prefixes that the cache has no room for, kept in the host's memory."""
+"""Copies in host memory of prefixes that were evicted from the device."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ from wgpu_backend.nn.kvcache.saving import Saved
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copy:
-    """What the cache had of a sequence.
+    """A copy of a sequence's cache.
 
     Parameters
     ----------
     tokens : (positions,), i64
-        It was made of these.
-    saved : Saved
-    nbytes : int
+        Tokens of the sequence.
     """
 
     tokens: NDArray[np.int64]
@@ -31,20 +29,19 @@ class Copy:
     nbytes: int
 
     def common(self, wanted: NDArray[np.int64]) -> int:
-        """Tokens that it begins with as is wanted."""
+        """Return the length of the common prefix with the wanted tokens."""
         size = min(len(self.tokens), len(wanted))
         different = np.flatnonzero(self.tokens[:size] != wanted[:size])
         return int(different[0]) if len(different) else size
 
 
 class HostCopies:
-    """Copies of sequences, the one used last at the end.
+    """An LRU store of copies of sequences.
 
     Parameters
     ----------
-    cache : Cache
     most_nbytes : int
-        Of all copies; 0 keeps none.
+        Most bytes of all copies; 0 keeps none.
     """
 
     def __init__(self, cache: Cache, most_nbytes: int) -> None:
@@ -54,7 +51,7 @@ class HostCopies:
         self.nbytes = 0
 
     def keep(self, sequence: int, tokens: Sequence[int]) -> None:
-        """Copy a sequence that goes; nothing where a copy has as much, or it is too large."""
+        """Copy a sequence before its eviction, unless a copy contains it or it is too large."""
         own = np.asarray(tokens, np.int64)
         if not self._most or any(c.common(own) == len(own) for c in self._copies.values()):
             return
@@ -68,7 +65,10 @@ class HostCopies:
             self.nbytes -= self._copies.popitem(last=False)[1].nbytes
 
     def longest(self, tokens: Sequence[int], most: int) -> tuple[Copy | None, int]:
-        """Copy that has most of a prompt, and how much; None below a block."""
+        """Return the copy with the longest prefix of a prompt, and the prefix's length.
+
+        None if the prefix is shorter than a block.
+        """
         if not self._copies:
             return None, 0
         wanted = np.asarray(tokens[:most], np.int64)
@@ -79,22 +79,22 @@ class HostCopies:
         return self._copies[found], common
 
     def restore(self, copy: Copy, sequence: int, length: int) -> int:
-        """Give a sequence the first positions of a copy, as far as they can be gone on from.
+        """Restore the first positions of a copy to a sequence.
 
         Returns
         -------
         int
-            Positions that it has, at most `length`.
+            Restored positions, at most `length`: recurrent states can resume only at checkpoints.
 
         Raises
         ------
         CacheFull
-            There is no room for the copy; the sequence has nothing.
+            There is no room for the copy; the sequence is empty.
         """
         self._cache.restore(sequence, copy.saved)
         return self._cache.remove(sequence, length)
 
     def clear(self) -> None:
-        """Forget all copies."""
+        """Drop all copies."""
         self._copies.clear()
         self.nbytes = 0

@@ -1,4 +1,4 @@
-"""How many choices an engine has taken in: the callers' side of its queue."""
+"""Admission control: the callers' side of an engine's queue."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from wgpu_backend.errors import BackendError, QueueFull
 
 
 class Intake:
-    """Counts what was taken in and has not ended: the caller's side of the queue.
+    """A counter of choices that were admitted and have not ended.
 
     Parameters
     ----------
     name : str
-        Of the model, for messages.
+        Name of the model, for messages.
     slots, waiting : int
-        Choices that are made at once, and that may wait.
+        Choices that run at once, and choices that may wait.
     """
 
     def __init__(self, name: str, slots: int, waiting: int) -> None:
@@ -28,7 +28,7 @@ class Intake:
         self._lock = threading.Lock()
 
     def take(self, choices: int, put: Callable[[], object]) -> None:
-        """Take choices in, unless there are too many."""
+        """Admit choices and call `put`; raise QueueFull if there are too many."""
         with self._lock:
             self.require_open()
             if self._taken + choices > self._slots + self._waiting:
@@ -40,16 +40,16 @@ class Intake:
             put()
 
     def give_back(self, choices: int) -> None:
-        """Take in that so many have ended."""
+        """Subtract choices that have ended."""
         with self._lock:
             self._taken -= choices
 
     def require_open(self) -> None:
-        """Fail where the engine was closed."""
+        """Raise if the engine was closed."""
         if self._closed:
             raise BackendError(f"{self._name}: the engine was closed; make another one")
 
     def close(self) -> None:
-        """Take nothing in from now on."""
+        """Refuse new choices from now on."""
         with self._lock:
             self._closed = True

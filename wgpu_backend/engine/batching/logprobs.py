@@ -1,4 +1,4 @@
-"""How likely tokens are, from the logits of their place."""
+"""Log probabilities of tokens from logits."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ def token_logprob(
     tokenizer: Tokenizer,
     chances: Candidates | None = None,
 ) -> TokenLogprob:
-    """Log probability of a token, and those of the most likely ones: a softmax of the logits.
+    """Compute the log probabilities of a token and of the most likely tokens, as a softmax.
 
     Parameters
     ----------
     logits : (vocabulary,), f32
-    token : int
     count : int
-        Of the most likely ones; of equal ones the lower id comes first.
-    tokenizer : Tokenizer
+        Number of most likely tokens to return; ties are ordered by id.
     chances : Candidates or None
-        What it was chosen among, where its probability there is asked for; minus infinity where
-        it was not.
+        Candidates after all sampling options, to use their probabilities; other tokens have
+        minus infinity. None for those of the model.
     """
     if chances is None:
         values = logits.astype(np.float64)

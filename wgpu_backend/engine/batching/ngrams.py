@@ -1,4 +1,4 @@
-"""Prompt lookup: guesses that what followed some tokens before follows them again."""
+"""Prompt lookup: draft tokens are the continuation of an earlier occurrence of an n-gram."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Sequence
 from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.batching.drafts import Wanted
 
-SIZES = (5, 4, 3)  # tokens that have to be alike, the most first; fewer are so by chance
+# Lengths of n-grams, longest first; shorter ones match by chance.
+SIZES = (5, 4, 3)
 
 
 class Index:
-    """Where a text had which tokens last.
+    """An index of the last occurrence of each n-gram of a text.
 
     Parameters
     ----------
     tokens : sequence of int
-        May grow, but not change.
+        Tokens of the text, which may be appended to but not changed.
     """
 
     def __init__(self, tokens: Sequence[int]) -> None:
@@ -25,7 +26,7 @@ class Index:
         self._behind: dict[tuple[int, ...], int] = {}
 
     def following(self, count: int) -> list[int]:
-        """Tokens that came behind the longest end of the text that was there before."""
+        """Return the tokens after the last earlier occurrence of the text's suffix."""
         self._take_in()
         for size in SIZES:
             found = self._behind.get(tuple(self.tokens[-size:]))
@@ -34,7 +35,7 @@ class Index:
         return []
 
     def _take_in(self) -> None:
-        """Note what stands behind every few tokens, but the last ones, which nothing follows."""
+        """Index the position after each n-gram, except at the end of the text."""
         for end in range(max(self._seen, 1), len(self.tokens)):
             for size in SIZES:
                 if end >= size:
@@ -43,13 +44,13 @@ class Index:
 
 
 class NGrams:
-    """Guesses from a choice's own prompt and answer; costs no pass."""
+    """A drafter that looks up n-grams in a choice's own prompt and answer; needs no model."""
 
     def __init__(self) -> None:
         self._of: dict[Completion, Index] = {}
 
     def guesses(self, wanted: Wanted) -> Sequence[list[int]]:
-        """What followed the newest tokens where they stood last."""
+        """Return the tokens after the last occurrence of each choice's newest tokens."""
         return [self._index(each).following(count) for each, count in wanted]
 
     def _index(self, completion: Completion) -> Index:
@@ -58,9 +59,9 @@ class NGrams:
         return self._of[completion]
 
     def forget(self, completion: Completion) -> None:
-        """Forget a text."""
+        """Drop the index of a choice."""
         self._of.pop(completion, None)
 
     def close(self) -> None:
-        """Forget all texts."""
+        """Drop all indices."""
         self._of.clear()

@@ -1,10 +1,10 @@
-"""What the cache holds of earlier and running requests, found by the tokens it was made of.
+"""The prefix cache: sequences of earlier and running requests, found by their tokens.
 
-A sequence stays in the cache when its request ends. A chain of hashes over its blocks finds it
-again: each covers a block's tokens and the hash before, so one look-up says that whole prefixes are
-alike. The tokens are then compared, since hashes may collide and a stranger's text must not be
-taken for one's own. The cache itself shares what is alike: whole blocks are counted once more,
-windows and states go on from a checkpoint.
+A sequence stays in the KV cache when its request ends, and is found by a chain of hashes over its
+blocks. Each hash covers a block's tokens and the hash before it, so one look-up compares a whole
+prefix. The tokens are then compared too: hashes may collide, and one user's text must not be used
+for another's. The KV cache shares equal prefixes: whole blocks by reference counts, windows and
+states from a checkpoint.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.nn.kvcache.paged import BLOCK
 from wgpu_backend.nn.kvcache.saving import Saved
 
-NUMBERS = count(1 << 10)  # no two engines have a sequence of the same, sessions have those below
-MOST_KEPT = 256  # sequences, which cost the host something even where they share blocks
-MOST_COMPARED = 8  # sequences that have the same prefix, the newest of them
+# Sequence numbers, unique over all engines; sessions use lower ones.
+NUMBERS = count(1 << 10)
+# Idle sequences to keep: even if they share blocks, each costs host memory.
+MOST_KEPT = 256
+# Newest sequences with the same hash that are compared.
+MOST_COMPARED = 8
 
 
 @dataclass(slots=True)
 class Entry:
-    """A sequence and what it was made of.
+    """A sequence of the prefix cache.
 
     Parameters
     ----------
-    tokens : sequence of int
     computed : int
-        So many of them are in the cache, or on their way there.
+        Number of tokens that are in the cache or in flight.
     idle : bool
-        Whether no request goes on with it.
+        Whether no request uses the sequence.
     chain : list of int
-        Hashes of its whole blocks.
+        Hashes of the whole blocks.
     """
 
     tokens: Sequence[int]
@@ -49,46 +51,46 @@ class Entry:
 
 
 class PrefixCache:
-    """Finds, shares and forgets sequences.
+    """An index of sequences that finds, shares and evicts them.
 
     Parameters
     ----------
-    cache : Cache
     enabled : bool
-        Where not, nothing is kept or found.
+        If False, nothing is kept or found.
     host_nbytes : int
-        Host memory for copies of what the cache has no room for.
+        Bytes of host memory for copies of evicted sequences.
     """
 
     def __init__(self, cache: Cache, *, enabled: bool = True, host_nbytes: int = 0) -> None:
         self._cache = cache
         self._enabled = enabled
         self._copies = HostCopies(cache, host_nbytes if enabled else 0)
-        self._entries: OrderedDict[int, Entry] = OrderedDict()  # the one used last comes last
+        # In LRU order, the last used one at the end.
+        self._entries: OrderedDict[int, Entry] = OrderedDict()
         self._having: dict[int, list[int]] = {}  # sequences by the hashes of their chains
 
     @property
     def kept(self) -> tuple[int, int]:
-        """Sequences that are kept for reuse, and their tokens."""
+        """Number of idle sequences, and of their tokens."""
         idle = [entry.computed for entry in self._entries.values() if entry.idle]
         return len(idle), sum(idle)
 
     def begin(self, tokens: Sequence[int], *, reuse: bool = True) -> tuple[int, int]:
-        """Give a sequence for a request, which begins with as much as there is of its prompt.
+        """Begin a sequence for a request, with the longest cached prefix of its prompt.
 
-        At least one token of the prompt is left to compute.
+        At least one token of the prompt remains to be computed.
 
         Parameters
         ----------
         tokens : sequence of int
-            The prompt; what the request adds behind it is taken in by `note`.
+            The prompt; the request's later tokens are added by `note`.
         reuse : bool
-            Whether to look for it; else nothing of it is there.
+            Whether to look for a prefix; else the sequence is empty.
 
         Returns
         -------
         sequence, length : int
-            Its number, and how many positions it has.
+            Number of the sequence, and its cached positions.
         """
         if not reuse:
             sequence = next(NUMBERS)
@@ -112,14 +114,14 @@ class PrefixCache:
         return sequence, self._begun(sequence, tokens, length)
 
     def _cut(self, sequence: int, length: int) -> int:
-        """Cut a sequence back: to whole blocks where others share the last and none is free."""
+        """Cut a sequence back; to whole blocks if its last block is shared and none is free."""
         try:
             return self._cache.remove(sequence, length)
         except CacheFull:
             return self._cache.remove(sequence, length - length % BLOCK)
 
     def _restored(self, copy: Copy, sequence: int, length: int) -> int:
-        """Bring a copy back, for which others that nobody uses make room; 0 where there is none."""
+        """Restore a host copy, evicting idle sequences for it; return 0 if there is no room."""
         while True:
             try:
                 return self._copies.restore(copy, sequence, length)
@@ -133,7 +135,7 @@ class PrefixCache:
         return length
 
     def _shared(self, source: int, target: int, common: int) -> int:
-        """Share whole blocks, which costs nothing, or up to a checkpoint where that is farther."""
+        """Share whole blocks, which is free, or copy up to a checkpoint if blocks cannot resume."""
         whole = common - common % BLOCK
         length = whole if self._cache.can_resume(source, whole) else common
         try:
@@ -142,7 +144,7 @@ class PrefixCache:
             return self._cache.remove(target)
 
     def _longest(self, tokens: Sequence[int], most: int) -> tuple[int | None, int]:
-        """Sequence that has most of a prompt, and how much."""
+        """Return the sequence with the longest prefix of a prompt, and its length."""
         last: int | None = None
         for link in _chain(tokens, most if self._enabled else 0):
             if link not in self._having:
@@ -156,14 +158,14 @@ class PrefixCache:
         return (found, common) if common else (None, 0)
 
     def _common(self, sequence: int, wanted: np.ndarray) -> int:
-        """Tokens that a sequence begins with as is wanted, of those it has computed."""
+        """Return the length of a sequence's computed prefix that equals the wanted tokens."""
         entry = self._entries[sequence]
         size = min(entry.computed, len(wanted))
         different = np.flatnonzero(np.asarray(entry.tokens[:size]) != wanted[:size])
         return int(different[0]) if len(different) else size
 
     def note(self, sequence: int, computed: int) -> None:
-        """Take in how many of a sequence's tokens are in the cache, or on their way there."""
+        """Set the number of a sequence's tokens that are in the cache or in flight."""
         entry = self._entries.get(sequence)
         if entry is None:
             return
@@ -175,12 +177,12 @@ class PrefixCache:
             self._having.setdefault(link, []).append(sequence)
 
     def end(self, sequence: int, computed: int) -> None:
-        """Keep a sequence for others, now that its request has ended.
+        """Keep a sequence for other requests after its own has ended.
 
         Parameters
         ----------
         computed : int
-            So many of its tokens are right; what is behind them is forgotten.
+            Number of valid tokens; positions after them are dropped.
         """
         entry = self._entries.get(sequence)
         if entry is None or not self._enabled or computed < BLOCK:
@@ -197,12 +199,12 @@ class PrefixCache:
             self.evict()
 
     def forget(self, sequence: int) -> None:
-        """Forget a sequence altogether."""
+        """Drop a sequence."""
         self.hide(sequence)
         self._cache.remove(sequence)
 
     def hide(self, sequence: int) -> None:
-        """Share a sequence with nobody from now on: its positions are not those of its tokens."""
+        """Remove a sequence from the index, because its cache no longer matches its tokens."""
         self._unlist(sequence)
         self._entries.pop(sequence, None)
 
@@ -217,9 +219,9 @@ class PrefixCache:
         entry.chain.clear()
 
     def saved(self, tokens: Sequence[int]) -> tuple[list[int], Saved | None]:
-        """What there is of a text: the tokens of a sequence that has most of it; None for nothing.
+        """Copy the longest cached prefix of a text to the host; None if there is none.
 
-        It is what the cache has, on the host, whatever may have come behind those tokens.
+        Returns the tokens of the prefix and its cache.
         """
         found, common = self._longest(tokens, len(tokens))
         if found is None:
@@ -234,12 +236,12 @@ class PrefixCache:
         return [*tokens[:length]], saved
 
     def take(self, tokens: Sequence[int], saved: Saved) -> None:
-        """Keep what was saved of tokens; idle sequences make room for it.
+        """Add a saved prefix, evicting idle sequences for it.
 
         Raises
         ------
         CacheFull
-            There is no room beside those that run.
+            The running sequences leave no room.
         """
         sequence = next(NUMBERS)
         while True:
@@ -253,7 +255,7 @@ class PrefixCache:
         self.end(sequence, len(tokens))
 
     def drop(self, tokens: Sequence[int]) -> int:
-        """Forget the idle sequence that has most of a text; how many of its tokens that were."""
+        """Drop the idle sequence with the longest prefix of a text; return the prefix's length."""
         found, common = self._longest(tokens, len(tokens))
         if found is None or not self._entries[found].idle:
             return 0
@@ -261,9 +263,9 @@ class PrefixCache:
         return common
 
     def evict(self) -> bool:
-        """Forget the sequence kept for reuse that was used longest ago; False for none.
+        """Evict the least recently used idle sequence; return False if there is none.
 
-        The host may keep a copy.
+        A copy may be kept in host memory.
         """
         for sequence, entry in self._entries.items():
             if entry.idle:
@@ -273,7 +275,7 @@ class PrefixCache:
         return False
 
     def clear(self) -> None:
-        """Forget all that is kept for reuse, and find nothing of what runs."""
+        """Drop all idle sequences and copies, and remove running sequences from the index."""
         for sequence in [s for s, entry in self._entries.items() if entry.idle]:
             self.forget(sequence)
         for sequence in list(self._entries):
@@ -282,7 +284,7 @@ class PrefixCache:
 
 
 def _chain(tokens: Sequence[int], end: int, before: Sequence[int] = ()) -> Iterator[int]:
-    """Hashes of whole blocks up to `end`, behind those that are known."""
+    """Yield the hashes of whole blocks up to `end`, after the known ones."""
     link = before[-1] if before else 0
     for start in range(len(before) * BLOCK, end - BLOCK + 1, BLOCK):
         link = hash((link, *tokens[start : start + BLOCK]))

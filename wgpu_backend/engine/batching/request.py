@@ -1,4 +1,4 @@
-"""What an engine is asked for, checked once."""
+"""Requests to an engine, checked on construction."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from wgpu_backend.text.grammar import Grammar
 
 MOST_CHOICES = 128
 MOST_STOP_TOKENS = 1024
-MOST_LOGPROBS = 1000  # each token brings so many; OpenAI's and Ollama's routes allow 20
-MOST_BIAS = 100.0  # OpenAI's; beyond it a token is ruled out, or all others are
-MOST_SCALE = 1000.0  # of an adapter
+# Each token has so many; the routes of OpenAI and Ollama allow 20.
+MOST_LOGPROBS = 1000
+# OpenAI's limit; a larger bias would exclude the token, or all others.
+MOST_BIAS = 100.0
+MOST_SCALE = 1000.0  # of a LoRA adapter
 WhenFull = Literal["stop", "shift"]
 
 
 class RequestFields(TypedDict, total=False):
-    """Fields of a `Request` beside its tokens, as arguments of a call."""
+    """The fields of a `Request` except its tokens, as keyword arguments."""
 
     options: Options
     max_tokens: int | None
@@ -45,58 +47,57 @@ class RequestFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A prompt, and how it is to be continued.
+    """A prompt, with the options of its completion.
 
     Parameters
     ----------
     tokens : sequence of int
         The prompt.
     options : SamplingOptions or mapping
-        How tokens are chosen; a mapping has Ollama's names.
+        Sampling options; a mapping uses Ollama's names.
     max_tokens : int or None
-        Most tokens to make; None or negative for as many as the context holds, 0 to read the
-        prompt alone.
+        Most tokens to make; None or negative for as many as the context holds, 0 to only read the
+        prompt.
     stop : str or sequence of str
-        Texts that end the answer; they are not given.
+        Texts that end the answer; they are not returned.
     logprobs : int or None
-        Give log probabilities, before any option changes them: of the tokens that were chosen, and
-        of so many of the most likely ones, 0 to 1000; None for none.
+        Return the model's log probabilities of the chosen tokens and of so many most likely tokens,
+        0 to 1000; None for none.
     logit_bias : mapping of int to float
-        Added to the logits of tokens, -100 to 100; ``-inf`` rules a token out.
+        Values added to the logits of tokens, -100 to 100; ``-inf`` excludes a token.
     when_full : str
-        What happens where the context is full: ``"stop"`` ends the answer, ``"shift"`` drops the
-        older half of what stands behind `keep` and goes on.
+        Behaviour at a full context: ``"stop"`` ends the answer, ``"shift"`` drops the older half of
+        the tokens after `keep` and continues.
     keep : int
-        Tokens in front that a shift keeps; -1 for the whole prompt.
+        Leading tokens that a shift keeps; -1 for the whole prompt.
     n : int
-        Choices, 1 to 128: the prompt is read once. Choice i has the seed ``seed + i``.
+        Choices, 1 to 128; the prompt is computed once. Choice i has the seed ``seed + i``.
     ignore_eos : bool
-        Go on behind tokens that end a text.
+        Continue after end tokens.
     grammar : Grammar or None
-        What the answer has to be. Its end ends the answer, also with `ignore_eos`.
+        Grammar of the answer. Its end ends the answer, also with `ignore_eos`.
     progress : bool
-        Tell in events how far the prompt was read.
+        Send events about the progress of reading the prompt.
     sampled : bool
-        Give log probabilities as they are behind all options, of what the token was chosen among.
+        Return log probabilities after all sampling options, instead of the model's.
     prompt_logprobs : bool
-        Give those of the prompt's tokens, too, but for its first, which follows nothing; also one
-        of the token that ends the text. The whole prompt is computed, whatever is kept of it.
+        Return log probabilities of the prompt's tokens except its first, and of the token that
+        ends the text. The whole prompt is computed, without cached prefixes.
     max_seconds : float or None
-        End the answer so long after its first token, once it has a line break; None for no bound.
+        End the answer so long after its first token, once it has a line break; None for no limit.
     min_tokens : int
-        No token may end the answer before there are so many; one that a grammar has to end with,
-        and stop texts, may.
+        End tokens are excluded before so many tokens. Stop texts, and an end that the grammar
+        forces, still end the answer.
     stop_tokens : sequence of int
-        Tokens that end the answer beside the model's own, also with `ignore_eos`; at most 1024.
+        Further tokens that end the answer, also with `ignore_eos`; at most 1024.
     lora : sequence of (int, float) or None
-        Scales of the model's LoRA adapters, by their places among those that are set; one that is
-        not named has 0. None for the scales that are set. Such requests share no prefix, and no
-        step with requests of other scales.
+        Scales of the model's LoRA adapters, by their index; adapters that are not listed have 0.
+        None for the scales in use. Requests with other scales share neither prefixes nor steps.
 
     Raises
     ------
     OptionError
-        A value is of the wrong kind, or outside its range.
+        A value is of the wrong kind or out of range.
     """
 
     tokens: Sequence[int]
@@ -147,22 +148,22 @@ class Request:
 
     @classmethod
     def of(cls, tokens: Sequence[int], **fields: Unpack[RequestFields]) -> Request:
-        """Make one of the arguments of a call.
+        """Make a request from keyword arguments.
 
         Raises
         ------
         OptionError
-            As `Request`.
+            See `Request`.
         """
         return cls(tokens, **cast("dict[str, Any]", fields))
 
     def scales(self, own: Sequence[float]) -> tuple[float, ...] | None:
-        """Scales of a model's adapters for the request, in their order; None for its own.
+        """Return the scales of a model's adapters for this request; None for those in use.
 
         Raises
         ------
         OptionError
-            The model has no adapter of some number.
+            The model has no adapter of an index.
         """
         if self.lora is None:
             return None
@@ -174,23 +175,23 @@ class Request:
         return None if wanted == [*own] else tuple(wanted)
 
     def fitting(self, room: int, rows: int) -> list[int]:
-        """Tokens of the prompt, for a model.
+        """Return the prompt's tokens, checked for a model.
 
         Parameters
         ----------
         room : int
-            Positions of its context.
+            Positions in the context.
         rows : int
-            Tokens that it knows.
+            Tokens in the vocabulary.
 
         Raises
         ------
         ContextFull
-            There are none, or more than the context holds.
+            There are no tokens, or more than the context holds.
         ModelError
-            One of them is not in the vocabulary.
+            A token is not in the vocabulary.
         OptionError
-            One of `logit_bias` is not.
+            A token of `logit_bias` is not in the vocabulary.
         """
         tokens = token_ids(self.tokens, rows)
         self._require_biases_within(rows)
@@ -209,7 +210,7 @@ class Request:
         for token in self.logit_bias:
             if not 0 <= token < rows:
                 raise OptionError(
-                    f"logit_bias: {token} is no token, the vocabulary has {rows}; "
+                    f"logit_bias: {token} is not a token, the vocabulary has {rows}; "
                     "needs ids of this model's tokens"
                 )
 
@@ -217,7 +218,7 @@ class Request:
         object.__setattr__(self, name, value)
 
     def options_of(self, choice: int) -> SamplingOptions:
-        """Options of one of the choices, which differ in their seeds."""
+        """Return the options of a choice; choices differ in their seeds."""
         seed = self.options.seed
         if not choice or seed is None or seed == RANDOM_SEED:
             return self.options
@@ -225,7 +226,7 @@ class Request:
 
 
 def _stop_tokens(given: object) -> tuple[int, ...]:
-    """Tokens that end an answer, as numbers."""
+    """Check stop tokens."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise OptionError(f"stop_tokens: {shown(given)}, needs a list of tokens")
     found = cast("Sequence[object]", given)
@@ -235,7 +236,7 @@ def _stop_tokens(given: object) -> tuple[int, ...]:
 
 
 def _scales(given: object) -> tuple[tuple[int, float], ...]:
-    """Scales of adapters, with their places."""
+    """Check adapter scales, given as pairs of an index and a scale."""
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         raise OptionError(f"lora: {shown(given)}, needs pairs of a place and a scale")
     found: dict[int, float] = {}
@@ -257,7 +258,7 @@ def _scales(given: object) -> tuple[tuple[int, float], ...]:
 
 
 def _biases(given: object) -> dict[int, float]:
-    """Biases of tokens as numbers."""
+    """Check logit biases."""
     if not isinstance(given, Mapping):
         raise OptionError(f"logit_bias: {shown(given)}, needs a dict of tokens and numbers")
     found: dict[int, float] = {}

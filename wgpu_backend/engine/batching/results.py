@@ -1,4 +1,4 @@
-"""What an engine gives: events while an answer is made, and the whole of it."""
+"""Results of an engine: events while an answer is generated, and the whole answer."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ FinishReason = Literal["stop", "length", "cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """How likely a token was.
+    """The log probability of a token.
 
     Parameters
     ----------
-    token : int
     logprob : float
-        Natural logarithm of its probability at temperature 1, before any option.
+        Natural logarithm of the probability at temperature 1, before any sampling option.
     piece : bytes
-        What the token stands for; not always whole characters.
+        Bytes of the token; not always whole characters.
     top : tuple of TokenLogprob
-        The most likely tokens at its place, most likely first, as many as were asked for.
+        The requested number of most likely tokens at this position, most likely first.
     """
 
     token: int
@@ -32,17 +31,16 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a choice took.
+    """The tokens and time of a choice.
 
     Parameters
     ----------
-    prompt_tokens : int
     cached_tokens : int
-        Those of the prompt that had been computed before.
+        Prompt tokens that were in the cache.
     completion_tokens : int
-        Tokens made, without one that ended the text.
+        Generated tokens, without the end token.
     queue_seconds, prompt_seconds, seconds : float
-        Until it had a slot; from there to its first token; from there to its end.
+        Time in the queue; from there to the first token; from there to the end.
     """
 
     prompt_tokens: int = 0
@@ -55,18 +53,17 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """How a choice ended.
+    """The end of a choice.
 
     Parameters
     ----------
     reason : str
-        ``stop`` (an end token or a stop text), ``length`` (as many tokens as asked for, or as the
-        context holds) or ``cancelled``.
+        ``stop`` (an end token or a stop text), ``length`` (the token limit or a full context) or
+        ``cancelled``.
     stop : str or None
-        The stop text that ended it.
+        The stop text that ended the choice.
     context_full : bool
-        Whether it ended because the context is full.
-    usage : Usage
+        Whether the choice ended because the context is full.
     """
 
     reason: FinishReason
@@ -77,14 +74,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How far a prompt was read.
+    """The progress of reading a prompt.
 
     Parameters
     ----------
     read, cached, total : int
-        Tokens of it that were, those of them that had been computed before, and all.
+        Tokens read so far, tokens from the cache, and all tokens of the prompt.
     seconds : float
-        Since it had a slot.
+        Time since the choice had a slot.
     """
 
     read: int
@@ -95,24 +92,23 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """News of one choice.
+    """An update of one choice.
 
     Parameters
     ----------
-    choice : int
     text : str
-        Whole characters, and nothing of a stop text.
+        New text: whole characters, without stop texts.
     tokens : tuple of int
-        Tokens made since the last event; their text may be held until it is known to be no stop
-        text.
+        Tokens generated since the last event; their text may be held back while it may be part of
+        a stop text.
     logprobs : tuple of TokenLogprob
-        One for each of them, where they were asked for.
+        One for each token, if requested.
     finish : Finish or None
-        Set in the last event of a choice.
+        The end, in the last event of a choice.
     reading : Reading or None
-        Set in events before the first token, which come where they were asked for.
+        Progress of the prompt, in events before the first token, if requested.
     prompt_logprobs : tuple of TokenLogprob
-        Of tokens of the prompt, in events of the first choice before its first token.
+        Log probabilities of prompt tokens, in events of the first choice before its first token.
     """
 
     choice: int
@@ -126,7 +122,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One whole answer; see `Event`."""
+    """A whole answer; see `Event`."""
 
     text: str
     tokens: tuple[int, ...]
@@ -137,12 +133,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """All answers to a request.
-
-    Parameters
-    ----------
-    choices : tuple of Choice
-    """
+    """All answers to a request."""
 
     choices: tuple[Choice, ...]
 
@@ -153,12 +144,12 @@ class Result:
 
     @property
     def finish(self) -> Finish:
-        """How the first choice ended."""
+        """The end of the first choice."""
         return self.choices[0].finish
 
     @property
     def usage(self) -> Usage:
-        """What the request took: the prompt once, tokens of all choices, the longest times."""
+        """Usage of the request: the prompt once, tokens of all choices, the longest times."""
         each = [choice.finish.usage for choice in self.choices]
         return Usage(
             each[0].prompt_tokens,
@@ -171,7 +162,7 @@ class Result:
 
     @classmethod
     def of(cls, events: Iterable[Event], choices: int) -> Result:
-        """Put the events of a request together; each choice has its last one."""
+        """Collect the events of a request; each choice must have its last event."""
         made: list[list[Event]] = [[] for _ in range(choices)]
         for event in events:
             made[event.choice].append(event)
@@ -192,15 +183,12 @@ def _choice(events: list[Event]) -> Choice:
 
 @dataclass(frozen=True, slots=True)
 class SlotStatus:
-    """A choice that is being made.
+    """The status of a running choice.
 
     Parameters
     ----------
-    request, choice : int
-    prompt_tokens : int
     computed_tokens : int
-        Positions in the cache.
-    completion_tokens : int
+        Tokens in the cache.
     """
 
     request: int
@@ -212,32 +200,32 @@ class SlotStatus:
 
 @dataclass(frozen=True, slots=True)
 class EngineStatus:
-    """What an engine does now, and what it has done.
+    """The state and the counters of an engine.
 
     Parameters
     ----------
     slots : tuple of SlotStatus or None
-        None for a free one.
+        Status of each slot; None for a free one.
     queued : int
         Choices that wait for a slot.
     kept_sequences, kept_tokens : int
-        What is kept of earlier requests for reuse; tokens that several share count for each.
+        Sequences and tokens in the prefix cache; shared tokens count once for each sequence.
     steps : int
         Passes so far.
     requests, finished, cancelled, failed : int
-        Requests so far; choices by how they ended.
+        Requests so far; choices by outcome.
     prompt_tokens, cached_tokens, completion_tokens : int
         Sums over choices that have ended.
     guessed_tokens, right_guesses : int
-        Tokens that a draft guessed for them, and those that were right.
+        Draft tokens of these choices, and the accepted ones.
     prompt_seconds, seconds : float
-        Sums over them, see `Usage`.
+        Sums over these choices; see `Usage`.
     longest : int
-        Tokens of the longest of them, prompt and answer.
+        Tokens of the longest choice, prompt and answer.
     drafts : int
-        How often a draft guessed for them.
+        Passes that verified draft tokens.
     busy : int
-        Sum over passes of the slots that took part.
+        Sum over passes of the active slots.
     """
 
     slots: tuple[SlotStatus | None, ...]

@@ -1,4 +1,4 @@
-"""How the tokens of a step are shared among requests. Numbers only."""
+"""The division of a step's tokens among requests. Pure functions of numbers."""
 
 from __future__ import annotations
 
@@ -6,24 +6,23 @@ from collections.abc import Sequence
 
 
 def fair_shares(wanted: Sequence[int], budget: int) -> list[int]:
-    """Share a budget equally; what one does not need goes to the others.
+    """Divide a budget equally; requests get what others do not need.
 
-    So a short prompt is read in its first step, however long those beside it are. Where there is
-    less than a token for each, the first get one.
+    So a short prompt is read in its first step, however long the other prompts are. If there is
+    less than a token for each, the first requests get one.
 
     Parameters
     ----------
     wanted : sequence of int
-        What each could take, first come first.
-    budget : int
+        Tokens that each request could take, in order of arrival.
 
     Returns
     -------
     list of int
-        As much as is wanted, or less; never more than the budget together.
+        Tokens of each request, at most `wanted`; their sum is at most the budget.
     """
     given = [0] * len(wanted)
-    # Who wants least first; of equals the last, so that what cannot be divided goes to the first.
+    # Smallest demand first; the last of equal ones first, so that the remainder goes to the first.
     order = sorted(range(len(wanted)), key=lambda i: (wanted[i], -i))
     for place, i in enumerate(order):
         given[i] = min(wanted[i], budget // (len(order) - place))
@@ -32,18 +31,18 @@ def fair_shares(wanted: Sequence[int], budget: int) -> list[int]:
 
 
 def steady_shares(prompts: Sequence[int], answers: Sequence[int], budget: int) -> list[int]:
-    """Tokens of a step that has prompts alone, or answers alone.
+    """Divide a step that has either prompts only, or answers only.
 
-    What is computed of a token then never depends on who is beside it: a prompt is always read in
-    passes of prompts, what was made always in steps. Prompts come first, since nothing can be made
-    of them before.
+    A token's result then does not depend on the other requests in the batch: prompts are always
+    read in prompt passes, generated tokens always in decode steps. Prompts come first, since their
+    requests cannot generate tokens before.
 
     Parameters
     ----------
     prompts, answers : sequence of int
-        Tokens of each that wait to be read as part of a prompt, and as part of an answer.
+        Pending tokens of each request that belong to a prompt, and to an answer.
     budget : int
-        Tokens of a pass over prompts.
+        Most tokens of a prompt pass.
     """
     if any(prompts):
         return fair_shares(prompts, budget)
@@ -51,18 +50,18 @@ def steady_shares(prompts: Sequence[int], answers: Sequence[int], budget: int) -
 
 
 def step_shares(pending: Sequence[int], budget: int) -> list[int]:
-    """Tokens that each request computes in a step.
+    """Divide a step between requests that generate tokens and requests that read prompts.
 
-    A request that makes tokens has one pending, which it always gets, so that it never waits for
-    those that still read their prompts; these share what is left. Where some prompts end in the
-    step, whose first tokens wait for it, longer ones have less, and the step is half as long.
+    A generating request has one pending token and always gets it, so it never waits for prompts.
+    Prompts share the rest. If some prompts end in this step, longer ones get less and the step is
+    half as long, so that the first tokens of the former arrive sooner.
 
     Parameters
     ----------
     pending : sequence of int
-        Tokens of each that are not computed yet; 0 for one that cannot go on now.
+        Pending tokens of each request; 0 for one that must wait.
     budget : int
-        Tokens of a step.
+        Most tokens of a step.
     """
     making = [count if count == 1 else 0 for count in pending]
     given = fair_shares(making, budget)
@@ -73,7 +72,7 @@ def step_shares(pending: Sequence[int], budget: int) -> list[int]:
 
 
 def _brief_shares(reading: Sequence[int], budget: int, spared: int) -> list[int]:
-    """Share a budget equally; `spared` less where some end, if those leave as much."""
+    """Divide a budget equally; spend `spared` less if some prompts end and leave that much."""
     given = fair_shares(reading, budget)
     ending = [count if count == given[i] else 0 for i, count in enumerate(reading)]
     longer = [0 if count else reading[i] for i, count in enumerate(ending)]

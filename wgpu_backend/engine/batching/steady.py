@@ -1,4 +1,4 @@
-"""Shapes of an engine's passes where these are always the same, whoever is in them."""
+"""Fixed batch shapes for deterministic engines."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from wgpu_backend.nn.kvcache.cache import Cache
 
 @dataclass(frozen=True, slots=True)
 class SteadyShapes:
-    """The two shapes of passes: what is computed of a token never depends on who is beside it.
+    """The fixed shapes of passes, so that a token's bits do not depend on the rest of the batch.
 
     Parameters
     ----------
     prompts, answers : BatchShape
-        Of all passes over prompts, and of all steps of answers.
+        Shape of all prompt passes, and of all decode steps.
     judged : BatchShape
-        Of passes over prompts whose every token is judged; nothing of them is shared.
+        Shape of prompt passes with logits of every token, whose cache is not shared.
     """
 
     prompts: BatchShape
@@ -29,20 +29,18 @@ class SteadyShapes:
     def of(
         cls, cache: Cache, num_ctx: int, budget: int, slots: int, guessed: int, judged: int
     ) -> SteadyShapes:
-        """Shapes for so many slots.
+        """Compute the shapes for a number of slots.
 
         Parameters
         ----------
-        cache : Cache
         num_ctx : int
-            Positions of a context.
+            Positions in a context.
         budget : int
-            Tokens of a pass over prompts.
-        slots : int
+            Most tokens of a prompt pass.
         guessed : int
-            Tokens guessed behind each answer at most.
+            Most draft tokens of each answer.
         judged : int
-            Tokens of a pass that judges them.
+            Most tokens of a pass with logits of every token.
         """
         room = bucket(num_ctx, SHORTEST)
         rows, choices = bucket(budget), bucket(slots)

@@ -1,4 +1,4 @@
-"""One pass for many requests: what it is given, and what is read of it."""
+"""A pass over many requests: its inputs, its submission and its results."""
 
 from __future__ import annotations
 
@@ -29,23 +29,22 @@ Judged = tuple[Completion, int, slice]
 
 @dataclass(frozen=True, slots=True)
 class NextTokens:
-    """Makes a token for each row, and gives the logits of some.
+    """The head of a batched step: a token for each row, and the logits of some rows.
 
-    Equal for equal plans, so that recorded graphs serve every batch with such options.
+    Heads of equal plans are equal, so that all batches with such options share recorded graphs.
 
     Parameters
     ----------
     plan : Plan
-        That covers all rows whose token is chosen on the device.
+        Sampling plan that covers all rows whose token is chosen on the device.
     picked : int
-        Rows of logits that are read back; 0 for none.
-    model : Model
+        Number of rows of logits to read back; 0 for none.
     token_slots : (slots,), i32
-        State that chosen tokens are put into.
+        State that receives the chosen tokens.
     kept : (rows, vocabulary), f32, or None
         State for logits that wait for masks.
     keeps : bool
-        Whether there is one.
+        Whether `kept` is set; part of the comparison in its place.
     """
 
     plan: Plan
@@ -56,7 +55,7 @@ class NextTokens:
     keeps: bool = False
 
     def __call__(self, batch: Batch, hidden: Tensor) -> list[Tensor]:
-        """Slots with the chosen tokens, and the picked logits."""
+        """Build the choice of tokens and the selection of logits."""
         logits = self.model.logits(hidden)
         chosen = build(batch.context, logits, self.plan, self.token_slots)
         made = [chosen]
@@ -64,30 +63,28 @@ class NextTokens:
             made.append(logits.rows(batch.context.input(PICKED, (self.picked,), I32)))
         if self.kept is not None:
             places = batch.context.input(KEPT, (logits.dim(0),), I32)
-            made.append(
-                self.kept.set_rows(logits, places)[:1, :1]
-            )  # of the write one value is read
+            # One value of the result is enough to have the write in the graph.
+            made.append(self.kept.set_rows(logits, places)[:1, :1])
         return made
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A pass that is under way.
+    """A pass in flight.
 
     Parameters
     ----------
-    result : TimedResult
     chosen : sequence of Completion
-        Those that get a token of it.
+        Choices that get a token from the pass.
     picked : mapping of int to slice
-        Rows of the logits that are read back, by places in `chosen`.
+        Rows in the returned logits, by index in `chosen`.
     late : Late
-        The choice for those that keep to grammars.
+        The sampling of choices with grammars.
     readers : sequence of (Completion, int)
-        Those whose prompt it reads, and up to where.
+        Choices whose prompt the pass reads, and the position after it.
     judged : sequence of (Completion, int, slice)
-        Those that are told how likely their prompts are: the position of the first of their rows,
-        and which of the logits that are read back these are.
+        Choices that get log probabilities of their prompts, with the position of the first row,
+        and the rows in the returned logits.
     """
 
     result: TimedResult
@@ -98,7 +95,7 @@ class Step:
     judged: Sequence[Judged] = ()
 
     def read(self) -> list[tuple[Completion, BackendError]]:
-        """Wait, and give each completion its token; those whose logits are wrong come back.
+        """Wait, and give each completion its token; return the completions with invalid logits.
 
         Raises
         ------
@@ -128,14 +125,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Choice of tokens that keep to grammars, under way.
+    """The sampling of tokens under grammars, in flight.
 
     Parameters
     ----------
     result : TimedResult or None
-        None where there are none.
+        Result of the choice; None if no row has a grammar.
     wrong : mapping of int to BackendError
-        By the id of a completion: its mask could not be made.
+        Errors of masks that could not be made, by the `id()` of the completion.
     """
 
     result: TimedResult | None = None
@@ -148,20 +145,17 @@ def submit(
     planned: Planned,
     shape: BatchShape | None = None,
 ) -> Step:
-    """Submit a pass over so many tokens of each; waits for masks of grammars alone.
+    """Submit a pass over the planned tokens; waits only for the masks of grammars.
 
     Parameters
     ----------
-    runner : Runner
-    constrained : Constrained
-    planned : sequence of (Completion, int)
     shape : BatchShape or None
         See `Runner.run`.
 
     Raises
     ------
     CacheFull
-        There is no room for all of it; the cache is as it was.
+        The cache has no room for the pass; it is unchanged.
     """
     readers = [each for each, _ in planned if each.pending_prompt]
     works = [_work(each, count) for each, count in planned]
@@ -192,7 +186,7 @@ def submit(
     head = NextTokens(plan, count, runner.model, runner.token_slots, kept, bool(late))
     try:
         result = runner.run(works, Head("next tokens", head), extra, shape)
-    finally:  # after a failure, a window or a state may have to go on from before
+    finally:  # a failure may leave a window or a state at an earlier position
         for each, _ in planned:
             each.sent = runner.cache.length(each.sequence)
         found = {id(each): masking.wait() for each, masking in masks}
@@ -216,7 +210,7 @@ def _late(
     found: Mapping[int, Mask | BackendError],
     constrained: Constrained,
 ) -> Late:
-    """Submit the choice for rows whose logits wait, also where a mask is wrong."""
+    """Submit the sampling of rows with grammars; rows with a failed mask are unmasked."""
     wrong = {key: mask for key, mask in found.items() if isinstance(mask, BackendError)}
     if not rows:
         return Late(None, wrong)
@@ -229,20 +223,18 @@ def _late(
 
 
 def work_of(sequence: int, tokens: Sequence[int], guessed: int = 0) -> Work:
-    """Part of a pass; all give a row of results, so that graphs differ in fewer ways.
+    """Make a sequence's part of a pass, always with at least one row of results.
 
     Parameters
     ----------
-    sequence : int
-    tokens : sequence of int
     guessed : int
-        So many of the last are guesses: each gives a row, as does the one before them.
+        Number of draft tokens at the end: each gives a row, as does the token before them.
     """
     return Work(sequence, tokens, range(len(tokens) - 1 - guessed, len(tokens)))
 
 
 def _work(completion: Completion, count: int) -> Work:
-    """Part of a pass; of a prompt that is judged, every token gives a row."""
+    """Make a choice's part of a pass; for `prompt_logprobs` every prompt token gives a row."""
     tokens, guessed = completion.part(count), len(completion.guessed)
     if completion.judges_prompt:
         return Work(completion.sequence, tokens, range(len(tokens)))
@@ -250,7 +242,7 @@ def _work(completion: Completion, count: int) -> Work:
 
 
 def _judged(planned: Planned, ends: Sequence[int], picked: list[int]) -> list[Judged]:
-    """Add the rows by which prompts are judged to those that are read back."""
+    """Add the rows for `prompt_logprobs` to those that are read back."""
     found: list[Judged] = []
     for end, (each, count) in zip(ends, planned, strict=True):
         positions = each.judging(count)
@@ -262,13 +254,13 @@ def _judged(planned: Planned, ends: Sequence[int], picked: list[int]) -> list[Ju
 
 
 def _given(completion: Completion) -> Mapping[str, Array]:
-    """What a choice is given for its next tokens."""
+    """Return the sampling inputs for a choice's next tokens."""
     sampler, guessed = completion.sampler, completion.guessed
     return sampler.behind(guessed) if guessed else sampler.inputs()
 
 
 def _picked(chosen: Sequence[tuple[int, Completion]]) -> tuple[list[int], dict[int, slice]]:
-    """Rows whose logits are read back, and where among them each choice has its own."""
+    """Return the rows whose logits are read back, and each choice's range among them."""
     rows: list[int] = []
     places: dict[int, slice] = {}
     for place, (row, each) in enumerate(chosen):
@@ -280,22 +272,21 @@ def _picked(chosen: Sequence[tuple[int, Completion]]) -> tuple[list[int], dict[i
 
 
 def _ends(completion: Completion, count: int) -> bool:
-    """Whether a token follows what the pass computes."""
+    """Return whether the pass gives a choice its next token."""
     return bool(completion.ahead) or completion.sent + count == len(completion.tokens)
 
 
 def choice_inputs(
     rows: Sequence[tuple[int, Mapping[str, Array]]], plan: Plan, outputs: int
 ) -> dict[str, Array]:
-    """Values of the inputs of the choice; rows without one choose for nobody.
+    """Combine the sampling inputs of rows; unused rows get neutral values.
 
     Parameters
     ----------
     rows : sequence of (int, mapping of str to ndarray)
-        The first row of each sequence, and what a sampler gives for that and those behind it.
-    plan : Plan
+        The first row of each sequence, and its sampler's inputs for that row and later ones.
     outputs : int
-        Rows in all.
+        Number of all rows.
     """
     sampling = np.tile(NEUTRAL, (outputs, 1))
     draws = np.tile(np.array([0, NOWHERE], np.uint32), (outputs, 1))

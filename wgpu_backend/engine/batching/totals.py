@@ -1,4 +1,4 @@
-"""What an engine has done, in numbers."""
+"""Counters of an engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wgpu_backend.engine.batching.results import EngineStatus, SlotStatus
 
 @dataclass(slots=True)
 class Totals:
-    """Requests so far, and sums over choices that have ended."""
+    """The number of requests, and sums over choices that have ended."""
 
     requests: int = 0
     finished: int = 0
@@ -29,7 +29,7 @@ class Totals:
     busy: int = 0
 
     def add(self, gone: Sequence[Completion]) -> None:
-        """Count choices that have ended."""
+        """Add choices that have ended."""
         for each in gone:
             self.finished += each.outcome == "finished"
             self.cancelled += each.outcome == "cancelled"
@@ -51,5 +51,5 @@ class Totals:
         kept: tuple[int, int],
         steps: int,
     ) -> EngineStatus:
-        """What an engine does and has done; see `EngineStatus`."""
+        """Combine the counters with the current state; see `EngineStatus`."""
         return EngineStatus(tuple(slots), queued, *kept, steps, *astuple(self))
