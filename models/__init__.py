@@ -1,6 +1,6 @@
-"""Architectures; kin share a file, which reads like their papers. Found by listing the folder.
+"""Model architectures, found by listing this folder; related models share a file.
 
-What a model of one's own may inherit from, too, has a name here.
+A file reads like the paper. Base classes for your own models are exported here.
 """
 
 from .llama import Llama

@@ -1,8 +1,8 @@
 """Trinity (AFMoE).
 
-Arcee AI 2025, "Trinity", §2: attention behind a gate, norms of queries and keys, norms before and
-behind each block; three of four layers have a window and rotate, the fourth does not; experts
-chosen by a sigmoid and a bias, one that all share, the first layers without. Embeddings are scaled
+Arcee AI 2025, "Trinity", §2: gated attention, norms of queries and keys, norms before and after
+each block. Three of four layers have a window and RoPE, the fourth has neither. Experts are chosen
+by a sigmoid and a bias, with one shared expert; the first layers are dense. Embeddings are scaled
 by the root of the width (Yang et al. 2022, "Tensor Programs V").
 """
 
@@ -16,14 +16,14 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("afmoe")
 class Afmoe(Decoder):
-    """Every weight of a gate is a sigmoid's."""
+    """Trinity, whose gates are all sigmoids."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self.embedding_scale = self.width**0.5
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Four norms; rotated where there is a window."""
+        """Build a layer with four norms, rotated if it has a window."""
         window = config.window(4)
         rope = self.rope if window else None
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head", gate="sigmoid")

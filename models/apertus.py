@@ -1,6 +1,6 @@
 """Apertus.
 
-Apertus Team 2025, "Apertus", §2.1: norms of queries and keys, xIELU without a gate, which is Huang
+Apertus Team 2025, "Apertus", §2.1: norms of queries and keys, and xIELU without a gate, from Huang
 & Schlag 2025, "Deriving Activation Functions Using Integration", §4.
 """
 
@@ -16,10 +16,10 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("apertus")
 class Apertus(Decoder):
-    """Halves are rotated, with the factors of Llama 3."""
+    """Apertus, which rotates halves with the factors of Llama 3."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's, with another activation in each layer."""
+        """Build Llama's layer with an activation of its own."""
         attention = nn.SelfAttention(config, self.rope, qk_norm="head")
         return nn.Layer(config, attention, nn.MLP(config, XIELU(config), gated=False))
 
@@ -29,13 +29,13 @@ class XIELU:
 
     def __init__(self, config: nn.LayerConfig) -> None:
         self.beta = config.float("xielu.beta")
-        # As trained, before what keeps them above 0, and above beta.
+        # Stored as trained: a softplus keeps them above 0, and above beta.
         positive, negative = config.float("xielu.alpha_p"), config.float("xielu.alpha_n")
         self.positive = math.log1p(math.exp(positive))
         self.negative = math.log1p(math.exp(negative)) + self.beta
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Activate (..., cols)."""
+        """Apply the activation to (..., cols)."""
         above = x.relu()
         below = x - above
         curved = (below.exp() - 1.0 - below) * self.negative

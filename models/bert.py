@@ -1,11 +1,11 @@
 """BERT, RoBERTa, XLM-RoBERTa, Nomic Embed 1 and 2, Jina Embeddings v2 and v3.
 
-Devlin et al. 2019, "BERT", §3: layers of Vaswani et al. 2017 with norms behind the residuals, on
-the sum of a token's embedding, its position's and its type's, normalised. RoBERTa's positions begin
-with the padding's, which files leave out. Nussbaum et al. 2024, "Nomic Embed", §3: rotated, with
-SwiGLU, without biases. Günther et al. 2023, "Jina Embeddings 2", §3: ALiBi to both sides, GeGLU.
-Nussbaum and Duderstadt 2025, "Training Sparse Mixture Of Experts Text Embedding Models", §3:
-experts in every second layer. Sturua et al. 2024, "jina-embeddings-v3", §3: XLM-RoBERTa, rotated.
+Devlin et al. 2019, "BERT", §3: the post-norm layers of Vaswani et al. 2017, on the normalised sum
+of token, position and type embeddings. RoBERTa's position table begins with padding, which files
+leave out. Nussbaum et al. 2024, "Nomic Embed", §3: RoPE and SwiGLU, without biases. Günther et al.
+2023, "Jina Embeddings 2", §3: ALiBi to both sides, GeGLU. Nussbaum and Duderstadt 2025, "Training
+Sparse Mixture Of Experts Text Embedding Models", §3: experts in every second layer. Sturua et al.
+2024, "jina-embeddings-v3", §3: XLM-RoBERTa with RoPE.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from wgpu_backend.nn.model_inputs import ModelInput, TokenInput
 
 @architecture("bert")
 class Bert(Encoder):
-    """Works may give ``token_types``, 1 for the second of two texts; all are 0 without."""
+    """BERT; its input ``token_types`` is 1 for the second of two texts, 0 by default."""
 
     norm = nn.LayerNorm
     output_norm_name = None
@@ -37,16 +37,16 @@ class Bert(Encoder):
         super().__init__(backend)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Norms behind the residuals."""
+        """Build a post-norm layer."""
         attention = nn.SelfAttention(config, None, causal=False)
         return nn.PostNormLayer(config, attention, nn.MLP(config, "gelu_erf", gated=False))
 
     def inputs(self) -> Mapping[str, ModelInput]:
-        """Types of tokens, where the model has any."""
+        """Return the input for types of tokens, if the model has types."""
         return {} if self.token_types is None else {"token_types": TokenInput(dtype=I32)}
 
     def embed(self, batch: Batch) -> Tensor:
-        """Sum of the embeddings, normalised."""
+        """Return the normalised sum of the embeddings."""
         x = super().embed(batch)
         if self.token_types is not None:
             types = batch.input("token_types")
@@ -56,30 +56,30 @@ class Bert(Encoder):
 
 @architecture("nomic-bert")
 class NomicBert(Bert):
-    """Halves are rotated."""
+    """Nomic Embed, which rotates halves."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """BERT's, rotated, with a gate."""
+        """Build BERT's layer with RoPE and a gate."""
         attention = nn.SelfAttention(config, self.rope, causal=False)
         return nn.PostNormLayer(config, attention, nn.MLP(config))
 
 
 @architecture("jina-bert-v2")
 class JinaBert(Bert):
-    """Slopes reach two to the minus eight."""
+    """Jina Embeddings v2, whose ALiBi slopes reach 2⁻⁸."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """BERT's, with ALiBi and a gate."""
+        """Build BERT's layer with ALiBi and a gate."""
         attention = nn.SelfAttention(config, None, causal=False, alibi=8.0)
         return nn.PostNormLayer(config, attention, nn.MLP(config, "gelu_erf"))
 
 
 @architecture("nomic-bert-moe")
 class NomicBertMoe(Bert):
-    """Weights of the chosen experts are what the softmax over all gives them."""
+    """Nomic Embed 2, whose expert weights are not normalised after the softmax."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """BERT's, rotated; from the second on, every so many have experts."""
+        """Build BERT's layer with RoPE; from the second on, one in so many has experts."""
         attention = nn.SelfAttention(config, self.rope, causal=False)
         period = self.config.uint("moe_every_n_layers", 0)
         if not period or config.index % period != 1:
@@ -91,9 +91,9 @@ class NomicBertMoe(Bert):
 
 @architecture("jina-bert-v3")
 class JinaBertV3(Bert):
-    """Halves are rotated."""
+    """Jina Embeddings v3, which rotates halves."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """BERT's, rotated."""
+        """Build BERT's layer with RoPE."""
         attention = nn.SelfAttention(config, self.rope, causal=False)
         return nn.PostNormLayer(config, attention, nn.MLP(config, "gelu_erf", gated=False))

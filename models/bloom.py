@@ -1,8 +1,8 @@
 """BLOOM and MPT: positions by ALiBi.
 
-BigScience 2022, "BLOOM", §3.2: GPT-2's layers, a norm of the embeddings. MosaicML 2023,
-"Introducing MPT-7B": no biases, queries, keys and values bounded in some. Press et al. 2022, "Train
-Short, Test Long", §3, for the slopes.
+BigScience 2022, "BLOOM", §3.2: GPT-2's layers, and a norm of the embeddings. MosaicML 2023,
+"Introducing MPT-7B": no biases; some models clamp queries, keys and values. Press et al. 2022,
+"Train Short, Test Long", §3, for the slopes.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("bloom")
 class Bloom(Decoder):
-    """Slopes reach two to the minus eight."""
+    """BLOOM, whose ALiBi slopes reach 2⁻⁸."""
 
     norm = nn.LayerNorm
     embedding_norm: nn.LayerNorm = nn.weight("token_embd_norm", "width")
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """GPT-2's."""
+        """Build GPT-2's layer with ALiBi."""
         attention = nn.SelfAttention(config, None, alibi=8.0)
         return nn.Layer(config, attention, nn.MLP(config, "gelu", gated=False))
 
     def embed(self, batch: Batch) -> Tensor:
-        """Normalise embeddings."""
+        """Return the normalised embeddings."""
         return self.embedding_norm(super().embed(batch), self.make_norm(self.config).eps)
 
 
 @architecture("mpt")
 class MPT(Decoder):
-    """Positions are learned where the file has them."""
+    """MPT, with learned positions where the file has them."""
 
     norm = nn.LayerNorm
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """GPT-2's, bounded."""
+        """Build GPT-2's layer with ALiBi and clamping."""
         attention = nn.SelfAttention(
             config,
             None,

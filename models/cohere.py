@@ -1,9 +1,9 @@
 """Command R, R+ and R7B, Aya.
 
-Cohere 2024, model cards of Command R: attention and feed-forward side by side behind one layer norm
-without bias, embeddings that are the output, too, and a factor of the logits. R+ normalises each
-head of queries and keys. Cohere 2025, "Command A", §2: three of four layers have a window and
-rotate, the fourth sees all and does not.
+Cohere 2024, model cards of Command R: attention and feed-forward in parallel after one layer norm
+without bias, tied embeddings, and a factor of the logits. R+ normalises each head of queries and
+keys. Cohere 2025, "Command A", §2: three of four layers have a window and RoPE, the fourth has
+neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("command-r")
 class CommandR(Decoder):
-    """Neighbours are rotated."""
+    """Command R, which rotates adjacent pairs."""
 
     norm = nn.LayerNorm
     rope_interleaved = True
@@ -27,7 +27,7 @@ class CommandR(Decoder):
         self.logit_scale = self.config.float("logit_scale", 1.0) or 1.0
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Side by side."""
+        """Build a layer with attention and feed-forward in parallel."""
         qk_norm = "each head" if "attn_q_norm.weight" in config else None
         attention = nn.SelfAttention(config, self.rope, qk_norm=qk_norm)
         return nn.ParallelLayer(config, attention, nn.MLP(config))
@@ -35,10 +35,10 @@ class CommandR(Decoder):
 
 @architecture("cohere2")
 class Cohere2(CommandR):
-    """Windows, and layers without positions."""
+    """Command R7B, with windows, and layers without positions."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Side by side."""
+        """Build a layer with attention and feed-forward in parallel."""
         window = config.window(4)
         attention = nn.SelfAttention(config, self.rope if window else None, window=window)
         return nn.ParallelLayer(config, attention, nn.MLP(config))
@@ -46,16 +46,16 @@ class Cohere2(CommandR):
 
 @architecture("cohere2moe")
 class Cohere2Moe(Cohere2):
-    """Experts in place of the feed-forward, but in the first layers, which always rotate."""
+    """Command A with experts, except in the first layers, which always rotate."""
 
     @classmethod
     def make_norm(cls, config: Config) -> nn.Norm:
-        """Norm of the kind whose epsilon the file has."""
+        """Make a norm of the kind whose epsilon the file has."""
         kind = nn.RMSNorm if nn.RMSNorm.eps_key in config else nn.LayerNorm
         return kind.from_config(config)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Side by side."""
+        """Build a layer with attention and experts in parallel."""
         window = config.window(4, first=True)
         rope = self.rope if window or config.precedes_experts else None
         attention = nn.SelfAttention(config, rope, window=window)

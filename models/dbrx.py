@@ -1,7 +1,7 @@
 """DBRX.
 
-Databricks 2024, "Introducing DBRX": sixteen fine experts, layer norms without bias, queries, keys
-and values bounded; MPT's layers but for rotation and experts.
+Databricks 2024, "Introducing DBRX": sixteen fine-grained experts, layer norms without bias, clamped
+queries, keys and values; MPT's layers with RoPE and experts.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("dbrx")
 class Dbrx(Decoder):
-    """Weights of the chosen experts are normalised."""
+    """DBRX, whose expert weights are normalised."""
 
     norm = nn.LayerNorm
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's, whose second norm has another name."""
+        """Build Llama's layer, with another name for the second norm."""
         clamp = config.float("attention.clamp_kqv")
         attention = nn.SelfAttention(config, self.rope, clamp=clamp)
         return nn.Layer(

@@ -1,9 +1,8 @@
 """DeepSeek V2 and V3, GLM 4.7 Flash, Youtu, Kimi K2, Mistral Small 4, GigaChat 3.
 
 DeepSeek-AI 2024, "DeepSeek-V2", §2, and "DeepSeek-V3 Technical Report", §2.1: latent attention, and
-experts, a part of them shared, behind a few layers without. V2 weighs by a softmax, V3 by a
-sigmoid, and chooses by a bias, within groups of experts. Mistral's queries grow with their
-position.
+experts, some of them shared, after a few dense layers. V2 weighs experts by a softmax; V3 uses a
+sigmoid, a bias for the choice, and groups of experts. Mistral scales queries by their position.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("deepseek2")
 class DeepSeek2(Decoder):
-    """Neighbours are rotated."""
+    """DeepSeek V2 and V3, which rotate adjacent pairs."""
 
     rope_interleaved = True
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Norms before attention and feed-forward."""
+        """Build a pre-norm layer of latent attention and feed-forward or experts."""
         attention = nn.LatentAttention(
             config, self.rope, scale=self.score_scale(config), temperature=self.temperature(config)
         )
@@ -33,36 +32,36 @@ class DeepSeek2(Decoder):
         return nn.Layer(config, attention, nn.Experts(config, routing=routing))
 
     def stretch(self, multiplier: float) -> float:
-        """YaRN's temperature, times a number: Peng et al. 2023, §3.4; 1 without YaRN."""
+        """Return YaRN's temperature times a number (Peng et al. 2023, §3.4); 1 without YaRN."""
         if self.config.string("rope.scaling.type", "none") != "yarn":
             return 1.0
         return 1 + 0.1 * multiplier * math.log(self.config.float("rope.scaling.factor", 1.0))
 
     @property
     def multiplier(self) -> float:
-        """``mscale_all_dim`` of the published configuration, of which files have a tenth."""
+        """Return ``mscale_all_dim`` of the published configuration; files store a tenth of it."""
         return self.config.float("rope.scaling.yarn_log_multiplier", 0.0) / 0.1
 
     def magnitude(self) -> float:
-        """Factor of what is rotated: YaRN's, unless scores are scaled in its place."""
+        """Return the factor of rotated values: YaRN's, unless it scales scores instead."""
         return 1.0 if self.multiplier else self.stretch(1.0)
 
     def make_rope(self, **changes: Any) -> nn.Rotary:  # noqa: ANN401
-        """Rotation whose magnitude is that."""
+        """Make the rotation with that magnitude."""
         own = self.config.float("rope.scaling.attn_factor", 1.0)
         attention = own * self.magnitude() / self.stretch(1.0)
         changes.setdefault("attention", attention)
         return super().make_rope(**changes)
 
     def score_scale(self, config: nn.LayerConfig) -> float:
-        """Factor of scores: what a folder says, or the paper's."""
+        """Return the factor of scores: the file's, or the paper's."""
         if "attention.scale" in self.config:
             return self.config.float("attention.scale")
         head = config.uint("attention.key_length_mla", config.uint("attention.key_length"))
         return (self.magnitude() * self.stretch(self.multiplier)) ** 2 * head**-0.5
 
     def temperature(self, config: nn.LayerConfig) -> nn.Temperature | None:
-        """How queries grow, where the file says so."""
+        """Return the scale of queries by position, if the file has one."""
         growth = config.float("attention.temperature_scale", 0.0)
         length = config.uint("attention.temperature_length", 0)
         return nn.Temperature(growth, length) if growth else None
@@ -70,8 +69,8 @@ class DeepSeek2(Decoder):
 
 @architecture("mistral4")
 class Mistral4(DeepSeek2):
-    """Its magnitude is YaRN's over that of the scores."""
+    """Mistral Small 4, whose magnitude is YaRN's divided by that of the scores."""
 
     def magnitude(self) -> float:
-        """Factor of what is rotated."""
+        """Return the factor of rotated values."""
         return self.stretch(1.0) / self.stretch(self.multiplier)

@@ -1,7 +1,7 @@
 """ERNIE 4.5.
 
-Baidu 2025, "ERNIE 4.5 Technical Report", §2: Llama, and with experts: chosen by a softmax and a
-bias, some shared by all, the first layers without.
+Baidu 2025, "ERNIE 4.5 Technical Report", §2: Llama, dense or with experts. These are chosen by a
+softmax and a bias, some are shared; the first layers are dense.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("ernie4_5")
 class Ernie(Decoder):
-    """Neighbours are rotated."""
+    """ERNIE 4.5, which rotates adjacent pairs."""
 
     rope_interleaved = True
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's."""
+        """Build Llama's layer."""
         return nn.Layer(config, nn.SelfAttention(config, self.rope), nn.MLP(config))
 
 
 @architecture("ernie4_5-moe")
 class ErnieMoe(Ernie):
-    """Experts in every so many layers after the first."""
+    """ERNIE 4.5 with experts in one of so many layers after the first."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's, with experts or without."""
+        """Build Llama's layer, with or without experts."""
         step = self.config.uint("interleave_moe_layer_step", 1, at_least=1)
         dense = config.precedes_experts or (config.index + 1) % step
         attention = nn.SelfAttention(config, self.rope)

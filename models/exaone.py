@@ -1,8 +1,8 @@
 """EXAONE 4, K-EXAONE.
 
-LG AI Research 2025, "EXAONE 4.0", §2.1: norms of results in place of inputs, and of every query and
-key head; the larger one has a window in three of four layers, and no positions in the fourth. LG AI
-Research 2026, "K-EXAONE", §2: norms of inputs again, and experts.
+LG AI Research 2025, "EXAONE 4.0", §2.1: norms after attention and feed-forward instead of before,
+and of every query and key head. The larger model has a window in three of four layers, and no
+positions in the fourth. LG AI Research 2026, "K-EXAONE", §2: pre-norm layers again, and experts.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("exaone4")
 class Exaone4(Decoder):
-    """Norms stand behind attention and feed-forward."""
+    """EXAONE 4, with norms after attention and feed-forward."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Rotated, unless others have windows and this has none."""
+        """Build a layer, rotated unless other layers have windows and this one has none."""
         window = config.window(4)
         everywhere = not self.config.uint("attention.sliding_window", 0)
         rope = self.rope if window or everywhere else None
@@ -28,10 +28,10 @@ class Exaone4(Decoder):
 
 @architecture("exaone-moe")
 class ExaoneMoe(Decoder):
-    """Experts chosen by a sigmoid, one that all share, the first layers without."""
+    """K-EXAONE, with experts chosen by a sigmoid, one of them shared; first layers are dense."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Rotated where there is a window."""
+        """Build a layer, rotated if it has a window."""
         window = config.window(4)
         rope = self.rope if window else None
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head")

@@ -1,7 +1,7 @@
 """Falcon-H1.
 
-Attention and Mamba 2 stand side by side in every layer: Zuo et al. 2025, "Falcon-H1: A Family of
-Hybrid-Head Language Models", §2. Its multipliers are in the weights of a GGUF file.
+Attention and Mamba 2 in parallel in every layer: Zuo et al. 2025, "Falcon-H1: A Family of
+Hybrid-Head Language Models", §2. GGUF files have its multipliers in the weights.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class HybridHeads(nn.DecoderLayer):
 
     @property
     def cached(self) -> LayerCache:
-        """Keys and values, and states."""
+        """Return the cache entries: keys and values, and states."""
         return self.attention.cached, self.mamba.cached
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
-        """(tokens, width) to the same; of the last layer only the wanted rows."""
+        """Map (tokens, width) to the same shape; the last layer returns the output rows only."""
         normed = self.norm(x)
         y, z = self.attention.forward(normed, batch), self.mamba.forward(normed, batch)
         if self.last:
@@ -45,8 +45,8 @@ class HybridHeads(nn.DecoderLayer):
 
 @architecture("falcon-h1")
 class FalconH1(Decoder):
-    """Falcon-H1."""
+    """The Falcon-H1 models."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Attention and scan of the same tokens."""
+        """Build a layer with attention and scan of the same tokens."""
         return HybridHeads(config, self.rope)

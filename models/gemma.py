@@ -1,11 +1,11 @@
 """Gemma 1 to 3, EmbeddingGemma.
 
-Gemma Team 2024, "Gemma", §2: Llama with GeGLU, wide heads, embeddings times the root of the width,
-tied to the output; norms multiply by one more than their weights, which files have added. Gemma
-Team 2024, "Gemma 2", §2: a window in every second layer, bounded scores and logits, norms of
-results, too. Gemma Team 2025, "Gemma 3 Technical Report", §2: five layers with a window to one
-without, each kind with a rotation of its own, and norms of queries and keys in place of bounds.
-Vera et al. 2025, "EmbeddingGemma", §2: the same layers, whose tokens see ahead as far as back.
+Gemma Team 2024, "Gemma", §2: Llama with GeGLU, wide heads, and tied embeddings times the root of
+the width. Norms multiply by one plus their weights; files store the sum. Gemma Team 2024, "Gemma
+2", §2: a window in every second layer, soft-capped scores and logits, norms before and after each
+block. Gemma Team 2025, "Gemma 3 Technical Report", §2: five layers with a window for one without,
+each kind with its own RoPE base, and norms of queries and keys instead of soft caps. Vera et al.
+2025, "EmbeddingGemma", §2: the same layers with bidirectional attention.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ AFTER = ("post_attention_norm", "post_ffw_norm")
 
 @architecture("gemma")
 class Gemma(Decoder):
-    """Halves are rotated."""
+    """Gemma, which rotates halves."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self.embedding_scale = self.width**0.5
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's, with GeGLU."""
+        """Build Llama's layer with GeGLU."""
         return nn.Layer(config, nn.SelfAttention(config, self.rope), nn.MLP(config, "gelu"))
 
 
 @architecture("gemma2")
 class Gemma2(Gemma):
-    """The largest scales scores by the width of a head that its heads have not."""
+    """Gemma 2; the largest model scales scores by a width other than that of its heads."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Norms before and behind."""
+        """Build a layer with norms before and after each block."""
         attention = nn.SelfAttention(
             config,
             self.rope,
@@ -48,7 +48,7 @@ class Gemma2(Gemma):
         return nn.Layer(config, attention, nn.MLP(config, "gelu"), after=AFTER)
 
     def score_scale(self, config: nn.LayerConfig, largest: int) -> float | None:
-        """Factor of scores; files do not say that of the model with the most layers."""
+        """Return the factor of scores; files lack that of the model with the most layers."""
         if "attention.scale" in self.config:
             return None
         heads = config.uint("attention.head_count", at_least=1)
@@ -57,12 +57,13 @@ class Gemma2(Gemma):
 
 @architecture("gemma3")
 class Gemma3(Gemma2):
-    """Layers with a window rotate by a base of their own and are not stretched."""
+    """Gemma 3, whose layers with a window have their own RoPE base, without scaling."""
 
-    local_base = 10000.0  # files from before its key mean the paper's
+    # Older files lack the key; the paper has this value.
+    local_base = 10000.0
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Norms before and behind, and of queries and keys."""
+        """Build Gemma 2's layer with norms of queries and keys."""
         window = config.window(6)
         attention = nn.SelfAttention(
             config,
@@ -77,7 +78,7 @@ class Gemma3(Gemma2):
 
 @architecture("gemma-embedding")
 class GemmaEmbedding(Encoder):
-    """Gemma 3's layers; half of a window is on either side."""
+    """EmbeddingGemma: Gemma 3's layers with half of the window on either side."""
 
     local_base = 10000.0
 
@@ -86,7 +87,7 @@ class GemmaEmbedding(Encoder):
         self.embedding_scale = self.width**0.5
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Norms before and behind, and of queries and keys."""
+        """Build Gemma 2's layer with norms of queries and keys, not causal."""
         window = config.window(6)
         attention = nn.SelfAttention(
             config,

@@ -1,10 +1,10 @@
 """Gemma 3n.
 
-Google 2025, "Gemma 3n model overview": Gemma 3 in which every token has several states, of which a
-layer computes one and predicts the others (Baykal et al. 2023, "Alternating Updates for Efficient
-Transformers", §3); a projection of low rank beside attention (Menghani et al. 2024, "LAuReL", §2);
-gates that keep the largest few of their values (You et al. 2025, "Spark Transformer"); what
-Gemma 4 took up: an input for every layer, last layers that read keys and values of earlier ones.
+Google 2025, "Gemma 3n model overview": Gemma 3 with several states per token, of which a layer
+computes one and predicts the others (Baykal et al. 2023, "Alternating Updates for Efficient
+Transformers", §3). A low-rank projection is added to attention (Menghani et al. 2024, "LAuReL",
+§2), and gates keep only their largest values (You et al. 2025, "Spark Transformer"). As in Gemma 4,
+every layer has an extra input, and the last layers read keys and values of earlier ones.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from wgpu_backend.nn.model import architecture
 from .gemma import Gemma3
 from .gemma4 import LayerInput, LayerInputs, attention
 
-PERIOD = 5  # of these layers the last sees all
+# The last of so many layers has full attention.
+PERIOD = 5
 
 
 class AltUp(nn.Module):
-    """Predicts a token's states before a layer, and corrects them by the one that it computed."""
+    """Predicts a token's states before a layer, and corrects them by the computed one."""
 
     router: nn.Linear = nn.weight("altup_router", "states", "width")
     router_norm: nn.Norm
@@ -41,12 +42,12 @@ class AltUp(nn.Module):
         self.router_norm = config.norm("altup_router_norm")
 
     def predict(self, x: Tensor) -> Tensor:
-        """(tokens, states, width) of the layer before as they will be after this one."""
+        """Predict the states after this layer, (tokens, states, width), from those before it."""
         mix = self.predict_coef(self._modalities(x[:, self.active]))
         return mix.reshape(-1, self.states, self.states).matmul(x).add(x)
 
     def correct(self, predicted: Tensor, computed: Tensor) -> Tensor:
-        """(tokens, states, width), each by how far the active one was from (tokens, width)."""
+        """Correct (tokens, states, width) by the active state's error, given (tokens, width)."""
         gains = self.correct_coef(self._modalities(computed)).reshape(-1, self.states, 1) + 1.0
         missed = computed.sub(predicted[:, self.active]).reshape(-1, 1, self.width)
         return predicted.add(missed.mul(gains))
@@ -68,12 +69,12 @@ class Laurel(nn.Module):
         self.norm = config.norm("laurel_post_norm")
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Map (tokens, width) to the same."""
+        """Map (tokens, width) to the same shape."""
         return x.add(self.norm(self.right(self.left(x))))
 
 
 class Gemma3nLayer(nn.DecoderLayer):
-    """Gemma 3's layer of one of a token's states, between prediction and correction of all."""
+    """Gemma 3's layer on one of a token's states, between prediction and correction of all."""
 
     norm: nn.Norm
     post_norm: nn.Norm
@@ -85,10 +86,11 @@ class Gemma3nLayer(nn.DecoderLayer):
         self.norm, self.post_norm = map(config.norm, ("attn_norm", "post_attention_norm"))
         self.mlp_norm, self.mlp_post_norm = map(config.norm, ("ffn_norm", "post_ffw_norm"))
         self.mlp = nn.MLP(config, sparse_gelu(config.float("activation_sparsity_scale")))
-        self.altup, self.laurel, self.given = AltUp(config), Laurel(config), LayerInput(config)
+        self.altup, self.laurel = AltUp(config), Laurel(config)
+        self.layer_input = LayerInput(config)
 
-    def forward(self, x: Tensor, batch: Batch, given: Tensor | None = None) -> Tensor:
-        """(tokens, states * width) to the same, with (tokens, cols) that are given to the layer."""
+    def forward(self, x: Tensor, batch: Batch, inputs: Tensor | None = None) -> Tensor:
+        """Map (tokens, states * width) to the same shape, with the layer's (tokens, cols)."""
         predicted = self.altup.predict(x.reshape(x.shape[0], self.altup.states, self.width))
         normed = self.norm(predicted[:, self.altup.active])
         y = self.mixer.forward(normed, batch)
@@ -96,28 +98,28 @@ class Gemma3nLayer(nn.DecoderLayer):
             rows = batch.select_outputs(predicted.reshape(*x.shape))
             predicted = rows.reshape(-1, self.altup.states, self.width)
             y, normed = batch.select_outputs(y), batch.select_outputs(normed)
-            given = given if given is None else batch.select_outputs(given)
-        x = self._computed(predicted[:, self.altup.active], normed, self.mixer.project(y))
+            inputs = inputs if inputs is None else batch.select_outputs(inputs)
+        x = self._compute(predicted[:, self.altup.active], normed, self.mixer.project(y))
         x = self.altup.correct(predicted, x)
-        return (x if given is None else self._with(given, x)).reshape(x.shape[0], -1)
+        return (x if inputs is None else self._add_inputs(inputs, x)).reshape(x.shape[0], -1)
 
-    def _computed(self, x: Tensor, normed: Tensor, attended: Tensor) -> Tensor:
-        """Active state (rows, width) behind attention and the feed-forward network."""
+    def _compute(self, x: Tensor, normed: Tensor, attended: Tensor) -> Tensor:
+        """Return the active state (rows, width) after attention and feed-forward."""
         x = x.add(self.post_norm(attended)).add(self.laurel(normed)).scale(factor=0.5**0.5)
         return x.add(self.mlp_post_norm(self.mlp.forward(self.mlp_norm(x))))
 
-    def _with(self, given: Tensor, x: Tensor) -> Tensor:
-        """States (rows, states, width), all but the first with what the layer is given."""
+    def _add_inputs(self, inputs: Tensor, x: Tensor) -> Tensor:
+        """Add the layer's inputs to all states (rows, states, width) but the first."""
         gate = x[:, self.altup.active].mul(self.altup.correct_scale)
-        added = self.given(gate, given).reshape(-1, 1, self.width)
+        added = self.layer_input(gate, inputs).reshape(-1, 1, self.width)
         return x[:, :1].concat(x[:, 1:].add(added), axis=1)
 
 
 def sparse_gelu(scale: float) -> Callable[[Tensor], Tensor]:
-    """GELU of what is above the mean by `scale` standard deviations; all, if that is -inf.
+    """Return GELU of the values above the mean by `scale` standard deviations; of all for -inf.
 
-    You et al. 2025. As in llama.cpp the variance is of a sample, divided by one less than
-    there are values; the paper's is larger by a ten-thousandth at the sizes of published models.
+    You et al. 2025. As in llama.cpp, the variance is that of a sample, divided by n - 1. The
+    paper's is larger by a ten-thousandth at the sizes of published models.
     """
 
     def activation(x: Tensor) -> Tensor:
@@ -131,7 +133,7 @@ def sparse_gelu(scale: float) -> Callable[[Tensor], Tensor]:
 
 @architecture("gemma3n")
 class Gemma3n(Gemma3):
-    """The first state is the embedding; the others are projections of it, of its magnitude."""
+    """Gemma 3n: the first state is the embedding, the others are its projections."""
 
     steerable = True
     split: Tensor = nn.weight("altup_proj.weight", "others", "width", "width")
@@ -145,40 +147,40 @@ class Gemma3n(Gemma3):
         self.logit_softcap = keys.float("final_logit_softcapping", 30.0)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Every fifth sees all."""
+        """Build a layer; every fifth has full attention."""
         return Gemma3nLayer(config, attention(config, self.rope, self.local_rope, PERIOD))
 
     def hidden(self, batch: Batch) -> Tensor:
-        """States of the wanted rows after the last norm."""
+        """Return the states of the output rows after the last norm."""
         x = self.embed(batch)
         inputs = self.inputs_of_layers(x, batch.tokens)
-        x = self.states_of(x)
+        x = self.expand(x)
         layers = cast("Sequence[Gemma3nLayer]", self.layers)
-        for i, (layer, given) in enumerate(zip(layers, inputs, strict=True)):
-            x = self.add_direction(i, layer.forward(x, batch, given))
-        return self.normalise(self.state_of(x))
+        for i, (layer, own) in enumerate(zip(layers, inputs, strict=True)):
+            x = self.add_direction(i, layer.forward(x, batch, own))
+        return self.normalise(self.merge_states(x))
 
-    def states_of(self, x: Tensor) -> Tensor:
-        """States (tokens, states * width) of embeddings (tokens, width)."""
+    def expand(self, x: Tensor) -> Tensor:
+        """Make the states (tokens, states * width) of embeddings (tokens, width)."""
         others = self.split.reshape(-1, self.width).linear(x, None)
         others = others.reshape(x.shape[0], self.others, self.width)
-        others = of_magnitude(others, magnitude(x).reshape(-1, 1, 1))
+        others = rescale(others, magnitude(x).reshape(-1, 1, 1))
         return x.concat(others.reshape(x.shape[0], -1), axis=1)
 
-    def state_of(self, x: Tensor) -> Tensor:
-        """Mean of states (rows, states * width), all but the first projected: (rows, width)."""
+    def merge_states(self, x: Tensor) -> Tensor:
+        """Average the states (rows, states * width), all but the first projected: (rows, width)."""
         first, *others = x.chunk(-1, self.width)
         wanted, total = magnitude(first), first
         for weight, other in zip(self.merge, others, strict=True):
-            total = total.add(of_magnitude(weight.linear(other.contiguous(), None), wanted))
+            total = total.add(rescale(weight.linear(other.contiguous(), None), wanted))
         return total.scale(factor=1 / (self.others + 1))
 
 
 def magnitude(x: Tensor) -> Tensor:
-    """Root of the mean square, which is taken as at least 1e-5, of (..., cols): (..., 1)."""
+    """Return the root mean square, at least 1e-5, of (..., cols): (..., 1)."""
     return x.sqr().mean(-1, keep_dims=True).clamp(1e-5, float("inf")).sqrt()
 
 
-def of_magnitude(x: Tensor, wanted: Tensor) -> Tensor:
-    """Rows of (..., cols), scaled to a magnitude (..., 1)."""
+def rescale(x: Tensor, wanted: Tensor) -> Tensor:
+    """Scale rows of (..., cols) to a magnitude (..., 1)."""
     return x.mul(wanted.div(magnitude(x)))

@@ -1,10 +1,10 @@
 """Gemma 4.
 
-Google 2026, "Gemma 4 model card". Of Gemma 3's two kinds of layers those that see all have wider
-heads and rotate some pairs only (Barbero et al. 2024, "Round and Round We Go!"); values have
-unit mean square, or are keys before their norm; the last layers read keys and values of an earlier
-one (Brandon et al. 2024, "Cross-Layer Attention"). Small models have an embedding of each
-token for every layer, as Gemma 3n; large ones have experts beside the feed-forward network.
+Google 2026, "Gemma 4 model card". Of Gemma 3's two kinds of layers, those with full attention have
+wider heads and rotate some pairs only (Barbero et al. 2024, "Round and Round We Go!"). Values have
+unit mean square, or are keys before their norm. The last layers read keys and values of an earlier
+one (Brandon et al. 2024, "Cross-Layer Attention"). Small models have an embedding of each token for
+every layer, as Gemma 3n; large ones have experts in addition to the feed-forward network.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Attention(nn.SelfAttention):
         self.key_is_value = not ("attn_v.weight" in config or "attn_qkv.weight" in config)
 
     def declare(self, has: Callable[[str], bool]) -> None:
-        """Values may have no weights of their own."""
+        """Tag the weights; values may have none."""
         super().declare(has)
         if self.key_is_value:
             self.value = nn.weight("attn_v", needed=False)
 
     def project_heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (tokens, heads, head), keys and values (tokens, kv_heads, head) of rows."""
+        """Return queries (tokens, heads, head), keys and values (tokens, kv_heads, head)."""
         q, k, v = super().project_heads(x)
         return q, k, v.rms_norm(None, eps=self.eps)
 
@@ -53,14 +53,14 @@ class Attention(nn.SelfAttention):
 
 
 class BorrowingAttention(nn.SelfAttention):
-    """Attention to keys and values of layer `source`; files may have weights for its own."""
+    """Attention to keys and values of layer `source`; the file's own key weights are unused."""
 
     def __init__(self, config: nn.LayerConfig, rope: nn.Rotary, window: int, source: int) -> None:
         super().__init__(config, rope, window=window, scale=1.0, qk_norm="head")
         self.source = source
 
     def declare(self, has: Callable[[str], bool]) -> None:
-        """Of queries alone."""
+        """Tag the weights of queries only."""
         self.query = nn.weight("attn_q", "queries", "width")
         self.output = nn.weight("attn_output", "width", "outputs")
         self.key = nn.weight("attn_k", "keys", "width", needed=False)
@@ -69,7 +69,7 @@ class BorrowingAttention(nn.SelfAttention):
 
     @property
     def cached(self) -> SharedLayer:
-        """Nothing of its own."""
+        """Return the cache entry: none of its own, that of `source`."""
         return SharedLayer(self.source)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
@@ -82,13 +82,13 @@ class BorrowingAttention(nn.SelfAttention):
 def attention(
     config: nn.LayerConfig, rope: nn.Rotary, local_rope: nn.Rotary, period: int = 0
 ) -> Attention | BorrowingAttention:
-    """Attention of a layer: the last few read what the last before them of their kind has stored.
+    """Build the attention of a layer; the last few read keys of the last earlier layer alike.
 
     Parameters
     ----------
     config : LayerConfig
     rope, local_rope : Rotary
-        Without a window, and with one.
+        Rotations of layers without a window, and with one.
     period : int
         See `LayerConfig.window`.
     """
@@ -107,7 +107,7 @@ def attention(
 
 
 class LayerInputs(nn.Module):
-    """What the layers are given of each token: an embedding, and a projection of the state.
+    """The inputs of all layers for each token: an embedding plus a projection of the state.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class LayerInputs(nn.Module):
         self.norm = nn.weight("per_layer_proj_norm", "cols", kind=norm, needed=True)
 
     def __call__(self, x: Tensor, tokens: Tensor) -> list[Tensor]:
-        """Inputs of each layer, (tokens, cols), of embeddings (tokens, width) and their tokens."""
+        """Return each layer's (tokens, cols) for embeddings (tokens, width) and their tokens."""
         by_layer = (x.shape[0], self.layers, self.cols)
         projected = self.projection(x).scale(factor=self.width**-0.5).reshape(*by_layer)
         own = self.tokens(tokens).scale(factor=self.cols**0.5).reshape(*by_layer)
@@ -136,7 +136,7 @@ class LayerInputs(nn.Module):
 
 
 class LayerInput(nn.Module):
-    """What a layer makes of its input: the state opens a gate for it."""
+    """A layer's use of its input, gated by the state."""
 
     gate: nn.Linear = nn.weight("inp_gate", "cols", "width")
     up: nn.Linear = nn.weight("proj", "width", "cols")
@@ -146,13 +146,13 @@ class LayerInput(nn.Module):
         self.width, self.cols = config.width, config.config.uint(INPUT)
         self.norm = config.norm("post_norm")
 
-    def __call__(self, x: Tensor, given: Tensor) -> Tensor:
-        """(rows, width) of the state, and (rows, cols)."""
-        return self.norm(self.up(self.gate(x).geglu(given)))
+    def __call__(self, x: Tensor, inputs: Tensor) -> Tensor:
+        """Combine the state (rows, width) with the inputs (rows, cols): (rows, width)."""
+        return self.norm(self.up(self.gate(x).geglu(inputs)))
 
 
 class Router(nn.Linear):
-    """Scores of experts, by states of unit mean square that the file scales."""
+    """The router of experts, on states of unit mean square times the file's scale."""
 
     scale: Tensor | None = nn.weight("scale", "cols")
 
@@ -166,28 +166,28 @@ class Router(nn.Linear):
 
 
 class WeighedDown(nn.ExpertLinear):
-    """Products times a factor of each expert, with what adapters add to them.
+    """A down projection whose per-expert scale multiplies the experts' weights instead.
 
-    The factor is of the experts' weights in the published model, ``per_expert_scale``; files have
-    it beside the matrices, as other models' scales that belong to a format.
+    The published model has the scale in its router, as ``per_expert_scale``. Files store it next to
+    the matrices, where other models have scales that belong to a format.
     """
 
     def by(self, ids: Tensor, x: Tensor) -> Tensor:
-        """Map (tokens, used, k) by the experts of (tokens, used) ids: (tokens, used, m)."""
+        """Map (tokens, used, k) with the experts of (tokens, used) ids: (tokens, used, m)."""
         y = self.weight.mulmat_id(x, ids)
         for adapter in self.adapters:
             y = adapter.by(y, ids, x)
         return y
 
-    def weighed(self, weights: Tensor, ids: Tensor) -> Tensor:
-        """Weights (tokens, used) of experts, times their factors."""
+    def scale_weights(self, weights: Tensor, ids: Tensor) -> Tensor:
+        """Multiply the weights (tokens, used) of experts by their scales."""
         if self.scale is None:
             return weights
         return weights.mul(self.scale.reshape(-1, 1).rows(ids.reshape(-1)).reshape(*ids.shape))
 
 
 class MLPAndExperts(nn.Module):
-    """Sum of a feed-forward network and of experts, each between norms of its own."""
+    """The sum of a feed-forward network and of experts, each between its own norms."""
 
     mlp_norm: nn.Norm
     mlp_post_norm: nn.Norm
@@ -206,9 +206,9 @@ class MLPAndExperts(nn.Module):
         self.experts_post_norm = config.norm("post_ffw_norm_2")
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """(rows, width) to (rows, width), with the residual added."""
+        """Map (rows, width) to (rows, width), with the residual added."""
         ids, weights = self.experts.routing.choose(self.experts.router(x))
-        weights = cast("WeighedDown", self.experts.down).weighed(weights, ids)
+        weights = cast("WeighedDown", self.experts.down).scale_weights(weights, ids)
         chosen = self.experts.chosen(self.experts_norm(x), ids, weights)
         y = self.mlp_post_norm(self.mlp.forward(self.mlp_norm(x)))
         y = y.add(self.experts_post_norm(chosen))
@@ -216,9 +216,9 @@ class MLPAndExperts(nn.Module):
 
 
 class Gemma4Layer(nn.Layer):
-    """Norms before and behind; then the layer's input, and a factor of all."""
+    """A layer with norms before and after each block, then the layer's input and a scale."""
 
-    given: LayerInput | None = None
+    layer_input: LayerInput | None = None
     scale: Tensor | None = nn.weight("layer_output_scale.weight", 1)
 
     def __init__(self, config: nn.LayerConfig, mixer: nn.Mixer) -> None:
@@ -227,19 +227,20 @@ class Gemma4Layer(nn.Layer):
         before = ("attn_norm", None if routed else "ffn_norm")
         super().__init__(config, mixer, mlp, before=before, after=AFTER)
         if config.config.uint(INPUT, 0):
-            self.given = LayerInput(config)
+            self.layer_input = LayerInput(config)
 
-    def forward(self, x: Tensor, batch: Batch, given: Tensor | None = None) -> Tensor:
-        """(tokens, width) to the same, with (tokens, cols) that are given to the layer."""
+    def forward(self, x: Tensor, batch: Batch, inputs: Tensor | None = None) -> Tensor:
+        """Map (tokens, width) to the same shape, with the layer's (tokens, cols) inputs."""
         x = super().forward(x, batch)
-        if self.given is not None and given is not None:
-            x = x.add(self.given(x, batch.select_outputs(given) if self.last else given))
+        if self.layer_input is not None and inputs is not None:
+            inputs = batch.select_outputs(inputs) if self.last else inputs
+            x = x.add(self.layer_input(x, inputs))
         return x if self.scale is None else x.mul(self.scale)
 
 
 @architecture("gemma4")
 class Gemma4(Gemma):
-    """Layers are given something, or there are experts in them."""
+    """Gemma 4, with inputs for every layer in small models, and experts in large ones."""
 
     steerable = True
     inputs_of_layers: LayerInputs | None = None
@@ -252,21 +253,21 @@ class Gemma4(Gemma):
 
     @cached_property
     def local_rope(self) -> nn.Rotary:
-        """Rotation in layers with a window: all of their narrower heads."""
+        """Return the rotation of layers with a window: all pairs of their narrower heads."""
         dims = self.config.uint("rope.dimension_count_swa", self.rope.options.dims)
         base = self.config.float("rope.freq_base_swa", 10000.0)
         return nn.Rotary(nn.RopeOptions(dims, base))
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Gemma 3's, with what is new."""
+        """Build Gemma 3's layer with an input, experts and a scale where the file has them."""
         return Gemma4Layer(config, attention(config, self.rope, self.local_rope))
 
     def hidden(self, batch: Batch) -> Tensor:
-        """States of the wanted rows after the last norm."""
+        """Return the states of the output rows after the last norm."""
         x = self.embed(batch)
         layers = cast("Sequence[Gemma4Layer]", self.layers)
-        inputs = self.inputs_of_layers
-        given = [None] * len(layers) if inputs is None else inputs(x, batch.tokens)
-        for i, (layer, own) in enumerate(zip(layers, given, strict=True)):
+        make_inputs = self.inputs_of_layers
+        inputs = [None] * len(layers) if make_inputs is None else make_inputs(x, batch.tokens)
+        for i, (layer, own) in enumerate(zip(layers, inputs, strict=True)):
             x = self.add_direction(i, layer.forward(x, batch, own))
         return self.normalise(x)

@@ -1,8 +1,8 @@
 """ChatGLM 3, GLM 4 to 4.6, Solar Open.
 
 GLM Team 2024, "ChatGLM", §2: half of each head rotated, biases of queries, keys and values, gate
-and projection in one matrix. GLM-4-0414 normalises results, too. GLM-4.5 Team 2025, "GLM-4.5",
-§2.1: experts chosen by a sigmoid and a bias, one that all share, the first layers without.
+and projection in one matrix. GLM-4-0414 adds norms after each block. GLM-4.5 Team 2025, "GLM-4.5",
+§2.1: experts chosen by a sigmoid and a bias, one of them shared; the first layers are dense.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("chatglm")
 class ChatGLM(Decoder):
-    """Neighbours are rotated."""
+    """ChatGLM 3 and GLM 4, which rotate adjacent pairs."""
 
     rope_interleaved = True
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's."""
+        """Build Llama's layer."""
         return nn.Layer(config, nn.SelfAttention(config, self.rope), nn.MLP(config))
 
 
 @architecture("glm4")
 class GLM4(ChatGLM):
-    """Four norms a layer."""
+    """GLM-4-0414, with four norms a layer."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Norms before and behind attention and feed-forward."""
+        """Build a layer with norms before and after attention and feed-forward."""
         attention, mlp = nn.SelfAttention(config, self.rope), nn.MLP(config)
         return nn.Layer(config, attention, mlp, after=("post_attention_norm", "post_ffw_norm"))
 
 
 @architecture("glm4moe")
 class GLM4Moe(Decoder):
-    """Halves are rotated; the larger ones normalise queries and keys."""
+    """GLM 4.5, which rotates halves; the larger models normalise queries and keys."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's, whose second norm has another name."""
+        """Build Llama's layer, with another name for the second norm."""
         qk_norm = "head" if "attn_q_norm.weight" in config else None
         attention = nn.SelfAttention(config, self.rope, qk_norm=qk_norm)
         routing = nn.Routing.from_config(config, "sigmoid", normalised=False)

@@ -1,17 +1,17 @@
 """GPT-2, StarCoder, StarCoder 2, GPT-NeoX, Pythia, Falcon.
 
 Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", §2.3: pre-norm blocks
-with layer norms and biases, GELU without a gate, learned positions. What the others changed:
+with layer norms and biases, GELU without a gate, learned positions. Changes in the other models:
 
-==========  ================  ========  =========  ===============================
-            positions         residual  GELU       KV heads
-==========  ================  ========  =========  ===============================
-GPT-2       learned           in turn   tanh       as queries
-StarCoder   learned           in turn   tanh       one
-StarCoder2  rotated           in turn   tanh       grouped
-GPT-NeoX    a part rotated    either    exact      as queries
-Falcon      rotated           parallel  exact      one (7B), grouped (40B, 2 norms)
-==========  ================  ========  =========  ===============================
+==========  ================  ==========  =========  ===============================
+            positions         residual    GELU       KV heads
+==========  ================  ==========  =========  ===============================
+GPT-2       learned           sequential  tanh       as queries
+StarCoder   learned           sequential  tanh       one
+StarCoder2  rotated           sequential  tanh       grouped
+GPT-NeoX    a part rotated    either      exact      as queries
+Falcon      rotated           parallel    exact      one (7B), grouped (40B, 2 norms)
+==========  ================  ==========  =========  ===============================
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ class GPT2(Decoder):
     position_embedding = nn.weight("position_embd", "positions", "width", needed=True)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Positions are in the embedding, so nothing is rotated."""
+        """Build a pre-norm layer without rotation: positions are in the embeddings."""
         attention = nn.SelfAttention(config, None)
         return nn.Layer(config, attention, nn.MLP(config, "gelu", gated=False))
 
 
 @architecture("starcoder2")
 class StarCoder2(Decoder):
-    """Lozhkov et al. 2024, "StarCoder 2 and The Stack v2", §6.1."""
+    """StarCoder 2: Lozhkov et al. 2024, "StarCoder 2 and The Stack v2", §6.1."""
 
     norm = nn.LayerNorm
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """GPT-2's, with rotated queries and keys."""
+        """Build GPT-2's layer with RoPE."""
         attention = nn.SelfAttention(config, self.rope)
         return nn.Layer(config, attention, nn.MLP(config, "gelu", gated=False))
 
 
 @architecture("gptneox")
 class GPTNeoX(Decoder):
-    """Black et al. 2022, "GPT-NeoX-20B", §2.1; Pythia, StableLM alpha, RedPajama."""
+    """GPT-NeoX (Black et al. 2022, "GPT-NeoX-20B", §2.1), Pythia, StableLM alpha, RedPajama."""
 
     norm = nn.LayerNorm
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Attention and feed-forward side by side, behind norms of their own, or in turn."""
+        """Build a layer with parallel or sequential residuals, each block with its own norm."""
         attention = nn.SelfAttention(config, self.rope)
         mlp = nn.MLP(config, "gelu_erf", gated=False)
         if self.config.bool("use_parallel_residual"):
@@ -63,12 +63,12 @@ class GPTNeoX(Decoder):
 
 @architecture("falcon")
 class Falcon(Decoder):
-    """Almazrouei et al. 2023, "The Falcon Series of Open Language Models", §4."""
+    """Falcon: Almazrouei et al. 2023, "The Falcon Series of Open Language Models", §4."""
 
     norm = nn.LayerNorm
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Side by side behind one norm; where there are two, attention has the second."""
+        """Build a parallel layer with one norm; if there are two, attention has the second."""
         attention = nn.SelfAttention(config, self.rope)
         mlp = nn.MLP(config, "gelu_erf", gated=False)
         if "attn_norm_2.weight" in config:

@@ -1,7 +1,7 @@
 """gpt-oss.
 
 OpenAI 2025, "gpt-oss-120b & gpt-oss-20b Model Card", §2: a window in every second layer, a sink for
-every head, biases; four experts for a token, weighed by a softmax over their own scores, with a
+every head, biases; four experts per token, weighed by a softmax over their own scores, with a
 bounded SwiGLU.
 """
 
@@ -14,10 +14,10 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("gpt-oss")
 class GptOss(Decoder):
-    """Halves are rotated, stretched by YaRN."""
+    """gpt-oss, which rotates halves, with YaRN."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's, whose second norm has another name."""
+        """Build Llama's layer, with another name for the second norm."""
         attention = nn.SelfAttention(config, self.rope, window=config.window(2))
         routing = nn.Routing.from_config(config, "softmax of chosen")
         swiglu = nn.BoundedSwiglu(

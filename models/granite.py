@@ -1,8 +1,8 @@
 """Granite 3, Granite 4 without recurrence, and MiniCPM.
 
 Llama with four factors: IBM 2024, "Granite 3.0 Language Models", §2, after Yang et al. 2022,
-"Tensor Programs V" (µP); Hu et al. 2024, "MiniCPM", §3.1 and table 7. Embeddings, what is added to
-residuals, scores of attention, and logits are scaled.
+"Tensor Programs V" (µP); Hu et al. 2024, "MiniCPM", §3.1 and table 7. They scale embeddings,
+residual branches, attention scores and logits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("granite", "granitemoe", "granite_swa")
 class Granite(Decoder):
-    """Granite; with experts, and shared ones, where the file has them."""
+    """Granite, with experts and shared experts where the file has them."""
 
     rope_interleaved = True
 
@@ -25,23 +25,23 @@ class Granite(Decoder):
         self.logit_scale = 1 / (self.config.float("logit_scale", 1.0) or 1.0)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's, with a factor of what is added to the residual."""
+        """Build Llama's layer with scaled residual branches."""
         experts = self.config.uint("expert_count", 0)
         return nn.Layer(
             config,
-            nn.SelfAttention(config, self.rope_of(config), window=config.window(4)),
+            nn.SelfAttention(config, self.choose_rope(config), window=config.window(4)),
             nn.Experts(config) if experts else nn.MLP(config),
             residual_scale=config.float("residual_scale", 1.0),
         )
 
-    def rope_of(self, config: nn.LayerConfig) -> nn.Rotary | None:
-        """Rotation of a layer, unless the file says that there is none."""
+    def choose_rope(self, config: nn.LayerConfig) -> nn.Rotary | None:
+        """Return the rotation of a layer, or None if the file disables it."""
         return self.rope if self.config.bool("rope.scaling.finetuned", True) else None
 
 
 @architecture("minicpm")
 class MiniCPM(Granite):
-    """Files from before these keys mean the paper's factors."""
+    """MiniCPM; older files lack the keys and take the paper's factors."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
@@ -49,7 +49,7 @@ class MiniCPM(Granite):
         self.logit_scale = 1 / self.config.float("logit_scale", self.width / 256)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Granite's."""
+        """Build Granite's layer."""
         attention, mlp = nn.SelfAttention(config, self.rope), nn.MLP(config)
         scale = config.float("residual_scale", 1.4 * config.count**-0.5)
         return nn.Layer(config, attention, mlp, residual_scale=scale)
@@ -57,13 +57,13 @@ class MiniCPM(Granite):
 
 @architecture("minicpm3")
 class MiniCPM3(Decoder):
-    """Latent attention; the paper's factors, which files do not say."""
+    """MiniCPM 3 with latent attention, and the paper's factors, which files lack."""
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self.embedding_scale, self.logit_scale = 12.0, 256 / self.width
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """MiniCPM's."""
+        """Build MiniCPM's layer with latent attention."""
         attention, mlp = nn.LatentAttention(config, self.rope), nn.MLP(config)
         return nn.Layer(config, attention, mlp, residual_scale=1.4 * config.count**-0.5)

@@ -14,10 +14,10 @@ from .granite import Granite
 
 @architecture("granitehybrid")
 class GraniteHybrid(Granite):
-    """Layers without KV heads scan; those that attend rotate where the file says so (Bamba)."""
+    """Granite 4 and Bamba: layers without KV heads scan; Bamba's attention has RoPE."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Scan or attention, and experts or one network."""
+        """Build a layer of scan or attention, with experts or one feed-forward network."""
         attends = config.uint("attention.head_count_kv")
         rotates = self.config.bool("rope.scaling.finetuned", False)
         rope = self.rope if rotates else None

@@ -1,8 +1,8 @@
 """Hunyuan, dense and with experts; Hy 3.
 
-Sun et al. 2024, "Hunyuan-Large", §2.2: an expert that all share beside those that a softmax
-chooses; queries and keys are normalised after they are rotated. Hy 3 normalises them before, and
-chooses by a sigmoid and a bias, but in the first layers.
+Sun et al. 2024, "Hunyuan-Large", §2.2: a shared expert in addition to those chosen by a softmax;
+queries and keys are normalised after their rotation. Hy 3 normalises them before it, and chooses
+experts by a sigmoid and a bias; its first layers are dense.
 """
 
 from __future__ import annotations
@@ -14,33 +14,33 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("hunyuan-dense")
 class Hunyuan(Decoder):
-    """Norms of queries and keys come after the rotation."""
+    """Hunyuan, with norms of queries and keys after the rotation."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's, with these norms."""
+        """Build Llama's layer with these norms."""
         attention = nn.SelfAttention(config, self.rope, qk_norm="head", norm_after_rope=True)
         return nn.Layer(config, attention, self.feed_forward(config))
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """SwiGLU."""
+        """Build a SwiGLU network."""
         return nn.MLP(config)
 
 
 @architecture("hunyuan-moe")
 class HunyuanMoe(Hunyuan):
-    """Experts."""
+    """Hunyuan with experts."""
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """Softmax over all experts, weights normalised."""
+        """Build experts with a softmax over all, and normalised weights."""
         return nn.Experts(config)
 
 
 @architecture("hy_v3")
 class HyV3(Decoder):
-    """Hy 3."""
+    """The Hy 3 models."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Norms of queries and keys come before the rotation."""
+        """Build a layer with norms of queries and keys before the rotation."""
         attention = nn.SelfAttention(config, self.rope, qk_norm="head")
         routing = nn.Routing.from_config(config, "sigmoid")
         experts = "ffn_gate_inp.weight" in config

@@ -13,10 +13,10 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("jamba")
 class Jamba(Decoder):
-    """Layers without KV heads scan; those that attend count no positions."""
+    """Jamba: layers without KV heads scan; attention has no positions."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Scan or attention, then experts where the layer has a router."""
+        """Build a layer of scan or attention, with experts if it has a router."""
         attends = config.uint("attention.head_count_kv")
         mixer = nn.SelfAttention(config, None) if attends else nn.Mamba(config)
         return nn.Layer(config, mixer, self._feed_forward(config))

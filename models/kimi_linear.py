@@ -1,8 +1,8 @@
 """Kimi Linear.
 
-Delta attention, each channel with its own decay, and latent attention in every fourth layer: Kimi
-Team 2025, "Kimi Linear: An Expressive, Efficient Attention Architecture", §3 and §4; latent
-attention is DeepSeek-AI 2024, "DeepSeek-V2", §2.1, without positions.
+Delta attention with a decay for each channel, and latent attention in every fourth layer: Kimi Team
+2025, "Kimi Linear: An Expressive, Efficient Attention Architecture", §3 and §4. Latent attention is
+DeepSeek-AI 2024, "DeepSeek-V2", §2.1, without positions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wgpu_backend.nn.model import architecture
 
 
 class DeltaAttention(nn.Module):
-    """Kimi delta attention (§3.1): the gated delta rule, every channel with a decay of its own."""
+    """Kimi delta attention (§3.1): the gated delta rule with a decay for every channel."""
 
     query: nn.Linear = nn.weight("attn_q", "inner", "width")
     key: nn.Linear = nn.weight("attn_k", "inner", "width")
@@ -46,18 +46,18 @@ class DeltaAttention(nn.Module):
 
     @property
     def cached(self) -> StateShape:
-        """Last values of the convolutions, and what each head remembers."""
+        """Return the states: last values of the convolutions, and each head's memory."""
         return StateShape(
             conv=(self.taps - 1, 3 * self.inner), memory=(self.heads, self.head, self.head)
         )
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
-        """Write and read memories: (tokens, width) to (tokens, inner), for `project`."""
+        """Update and read the memories: (tokens, width) to (tokens, inner), for `project`."""
         tokens, memory = x.shape[0], batch.state(self.layer, "memory")
         by_head = (tokens, self.heads, self.head)
-        given = (self.query, self.key, self.value, self.forget_down, self.gate_down, self.beta)
-        *projected, forget, gate, beta = nn.fused_linear(x, *given)
-        q, k, v = (y.reshape(*by_head) for y in self._convolved(projected, batch))
+        inputs = (self.query, self.key, self.value, self.forget_down, self.gate_down, self.beta)
+        *projected, forget, gate, beta = nn.fused_linear(x, *inputs)
+        q, k, v = (y.reshape(*by_head) for y in self._convolve(projected, batch))
         y = q.gated_delta(
             k,
             v,
@@ -74,8 +74,8 @@ class DeltaAttention(nn.Module):
         gate = self.gate_up(gate).sigmoid()
         return y.rms_norm(self.norm, eps=self.eps).reshape(tokens, self.inner).mul(gate)
 
-    def _convolved(self, projected: Sequence[Tensor], batch: Batch) -> list[Tensor]:
-        """Queries, keys and values behind their convolutions, which are one of all channels."""
+    def _convolve(self, projected: Sequence[Tensor], batch: Batch) -> list[Tensor]:
+        """Return queries, keys and values after their convolutions, run as one of all channels."""
         state = batch.state(self.layer, "conv")
         weights = (self.query_conv, self.key_conv, self.value_conv)
         x = nn.beside(projected)
@@ -83,16 +83,16 @@ class DeltaAttention(nn.Module):
         return x.short_conv(kernels, state.rows, state.runs, silu=True).chunk(-1, self.inner)
 
     def project(self, y: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Map what `forward` gives to (tokens, width), and add `residual`."""
+        """Map the result of `forward` to (tokens, width), and add `residual`."""
         return self.output(y, residual)
 
 
 @architecture("kimi-linear")
 class KimiLinear(Decoder):
-    """Layers without KV heads remember; experts follow behind the leading layers."""
+    """Kimi Linear: layers without KV heads have delta attention; the leading ones are dense."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Delta attention or latent attention, and a network or experts."""
+        """Build a layer of delta or latent attention, with a feed-forward network or experts."""
         attends = config.uint("attention.head_count_kv")
         mixer = nn.LatentAttention(config, None) if attends else DeltaAttention(config)
         return nn.Layer(config, mixer, self._feed_forward(config))

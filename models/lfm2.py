@@ -12,12 +12,12 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("lfm2", "lfm2moe")
 class Lfm2(Decoder):
-    """Layers without KV heads convolve; those behind the leading ones may have experts."""
+    """LFM2: layers without KV heads convolve; layers after the leading ones may have experts."""
 
     output_norm_name = "token_embd_norm"
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """A convolution, or attention with norms of query and key heads."""
+        """Build a layer of a convolution, or of attention with norms of query and key heads."""
         return nn.Layer(config, self._mixer(config), self._feed_forward(config))
 
     def _mixer(self, config: nn.LayerConfig) -> nn.Mixer:

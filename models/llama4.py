@@ -1,8 +1,9 @@
 """Llama 4.
 
-Meta 2025, "The Llama 4 herd": three of four layers see chunks of the context and rotate, the fourth
-sees all, without positions, and its queries grow with theirs; one expert for a token, whose input
-is weighed by a sigmoid, and one that all share, in every layer or every second one.
+Meta 2025, "The Llama 4 herd": three of four layers attend within chunks of the context and have
+RoPE. The fourth has full attention without positions, and scales queries by their position. Each
+token has one expert, whose input is weighed by a sigmoid, and a shared one, in every layer or every
+second one.
 """
 
 from __future__ import annotations
@@ -13,18 +14,19 @@ from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.model import architecture
 
-CHUNK = 8192  # positions, of which the temperature of queries takes a step, too
+# Positions of a chunk, and of a step of the queries' temperature.
+CHUNK = 8192
 GROWTH = 0.1
 
 
 @architecture("llama4")
 class Llama4(Decoder):
-    """Neighbours are rotated; the largest does not normalise queries and keys."""
+    """Llama 4, which rotates adjacent pairs; the largest does not normalise queries and keys."""
 
     rope_interleaved = True
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's."""
+        """Build Llama's layer with experts."""
         routing = nn.Routing.from_config(config, "sigmoid", normalised=False)
         if "ffn_gate_inp.weight" in config:
             mlp = nn.Experts(config, routing=routing, weighs_inputs=True)
@@ -33,7 +35,7 @@ class Llama4(Decoder):
         return nn.Layer(config, self.attention(config), mlp)
 
     def attention(self, config: nn.LayerConfig) -> nn.SelfAttention:
-        """Attention over a chunk, or over all."""
+        """Build attention over a chunk, or over all positions."""
         if (config.index + 1) % 4 == 0:
             temperature = nn.Temperature(GROWTH, CHUNK, 1)
             return nn.SelfAttention(config, None, temperature=temperature)
@@ -44,9 +46,9 @@ class Llama4(Decoder):
 
 
 class NormedAttention(nn.SelfAttention):
-    """Attention whose queries and keys have unit mean square, once rotated."""
+    """Attention whose queries and keys have unit mean square after their rotation."""
 
     def apply_positions(self, q: Tensor, k: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Queries and keys, rotated and normalised without weights."""
+        """Rotate queries and keys, and normalise them without weights."""
         q, k = super().apply_positions(q, k, batch)
         return q.rms_norm(None, eps=self.eps), k.rms_norm(None, eps=self.eps)

@@ -1,8 +1,8 @@
 """Mellum 2 and Laguna: windows in three of four layers, experts.
 
-JetBrains 2025, model card of Mellum 2: Qwen3's layers with experts; layers that see all are
-stretched by YaRN. Poolside 2026, model card of Laguna: the first of four layers sees all, attention
-is behind a gate for each head, and experts are chosen by a sigmoid and a bias.
+JetBrains 2025, model card of Mellum 2: Qwen3's layers with experts; layers with full attention use
+YaRN. Poolside 2026, model card of Laguna: the first of four layers has full attention, each head is
+gated, and experts are chosen by a sigmoid and a bias.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("mellum")
 class Mellum(Decoder):
-    """Weights of the chosen experts are normalised."""
+    """Mellum 2, whose expert weights are normalised."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Rotated as suits the window."""
+        """Build a layer with the rotation that fits its window."""
         window = config.window(4)
         rope = self.local_rope if window else self.rope
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head")
@@ -26,10 +26,10 @@ class Mellum(Decoder):
 
 @architecture("laguna")
 class Laguna(Decoder):
-    """Gates are softplus; the first layers have no experts."""
+    """Laguna, with softplus gates; the first layers are dense."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Rotated as suits the window."""
+        """Build a layer with the rotation that fits its window."""
         window = config.window(4, first=True)
         rope = self.local_rope if window else self.rope
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head", gate="softplus")

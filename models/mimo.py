@@ -1,8 +1,8 @@
 """MiMo V2 Flash.
 
-Xiaomi 2026, "MiMo-V2-Flash Technical Report", §2: a window and a sink for every head in most
-layers, with heads of their own number and a rotation of its own; values narrower than keys, and
-scaled; experts chosen by a sigmoid and a bias.
+Xiaomi 2026, "MiMo-V2-Flash Technical Report", §2: most layers have a window, a sink for every head,
+and their own number of heads and RoPE base. Values are narrower than keys, and scaled; experts are
+chosen by a sigmoid and a bias.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("mimo2")
 class Mimo2(Decoder):
-    """The first layer has no experts."""
+    """MiMo V2 Flash, whose first layer is dense."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Rotated as suits the window."""
+        """Build a layer with the rotation that fits its window."""
         window = config.window(0)
         attention = ScaledAttention(config, self.local_rope if window else self.rope, window)
         experts = "ffn_gate_inp.weight" in config
@@ -36,6 +36,6 @@ class ScaledAttention(nn.SelfAttention):
         self.value_scale = config.float("attention.value_scale", 1.0)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
-        """Attend; sums of scaled values are scaled sums."""
+        """Attend, and scale the result: sums of scaled values are scaled sums."""
         y = super().forward(x, batch)
         return y if self.value_scale == 1 else y.scale(factor=self.value_scale)

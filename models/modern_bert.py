@@ -1,10 +1,10 @@
 """ModernBERT, EuroBERT, NeoBERT, Llama Nemotron Embed.
 
-Warner et al. 2024, "Smarter, Better, Faster, Longer", §2.1: norms before and none of biases, GeGLU,
-a window around each token but in every third layer, from the first, each kind with a rotation of
-its own. Boizard et al. 2025, "EuroBERT", §2.1: Llama's layers whose tokens see all of the text. Le
+Warner et al. 2024, "Smarter, Better, Faster, Longer", §2.1: pre-norm layers without biases, GeGLU,
+and a window around each token except in every third layer, from the first; each kind has its own
+RoPE base. Boizard et al. 2025, "EuroBERT", §2.1: Llama's layers with bidirectional attention. Le
 Breton et al. 2025, "NeoBERT", §3: the same, without grouped queries. Babakhin et al. 2025,
-"Llama-Embed-Nemotron-8B", §2: Llama's own, its mask left out.
+"Llama-Embed-Nemotron-8B", §2: Llama without its causal mask.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ACTIVATIONS = {"gelu": "gelu_erf", "silu": "silu"}
 
 @architecture("modern-bert")
 class ModernBert(Encoder):
-    """The embeddings' norm stands in for the first layer's."""
+    """ModernBERT, where the norm of the embeddings replaces that of the first layer."""
 
     norm = nn.LayerNorm
     classifier_activation = "gelu_erf"
@@ -36,7 +36,7 @@ class ModernBert(Encoder):
         self.scored_pooling = POOLINGS[number]
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Gate and projection are one matrix."""
+        """Build a layer with gate and projection in one matrix."""
         window = config.window(3, first=True)
         attention = nn.SelfAttention(
             config,
@@ -56,23 +56,23 @@ class ModernBert(Encoder):
         return ACTIVATIONS[name]
 
     def embed(self, batch: Batch) -> Tensor:
-        """Normalise embeddings."""
+        """Return the normalised embeddings."""
         return self.embedding_norm(super().embed(batch), self.make_norm(self.config).eps)
 
 
 @architecture("eurobert")
 class EuroBert(Encoder):
-    """Halves are rotated."""
+    """EuroBERT, which rotates halves."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's."""
+        """Build Llama's layer, not causal."""
         attention = nn.SelfAttention(config, self.rope, causal=False)
         return nn.Layer(config, attention, nn.MLP(config))
 
 
 @architecture("neo-bert")
 class NeoBert(EuroBert):
-    """Gate and projection are one matrix."""
+    """NeoBERT, with gate and projection in one matrix."""
 
     output_norm_name = "enc.output_norm"
     rope_interleaved = True
@@ -80,6 +80,6 @@ class NeoBert(EuroBert):
 
 @architecture("llama-embed")
 class LlamaEmbed(EuroBert):
-    """Neighbours are rotated."""
+    """Llama Nemotron Embed, which rotates adjacent pairs."""
 
     rope_interleaved = True

@@ -1,7 +1,7 @@
 """Nemotron-H and Nemotron 3 Nano.
 
-Layers scan, attend, or change each token by itself: NVIDIA 2025, "Nemotron-H: A Family of Accurate
-and Efficient Hybrid Mamba-Transformer Models", §2; with experts "Nemotron 3 Nano", §2.
+Each layer is a scan, attention, or a feed-forward network: NVIDIA 2025, "Nemotron-H: A Family of
+Accurate and Efficient Hybrid Mamba-Transformer Models", §2; with experts "Nemotron 3 Nano", §2.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("nemotron_h", "nemotron_h_moe")
 class NemotronH(Decoder):
-    """A layer has one part: what its KV heads and feed-forward length say."""
+    """Nemotron-H: the KV heads and feed-forward length of a layer decide which part it is."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Attention without positions, squared ReLUs, or a scan."""
+        """Build a layer of attention without positions, squared ReLUs, or a scan."""
         if config.uint("attention.head_count_kv"):
             return nn.MixerLayer(config, nn.SelfAttention(config, None))
         if config.uint("feed_forward_length"):

@@ -1,9 +1,10 @@
 """OLMo 1 to 3 and OLMoE.
 
 Groeneveld et al. 2024, "OLMo: Accelerating the Science of Language Models", §2.1: Llama with layer
-norms that have no weights, queries, keys and values bounded. Muennighoff et al. 2024, "OLMoE", §2:
-experts, and norms over all queries and all keys. OLMo Team 2024, "2 OLMo 2 Furious", §3.2: norms of
-results in place of inputs. OLMo 3 has windows in three of four layers, YaRN in the fourth.
+norms without weights, and clamped queries, keys and values. Muennighoff et al. 2024, "OLMoE", §2:
+experts, and norms over all queries and all keys. OLMo Team 2024, "2 OLMo 2 Furious", §3.2: norms
+after each block instead of before. OLMo 3 has windows in three of four layers, and YaRN in the
+fourth.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("olmo")
 class Olmo(Decoder):
-    """Neighbours are rotated; no weight has a bias."""
+    """OLMo, which rotates adjacent pairs and has no biases."""
 
     norm = nn.PlainLayerNorm
     rope_interleaved = True
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Llama's, bounded."""
+        """Build Llama's layer with clamping."""
         clamp = config.float("attention.clamp_kqv", 0.0)
         return nn.Layer(config, nn.SelfAttention(config, self.rope, clamp=clamp), nn.MLP(config))
 
 
 @architecture("olmoe")
 class OlmoE(Decoder):
-    """Weights of the chosen experts are what the softmax over all gives them."""
+    """OLMoE, whose expert weights are not normalised after the softmax."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Norms before attention and experts."""
+        """Build a pre-norm layer of attention and experts."""
         clamp = config.float("attention.clamp_kqv", 0.0)
         attention = nn.SelfAttention(
             config, self.rope, qk_norm="all heads", clamp=clamp, clamps_normed=True
@@ -42,10 +43,10 @@ class OlmoE(Decoder):
 
 @architecture("olmo2")
 class Olmo2(Decoder):
-    """OLMo 2; OLMo 3 where the file has a window."""
+    """OLMo 2, and OLMo 3 where the file has a window."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Norms behind attention and feed-forward."""
+        """Build a layer with norms after attention and feed-forward."""
         window = config.window(4)
         rope = self.local_rope if window else self.rope
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="all heads")

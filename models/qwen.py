@@ -1,14 +1,14 @@
-"""Qwen 1 to 3, those with experts, too, and what reads and writes in Qwen2-VL to Qwen3-VL.
+"""Qwen 1 to 3, with and without experts, and the language models of Qwen2-VL to Qwen3-VL.
 
 Bai et al. 2023, "Qwen Technical Report", §2.3: Llama with biases of queries, keys and values, and
-halves rotated. Yang et al. 2024, "Qwen2 Technical Report", §2.2, adds grouped queries and, to the
-experts, shared ones behind a gate; Yang et al. 2025, "Qwen3 Technical Report", §2, takes away the
-biases and the shared experts and normalises the heads of queries and keys.
+halves rotated. Yang et al. 2024, "Qwen2 Technical Report", §2.2, adds grouped queries and gated
+shared experts. Yang et al. 2025, "Qwen3 Technical Report", §2, removes the biases and the shared
+experts and normalises the heads of queries and keys.
 
 Wang et al. 2024, "Qwen2-VL", §2.1: heads are rotated by time, height and width, each in a section
-of its pairs; of text all three are the same. Bai et al. 2025, "Qwen3-VL Technical Report", §2:
-sections are interleaved, and states of three layers of the tower are added behind the first layers
-(DeepStack: Meng et al. 2024, §3).
+of its pairs; for text all three are the same. Bai et al. 2025, "Qwen3-VL Technical Report", §2:
+sections are interleaved, and states of three layers of the vision tower are added after the first
+layers (DeepStack: Meng et al. 2024, §3).
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ from wgpu_backend.nn.transformer import EMBEDDINGS
 
 @architecture("qwen")
 class Qwen(Decoder):
-    """Its key counts the values of gate and projection together."""
+    """Qwen 1, whose key counts the values of gate and projection together."""
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
-        """Llama's."""
+        """Build Llama's layer."""
         mlp = nn.MLP(config, inner=config.uint("feed_forward_length") // 2)
         return nn.Layer(config, nn.SelfAttention(config, self.rope), mlp)
 
 
 @architecture("qwen2")
 class Qwen2(Decoder):
-    """Biases are where the file has them."""
+    """Qwen 2, with biases where the file has them."""
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
-        """Llama's."""
+        """Build Llama's layer."""
         return nn.Layer(config, nn.SelfAttention(config, self.rope), nn.MLP(config))
 
 
 @architecture("qwen2moe")
 class Qwen2Moe(Qwen2):
-    """Weights of the chosen experts are what the softmax over all gives them."""
+    """Qwen 2 with experts, whose weights are not normalised after the softmax."""
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
-        """Qwen2's, with experts."""
+        """Build Qwen 2's layer with experts."""
         routing = nn.Routing.from_config(config, normalised=False)
         experts = nn.Experts(config, routing=routing)
         return nn.Layer(config, nn.SelfAttention(config, self.rope), experts)
@@ -58,7 +58,7 @@ class Qwen2Moe(Qwen2):
 
 @architecture("qwen3")
 class Qwen3(Decoder):
-    """A norm on every query and key head; a reranker has the output's rows of yes and no."""
+    """Qwen 3, with norms of query and key heads; rerankers have the output rows of yes and no."""
 
     scored_pooling = "last"
 
@@ -70,43 +70,43 @@ class Qwen3(Decoder):
 
     @property
     def is_reranker(self) -> bool:
-        """Whether the file has the rows of yes and no."""
+        """Return whether the file has the rows of yes and no."""
         return self.classifier.is_there
 
     def score(self, pooled: Tensor) -> Tensor:
-        """Probabilities of yes and no."""
+        """Return the probabilities of yes and no."""
         there = self.classifier.is_there
         return self.classifier(pooled).softmax() if there else super().score(pooled)
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
-        """Llama's, with these norms."""
+        """Build Llama's layer with these norms."""
         attention = nn.SelfAttention(config, self.rope, qk_norm="head")
         return nn.Layer(config, attention, self.feed_forward(config))
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """SwiGLU."""
+        """Build a SwiGLU network."""
         return nn.MLP(config)
 
 
 @architecture("qwen3moe")
 class Qwen3Moe(Qwen3):
-    """Experts, whose weights are normalised."""
+    """Qwen 3 with experts, whose weights are normalised."""
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """Softmax over all experts."""
+        """Build experts with a softmax over all."""
         return nn.Experts(config)
 
 
 @architecture("qwen2vl")
 class Qwen2VL(Qwen2):
-    """One section behind the other."""
+    """Qwen2-VL, whose sections follow each other."""
 
     sectioning = "blocks"
 
 
 @architecture("qwen3vl")
 class Qwen3VL(Qwen3):
-    """``embeddings`` are as wide as states of all layers that they are for, side by side."""
+    """Qwen3-VL; rows of ``embeddings`` hold the states for the embedding and the first layers."""
 
     sectioning = "interleaved"
 
@@ -116,30 +116,30 @@ class Qwen3VL(Qwen3):
         self.deeper = self.config.uint("n_deepstack_layers", 0, at_most=most)
 
     def inputs(self) -> Mapping[str, ModelInput]:
-        """What replaces embeddings, then what is added behind each layer."""
+        """Return the inputs: rows that replace embeddings, then rows added after each layer."""
         return {**super().inputs(), EMBEDDINGS: RowsInput((1 + self.deeper) * self.width)}
 
     def hidden(self, batch: Batch) -> Tensor:
-        """States of the wanted rows after the last norm."""
+        """Return the states of the output rows after the last norm."""
         x = self.embed(batch)
         for i, layer in enumerate(self.layers):
             x = layer.forward(x, batch)
-            x = self._with_deeper(x, batch, i + 1) if i < self.deeper else x
+            x = self._add_deepstack(x, batch, i + 1) if i < self.deeper else x
         return self.normalise(x)
 
-    def _with_deeper(self, x: Tensor, batch: Batch, number: int) -> Tensor:
-        """(tokens, width) with what is given for one layer, where something is."""
-        given = batch.input(EMBEDDINGS)
-        if given is None:
+    def _add_deepstack(self, x: Tensor, batch: Batch, number: int) -> Tensor:
+        """Add the input rows for one layer to (tokens, width), if there are any."""
+        rows = batch.input(EMBEDDINGS)
+        if rows is None:
             return x
-        own = given.slice(-1, number * self.width, (number + 1) * self.width)
+        own = rows.slice(-1, number * self.width, (number + 1) * self.width)
         return batch.input_mask(EMBEDDINGS).where(x.add(own), x)
 
 
 @architecture("qwen3vlmoe")
 class Qwen3VLMoe(Qwen3VL):
-    """Experts, whose weights are normalised."""
+    """Qwen3-VL with experts, whose weights are normalised."""
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """Softmax over all experts."""
+        """Build experts with a softmax over all."""
         return nn.Experts(config)

@@ -16,11 +16,12 @@ from wgpu_backend.nn.model import architecture
 
 
 class GatedAttention(nn.SelfAttention):
-    """Attention whose results each go through a gate, which is made with the queries."""
+    """Attention with a gate for each value; gates are projected together with the queries."""
 
     def __init__(self, config: nn.LayerConfig, rope: nn.Rotary | None) -> None:
         super().__init__(config, rope, qk_norm="head")
-        self.queries *= 2  # each head's, then its gates
+        # Rows of each head's queries, then of its gates.
+        self.queries *= 2
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Attend: (tokens, width) to (tokens, heads * value_head), for `project`."""
@@ -36,12 +37,12 @@ class GatedAttention(nn.SelfAttention):
 
 @architecture("qwen3next")
 class Qwen3Next(Decoder):
-    """Experts and a shared one; neighbouring heads of values share keys."""
+    """Qwen3-Next, with experts and a shared one; adjacent value heads share keys."""
 
     tiled_keys = False
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """A delta net or attention, then experts."""
+        """Build a layer of a delta net or attention, and experts."""
         names = ("attn_norm", "post_attention_norm")
         return nn.Layer(config, self._mixer(config), self.feed_forward(config), before=names)
 
@@ -51,13 +52,13 @@ class Qwen3Next(Decoder):
         return GatedAttention(config, self.rope)
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """Softmax over all experts, normalised."""
+        """Build experts with a softmax over all, and normalised weights."""
         return nn.Experts(config)
 
 
 @architecture("qwen35moe")
 class Qwen35Moe(Qwen3Next):
-    """Keys are dealt to heads in turn. Of text all four positions of a token are the same."""
+    """Qwen3.5 with experts; keys are assigned to heads round-robin."""
 
     tiled_keys = True
     sectioning = "interleaved"
@@ -65,8 +66,8 @@ class Qwen35Moe(Qwen3Next):
 
 @architecture("qwen35")
 class Qwen35(Qwen35Moe):
-    """One network for all tokens."""
+    """Qwen3.5, with one feed-forward network for all tokens."""
 
     def feed_forward(self, config: nn.LayerConfig) -> nn.FeedForward:
-        """SwiGLU."""
+        """Build a SwiGLU network."""
         return nn.MLP(config)

@@ -22,19 +22,21 @@ from wgpu_backend.nn.decoder import Decoder
 from wgpu_backend.nn.kvcache.layers import StateShape
 from wgpu_backend.nn.model import architecture
 
-_GROUP_EPS = 64e-5  # of the norm over heads, in no key of a file
-_DECAY = -0.606531  # RWKV-7's largest decay is exp of that: -exp(-1/2)
+# Epsilon of the norm over heads, which files do not store.
+_GROUP_EPS = 64e-5
+# -exp(-1/2): RWKV-7's largest decay is exp of this.
+_DECAY = -0.606531
 Activation = Callable[[Tensor], Tensor]
 
 
 def before(x: Tensor, layer: int, name: str, batch: Batch) -> Tensor:
-    """What each token differs by from the one before it: (tokens, width)."""
+    """Return the difference of the preceding token to each token: (tokens, width)."""
     state = batch.state(layer, name)
     return x.token_shift(state.rows, state.runs).sub(x)
 
 
 class ChannelMix(nn.Module):
-    """Squared ReLU of a token and the one before it, behind a gate in RWKV-6."""
+    """A squared ReLU of a token and the preceding one, with a gate in RWKV-6."""
 
     key: nn.Linear = nn.weight("channel_mix_key", "inner", "width")
     value: nn.Linear = nn.weight("channel_mix_value", "width", "inner")
@@ -47,7 +49,7 @@ class ChannelMix(nn.Module):
         self.inner = config.uint("feed_forward_length", at_least=1)
 
     def forward(self, x: Tensor, shift: Tensor) -> Tensor:
-        """Rows and what the ones before differ by to (rows, width)."""
+        """Map rows, and their differences to the preceding ones, to (rows, width)."""
         y = self.value(self.key(x.add(shift.mul(self.key_mix))).relu().sqr())
         if self.receptance is None or self.receptance_mix is None:
             return y
@@ -55,7 +57,7 @@ class ChannelMix(nn.Module):
 
 
 class TimeMix(nn.Module):
-    """What both generations have in common: receptance, keys, values, and a norm over heads."""
+    """The common part of both generations: receptance, keys, values, and a norm over heads."""
 
     receptance: nn.Linear = nn.weight("time_mix_receptance", "width", "width")
     key: nn.Linear = nn.weight("time_mix_key", "width", "width")
@@ -67,21 +69,21 @@ class TimeMix(nn.Module):
         self.layer, self.width = config.index, config.width
         self.head = config.uint("wkv.head_size", at_least=1)
         if self.width % self.head:
-            raise config.fail(f"embedding_length is {self.width}, no multiple of {self.head}")
+            raise config.fail(f"embedding_length is {self.width}, needs a multiple of {self.head}")
         self.heads = self.width // self.head
 
     def by_head(self, x: Tensor) -> Tensor:
-        """(tokens, width) as (tokens, heads, head)."""
+        """Reshape (tokens, width) to (tokens, heads, head)."""
         return x.reshape(-1, self.heads, self.head)
 
     def normalise(self, y: Tensor) -> Tensor:
-        """(tokens, heads, head) to (tokens, width), every head at mean 0 and variance 1."""
+        """Map (tokens, heads, head) to (tokens, width), each head with mean 0 and variance 1."""
         rows = y.layer_norm(None, eps=_GROUP_EPS).reshape(-1, self.width).mul(self.norm.weight)
         return rows if self.norm.bias is None else rows.add(self.norm.bias)
 
 
 class TimeMix6(TimeMix):
-    """How much of the token before comes in, and how states decay, the token says (§4.2)."""
+    """A time mix whose token shift and decays depend on the token (§4.2)."""
 
     gate: nn.Linear = nn.weight("time_mix_gate", "width", "width")
     mix: Tensor = nn.weight("time_mix_lerp_x.weight", "width")
@@ -94,8 +96,8 @@ class TimeMix6(TimeMix):
     bonus: Tensor = nn.weight("time_mix_first.weight", "heads", "head")
 
     def forward(self, x: Tensor, shift: Tensor, batch: Batch) -> Tensor:
-        """(tokens, width) to the same, for `output`."""
-        w, k, v, r, g = self._mixed(x, shift)
+        """Map (tokens, width) to the same shape, for `output`."""
+        w, k, v, r, g = self._mix(x, shift)
         rate = self.decay_up(self.decay_down(w).tanh()).add(self.decay)
         state = batch.state(self.layer, "wkv")
         y = self.by_head(self.receptance(r)).gated_linear(
@@ -108,8 +110,8 @@ class TimeMix6(TimeMix):
         )
         return self.gate(g).swiglu(self.normalise(y))
 
-    def _mixed(self, x: Tensor, shift: Tensor) -> list[Tensor]:
-        """Five mixtures of each token with the one before."""
+    def _mix(self, x: Tensor, shift: Tensor) -> list[Tensor]:
+        """Return five mixtures of each token with the preceding one."""
         tokens = x.shape[0]
         low = self.mix_down(x.add(shift.mul(self.mix))).tanh().reshape(tokens, 5, -1)
         five = x.context.from_numpy(np.tile(np.arange(5), (tokens, 1)), I32)
@@ -120,7 +122,7 @@ class TimeMix6(TimeMix):
 
 
 class LowRank(nn.Module):
-    """``up(activation(down(x))) + bias``; its weights are numbered 0 to 2 behind one name."""
+    """``up(activation(down(x))) + bias``; the three weights are numbered after one name."""
 
     down: nn.Linear
     up: nn.Linear
@@ -132,7 +134,7 @@ class LowRank(nn.Module):
             self.bias = nn.weight(f"{name}0.weight", needed=True)
 
     def __call__(self, x: Tensor, activation: Activation | None = None) -> Tensor:
-        """Map (tokens, width) to the same."""
+        """Map (tokens, width) to the same shape."""
         low = self.down(x)
         y = self.up(low if activation is None else activation(low))
         return y if self.bias is None else y.add(self.bias)
@@ -140,13 +142,13 @@ class LowRank(nn.Module):
 
 @dataclass(slots=True)
 class FirstValues:
-    """Values of the first layer in a pass, (tokens, width), which the others mix theirs with."""
+    """The first layer's values in a pass, (tokens, width), which other layers mix with theirs."""
 
     rows: Tensor | None = None
 
 
 class TimeMix7(TimeMix):
-    """States that forget along a key of their own and learn at rates that the token says (§4)."""
+    """A time mix with removal keys and learning rates that depend on the token (§4)."""
 
     mixes: Tensor = nn.weight("time_mix_lerp_fused.weight")
     removal: Tensor = nn.weight("time_mix_k_k.weight", "width")
@@ -159,8 +161,8 @@ class TimeMix7(TimeMix):
         self.first_share, self.gate = LowRank("time_mix_v"), LowRank("time_mix_g", biased=False)
 
     def forward(self, x: Tensor, shift: Tensor, batch: Batch, first: FirstValues) -> Tensor:
-        """(tokens, width) to the same, for `output`."""
-        r, w, k, v, a, g = self._mixed(x, shift)
+        """Map (tokens, width) to the same shape, for `output`."""
+        r, w, k, v, a, g = self._mix(x, shift)
         decay = self.decay(w, lambda low: low.tanh()).sigmoid().scale(factor=_DECAY)
         r, k, own = self.receptance(r), self.key(k), self.value(v)
         if first.rows is None:
@@ -181,8 +183,8 @@ class TimeMix7(TimeMix):
         y = self.normalise(y).add(kept.reshape(-1, self.width))
         return y.mul(self.gate(g, lambda low: low.sigmoid()))
 
-    def _mixed(self, x: Tensor, shift: Tensor) -> list[Tensor]:
-        """Six mixtures of each token with the one before."""
+    def _mix(self, x: Tensor, shift: Tensor) -> list[Tensor]:
+        """Return six mixtures of each token with the preceding one."""
         rows = (x.shape[0], 1, self.width)
         shares = self.mixes.reshape(6, self.width)
         mixed = x.reshape(*rows).add(shift.reshape(*rows).mul(shares))
@@ -190,7 +192,7 @@ class TimeMix7(TimeMix):
 
 
 class RwkvLayer(nn.DecoderLayer):
-    """Time mix and channel mix, each behind a norm and beside the residual."""
+    """A pre-norm layer of time mix and channel mix with residuals."""
 
     time_norm: nn.Norm
     channel_norm: nn.Norm
@@ -202,13 +204,13 @@ class RwkvLayer(nn.DecoderLayer):
 
     @property
     def cached(self) -> StateShape:
-        """The last token of both mixes, and the states of all heads."""
+        """Return the states: the last token of both mixes, and the states of all heads."""
         heads, head = self.time.heads, self.time.head
         row = (1, self.width)
         return StateShape(time=row, channel=row, wkv=(heads, head, head))
 
     def forward(self, x: Tensor, batch: Batch, first: FirstValues | None = None) -> Tensor:
-        """(tokens, width) to the same; RWKV-7 needs the values of its first layer."""
+        """Map (tokens, width) to the same shape; RWKV-7 needs the first layer's values."""
         normed = self.time_norm(x)
         shift = before(normed, self.index, "time", batch)
         if isinstance(self.time, TimeMix7):
@@ -224,7 +226,7 @@ class RwkvLayer(nn.DecoderLayer):
 
 
 class Rwkv(Decoder):
-    """Embeddings behind a norm, and layers that pass on what the first one's values were."""
+    """RWKV, with normalised embeddings, and layers that pass on the first one's values."""
 
     steerable = True
     norm = nn.LayerNorm
@@ -236,10 +238,10 @@ class Rwkv(Decoder):
         super().__init__(backend)
 
     def fit_context(self, positions: int) -> None:
-        """Take any number of positions: a recurrent network does not count them."""
+        """Do nothing: a recurrent network has no positions."""
 
     def hidden(self, batch: Batch) -> Tensor:
-        """States of the wanted rows after the last norm."""
+        """Return the states of the output rows after the last norm."""
         x, first = self.embedding_norm(self.embed(batch)), FirstValues()
         rescaled = self.config.uint("rescale_every_n_layers", 0)
         for i, layer in enumerate(self.layers):
@@ -252,17 +254,17 @@ class Rwkv(Decoder):
 
 @architecture("rwkv6")
 class Rwkv6(Rwkv):
-    """Finch."""
+    """RWKV 6, "Finch"."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """Decays by the token."""
+        """Build a layer whose decays depend on the token."""
         return RwkvLayer(config, TimeMix6(config))
 
 
 @architecture("rwkv7")
 class Rwkv7(Rwkv):
-    """Goose."""
+    """RWKV 7, "Goose"."""
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """The generalised delta rule."""
+        """Build a layer with the generalised delta rule."""
         return RwkvLayer(config, TimeMix7(config))

@@ -13,12 +13,12 @@ from wgpu_backend.nn.model import architecture
 
 @architecture("stablelm")
 class StableLM(Decoder):
-    """The largest normalises each head of queries and keys and has parallel residuals."""
+    """StableLM; the largest model normalises query and key heads and has parallel residuals."""
 
     norm = nn.LayerNorm
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
-        """In turn where there are two norms, side by side where there is one."""
+        """Build a sequential layer if there are two norms, a parallel one if there is one."""
         qk_norm = "each head" if "attn_q_norm.weight" in config else None
         attention = nn.SelfAttention(config, self.rope, qk_norm=qk_norm)
         kind = nn.Layer if "ffn_norm.weight" in config else nn.ParallelLayer

@@ -100,7 +100,7 @@ def test_keys_of_another_width_than_a_layer_said_name_the_layer_and_both(full):
             cache.put(1, key, value, given(ctx, cache, 0, 3))
     cache.close()
     assert str(told.value) == (
-        "cache: a token of layer 1 has key=8, value=32 values, `cached` of the layer says "
+        "cache: a token of layer 1 has key=8, value=32 values, `cached` of the layer is "
         "CacheLayer(key=8, value=12)"
     )
 
