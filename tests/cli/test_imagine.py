@@ -14,7 +14,7 @@ from tests.cli.conftest import Cli
 from wgpu_backend.cli.completion import complete_pipeline
 from wgpu_backend.cli.imagine import half_blocks
 from wgpu_backend.images.bundled import bundled_pictures
-from wgpu_backend.images.pictures import made_by
+from wgpu_backend.images.pictures import read_metadata
 
 SHORT = ("--steps", "2", "--guidance", "1", "--seed", "3", "--device", "cpu")
 
@@ -30,7 +30,7 @@ def test_a_picture_of_the_bundled_model(cli: Cli, tmp_path: Path) -> None:
     assert (done.code, done.out) == (0, ""), done.err
     assert f"{out}: 64 × 64, seed 3, 2 steps, " in done.err
     assert opened(out).size == (64, 64)
-    assert made_by(out) == {
+    assert read_metadata(out) == {
         "prompt": "a red circle", "negative_prompt": "blue", "guidance": "1.0", "steps": "2",
         "model": "pictures", "seed": "3",
     }  # fmt: skip
@@ -41,7 +41,7 @@ def test_several_pictures_have_numbers_and_a_folder_is_a_model(cli: Cli, tmp_pat
     done = cli("imagine", *words, *SHORT)
     assert done.code == 0, done.err
     first, second = (tmp_path / f"x-{i}.png" for i in (1, 2))
-    assert (made_by(first)["seed"], made_by(second)["seed"]) == ("3", "4")
+    assert (read_metadata(first)["seed"], read_metadata(second)["seed"]) == ("3", "4")
     assert (np.asarray(opened(first)) != np.asarray(opened(second))).any()
 
 

@@ -141,7 +141,7 @@ def test_masks_are_what_diffusers_makes_of_them():
     mask = pictures.mask_input(pictures.load_mask(STORED["mask"]))
     masked = pictures.encoder_input(pictures.load_picture(STORED["picture"])) * (mask < 0.5)
     np.testing.assert_array_equal(masked, STORED["masked_input"])
-    np.testing.assert_array_equal(pictures.mask_of_latents(mask, 8, 8), STORED["mask_of_latents"])
+    np.testing.assert_array_equal(pictures.latent_mask(mask, 8, 8), STORED["mask_of_latents"])
 
 
 def test_what_is_half_white_is_painted():
@@ -178,7 +178,7 @@ def test_patches_of_any_size_are_blocks_of_two(rng, size, grid):
 @pytest.mark.parametrize("how", ["stretch", "crop", "fit"])
 @pytest.mark.parametrize("size", [(64, 64), (96, 64), (33, 257), (1, 1)])
 def test_resizing_gives_the_size_and_keeps_plain_colours(how, size):
-    made = pictures.resized(Image.new("RGB", (50, 20), (9, 99, 200)), *size, how)
+    made = pictures.resize(Image.new("RGB", (50, 20), (9, 99, 200)), *size, how)
     assert made.size == size
     colours = {colour for _, colour in made.getcolors()}
     assert colours <= {(9, 99, 200), (0, 0, 0)}
@@ -187,18 +187,18 @@ def test_resizing_gives_the_size_and_keeps_plain_colours(how, size):
 
 def test_cropping_keeps_the_middle_and_proportions(rng):
     image = noise(rng, 40, 20)
-    made = pictures.resized(image, 20, 20, "crop")
+    made = pictures.resize(image, 20, 20, "crop")
     np.testing.assert_array_equal(made, np.asarray(image)[:, 10:30])
     np.testing.assert_array_equal(pictures.centre(image, 32, 16), np.asarray(image)[2:18, 4:36])
 
 
 def test_sizes_of_areas():
-    assert pictures.size_of_area((640, 480), 1024 * 1024, 32) == (1184, 896)
-    assert pictures.floored((70, 129), 16) == (64, 128)
-    assert pictures.within_area(Image.new("RGB", (400, 100)), 10_000).size == (200, 50)
-    assert pictures.within_area(Image.new("RGB", (40, 10)), 10_000).size == (40, 10)
+    assert pictures.fit_area((640, 480), 1024 * 1024, 32) == (1184, 896)
+    assert pictures.floor_size((70, 129), 16) == (64, 128)
+    assert pictures.limit_area(Image.new("RGB", (400, 100)), 10_000).size == (200, 50)
+    assert pictures.limit_area(Image.new("RGB", (40, 10)), 10_000).size == (40, 10)
     with pytest.raises(OptionError, match="15 x 40 pixels, needs 16 a side"):
-        pictures.floored((15, 40), 16)
+        pictures.floor_size((15, 40), 16)
 
 
 def test_png_files_say_what_made_them(rng, tmp_path):
@@ -207,13 +207,13 @@ def test_png_files_say_what_made_them(rng, tmp_path):
     pictures.save_png(image, tmp_path / "a.png", said)
     np.testing.assert_array_equal(pictures.load_picture(tmp_path / "a.png"), image)
     known = {"prompt": "日本 ünï\n“x”", "seed": str(2**40), "steps": "4"}
-    assert pictures.made_by(tmp_path / "a.png") == known
+    assert pictures.read_metadata(tmp_path / "a.png") == known
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 
 
 def test_values_become_bytes_as_in_diffusers(rng):
     values = rng.uniform(-0.2, 1.2, (7, 5, 3)).astype("f4")
-    made = np.asarray(pictures.picture_of(values))
+    made = np.asarray(pictures.to_picture(values))
     np.testing.assert_array_equal(made, np.round(np.clip(values, 0, 1) * 255))
 
 
@@ -222,9 +222,9 @@ def test_what_cannot_be_written_is_told(rng, tmp_path):
     for call, message in (
         (lambda: pictures.save_png(image, tmp_path / "a.jpg"), "needs a name that ends in .png"),
         (lambda: pictures.save_png(image, tmp_path / "no/a.png"), "No such file"),
-        (lambda: pictures.made_by(tmp_path / "no.png"), "no PNG"),
-        (lambda: pictures.picture_of(np.zeros((2, 2))), r"shape \(2, 2\), needs"),
-        (lambda: pictures.resized(image, 2, 2, "x"), "resize is 'x'"),
+        (lambda: pictures.read_metadata(tmp_path / "no.png"), "no PNG"),
+        (lambda: pictures.to_picture(np.zeros((2, 2))), r"shape \(2, 2\), needs"),
+        (lambda: pictures.resize(image, 2, 2, "x"), "resize is 'x'"),
     ):
         with pytest.raises(OptionError, match=message):
             call()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from wgpu_backend.errors import OptionError
-from wgpu_backend.images.requests import Request, checked
+from wgpu_backend.images.requests import Request, check_draw
 
 WHOLE = (
     "num_inference_steps", "height", "width", "seed", "num_images_per_prompt",
@@ -59,5 +59,5 @@ def test_numbers_of_numpy_are_numbers():
 @pytest.mark.parametrize("made", [5, "a", np.zeros(3), np.zeros((2, 3), bool)])
 def test_random_numbers_of_another_shape_are_told(made):
     with pytest.raises(OptionError, match=r"^generator: made .* needs floats of shape \(2, 3\)"):
-        checked(lambda _: made)((2, 3))
-    assert checked(np.zeros)((2, 3)).shape == (2, 3)
+        check_draw(lambda _: made)((2, 3))
+    assert check_draw(np.zeros)((2, 3)).shape == (2, 3)

@@ -13,9 +13,9 @@ from wgpu_backend.images.schedulers import (
     NAMES,
     Scheduler,
     first_step,
+    klein_mu,
+    linear_mu,
     linear_sigmas,
-    mu_of_klein,
-    mu_of_size,
 )
 from wgpu_backend.images.schedulers.diffusion import alphas_cumprod, beta_quantiles
 from wgpu_backend.images.schedulers.schedule import KEPT, NOISE, OUTPUT
@@ -48,7 +48,7 @@ def planned(name, arrays):
     steps, given = arguments["steps"], {}
     if "Flow" in scheduler.class_name:
         klein = "klein" in name
-        mu = mu_of_klein(TOKENS, steps) if klein else mu_of_size(scheduler.settings, TOKENS)
+        mu = klein_mu(TOKENS, steps) if klein else linear_mu(scheduler.settings, TOKENS)
         given = {"mu": mu} | ({} if name == "sd3" else {"sigmas": linear_sigmas(steps)})
     if "img2img" in name:
         given["first"] = first_step(steps, arguments["strength"])
@@ -95,7 +95,7 @@ def test_a_network_that_knows_the_picture_brings_it_back(rng, name, spacing, kin
     config = DDIM | {"prediction_type": kind, "timestep_spacing": spacing, "steps_offset": 1}
     settings = {"beta_schedule": "scaled_linear", "beta_start": 0.00085, "beta_end": 0.012}
     base = Scheduler("DDIMScheduler", Settings("c", config | settings))
-    schedule = base.named(name).plan(9)
+    schedule = base.select(name).plan(9)
     picture, noise = rng.standard_normal((2, 3, 33))
     x = schedule.add_noise(picture, noise, schedule.first)
     for i in schedule.steps:
@@ -113,7 +113,7 @@ def test_a_network_that_knows_the_picture_brings_it_back(rng, name, spacing, kin
 
 @pytest.mark.parametrize("name", ["euler", "dpmpp-2m", "pndm", "dpmpp-2m-sde", "ddim"])
 def test_coefficients_say_what_a_step_does(rng, name):
-    schedule = Scheduler("DDIMScheduler", Settings("c", DDIM)).named(name).plan(6, eta=0.5)
+    schedule = Scheduler("DDIMScheduler", Settings("c", DDIM)).select(name).plan(6, eta=0.5)
     kept = [np.zeros(7) for _ in range(schedule.table.shape[1] - 1)]
     x = y = rng.standard_normal(7)
     for i in schedule.steps:
@@ -127,7 +127,7 @@ def test_coefficients_say_what_a_step_does(rng, name):
 @pytest.mark.parametrize(("i", "count"), [(2, 2), (3, 3), (4, 4), (7, 4)])
 def test_steps_of_pndm_integrate_polynomials(i, count):
     """With n outputs before, at distances 0 to n - 1, the next stretch of degree n - 1 is exact."""
-    schedule = Scheduler("DDIMScheduler", Settings("c", DDIM)).named("pndm").plan(9)
+    schedule = Scheduler("DDIMScheduler", Settings("c", DDIM)).select("pndm").plan(9)
     row = schedule.coefficients(i)[0]
     weights = np.array([row[OUTPUT], *row[KEPT : KEPT + 3]])[:count]
     assert not row[KEPT + count - 1 :].any()
@@ -138,7 +138,7 @@ def test_steps_of_pndm_integrate_polynomials(i, count):
 
 
 def test_a_plan_that_begins_later_knows_nothing_of_steps_before(rng):
-    base = Scheduler("DDIMScheduler", Settings("c", DDIM)).named("dpmpp-2m")
+    base = Scheduler("DDIMScheduler", Settings("c", DDIM)).select("dpmpp-2m")
     whole, late = base.plan(8), base.plan(8, first=3)
     assert late.steps == range(3, 8)
     np.testing.assert_array_equal(late.timesteps, whole.timesteps)
@@ -148,7 +148,7 @@ def test_a_plan_that_begins_later_knows_nothing_of_steps_before(rng):
 
 
 def test_a_plan_can_be_run_again(rng):
-    schedule = Scheduler("DDIMScheduler", Settings("c", DDIM)).named("pndm").plan(5)
+    schedule = Scheduler("DDIMScheduler", Settings("c", DDIM)).select("pndm").plan(5)
     outputs = rng.standard_normal((6, 4))
 
     def run():
@@ -175,10 +175,10 @@ def test_strength_says_where_image_to_image_begins(steps, strength, whole, first
 
 
 def test_shifts_for_known_sizes():
-    assert mu_of_size(Settings("c", {}), 256) == pytest.approx(0.5)
-    assert mu_of_size(Settings("c", {}), 4096) == pytest.approx(1.15)
-    assert mu_of_klein(5000, 4) == mu_of_klein(5000, 40)  # long ones do not depend on steps
-    assert mu_of_klein(16, 3) == pytest.approx(1.95, abs=0.005)
+    assert linear_mu(Settings("c", {}), 256) == pytest.approx(0.5)
+    assert linear_mu(Settings("c", {}), 4096) == pytest.approx(1.15)
+    assert klein_mu(5000, 4) == klein_mu(5000, 40)  # long ones do not depend on steps
+    assert klein_mu(16, 3) == pytest.approx(1.95, abs=0.005)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9, 50])
@@ -203,9 +203,9 @@ def test_what_cannot_be_planned_is_told():
         (lambda: ddim.plan(0), OptionError, "steps is 0, needs 1 to"),
         (lambda: ddim.plan(1001), OptionError, "steps is 1001, the model was trained with 1000"),
         (lambda: ddim.plan(3, first=3), OptionError, "first step is 3 of 3, needs 0 to 2"),
-        (lambda: ddim.named("lms"), OptionError, "scheduler is 'lms', needs one of ddim"),
-        (lambda: ddim.named("flow-euler"), OptionError, "one is for flow matching"),
-        (lambda: flow.named("euler"), OptionError, "one is for flow matching"),
+        (lambda: ddim.select("lms"), OptionError, "scheduler is 'lms', needs one of ddim"),
+        (lambda: ddim.select("flow-euler"), OptionError, "one is for flow matching"),
+        (lambda: flow.select("euler"), OptionError, "one is for flow matching"),
         (lambda: dynamic.plan(3), OptionError, "give mu"),
         (lambda: flow.plan(3, sigmas=[1.0]), OptionError, "1 sigmas for 3 steps"),
         (
@@ -227,7 +227,7 @@ def test_what_cannot_be_planned_is_told():
 
 
 def test_a_step_that_adds_noise_needs_it():
-    schedule = Scheduler("DDIMScheduler", Settings("c", DDIM)).named("euler-a").plan(3)
+    schedule = Scheduler("DDIMScheduler", Settings("c", DDIM)).select("euler-a").plan(3)
     with pytest.raises(OptionError, match="step 0 adds noise, give an array of it"):
         schedule.step(np.ones(2), 0, np.ones(2))
 

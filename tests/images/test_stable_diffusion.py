@@ -352,7 +352,7 @@ def test_what_tiles_make_of_themselves_is_the_picture(host, rng):
     def twice(tile):
         return nn.resized(tile, 2 * tile.shape[1], 2 * tile.shape[2])
 
-    made = tiling.tiled(x, twice, 16, lambda side: 2 * side)
+    made = tiling.run_tiled(x, twice, 16, lambda side: 2 * side)
     np.testing.assert_allclose(made, x.repeat(2, 1).repeat(2, 2), atol=1e-6)
 
 

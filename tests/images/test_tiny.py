@@ -12,9 +12,9 @@ from wgpu_backend.images.prompts import open_prompt_tokenizer
 from wgpu_backend.images.schedulers import (
     Scheduler,
     first_step,
+    klein_mu,
+    linear_mu,
     linear_sigmas,
-    mu_of_klein,
-    mu_of_size,
 )
 from wgpu_backend.images.vision_patches import vision_patches
 
@@ -81,7 +81,7 @@ def test_steps_are_those_of_diffusers(tiny, name):
         height, width = pipeline.arrays["noise.initial"].shape[-2:]
         klein = "klein" in name  # whose noise is packed already
         tokens = height * width if klein else height * width // 4
-        mu = mu_of_klein(tokens, steps) if klein else mu_of_size(component.settings, tokens)
+        mu = klein_mu(tokens, steps) if klein else linear_mu(component.settings, tokens)
         given = {"mu": mu} | ({} if name.startswith("sd3") else {"sigmas": linear_sigmas(steps)})
     if arguments.get("strength", 1) < 1:
         given["first"] = first_step(steps, arguments["strength"])
@@ -120,7 +120,7 @@ def test_encoders_are_given_the_pictures_that_diffusers_gives(tiny, name):
 @pytest.mark.parametrize("name", NAMES)
 def test_values_become_the_bytes_of_the_picture(tiny, name):
     pipeline = tiny(name)
-    made = pictures.picture_of(pipeline.arrays["image"][0])
+    made = pictures.to_picture(pipeline.arrays["image"][0])
     np.testing.assert_array_equal(
         made, pictures.load_picture(pipeline.path / "reference/image.png")
     )

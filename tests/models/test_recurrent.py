@@ -77,7 +77,7 @@ def changed(case, **keys):
         ("mamba2", {"ssm.conv_kernel": 1}, "ssm.conv_kernel is 1, needs at least 2"),
         ("qwen35", {"ssm.time_step_rank": 3}, "32 values, 3 heads, 2 key heads; needs mult"),
         ("kimi-linear", {"rope.dimension_count": 12}, "keys of 12 values, of which 12 are rotated"),
-        ("rwkv6", {"wkv.head_size": 5}, "embedding_length is 32, no multiple of 5"),
+        ("rwkv6", {"wkv.head_size": 5}, "embedding_length is 32, needs a multiple of 5"),
     ],
 )
 def test_keys_that_do_not_fit_are_refused(tmp_path, name, keys, message):

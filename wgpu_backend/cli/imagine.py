@@ -161,9 +161,9 @@ class _Screen:
 
     def show(self, step: Step) -> None:
         """Draw a step's picture, and how far it is."""
-        from wgpu_backend.images.pictures import picture_of
+        from wgpu_backend.images.pictures import to_picture
 
-        lines = half_blocks(picture_of(step.preview()), *_room())
+        lines = half_blocks(to_picture(step.preview()), *_room())
         up = f"\x1b[{self._rows}A" if self._rows and step.index else ""
         self._rows = len(lines) + 1
         text = harmless(f"step {step.index + 1} of {step.count}")

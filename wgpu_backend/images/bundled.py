@@ -12,7 +12,7 @@ def bundled_pictures() -> Path:
     return Path(__file__).parent.parent / "bundled" / PICTURES
 
 
-def folder_of(name: str | Path) -> Path:
+def find_folder(name: str | Path) -> Path:
     """Folder that a name means: the bundled model's for ``pictures``, unless there is such a file.
 
     Parameters

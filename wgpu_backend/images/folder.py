@@ -114,7 +114,7 @@ class Component:
                 f"{wanted}{more}; {len(self.tensors)} are there"
             )
         for name, shape in shapes.items():
-            self._found(name, shape)
+            self._find(name, shape)
 
     def values(self, name: str, shape: Sequence[int] | None = None) -> Values:
         """Rows of a tensor of floats, read when they are asked for.
@@ -124,7 +124,7 @@ class Component:
         ModelError
             There is no such tensor, it has another shape or no floats.
         """
-        return stored(self._found(name, shape))
+        return stored(self._find(name, shape))
 
     def array(self, name: str, shape: Sequence[int] | None = None) -> NDArray[Any]:
         """A whole tensor: floats as f32, other types as they are.
@@ -134,7 +134,7 @@ class Component:
         ModelError
             As `values`, but for integers.
         """
-        tensor = self._found(name, shape)
+        tensor = self._find(name, shape)
         kind = _INTEGERS.get(tensor.kind)
         if kind is not None:
             size = int(np.prod(tensor.shape, dtype=np.int64))
@@ -151,7 +151,7 @@ class Component:
         ModelError
             The table does not have it; lists those that it has.
         """
-        return _chosen(str(self.folder), self.class_name, classes)
+        return _choose(str(self.folder), self.class_name, classes)
 
     def close(self) -> None:
         """Close the files; again is harmless, and tensors open them anew."""
@@ -159,7 +159,7 @@ class Component:
             self._weights.close()
             self._weights = None
 
-    def _found(self, name: str, shape: Sequence[int] | None) -> StoredTensor:
+    def _find(self, name: str, shape: Sequence[int] | None) -> StoredTensor:
         tensor = self.tensors.get(name)
         if tensor is None:
             near = _nearest(name, self.tensors)
@@ -237,7 +237,7 @@ class PipelineFolder:
 
     def choose(self, classes: Mapping[str, T]) -> T:
         """What a table has for the pipeline's class; raises as `Component.choose`."""
-        return _chosen(str(self.path), self.class_name, classes)
+        return _choose(str(self.path), self.class_name, classes)
 
     def close(self) -> None:
         """Close the files of all components; again is harmless."""
@@ -282,7 +282,7 @@ def _variants(folder: Path, stem: str) -> list[str]:
     return sorted(name for name in found if "-of-" not in name)
 
 
-def _chosen(source: str, class_name: str, classes: Mapping[str, T]) -> T:
+def _choose(source: str, class_name: str, classes: Mapping[str, T]) -> T:
     if class_name not in classes:
         raise ModelError(
             f"{source}: class {class_name!r} is not known, known are {', '.join(classes)}"

@@ -92,15 +92,15 @@ class GgufComponent(Component):
         missing = [path for path in slots if path not in parts]
         surplus = [parts[path].tensor for path in parts if path not in slots]
         if missing:
-            beside = f"; unknown are {_listed(surplus)}" if surplus else ""
+            beside = f"; unknown are {_list_names(surplus)}" if surplus else ""
             raise ModelError(
                 f"{self._file.path}: {len(missing)} of {len(slots)} parameters of {name} are "
-                f"missing: {_listed(missing)}{beside}"
+                f"missing: {_list_names(missing)}{beside}"
             )
         if surplus:
             raise ModelError(
                 f"{self._file.path}: {len(surplus)} tensors have no place in {name}: "
-                f"{_listed(surplus)}"
+                f"{_list_names(surplus)}"
             )
 
     def close(self) -> None:
@@ -138,10 +138,10 @@ def _read(file: GGUFFile, part: _Part, slot: Slot, slots: dict[str, Slot]) -> wx
     own = data[first : first + rows[part.index]]
     if part.turned:
         own = np.concatenate(np.split(own, 2)[::-1])
-    return _placed(info, np.ascontiguousarray(own), slot)
+    return _upload(info, np.ascontiguousarray(own), slot)
 
 
-def _placed(info: TensorInfo, data: NDArray[np.uint8], slot: Slot) -> wx.Array:
+def _upload(info: TensorInfo, data: NDArray[np.uint8], slot: Slot) -> wx.Array:
     """Rows on the device: blocks of what is multiplied stay blocks, vectors become f32."""
     session, dtype = devices.session(), info.dtype
     spec = Spec.dense(slot.array.shape, dtype)
@@ -153,6 +153,6 @@ def _placed(info: TensorInfo, data: NDArray[np.uint8], slot: Slot) -> wx.Array:
     return wrap(session.upload(data.tobytes(), spec))
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(repr, names[:_SHOWN])) + more

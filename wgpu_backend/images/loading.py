@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wgpu_backend.array import devices
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.images.bundled import PICTURES, folder_of
+from wgpu_backend.images.bundled import PICTURES, find_folder
 from wgpu_backend.images.folder import PipelineFolder
 from wgpu_backend.images.gguf_component import GgufComponent
 from wgpu_backend.images.pipelines import find_pipelines
@@ -42,7 +42,7 @@ def load(
     DeviceError
         There is no such device.
     """
-    folder = PipelineFolder(folder_of(path), variant)
+    folder = PipelineFolder(find_folder(path), variant)
     try:
         made = folder.choose(find_pipelines())
         for name, file in (gguf or {}).items():

@@ -103,14 +103,14 @@ def read_changes(path: str | Path, networks: Mapping[str, Module]) -> list[Chang
     """
     file, tensors = open_safetensors(Path(path))
     with closing(file):
-        groups = _grouped(path, tensors)
+        groups = _group_by_module(path, tensors)
         places = {name: _places(network) for name, network in networks.items()}
-        found = [_found(path, key, places) for key in groups]
+        found = [_find_slot(path, key, places) for key in groups]
         lost = [key for key, place in zip(groups, found, strict=True) if place is None]
         if lost:
             raise ModelError(
                 f"{path}: {len(lost)} of {len(groups)} changes have no place in this model: "
-                f"{_listed(lost)}"
+                f"{_list_names(lost)}"
             )
         pairs = zip(groups.items(), found, strict=True)
         strengths = Strengths.of(path, read_metadata(file))
@@ -128,14 +128,14 @@ def apply_changes(changes: Iterable[Change], scale: float) -> None:
         if slot.array.dtype.quantised and isinstance(slot.module, Linear):
             slot.module.add_low_rank(down, up)
             continue
-        added = _ordered(slot, wx.matmul(up, down))
+        added = _reorder(slot, wx.matmul(up, down))
         made = (slot.array.astype("f32") + added).astype(slot.array.dtype)
         wx.eval(made)
         wx.keep(made)
         slot.put(made)
 
 
-def _ordered(slot: Slot, added: wx.Array) -> wx.Array:
+def _reorder(slot: Slot, added: wx.Array) -> wx.Array:
     """A product in the shape of its weight, whose axes files have in another order."""
     shape = slot.array.shape
     order = slot.module.published_axes.get(slot.name)
@@ -147,7 +147,7 @@ def _ordered(slot: Slot, added: wx.Array) -> wx.Array:
     return wx.permute_dims(added.reshape(tuple(published)), order)
 
 
-def _grouped(
+def _group_by_module(
     path: str | Path, tensors: Mapping[str, StoredTensor]
 ) -> dict[str, dict[str, StoredTensor]]:
     """Tensors by the module that they change."""
@@ -164,7 +164,7 @@ def _grouped(
     if unknown or not groups:
         raise ModelError(
             f"{path}: {len(unknown)} of {len(tensors)} tensors are of no known adapter"
-            + (f": {_listed(unknown)}" if unknown else "")
+            + (f": {_list_names(unknown)}" if unknown else "")
         )
     for key, parts in groups.items():
         missing = {"down", "up"} - parts.keys()
@@ -183,7 +183,7 @@ def _places(network: Module) -> dict[str, Slot]:
     return found
 
 
-def _found(
+def _find_slot(
     path: str | Path, key: str, places: Mapping[str, Mapping[str, Slot]]
 ) -> tuple[str, Slot] | None:
     """Component and weight of a key."""
@@ -226,7 +226,7 @@ def _change(
     if "alpha" in parts:
         scale = float(_values(parts["alpha"]).reshape(-1)[0]) / rank
     else:
-        scale = strengths.of_module(component, slot.path.rpartition(".")[0], rank)
+        scale = strengths.scale_for(component, slot.path.rpartition(".")[0], rank)
     return Change(component, slot, down, up, scale)
 
 
@@ -246,7 +246,7 @@ def _values(tensor: StoredTensor) -> F32s:
     return as_f32(values, dtype)
 
 
-def _listed(names: list[str]) -> str:
+def _list_names(names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(repr, names[:_SHOWN])) + more
 
@@ -275,14 +275,14 @@ def diffusers_name(module: str) -> str:
     match = re.fullmatch(r"(input|output)_blocks_(\d+)_(\d)_(.*)", module)
     if match:
         way, block, part, rest = match[1], int(match[2]), int(match[3]), match[4]
-        return _of_level(way, block - (way == "input"), part, rest)
+        return _level_name(way, block - (way == "input"), part, rest)
     match = re.fullmatch(r"middle_block_([012])_(.*)", module)
     if match:
         return f"mid_block_{_MIDDLE[int(match[1])]}_{_RESNET.get(match[2], match[2])}"
     return module
 
 
-def _of_level(way: str, number: int, part: int, rest: str) -> str:
+def _level_name(way: str, number: int, part: int, rest: str) -> str:
     level, layer = divmod(number, 3)
     side = "down" if way == "input" else "up"
     if rest == "op":
@@ -332,7 +332,7 @@ class Strengths:
             raise ModelError(f"{path}: {_KEY} is {type(found).__name__}, needs a JSON object")
         return cls(path, cast("dict[str, object]", found))
 
-    def of_module(self, component: str, module: str, rank: int) -> float:
+    def scale_for(self, component: str, module: str, rank: int) -> float:
         """What a product is multiplied by.
 
         Parameters
@@ -348,7 +348,7 @@ class Strengths:
         ModelError
             A value is of the wrong kind.
         """
-        given = self._settings_of(component)
+        given = self._get_settings(component)
         if not given:
             return 1.0
         alpha = given.get("lora_alpha", _ALPHA)
@@ -366,7 +366,7 @@ class Strengths:
             raise self._wrong(component, "use_rslora", stabilised, "true or false")
         return float(alpha) / (math.sqrt(rank) if stabilised else rank)
 
-    def _settings_of(self, component: str) -> dict[str, object]:
+    def _get_settings(self, component: str) -> dict[str, object]:
         """Settings of a component, or those that are of no component by name."""
         prefixed = {name: f"{component}." + name for name in _NAMES}
         if any(key.startswith(f"{component}.") for key in self.settings):

@@ -40,12 +40,12 @@ def load_picture(source: Source) -> Image.Image:
     OptionError
         There is no picture, it is damaged, or too large.
     """
-    return _converted(_upright(source), "RGB")
+    return _convert(_upright(source), "RGB")
 
 
 def load_mask(source: Source) -> Image.Image:
     """Mask in grey values, white where to paint; raises as `load_picture`."""
-    return _converted(_upright(source), "L")
+    return _convert(_upright(source), "L")
 
 
 def load_clear_mask(data: bytes) -> Image.Image | None:
@@ -61,7 +61,7 @@ def load_clear_mask(data: bytes) -> Image.Image | None:
 
 def _upright(source: Source) -> Image.Image:
     if isinstance(source, np.ndarray):
-        return _of_array(source)
+        return _from_array(source)
     if isinstance(source, Image.Image):
         _require_size("picture", source.size)
         return ImageOps.exif_transpose(source)
@@ -70,17 +70,17 @@ def _upright(source: Source) -> Image.Image:
             f"picture: {type(source).__name__}, needs a path, bytes, Pillow's image or an array"
         )
     if isinstance(source, bytes):
-        return _decoded(f"picture of {len(source)} bytes", io.BytesIO(source))
+        return _decode(f"picture of {len(source)} bytes", io.BytesIO(source))
     try:
         with Path(source).open("rb") as file:
-            return _decoded(os.fspath(source), file)
+            return _decode(os.fspath(source), file)
     except OSError as error:
         raise OptionError(f"{os.fspath(source)}: {error.strerror or error}") from None
     except ValueError as error:
         raise OptionError(f"picture {os.fspath(source)[:80]!r}: {error}") from None
 
 
-def _decoded(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or bytes as one
+def _decode(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or bytes as one
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of sizes, which are compared below
@@ -104,7 +104,7 @@ def _require_size(name: str, size: tuple[int, int]) -> None:
         raise OptionError(f"{name}: {width} x {height} pixels, needs 1 to {MAX_PIXELS}")
 
 
-def _of_array(values: NDArray[Any]) -> Image.Image:
+def _from_array(values: NDArray[Any]) -> Image.Image:
     channels = values.shape[2] if values.ndim == 3 else 1
     if values.ndim not in (2, 3) or channels not in (1, 3, 4):
         raise OptionError(
@@ -114,11 +114,11 @@ def _of_array(values: NDArray[Any]) -> Image.Image:
     if values.dtype == np.bool:
         values = values.astype(np.uint8) * 255
     if values.dtype != np.uint8:
-        values = _bytes_of(values)
+        values = _to_bytes(values)
     return Image.fromarray(values[:, :, 0] if values.ndim == 3 and channels == 1 else values)
 
 
-def _converted(image: Image.Image, mode: str) -> Image.Image:
+def _convert(image: Image.Image, mode: str) -> Image.Image:
     """Picture in another mode, on white where it is transparent.
 
     Raises
@@ -137,7 +137,7 @@ def _flat(image: Image.Image) -> Image.Image:
     if image.mode.startswith("I;16") or image.mode == "I":
         return Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
     if image.mode == "LAB":
-        return _of_lab(image)
+        return _from_lab(image)
     if not _is_transparent(image):
         return image
     image = _in_rgba(image)
@@ -154,14 +154,14 @@ def _in_rgba(image: Image.Image) -> Image.Image:
     return (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
 
 
-def _of_lab(image: Image.Image) -> Image.Image:
+def _from_lab(image: Image.Image) -> Image.Image:
     """Picture in sRGB of one in CIE's L*a*b*, for which Pillow needs profiles."""
     cms = cast("Any", ImageCms)
     profiles = cms.createProfile("LAB"), cms.createProfile("sRGB")
     return cms.profileToProfile(image, *profiles, outputMode="RGB")
 
 
-def resized(picture: Image.Image, width: int, height: int, how: str = "stretch") -> Image.Image:
+def resize(picture: Image.Image, width: int, height: int, how: str = "stretch") -> Image.Image:
     """Picture of another size, by Lanczos' filter.
 
     Parameters
@@ -200,7 +200,7 @@ def centre(picture: Image.Image, width: int, height: int) -> Image.Image:
     return picture.crop((left, top, left + width, top + height))
 
 
-def floored(size: tuple[int, int], multiple: int) -> tuple[int, int]:
+def floor_size(size: tuple[int, int], multiple: int) -> tuple[int, int]:
     """Width and height brought down to multiples.
 
     Raises
@@ -214,7 +214,7 @@ def floored(size: tuple[int, int], multiple: int) -> tuple[int, int]:
     return width, height
 
 
-def size_of_area(size: tuple[int, int], area: int, multiple: int) -> tuple[int, int]:
+def fit_area(size: tuple[int, int], area: int, multiple: int) -> tuple[int, int]:
     """Size with the same proportions and about this area, rounded to multiples: Qwen-Image-Edit."""
     ratio = size[0] / size[1]
     width = (area * ratio) ** 0.5
@@ -223,13 +223,13 @@ def size_of_area(size: tuple[int, int], area: int, multiple: int) -> tuple[int, 
     return width, height
 
 
-def within_area(picture: Image.Image, area: int) -> Image.Image:
+def limit_area(picture: Image.Image, area: int) -> Image.Image:
     """The picture, made smaller where it has more pixels than that: FLUX.2."""
     if picture.width * picture.height <= area:
         return picture
     scale = (area / (picture.width * picture.height)) ** 0.5
     width, height = (max(int(side * scale), 1) for side in picture.size)
-    return resized(picture, width, height)
+    return resize(picture, width, height)
 
 
 def encoder_input(picture: Image.Image) -> F32s:
@@ -244,14 +244,14 @@ def mask_input(mask: Image.Image) -> F32s:
     return (values >= 0.5).astype(np.float32)[None, None]
 
 
-def mask_of_latents(mask: F32s, height: int, width: int) -> F32s:
+def latent_mask(mask: F32s, height: int, width: int) -> F32s:
     """Mask in the size of latents: of each place the value nearest to its upper left."""
     rows = np.arange(height) * mask.shape[2] // height
     columns = np.arange(width) * mask.shape[3] // width
     return mask[:, :, rows][:, :, :, columns]
 
 
-def picture_of(values: NDArray[Any]) -> Image.Image:
+def to_picture(values: NDArray[Any]) -> Image.Image:
     """Picture of an array.
 
     Parameters
@@ -266,10 +266,10 @@ def picture_of(values: NDArray[Any]) -> Image.Image:
     """
     if values.ndim != 3 or values.shape[2] != 3:
         raise OptionError(f"picture: an array of shape {values.shape}, needs (height, width, 3)")
-    return Image.fromarray(_bytes_of(values))
+    return Image.fromarray(_to_bytes(values))
 
 
-def _bytes_of(values: NDArray[Any]) -> NDArray[np.uint8]:
+def _to_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
     if values.dtype.kind != "f":
         raise OptionError(f"picture: an array of {values.dtype}, needs uint8 or floats from 0 to 1")
     bad = int(np.isnan(values).sum())
@@ -321,7 +321,7 @@ def save_png(
         raise OptionError(f"{path}: {error.strerror or error}") from None
 
 
-def made_by(path: str | os.PathLike[str]) -> dict[str, str]:
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
     """What made a PNG, as `save_png` wrote it; raises as `load_picture`."""
     try:
         with Image.open(path, formats=("PNG",)) as image:

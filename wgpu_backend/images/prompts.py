@@ -228,14 +228,14 @@ def prompt_tokenizer(
     pad = roles.get("pad", roles.get("eos", 0))
     # T5 reads words between any white space; Qwen reads composed characters: a tokenizer.json says.
     is_unigram = metadata["tokenizer.ggml.model"] == "t5"
-    prepared = _spaced if is_unigram else _NFC.normalize_str
+    prepared = _unify_spaces if is_unigram else _NFC.normalize_str
     encoder = _Parsing(tokenizer, str if KEY in metadata else prepared)
     text = metadata.get("tokenizer.chat_template")
     template = _template(tokenizer, text) if isinstance(text, str) else None
     return PromptTokenizer(encoder, start, end, pad, max_length, template)
 
 
-def _spaced(text: str) -> str:
+def _unify_spaces(text: str) -> str:
     return text.translate(_SPACES)
 
 

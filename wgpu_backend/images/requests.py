@@ -181,16 +181,16 @@ class Generated:
     seeds: list[int]
 
 
-def drawing(seed: int) -> Draw:
+def make_draw(seed: int) -> Draw:
     """What draws standard normal numbers of a seed, on the host: the same for every device."""
     rng = np.random.default_rng(seed)
     return lambda shape: rng.standard_normal(tuple(shape)).astype(np.float32)
 
 
-def checked(draw: Draw) -> Draw:
+def check_draw(draw: Draw) -> Draw:
     """The same, which refuses what has another shape than was asked for."""
 
-    def drawn(shape: Sequence[int]) -> NDArray[Any]:
+    def draw_checked(shape: Sequence[int]) -> NDArray[Any]:
         made = np.asarray(draw(shape))
         if made.shape != tuple(shape) or made.dtype.kind not in "fiu":
             raise OptionError(
@@ -199,4 +199,4 @@ def checked(draw: Draw) -> Draw:
             )
         return made
 
-    return drawn
+    return draw_checked

@@ -55,7 +55,7 @@ def tile_side(session: Session, factor: int, widest: int) -> int:
     return side
 
 
-def tiled(
+def run_tiled(
     x: Floats,
     make: Callable[[wx.Array], wx.Array],
     tile: int,

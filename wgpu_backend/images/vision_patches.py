@@ -44,7 +44,7 @@ def vision_patches(
     merge = settings.uint("merge_size", default=2)
     frames = settings.uint("temporal_patch_size", default=2)
     width, height = _size(picture.size, side * merge, *_bounds(settings))
-    pixels = _scaled(_scaled(np.asarray(picture.convert("RGB")), width, 1), height, 0)
+    pixels = _scale(_scale(np.asarray(picture.convert("RGB")), width, 1), height, 0)
     mean, deviation = (
         np.array(settings.numbers(name, default=default), np.float32)
         for name, default in (("image_mean", _MEAN), ("image_std", _DEVIATION))
@@ -57,7 +57,7 @@ def vision_patches(
     return repeated.reshape(rows * columns, -1), (1, rows, columns)
 
 
-def _scaled(pixels: Bytes, length: int, axis: int) -> Bytes:
+def _scale(pixels: Bytes, length: int, axis: int) -> Bytes:
     """Pixels of another length along an axis."""
     if pixels.shape[axis] == length:
         return pixels

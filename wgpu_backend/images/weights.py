@@ -45,7 +45,9 @@ def load_network(component: Component, network: N) -> N:
     """
     names = _names(component, network)
     slots = list(network.slots())
-    component.require({names.get(s.path, s.path): _published(s, s.array.shape) for s in slots})
+    component.require(
+        {names.get(s.path, s.path): _published_shape(s, s.array.shape) for s in slots}
+    )
     _require_no_others(component, {names.get(s.path, s.path) for s in slots}, network)
     for slot in slots:
         slot.put(_read(component.tensors[names.get(slot.path, slot.path)], slot))
@@ -80,7 +82,7 @@ def _order(slot: Slot) -> tuple[int, ...]:
     return slot.module.published_axes.get(slot.name, tuple(range(slot.array.ndim)))
 
 
-def _published(slot: Slot, shape: Sequence[int]) -> list[int]:
+def _published_shape(slot: Slot, shape: Sequence[int]) -> list[int]:
     """Shape that a parameter has in a file."""
     found = [0] * len(shape)
     for place, axis in enumerate(_order(slot)):

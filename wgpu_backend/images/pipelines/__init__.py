@@ -15,7 +15,7 @@ PIPELINES: dict[str, type[Pipeline]] = {}
 """By ``StableDiffusionPipeline`` and the other names that model_index.json may have."""
 
 
-def of_class(*names: str) -> Callable[[P], P]:
+def register(*names: str) -> Callable[[P], P]:
     """Decorator: folders call this pipeline so."""
 
     def enter(made: P) -> P:

@@ -14,7 +14,7 @@ import wgpu_backend.array as wx
 from wgpu_backend.errors import OptionError
 from wgpu_backend.images.pipelines.latent import LatentPipeline, last
 from wgpu_backend.images.requests import Draw, Floats, Request
-from wgpu_backend.images.schedulers import Schedule, linear_sigmas, mu_of_size
+from wgpu_backend.images.schedulers import Schedule, linear_mu, linear_sigmas
 
 SIDE = 2  # of a square of latents
 
@@ -40,12 +40,12 @@ class FlowPipeline(LatentPipeline):
 
     def plan(self, request: Request) -> Schedule:
         """All steps, or the last of them where a picture is begun with."""
-        steps = self.steps_of(request)
-        schedule = self.scheduler_of(request).plan(
-            steps, sigmas=linear_sigmas(steps), mu=self.mu_of(request, steps)
+        steps = self.count_steps(request)
+        schedule = self.choose_scheduler(request).plan(
+            steps, sigmas=linear_sigmas(steps), mu=self.get_mu(request, steps)
         )
-        if self.begins_with(request):
-            schedule.first = self._first_step(steps, self.strength_of(request))
+        if self.starts_from_image(request):
+            schedule.first = self._first_step(steps, self.get_strength(request))
         return schedule
 
     def _first_step(self, steps: int, strength: float) -> int:
@@ -54,26 +54,26 @@ class FlowPipeline(LatentPipeline):
             raise OptionError(f"strength is {strength}, needs more than 0 and at most 1")
         return int(max(steps - steps * strength, 0))
 
-    def steps_of(self, request: Request) -> int:
+    def count_steps(self, request: Request) -> int:
         """How many steps there are."""
         return request.num_inference_steps or self.steps
 
-    def mu_of(self, request: Request, steps: int) -> float:
+    def get_mu(self, request: Request, steps: int) -> float:
         """How much sigmas are shifted."""
         del steps
-        rows, columns = self.grid_of(request)
-        return mu_of_size(self.scheduler.settings, rows * columns)
+        rows, columns = self.get_grid(request)
+        return linear_mu(self.scheduler.settings, rows * columns)
 
-    def begins_with(self, request: Request) -> bool:
+    def starts_from_image(self, request: Request) -> bool:
         """Whether a picture is begun with, rather than looked at."""
         return request.image is not None
 
     @property
-    def paints_itself(self) -> bool:
+    def is_inpainting(self) -> bool:
         """No network of these reads a mask."""
         return False
 
-    def grid_of(self, request: Request) -> tuple[int, int]:
+    def get_grid(self, request: Request) -> tuple[int, int]:
         """Rows and columns of the picture's tokens."""
         height, width = self.picture_size(request)
         return height // self.multiple, width // self.multiple
@@ -88,15 +88,15 @@ class FlowPipeline(LatentPipeline):
         given = np.asarray(request.latents, np.float32)
         if given.shape != packed:
             raise OptionError(f"latents are {given.shape}, needs {packed}")
-        return unpacked(wx.array(given), height // SIDE, width // SIDE)
+        return unpack(wx.array(given), height // SIDE, width // SIDE)
 
-    def given_back(self, latents: wx.Array) -> Floats:
+    def export_latents(self, latents: wx.Array) -> Floats:
         """Latents in the form that `latents=` has."""
-        return packed(latents).numpy() if self.packs else super().given_back(latents)
+        return pack(latents).numpy() if self.packs else super().export_latents(latents)
 
     # Pictures to look at.
 
-    def mean_of(self, picture: Floats) -> wx.Array:
+    def encode_mean(self, picture: Floats) -> wx.Array:
         """Mean of the latents of a picture (1, 3, height, width)."""
         mean, _ = self._encode(wx.array(last(picture)))
         return (mean - self.vae.shift) * self.vae.scale
@@ -110,7 +110,7 @@ class FlowPipeline(LatentPipeline):
             )
 
 
-def packed(latents: wx.Array) -> wx.Array:
+def pack(latents: wx.Array) -> wx.Array:
     """Latents (n, height, width, channels) as tokens (n, squares, 4 channels)."""
     n, height, width, channels = latents.shape
     parts = latents.reshape(n, height // SIDE, SIDE, width // SIDE, SIDE, channels)
@@ -118,7 +118,7 @@ def packed(latents: wx.Array) -> wx.Array:
     return ordered.reshape(n, height // SIDE * (width // SIDE), channels * SIDE**2)
 
 
-def unpacked(tokens: wx.Array, rows: int, columns: int) -> wx.Array:
+def unpack(tokens: wx.Array, rows: int, columns: int) -> wx.Array:
     """Tokens (n, rows · columns, 4 channels) as latents (n, height, width, channels)."""
     n, _, cols = tokens.shape
     parts = tokens.reshape(n, rows, columns, cols // SIDE**2, SIDE, SIDE)

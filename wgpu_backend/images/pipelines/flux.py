@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 import wgpu_backend.array as wx
-from wgpu_backend.images.pipelines import of_class
-from wgpu_backend.images.pipelines.flow import FlowPipeline, packed, unpacked
+from wgpu_backend.images.pipelines import register
+from wgpu_backend.images.pipelines.flow import FlowPipeline, pack, unpack
 from wgpu_backend.images.pipelines.pipeline import Conditions
 from wgpu_backend.images.requests import Request
 
 QUICK = 4  # steps of schnell
 
 
-@of_class("FluxPipeline", "FluxImg2ImgPipeline", "FluxInpaintPipeline")
+@register("FluxPipeline", "FluxImg2ImgPipeline", "FluxInpaintPipeline")
 class Flux(FlowPipeline):
     """FLUX.1: T5's tokens, CLIP's vector, and in dev the guidance's scale as an input."""
 
@@ -21,7 +21,7 @@ class Flux(FlowPipeline):
     guidance: ClassVar[float] = 3.5
     packs: ClassVar[bool] = True
 
-    def steps_of(self, request: Request) -> int:
+    def count_steps(self, request: Request) -> int:
         """How many steps there are: few by default, where nothing is guided."""
         default = self.steps if self.networks["transformer"].guided else QUICK
         return request.num_inference_steps or default
@@ -36,21 +36,21 @@ class Flux(FlowPipeline):
         found = {
             "text": self.networks["text_encoder_2"](tokens.ids),
             "pooled": self.networks["text_encoder"](vector.ids).pooled,
-            "rope": wx.array(transformer.rope(self.grid_of(request), length)),
+            "rope": wx.array(transformer.rope(self.get_grid(request), length)),
         }
         if transformer.guided:
-            found["guidance"] = wx.array([self.guidance_of(request)], "f32")
+            found["guidance"] = wx.array([self.get_guidance(request)], "f32")
         return found
 
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
         """Velocity of latents."""
         rows, columns = x.shape[1] // 2, x.shape[2] // 2
         output = self.networks["transformer"](
-            packed(x),
+            pack(x),
             timestep / 1000.0,
             conditions["text"],
             conditions["pooled"],
             conditions["rope"],
             conditions.get("guidance"),
         )
-        return unpacked(output, rows, columns)
+        return unpack(output, rows, columns)

@@ -9,17 +9,17 @@ from numpy.typing import NDArray
 import wgpu_backend.array as wx
 from wgpu_backend.images import pictures
 from wgpu_backend.images.folder import PipelineFolder
-from wgpu_backend.images.pipelines import of_class
+from wgpu_backend.images.pipelines import register
 from wgpu_backend.images.pipelines.flow import FlowPipeline
-from wgpu_backend.images.pipelines.latent import guided, twice
+from wgpu_backend.images.pipelines.latent import apply_guidance, twice
 from wgpu_backend.images.pipelines.pipeline import Conditions
 from wgpu_backend.images.requests import Draw, Request
-from wgpu_backend.images.schedulers import Schedule, mu_of_klein
+from wgpu_backend.images.schedulers import Schedule, klein_mu
 
 AREA = 1024 * 1024  # most pixels of a picture that is looked at
 
 
-@of_class("Flux2KleinPipeline")
+@register("Flux2KleinPipeline")
 class Flux2Klein(FlowPipeline):
     """FLUX.2 Klein: Qwen3's states behind three layers, and pictures to look at as more tokens.
 
@@ -38,27 +38,27 @@ class Flux2Klein(FlowPipeline):
         self.text_layers: tuple[int, ...] = (9, 18, 27)
         self.is_distilled = folder.index.flag("is_distilled", default=False)
 
-    def steps_of(self, request: Request) -> int:
+    def count_steps(self, request: Request) -> int:
         """How many steps there are: few by default, where the network is distilled."""
         return request.num_inference_steps or (4 if self.is_distilled else self.steps)
 
-    def mu_of(self, request: Request, steps: int) -> float:
+    def get_mu(self, request: Request, steps: int) -> float:
         """How much sigmas are shifted."""
-        rows, columns = self.grid_of(request)
-        return mu_of_klein(rows * columns, steps)
+        rows, columns = self.get_grid(request)
+        return klein_mu(rows * columns, steps)
 
-    def begins_with(self, request: Request) -> bool:
+    def starts_from_image(self, request: Request) -> bool:
         """Pictures are looked at."""
         return False
 
     def picture_size(self, request: Request) -> tuple[int, int]:
         """Height and width; those of the last picture that is looked at."""
         side = self.default_side()
-        given = _given(request)
+        given = _list_images(request)
         if not given:
-            return self.size_of(request, (side, side))
+            return self.choose_size(request, (side, side))
         width, height = self._fitting(given[-1]).size
-        return self.size_of(request, (height, width))
+        return self.choose_size(request, (height, width))
 
     def begin(
         self, request: Request, schedule: Schedule, draw: Draw
@@ -68,7 +68,10 @@ class Flux2Klein(FlowPipeline):
         factor = self.vae.factor
         shape = (1, self.vae.channels, height // factor, width // factor)
         noise = self._first_noise(request, shape, draw)
-        seen = [self.mean_of(pictures.encoder_input(self._fitting(p))) for p in _given(request)]
+        seen = [
+            self.encode_mean(pictures.encoder_input(self._fitting(p)))
+            for p in _list_images(request)
+        ]
         conditions = self._texts(request, [(x.shape[1], x.shape[2]) for x in seen])
         if seen:
             rows = [x.reshape(1, x.shape[1] * x.shape[2], x.shape[3]) for x in seen]
@@ -77,9 +80,9 @@ class Flux2Klein(FlowPipeline):
 
     def _fitting(self, source: pictures.Source) -> Any:  # noqa: ANN401  Pillow's image
         """A picture of at most `AREA` and of sides that fit."""
-        picture = pictures.within_area(pictures.load_picture(source), AREA)
-        width, height = pictures.floored(picture.size, self.multiple)
-        return pictures.resized(picture, width, height, "crop")
+        picture = pictures.limit_area(pictures.load_picture(source), AREA)
+        width, height = pictures.floor_size(picture.size, self.multiple)
+        return pictures.resize(picture, width, height, "crop")
 
     def conditions(self, request: Request) -> Conditions:
         """None: places depend on pictures that are looked at, see `begin`."""
@@ -89,17 +92,17 @@ class Flux2Klein(FlowPipeline):
     def _texts(self, request: Request, seen: list[tuple[int, int]]) -> Conditions:
         """The prompt, behind an empty one where there is guidance, and places of all tokens."""
         length = request.max_sequence_length or self.words
-        scale = self.guidance_of(request)
+        scale = self.get_guidance(request)
         is_guided = scale > 1 and not self.is_distilled
         texts = ["", request.prompt] if is_guided else [request.prompt]
-        grids = [self.grid_of(request), *seen]
+        grids = [self.get_grid(request), *seen]
         found = {
-            "text": wx.concat([self._encoded(text, length) for text in texts]),
+            "text": wx.concat([self._encode_text(text, length) for text in texts]),
             "rope": wx.array(self.networks["transformer"].rope(grids, length)),
         }
         return {**found, "guidance": wx.array([scale], "f32")} if is_guided else found
 
-    def _encoded(self, text: str, length: int) -> wx.Array:
+    def _encode_text(self, text: str, length: int) -> wx.Array:
         """States (1, length, width) of a text, padding among them."""
         tokenizer = self.tokenizers["tokenizer"]
         tokens = tokenizer.batch([tokenizer.chat(text, enable_thinking=False)], length)
@@ -116,10 +119,10 @@ class Flux2Klein(FlowPipeline):
         output = self.networks["transformer"](
             twice(tokens, conditions), timestep / 1000.0, conditions["text"], conditions["rope"]
         )
-        return guided(output, conditions)[:, : height * width].reshape(x.shape)
+        return apply_guidance(output, conditions)[:, : height * width].reshape(x.shape)
 
 
-def _given(request: Request) -> list[pictures.Source]:
+def _list_images(request: Request) -> list[pictures.Source]:
     """Pictures that are looked at."""
     if request.image is None:
         return []

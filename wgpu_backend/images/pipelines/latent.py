@@ -15,10 +15,10 @@ from wgpu_backend.errors import OptionError
 from wgpu_backend.images import pictures
 from wgpu_backend.images.folder import Component, PipelineFolder
 from wgpu_backend.images.networks import open_network
-from wgpu_backend.images.pipelines.pipeline import Conditions, Pipeline, traced
+from wgpu_backend.images.pipelines.pipeline import Conditions, Pipeline, compile_method
 from wgpu_backend.images.requests import Draw, Floats, Request
 from wgpu_backend.images.schedulers import Schedule, first_step
-from wgpu_backend.images.tiling import tile_side, tiled
+from wgpu_backend.images.tiling import run_tiled, tile_side
 
 TINY = "taesd"  # folder of a tiny autoencoder beside the components
 
@@ -39,8 +39,8 @@ class LatentPipeline(Pipeline):
 
     def __init__(self, folder: PipelineFolder) -> None:
         super().__init__(folder)
-        self._decode = traced(self._unscaled)
-        self._encode = traced(self._moments)
+        self._decode = compile_method(self._decode_scaled)
+        self._encode = compile_method(self._moments)
         self._tiny: Any = None
         if (folder.path / TINY).is_dir():
             self._tiny = open_network(Component(folder.path / TINY, TINY, "AutoencoderTiny"))
@@ -74,25 +74,25 @@ class LatentPipeline(Pipeline):
         """Height and width; those of the picture that is begun with, where it is not masked."""
         side = self.default_side()
         if request.image is None or request.mask_image is not None:
-            return self.size_of(request, (side, side))
+            return self.choose_size(request, (side, side))
         given = pictures.load_picture(request.image).size
-        width, height = pictures.floored(given, self.multiple)
-        return self.size_of(request, (height, width))
+        width, height = pictures.floor_size(given, self.multiple)
+        return self.choose_size(request, (height, width))
 
     # Schedules and first latents.
 
     def plan(self, request: Request) -> Schedule:
         """All steps, or the last of them where a picture is begun with."""
         steps = request.num_inference_steps or self.steps
-        scheduler = self.scheduler_of(request)
+        scheduler = self.choose_scheduler(request)
         if request.image is None:
             return scheduler.plan(steps)
-        strength = self.strength_of(request)
+        strength = self.get_strength(request)
         schedule = scheduler.plan(steps)
         schedule.first = len(schedule) - (steps - first_step(steps, strength))
         return schedule
 
-    def strength_of(self, request: Request) -> float:
+    def get_strength(self, request: Request) -> float:
         """Share of the steps that are made; all where a mask says what stays."""
         if request.strength is not None:
             return request.strength
@@ -102,7 +102,7 @@ class LatentPipeline(Pipeline):
         self, request: Request, schedule: Schedule, draw: Draw
     ) -> tuple[wx.Array, Conditions]:
         """First latents, and what steps read of the picture that is begun with."""
-        if self.paints_itself and request.mask_image is None:
+        if self.is_inpainting and request.mask_image is None:
             raise OptionError(
                 f"{self.folder.path}: paints parts of pictures, give image and mask_image"
             )
@@ -113,7 +113,7 @@ class LatentPipeline(Pipeline):
             noise = self._first_noise(request, shape, draw)
             return noise * schedule.initial_scale, {}
         picture = pictures.encoder_input(
-            pictures.resized(pictures.load_picture(request.image), width, height)
+            pictures.resize(pictures.load_picture(request.image), width, height)
         )
         if request.mask_image is None:
             known = self.encode(picture, draw)
@@ -122,30 +122,30 @@ class LatentPipeline(Pipeline):
                 return noise * schedule.initial_scale, {}
             return schedule.add_noise(known, noise, schedule.first), {}
         mask = pictures.load_mask(request.mask_image).resize((width, height))
-        return self._painted(request, schedule, draw, picture, pictures.mask_input(mask))
+        return self._begin_inpainting(request, schedule, draw, picture, pictures.mask_input(mask))
 
-    def _painted(
+    def _begin_inpainting(
         self, request: Request, schedule: Schedule, draw: Draw, picture: Floats, mask: Floats
     ) -> tuple[wx.Array, Conditions]:
         """First latents, and what inpainting reads."""
         factor = self.vae.factor
         height, width = picture.shape[2] // factor, picture.shape[3] // factor
-        small = wx.array(last(pictures.mask_of_latents(mask, height, width)))
+        small = wx.array(last(pictures.latent_mask(mask, height, width)))
         shape = (1, self.vae.channels, height, width)
         is_whole = schedule.first == 0 or request.latents is not None
-        known = None if self.paints_itself and is_whole else self.encode(picture, draw)
+        known = None if self.is_inpainting and is_whole else self.encode(picture, draw)
         noise = self._first_noise(request, shape, draw)
         latents = noise * schedule.initial_scale
         if known is not None and not is_whole:
             latents = schedule.add_noise(known, noise, schedule.first)
-        if self.paints_itself:
+        if self.is_inpainting:
             seen = self.encode(picture * (mask < 0.5), draw)
             return latents, {"painted": wx.concat([small, seen], axis=-1)}
         assert known is not None
         return latents, {"mask": small, "known": known, "noise": noise}
 
     @property
-    def paints_itself(self) -> bool:
+    def is_inpainting(self) -> bool:
         """Whether the network reads mask and picture, and was trained to paint."""
         return self.networks[self.denoiser].channels > self.vae.channels
 
@@ -157,12 +157,14 @@ class LatentPipeline(Pipeline):
             raise OptionError(f"latents are {given.shape}, needs {shape}")
         return wx.array(last(given))
 
-    def drawn_like(self, latents: wx.Array, draw: Draw) -> wx.Array:
+    def draw_like(self, latents: wx.Array, draw: Draw) -> wx.Array:
         """Standard normal numbers for latents, channels before rows as diffusers draws them."""
         n, height, width, channels = latents.shape
         return wx.array(last(draw((n, channels, height, width)).astype(np.float32)))
 
-    def behind(self, latents: wx.Array, numbers: Conditions, conditions: Conditions) -> wx.Array:
+    def after_step(
+        self, latents: wx.Array, numbers: Conditions, conditions: Conditions
+    ) -> wx.Array:
         """Latents, with the known picture where the mask is black, as noisy as they are."""
         if "mask" not in conditions:
             return latents
@@ -175,7 +177,7 @@ class LatentPipeline(Pipeline):
     def encode(self, picture: Floats, draw: Draw) -> wx.Array:
         """Latents of a picture (1, 3, height, width), drawn from what the encoder says."""
         factor, tile = self.vae.factor, self.tile * self.vae.factor
-        both = tiled(
+        both = run_tiled(
             last(picture),
             lambda x: wx.concat(list(self._encode(x)), axis=-1),
             tile,
@@ -189,20 +191,20 @@ class LatentPipeline(Pipeline):
     def decode(self, latents: wx.Array) -> Floats:
         """Picture (n, height, width, 3) from -1 to 1, not cut."""
         factor = self.vae.factor
-        return tiled(latents.numpy(), self._decode, self.tile, lambda side: side * factor)
+        return run_tiled(latents.numpy(), self._decode, self.tile, lambda side: side * factor)
 
     def _moments(self, picture: wx.Array) -> tuple[wx.Array, wx.Array]:
         mean, logvar = self.vae.encode(picture)
         return mean, logvar
 
-    def _unscaled(self, latents: wx.Array) -> wx.Array:
+    def _decode_scaled(self, latents: wx.Array) -> wx.Array:
         return self.vae.decode(latents * (1 / self.vae.scale) + self.vae.shift)
 
     def preview(self, latents: wx.Array) -> Floats:
         """Picture of the tiny autoencoder where there is one."""
         return self.decode(latents) if self._tiny is None else self._tiny.decode(latents).numpy()
 
-    def given_back(self, latents: wx.Array) -> Floats:
+    def export_latents(self, latents: wx.Array) -> Floats:
         """Latents (n, channels, height, width)."""
         return first(latents.numpy())
 
@@ -217,7 +219,7 @@ def first(x: Floats) -> Floats:
     return np.ascontiguousarray(np.moveaxis(x, -1, 1))
 
 
-def guided(output: wx.Array, conditions: Conditions) -> wx.Array:
+def apply_guidance(output: wx.Array, conditions: Conditions) -> wx.Array:
     """Output of a batch [negative, positive] after guidance: Ho & Salimans 2022, eq. 6."""
     if "guidance" not in conditions:
         return output

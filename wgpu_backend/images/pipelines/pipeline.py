@@ -9,7 +9,7 @@ runs the network's code again. What a pipeline does is in a few methods:
 `plan`              the schedule
 `begin`             the first latents
 `predict`           the network's output after guidance; traced
-`behind`            what is done to latents behind a step; traced
+`after_step`        a change of latents after a step; traced
 `decode`            a picture of the last latents
 ==================  ================================================================
 """
@@ -35,7 +35,7 @@ from wgpu_backend.errors import ContextError, OptionError
 from wgpu_backend.images.folder import PipelineFolder
 from wgpu_backend.images.lora import apply_changes, read_changes
 from wgpu_backend.images.networks import open_network
-from wgpu_backend.images.pictures import picture_of
+from wgpu_backend.images.pictures import to_picture
 from wgpu_backend.images.prompts import PromptTokenizer, open_prompt_tokenizer
 from wgpu_backend.images.requests import (
     MAX_SIDE,
@@ -45,8 +45,8 @@ from wgpu_backend.images.requests import (
     Generated,
     Request,
     Step,
-    checked,
-    drawing,
+    check_draw,
+    make_draw,
 )
 from wgpu_backend.images.schedulers import Schedule, Scheduler
 from wgpu_backend.images.weights import reload_slot
@@ -89,7 +89,7 @@ class Pipeline(ABC):
                 self.networks[name] = open_network(folder[component.name])
         scheduler = folder["scheduler"]
         self.scheduler = Scheduler(scheduler.class_name, scheduler.settings)
-        self._step = traced(self._one_step)
+        self._step = compile_method(self._one_step)
         self._size: tuple[int, ...] = ()  # of the latents that were last made
         self._changed: dict[tuple[str, str], Slot] = {}  # what adapters changed
         self._closed = False
@@ -199,21 +199,21 @@ class Pipeline(ABC):
         except TypeError as error:
             raise OptionError(f"generate: {str(error).partition('() ')[2]}") from None
         with devices.preferring(self.session):
-            return self._generated(request)
+            return self._generate(request)
 
-    def _generated(self, request: Request) -> Generated:
+    def _generate(self, request: Request) -> Generated:
         conditions = self.conditions(request)
         count = request.num_images_per_prompt
         seeds: list[int] = []
-        draws = [checked(request.generator)] * count if request.generator else []
+        draws = [check_draw(request.generator)] * count if request.generator else []
         if request.generator is None:
             first = _fresh_seed() if request.seed is None else request.seed
             seeds = [(first + i) % SEEDS for i in range(count)]
-            draws = [drawing(seed) for seed in seeds]
+            draws = [make_draw(seed) for seed in seeds]
         made = [self._one(request, conditions, draw) for draw in draws]
         values = np.concatenate(made)
         is_pil = request.output_type == "pil"
-        return Generated([picture_of(v) for v in values] if is_pil else values, seeds)
+        return Generated([to_picture(v) for v in values] if is_pil else values, seeds)
 
     def _one(self, request: Request, conditions: Conditions, draw: Draw) -> Floats:
         """A picture, (1, height, width, 3) from 0 to 1; or its latents."""
@@ -223,12 +223,12 @@ class Pipeline(ABC):
             # What was traced for another size has memory of its own.
             self.forget()
             self._size = latents.shape
-        latents = self._through(request, schedule, latents, {**conditions, **more}, draw)
+        latents = self._run_steps(request, schedule, latents, {**conditions, **more}, draw)
         if request.output_type == "latent":
-            return self.given_back(latents)
+            return self.export_latents(latents)
         return np.clip(self.decode(latents) * 0.5 + 0.5, 0, 1)
 
-    def _through(
+    def _run_steps(
         self,
         request: Request,
         schedule: Schedule,
@@ -242,14 +242,14 @@ class Pipeline(ABC):
         for number, i in enumerate(schedule.steps):
             noise = nothing
             if schedule.uses_noise(i):
-                noise = self.drawn_like(latents, draw)
+                noise = self.draw_like(latents, draw)
             numbers = {k: wx.array(v) for k, v in self.numbers(schedule, i).items()}
             latents, kept = self._step(latents, kept, noise, numbers, conditions)
             if request.callback is not None:
-                request.callback(self._told(schedule, number, i, latents))
+                request.callback(self._make_step(schedule, number, i, latents))
         return latents
 
-    def _told(self, schedule: Schedule, number: int, i: int, latents: wx.Array) -> Step:
+    def _make_step(self, schedule: Schedule, number: int, i: int, latents: wx.Array) -> Step:
         timestep, count = float(schedule.timesteps[i]), len(schedule.steps)
         return Step(number, count, timestep, latents, lambda: self._preview(latents))
 
@@ -287,7 +287,7 @@ class Pipeline(ABC):
             reduce(add, (factors[row, j] * term for j, term in enumerate(terms)))
             for row in range(1 + len(kept))
         ]
-        return self.behind(made[0], numbers, conditions), tuple(made[1:])
+        return self.after_step(made[0], numbers, conditions), tuple(made[1:])
 
     # What pipelines do differently.
 
@@ -297,7 +297,7 @@ class Pipeline(ABC):
 
     def plan(self, request: Request) -> Schedule:
         """The schedule."""
-        return self.scheduler_of(request).plan(request.num_inference_steps or self.steps)
+        return self.choose_scheduler(request).plan(request.num_inference_steps or self.steps)
 
     @abstractmethod
     def begin(
@@ -317,7 +317,9 @@ class Pipeline(ABC):
         conditions : dict of str to Array
         """
 
-    def behind(self, latents: wx.Array, numbers: Conditions, conditions: Conditions) -> wx.Array:
+    def after_step(
+        self, latents: wx.Array, numbers: Conditions, conditions: Conditions
+    ) -> wx.Array:
         """What becomes of latents behind a step; traced as `predict` is."""
         del numbers, conditions
         return latents
@@ -331,25 +333,25 @@ class Pipeline(ABC):
         return self.decode(latents)
 
     @abstractmethod
-    def given_back(self, latents: wx.Array) -> Floats:
+    def export_latents(self, latents: wx.Array) -> Floats:
         """Latents as diffusers' pipeline has them."""
 
-    def drawn_like(self, latents: wx.Array, draw: Draw) -> wx.Array:
+    def draw_like(self, latents: wx.Array, draw: Draw) -> wx.Array:
         """Standard normal numbers for latents, drawn in diffusers' order of axes."""
         return wx.array(draw(latents.shape).astype(np.float32))
 
     # What they may use.
 
-    def scheduler_of(self, request: Request) -> Scheduler:
+    def choose_scheduler(self, request: Request) -> Scheduler:
         """The folder's scheduler, or that of the request."""
-        return self.scheduler.named(request.scheduler) if request.scheduler else self.scheduler
+        return self.scheduler.select(request.scheduler) if request.scheduler else self.scheduler
 
-    def guidance_of(self, request: Request) -> float:
+    def get_guidance(self, request: Request) -> float:
         """Scale of the guidance."""
         scale = request.guidance_scale
         return self.guidance if scale is None else float(scale)
 
-    def size_of(self, request: Request, default: tuple[int, int]) -> tuple[int, int]:
+    def choose_size(self, request: Request, default: tuple[int, int]) -> tuple[int, int]:
         """Height and width of the picture.
 
         Raises
@@ -368,7 +370,7 @@ class Pipeline(ABC):
         return height, width
 
 
-def traced(method: Callable[..., R]) -> Compiled[..., R]:
+def compile_method(method: Callable[..., R]) -> Compiled[..., R]:
     """A method as a compiled function that does not keep its object: who drops one gets it back."""
     weak = WeakMethod(method)
 

@@ -10,8 +10,8 @@ import wgpu_backend.array as wx
 from wgpu_backend.errors import OptionError
 from wgpu_backend.images import pictures
 from wgpu_backend.images.folder import PipelineFolder
-from wgpu_backend.images.pipelines import of_class
-from wgpu_backend.images.pipelines.flow import FlowPipeline, packed, unpacked
+from wgpu_backend.images.pipelines import register
+from wgpu_backend.images.pipelines.flow import FlowPipeline, pack, unpack
 from wgpu_backend.images.pipelines.pipeline import Conditions
 from wgpu_backend.images.requests import Draw, Request
 from wgpu_backend.images.schedulers import Schedule
@@ -33,7 +33,7 @@ _EDIT = (
 )
 
 
-@of_class("QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline")
+@register("QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline")
 class QwenImage(FlowPipeline):
     """Qwen-Image: Qwen2.5-VL's last states, without those of the instructions in front."""
 
@@ -48,19 +48,19 @@ class QwenImage(FlowPipeline):
 
     def _both(self, request: Request, picture: Any) -> Conditions:  # noqa: ANN401  Pillow's image
         found = self._text(request, request.prompt, "", picture)
-        scale = self.guidance_of(request)
+        scale = self.get_guidance(request)
         if scale > 1 and request.negative_prompt is not None:
             found |= self._text(request, request.negative_prompt, "negative_", picture)
             found["guidance"] = wx.array([scale], "f32")
         return found
 
     def _text(self, request: Request, text: str, which: str, picture: Any) -> Conditions:  # noqa: ANN401
-        states = self.encoded(text, picture)[:, self.dropped :]
+        states = self.encode_text(text, picture)[:, self.dropped :]
         states = states[:, : request.max_sequence_length or self.words]
-        rope = self.networks["transformer"].rope(self.grids_of(request), states.shape[1])
+        rope = self.networks["transformer"].rope(self.get_grids(request), states.shape[1])
         return {f"{which}text": states, f"{which}rope": wx.array(rope)}
 
-    def encoded(self, text: str, picture: Any) -> wx.Array:  # noqa: ANN401  Pillow's image
+    def encode_text(self, text: str, picture: Any) -> wx.Array:  # noqa: ANN401  Pillow's image
         """States (1, tokens, width) of a prompt with its instructions."""
         del picture
         length = self.words + self.dropped
@@ -68,9 +68,9 @@ class QwenImage(FlowPipeline):
         tokens = self.tokenizers["tokenizer"].batch([chat], length, longest=True)
         return self.networks["text_encoder"](tokens.ids[0])[-1]
 
-    def grids_of(self, request: Request) -> list[tuple[int, int]]:
+    def get_grids(self, request: Request) -> list[tuple[int, int]]:
         """Rows and columns of tokens of all pictures, that which is made first."""
-        return [self.grid_of(request)]
+        return [self.get_grid(request)]
 
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
         """Velocity of latents, after guidance that keeps the length of each token's."""
@@ -80,12 +80,12 @@ class QwenImage(FlowPipeline):
             other = self._velocity(x, timestep, conditions, "negative_")
             mixed = other + conditions["guidance"] * (output - other)
             output = mixed * (_length(output) / _length(mixed))
-        return unpacked(output, rows, columns)
+        return unpack(output, rows, columns)
 
     def _velocity(
         self, x: wx.Array, timestep: wx.Array, conditions: Conditions, which: str
     ) -> wx.Array:
-        tokens = packed(x)
+        tokens = pack(x)
         made = tokens.shape[1]
         if "seen" in conditions:
             tokens = wx.concat([tokens, conditions["seen"]], axis=1)
@@ -97,7 +97,7 @@ def _length(tokens: wx.Array) -> wx.Array:
     return wx.sqrt(wx.sum(wx.square(tokens), axis=-1, keepdims=True))
 
 
-@of_class("QwenImageEditPipeline")
+@register("QwenImageEditPipeline")
 class QwenImageEdit(QwenImage):
     """Qwen-Image-Edit: a picture is looked at by the text encoder, and as tokens of its latents.
 
@@ -116,31 +116,31 @@ class QwenImageEdit(QwenImage):
         self.area = 1024 * 1024
         self.in_a_row = False
 
-    def begins_with(self, request: Request) -> bool:
+    def starts_from_image(self, request: Request) -> bool:
         """The picture is looked at."""
         return False
 
-    def _scaled(self, request: Request) -> Any:  # noqa: ANN401  Pillow's image
+    def _scale_image(self, request: Request) -> Any:  # noqa: ANN401  Pillow's image
         if request.image is None:
             raise OptionError(f"{self.folder.class_name} edits a picture, give image")
         picture = pictures.load_picture(request.image)
-        size = pictures.size_of_area(picture.size, self.area, 32)
-        return pictures.resized(picture, *size)
+        size = pictures.fit_area(picture.size, self.area, 32)
+        return pictures.resize(picture, *size)
 
     def picture_size(self, request: Request) -> tuple[int, int]:
         """Height and width; those of the scaled picture."""
-        width, height = self._scaled(request).size
-        return self.size_of(request, (height, width))
+        width, height = self._scale_image(request).size
+        return self.choose_size(request, (height, width))
 
-    def grids_of(self, request: Request) -> list[tuple[int, int]]:
+    def get_grids(self, request: Request) -> list[tuple[int, int]]:
         """Rows and columns of tokens of the picture that is made, and of that which is given."""
-        width, height = self._scaled(request).size
-        return [self.grid_of(request), (height // self.multiple, width // self.multiple)]
+        width, height = self._scale_image(request).size
+        return [self.get_grid(request), (height // self.multiple, width // self.multiple)]
 
     def conditions(self, request: Request) -> Conditions:
         """The texts with the picture, and its tokens."""
-        picture = self._scaled(request)
-        seen = packed(self.mean_of(pictures.encoder_input(picture)))
+        picture = self._scale_image(request)
+        seen = pack(self.encode_mean(pictures.encoder_input(picture)))
         return {**self._both(request, picture), "seen": seen}
 
     def begin(
@@ -152,7 +152,7 @@ class QwenImageEdit(QwenImage):
         shape = (1, self.vae.channels, height // factor, width // factor)
         return self._first_noise(request, shape, draw) * schedule.initial_scale, {}
 
-    def encoded(self, text: str, picture: Any) -> wx.Array:  # noqa: ANN401  Pillow's image
+    def encode_text(self, text: str, picture: Any) -> wx.Array:  # noqa: ANN401  Pillow's image
         """States (1, tokens, width) of a prompt with its instructions and the picture."""
         settings = self.folder["processor"].settings
         if "image_processor" in settings:

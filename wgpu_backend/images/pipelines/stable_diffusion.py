@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import wgpu_backend.array as wx
-from wgpu_backend.images.pipelines import of_class
-from wgpu_backend.images.pipelines.latent import LatentPipeline, guided, twice
+from wgpu_backend.images.pipelines import register
+from wgpu_backend.images.pipelines.latent import LatentPipeline, apply_guidance, twice
 from wgpu_backend.images.pipelines.pipeline import Conditions
 from wgpu_backend.images.requests import Request
 
 T5_TOKENS = 256  # unless a request says how many
 
 
-@of_class(
+@register(
     "StableDiffusionPipeline",
     "StableDiffusionImg2ImgPipeline",
     "StableDiffusionInpaintPipeline",
@@ -31,17 +31,17 @@ class StableDiffusion(LatentPipeline):
         """The prompt's tokens, behind the negative prompt's where there is guidance."""
         texts = self.texts(request)
         rows = [self.clip("", text).last for text in texts]
-        return {"text": wx.concat(rows), **self.guidance_of_texts(request)}
+        return {"text": wx.concat(rows), **self.guidance_conditions(request)}
 
     def texts(self, request: Request) -> list[str]:
         """[negative, prompt], or the prompt alone where there is no guidance."""
-        if self.guidance_of(request) <= 1:
+        if self.get_guidance(request) <= 1:
             return [request.prompt]
         return [request.negative_prompt or "", request.prompt]
 
-    def guidance_of_texts(self, request: Request) -> Conditions:
+    def guidance_conditions(self, request: Request) -> Conditions:
         """The guidance's scale, where there is guidance."""
-        scale = self.guidance_of(request)
+        scale = self.get_guidance(request)
         return {"guidance": wx.array([scale], "f32")} if scale > 1 else {}
 
     def clip(self, which: str, text: str):  # noqa: ANN201  what the network's file says
@@ -55,10 +55,12 @@ class StableDiffusion(LatentPipeline):
         if "painted" in conditions:
             x = wx.concat([x, twice(conditions["painted"], conditions)], axis=-1)
         extra = [conditions[k] for k in ("pooled", "numbers") if k in conditions]
-        return guided(self.networks["unet"](x, timestep, conditions["text"], *extra), conditions)
+        return apply_guidance(
+            self.networks["unet"](x, timestep, conditions["text"], *extra), conditions
+        )
 
 
-@of_class(
+@register(
     "StableDiffusionXLPipeline",
     "StableDiffusionXLImg2ImgPipeline",
     "StableDiffusionXLInpaintPipeline",
@@ -75,17 +77,17 @@ class StableDiffusionXL(StableDiffusion):
         # Original size, where it was cut, and the size that is wanted.
         numbers = np.array([height, width, 0, 0, height, width], np.float32)
         texts = self.texts(request)
-        encoded = [self._encoded(text) for text in texts]
+        encoded = [self._encode_text(text) for text in texts]
         if len(texts) == 2 and request.negative_prompt is None and self._zeros():
             encoded[0] = (encoded[0][0] * 0.0, encoded[0][1] * 0.0)
         return {
             "text": wx.concat([tokens for tokens, _ in encoded]),
             "pooled": wx.concat([vector for _, vector in encoded]),
             "numbers": wx.array(np.tile(numbers, (len(texts), 1))),
-            **self.guidance_of_texts(request),
+            **self.guidance_conditions(request),
         }
 
-    def _encoded(self, text: str) -> tuple[wx.Array, wx.Array]:
+    def _encode_text(self, text: str) -> tuple[wx.Array, wx.Array]:
         """Tokens (1, 77, width) and vector (1, width) of a text."""
         parts = [self.clip(which, text) for which in ("", "_2") if self._has(which)]
         tokens = wx.concat([part.states[-2] for part in parts], axis=-1)
@@ -99,7 +101,7 @@ class StableDiffusionXL(StableDiffusion):
         return self.folder.index.flag("force_zeros_for_empty_prompt", default=True)
 
 
-@of_class(
+@register(
     "StableDiffusion3Pipeline",
     "StableDiffusion3Img2ImgPipeline",
     "StableDiffusion3InpaintPipeline",
@@ -115,17 +117,17 @@ class StableDiffusion3(StableDiffusion):
 
     def conditions(self, request: Request) -> Conditions:
         """Tokens and vector of the texts."""
-        encoded = [self._encoded(request, text) for text in self.texts(request)]
+        encoded = [self._encode_text(request, text) for text in self.texts(request)]
         return {
             "text": wx.concat([tokens for tokens, _ in encoded]),
             "pooled": wx.concat([vector for _, vector in encoded]),
-            **self.guidance_of_texts(request),
+            **self.guidance_conditions(request),
         }
 
-    def _encoded(self, request: Request, text: str) -> tuple[wx.Array, wx.Array]:
+    def _encode_text(self, request: Request, text: str) -> tuple[wx.Array, wx.Array]:
         """Tokens (1, 77 + T5's, width) and vector (1, width) of a text."""
         parts = [self.clip(which, text) for which in ("", "_2")]
-        of_t5 = self._of_t5(request, text)
+        of_t5 = self._encode_t5(request, text)
         side_by_side = wx.concat([part.states[-2] for part in parts], axis=-1)
         n, tokens, width = side_by_side.shape
         rest = wx.zeros((n, tokens, of_t5.shape[-1] - width))
@@ -133,7 +135,7 @@ class StableDiffusion3(StableDiffusion):
         pooled = wx.concat([part.pooled for part in parts], axis=-1)
         return wx.concat([padded, of_t5], axis=1), pooled
 
-    def _of_t5(self, request: Request, text: str) -> wx.Array:
+    def _encode_t5(self, request: Request, text: str) -> wx.Array:
         """T5's tokens; zeros in a folder without T5."""
         length = request.max_sequence_length or T5_TOKENS
         if "text_encoder_3" not in self.networks:
@@ -148,4 +150,4 @@ class StableDiffusion3(StableDiffusion):
         if "painted" in conditions:
             x = wx.concat([x, twice(conditions["painted"], conditions)], axis=-1)
         text, pooled = conditions["text"], conditions["pooled"]
-        return guided(self.networks["transformer"](x, timestep, text, pooled), conditions)
+        return apply_guidance(self.networks["transformer"](x, timestep, text, pooled), conditions)

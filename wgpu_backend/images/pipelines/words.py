@@ -17,8 +17,8 @@ import wgpu_backend.array as wx
 from wgpu_backend.errors import OptionError
 from wgpu_backend.images import pictures
 from wgpu_backend.images.folder import PipelineFolder
-from wgpu_backend.images.pipelines import of_class
-from wgpu_backend.images.pipelines.latent import first, guided, last, twice
+from wgpu_backend.images.pipelines import register
+from wgpu_backend.images.pipelines.latent import apply_guidance, first, last, twice
 from wgpu_backend.images.pipelines.pipeline import Conditions, Pipeline
 from wgpu_backend.images.requests import Draw, Floats, Request
 from wgpu_backend.images.schedulers import Schedule, first_step
@@ -27,7 +27,7 @@ _log = logging.getLogger("wgpu_backend.images")
 _FILLERS = frozenset(("a", "an", "the"))  # words that say nothing, and are no numbers
 
 
-@of_class("PicturePipeline")
+@register("PicturePipeline")
 class PicturePipeline(Pipeline):
     """A `PictureTransformer` over pixels, and the words that it knows."""
 
@@ -65,7 +65,7 @@ class PicturePipeline(Pipeline):
 
     def conditions(self, request: Request) -> Conditions:
         """Words of the prompt, behind those of the negative prompt where there is guidance."""
-        scale = self.guidance_of(request)
+        scale = self.get_guidance(request)
         if scale <= 1:
             return {"words": wx.array(self.encode(request.prompt)[None])}
         rows = [self.encode(text) for text in (request.negative_prompt or "", request.prompt)]
@@ -88,7 +88,7 @@ class PicturePipeline(Pipeline):
     ) -> tuple[wx.Array, Conditions]:
         """Noise, and with how much of a picture in it; what the mask keeps."""
         side = self.multiple
-        height, width = self.size_of(request, (side, side))
+        height, width = self.choose_size(request, (side, side))
         if (height, width) != (side, side):
             raise OptionError(
                 f"a picture of {width} x {height} pixels, this model draws {side} x {side}"
@@ -96,12 +96,12 @@ class PicturePipeline(Pipeline):
         noise = self._noise(request, draw)
         if request.image is None:
             return noise, {}
-        picture = pictures.resized(pictures.load_picture(request.image), side, side, "crop")
+        picture = pictures.resize(pictures.load_picture(request.image), side, side, "crop")
         known = wx.array(last(pictures.encoder_input(picture)))
         begun = schedule.add_noise(known, noise, schedule.first)
         if request.mask_image is None:
             return begun, {}
-        mask = pictures.resized(pictures.load_mask(request.mask_image), side, side, "crop")
+        mask = pictures.resize(pictures.load_mask(request.mask_image), side, side, "crop")
         painted = wx.array(last(pictures.mask_input(mask)))
         return begun, {"mask": painted, "known": known, "noise": noise}
 
@@ -119,9 +119,11 @@ class PicturePipeline(Pipeline):
         share = timestep * 0.001
         both = twice(x, conditions)
         drawn = self.transformer(both, share, conditions["words"])
-        return guided((both - drawn) / share, conditions)
+        return apply_guidance((both - drawn) / share, conditions)
 
-    def behind(self, latents: wx.Array, numbers: Conditions, conditions: Conditions) -> wx.Array:
+    def after_step(
+        self, latents: wx.Array, numbers: Conditions, conditions: Conditions
+    ) -> wx.Array:
         """Pixels, with the known picture where the mask is black, as noisy as they are."""
         if "mask" not in conditions:
             return latents
@@ -133,6 +135,6 @@ class PicturePipeline(Pipeline):
         """Pixels as they are, (n, side, side, 3) from -1 to 1, not cut."""
         return latents.numpy()
 
-    def given_back(self, latents: wx.Array) -> Floats:
+    def export_latents(self, latents: wx.Array) -> Floats:
         """Pixels (n, 3, side, side)."""
         return first(latents.numpy())

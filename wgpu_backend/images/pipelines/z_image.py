@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import wgpu_backend.array as wx
-from wgpu_backend.images.pipelines import of_class
+from wgpu_backend.images.pipelines import register
 from wgpu_backend.images.pipelines.flow import FlowPipeline
 from wgpu_backend.images.pipelines.pipeline import Conditions
 from wgpu_backend.images.requests import Request
 
 
-@of_class("ZImagePipeline", "ZImageImg2ImgPipeline", "ZImageInpaintPipeline")
+@register("ZImagePipeline", "ZImageImg2ImgPipeline", "ZImageInpaintPipeline")
 class ZImage(FlowPipeline):
     """Z-Image: Qwen3's states behind all layers but the last.
 
@@ -24,7 +24,7 @@ class ZImage(FlowPipeline):
     def conditions(self, request: Request) -> Conditions:
         """The prompt and, where there is guidance, the negative prompt, with places of tokens."""
         found = self._text(request, request.prompt, "")
-        scale = self.guidance_of(request)
+        scale = self.get_guidance(request)
         if scale > 0:
             found |= self._text(request, request.negative_prompt or "", "negative_")
             found["guidance"] = wx.array([scale], "f32")

@@ -13,16 +13,23 @@ from wgpu_backend.images.schedulers.dpmpp_2m import dpmpp_2m
 from wgpu_backend.images.schedulers.euler import euler, euler_ancestral
 from wgpu_backend.images.schedulers.flow_euler import (
     flow_euler,
+    klein_mu,
+    linear_mu,
     linear_sigmas,
-    mu_of_klein,
-    mu_of_size,
 )
 from wgpu_backend.images.schedulers.pndm import pndm
 from wgpu_backend.images.schedulers.schedule import Request, Schedule, first_step
 
 __all__ = [
-    "CLASSES", "NAMES", "Request", "Schedule", "Scheduler", "first_step", "linear_sigmas",
-    "mu_of_klein", "mu_of_size",
+    "CLASSES",
+    "NAMES",
+    "Request",
+    "Schedule",
+    "Scheduler",
+    "first_step",
+    "klein_mu",
+    "linear_mu",
+    "linear_sigmas",
 ]  # fmt: skip
 
 CLASSES: dict[str, Callable[[Settings, Request], Schedule]] = {
@@ -88,7 +95,7 @@ class Scheduler:
         sigmas : sequence of float, optional
             Of flow matching: noise of each step before it is shifted, as `linear_sigmas`.
         mu : float, optional
-            Of flow matching: how much is shifted, as `mu_of_size` or `mu_of_klein` has it.
+            Of flow matching: how much is shifted, as `linear_mu` or `klein_mu` has it.
         eta : float
             Of DDIM: share of DDPM's noise that each step adds.
 
@@ -106,7 +113,7 @@ class Scheduler:
             )
         return planned(self.settings, Request(steps, first, sigmas, mu, eta))
 
-    def named(self, name: str) -> Scheduler:
+    def select(self, name: str) -> Scheduler:
         """Another scheduler over the same training, as diffusers' ``from_config`` makes one.
 
         Parameters

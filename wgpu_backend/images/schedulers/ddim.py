@@ -21,7 +21,9 @@ def ddim(settings: Settings, request: Request) -> Schedule:
     alphas = diffusion.alphas_cumprod(settings)
     final = diffusion.final_alpha(settings, alphas, default=True)
     predict = diffusion.prediction(settings)
-    times = np.round(diffusion.spaced(settings, request.steps, default="leading")).astype(np.int64)
+    times = np.round(diffusion.space_timesteps(settings, request.steps, default="leading")).astype(
+        np.int64
+    )
     back = len(alphas) // request.steps
 
     def row(time: int) -> Floats:

@@ -98,7 +98,7 @@ def final_alpha(settings: Settings, alphas: F32s, *, default: bool) -> float:
     return 1.0 if settings.flag("set_alpha_to_one", default=default) else float(alphas[0])
 
 
-def spaced(settings: Settings, steps: int, *, default: str) -> Floats:
+def space_timesteps(settings: Settings, steps: int, *, default: str) -> Floats:
     """Timesteps of the steps, the largest first.
 
     Parameters
@@ -137,7 +137,7 @@ def noise_levels(settings: Settings) -> F32s:
     return np.sqrt((np.float32(1) - alphas) / alphas)
 
 
-def respaced(settings: Settings, highest: float, lowest: float, steps: int) -> Floats | None:
+def respace_sigmas(settings: Settings, highest: float, lowest: float, steps: int) -> Floats | None:
     """Noise levels that do not come from timesteps, where settings ask for such."""
     if settings.flag("use_beta_sigmas", default=False):
         return lowest + beta_quantiles(steps) * (highest - lowest)
@@ -150,7 +150,7 @@ def respaced(settings: Settings, highest: float, lowest: float, steps: int) -> F
     return None
 
 
-def timesteps_of(sigmas: Floats, levels: F32s) -> Floats:
+def find_timesteps(sigmas: Floats, levels: F32s) -> Floats:
     """Timesteps, with fractions, that have these noise levels; by the levels' logarithms."""
     wanted = np.log(np.maximum(sigmas, 1e-10))
     return np.interp(wanted, np.log(levels).astype(np.float64), np.arange(len(levels)))
@@ -194,24 +194,24 @@ def prediction(settings: Settings) -> Prediction:
     return made
 
 
-def _of_noise(a: float, s: float) -> NDArray[Any]:
+def _from_noise(a: float, s: float) -> NDArray[Any]:
     a = a or _SMALLEST**0.5
     return np.array([[1 / a, -s / a], [0.0, 1.0]])
 
 
-def _of_velocity(a: float, s: float) -> NDArray[Any]:
+def _from_velocity(a: float, s: float) -> NDArray[Any]:
     """Salimans and Ho 2022, §4: the output is a · noise − s · picture."""
     return np.array([[a, -s], [s, a]])
 
 
-def _of_picture(a: float, s: float) -> NDArray[Any]:
+def _from_image(a: float, s: float) -> NDArray[Any]:
     return np.array([[0.0, 1.0], [1 / s, -a / s]])
 
 
 _PREDICTIONS: dict[str, Prediction] = {
-    "epsilon": _of_noise,
-    "v_prediction": _of_velocity,
-    "sample": _of_picture,
+    "epsilon": _from_noise,
+    "v_prediction": _from_velocity,
+    "sample": _from_image,
 }
 
 

@@ -78,12 +78,12 @@ def _times_and_levels(
     settings: Settings, request: Request, levels: diffusion.F32s
 ) -> tuple[NDArray[np.int64], diffusion.F32s]:
     steps = request.steps
-    spaced = diffusion.respaced(settings, float(levels[-1]), float(levels[0]), steps)
+    spaced = diffusion.respace_sigmas(settings, float(levels[-1]), float(levels[0]), steps)
     if spaced is None:
         times = _times(settings, steps, _usable(settings, levels))
         spaced = np.interp(times, np.arange(len(levels)), levels)
     else:
-        times = diffusion.timesteps_of(spaced, levels)
+        times = diffusion.find_timesteps(spaced, levels)
         if settings.flag("use_karras_sigmas", default=False):
             times = np.round(times)
     sigmas = np.append(spaced, diffusion.last_sigma(settings, levels)).astype(np.float32)

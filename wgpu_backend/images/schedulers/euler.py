@@ -29,11 +29,13 @@ def euler(settings: Settings, request: Request) -> Schedule:
         if kind != known:
             raise settings.error(name, f"is {kind!r}, known is {known}")
     levels = diffusion.noise_levels(settings)
-    times = diffusion.spaced(settings, request.steps, default="linspace").astype(np.float32)
+    times = diffusion.space_timesteps(settings, request.steps, default="linspace").astype(
+        np.float32
+    )
     sigmas = np.interp(times, np.arange(len(levels)), levels)
-    spaced = diffusion.respaced(settings, sigmas[0], sigmas[-1], request.steps)
+    spaced = diffusion.respace_sigmas(settings, sigmas[0], sigmas[-1], request.steps)
     if spaced is not None:
-        sigmas, times = spaced, diffusion.timesteps_of(spaced, levels).astype(np.float32)
+        sigmas, times = spaced, diffusion.find_timesteps(spaced, levels).astype(np.float32)
     sigmas = np.append(sigmas, diffusion.last_sigma(settings, levels))
     return _schedule(settings, request, times, sigmas, lambda _, to: (to, 0.0))
 
@@ -41,7 +43,9 @@ def euler(settings: Settings, request: Request) -> Schedule:
 def euler_ancestral(settings: Settings, request: Request) -> Schedule:
     """Plan ancestral steps, each of which adds noise; raises as `euler`."""
     levels = diffusion.noise_levels(settings)
-    times = diffusion.spaced(settings, request.steps, default="linspace").astype(np.float32)
+    times = diffusion.space_timesteps(settings, request.steps, default="linspace").astype(
+        np.float32
+    )
     sigmas = np.append(np.interp(times, np.arange(len(levels)), levels), 0.0)
     return _schedule(settings, request, times, sigmas, _down_and_up)
 

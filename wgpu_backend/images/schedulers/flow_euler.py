@@ -34,9 +34,9 @@ def flow_euler(settings: Settings, request: Request) -> Schedule:
     """
     if settings.flag("invert_sigmas", default=False):
         raise settings.error("invert_sigmas", "is true, known are sigmas that fall")
-    sigmas = _shifted(settings, request.mu, _given(settings, request))
-    sigmas = _stretched(settings, sigmas)
-    spaced = diffusion.respaced(settings, float(sigmas[0]), float(sigmas[-1]), request.steps)
+    sigmas = _shift(settings, request.mu, _base_sigmas(settings, request))
+    sigmas = _stretch(settings, sigmas)
+    spaced = diffusion.respace_sigmas(settings, float(sigmas[0]), float(sigmas[-1]), request.steps)
     made = np.asarray(sigmas if spaced is None else spaced).astype(np.float32)
     count = settings.uint("num_train_timesteps", default=1000)
     levels = np.append(made, np.float32(0))
@@ -58,7 +58,7 @@ def _row(sigma: float, to: float, *, stochastic: bool) -> NDArray[np.float64]:
     return np.array([[1.0, to - sigma, 0.0]])
 
 
-def _given(settings: Settings, request: Request) -> Sigmas:
+def _base_sigmas(settings: Settings, request: Request) -> Sigmas:
     """Sigmas before they are shifted: those that are asked for, or the training's."""
     if request.sigmas is not None:
         if len(request.sigmas) != request.steps:
@@ -78,7 +78,7 @@ def _static(settings: Settings, sigmas: Sigmas) -> Sigmas:
     return made
 
 
-def _shifted(settings: Settings, mu: float | None, sigmas: Sigmas) -> Sigmas:
+def _shift(settings: Settings, mu: float | None, sigmas: Sigmas) -> Sigmas:
     if not settings.flag("use_dynamic_shifting", default=False):
         return _static(settings, sigmas)
     if mu is None:
@@ -90,7 +90,7 @@ def _shifted(settings: Settings, mu: float | None, sigmas: Sigmas) -> Sigmas:
     return factor / (factor + (1 / sigmas - 1))
 
 
-def _stretched(settings: Settings, sigmas: Sigmas) -> Sigmas:
+def _stretch(settings: Settings, sigmas: Sigmas) -> Sigmas:
     """Sigmas whose last is what settings say."""
     last = settings.number("shift_terminal", default=0.0)
     if not last or sigmas[-1] == 1:
@@ -103,7 +103,7 @@ def linear_sigmas(steps: int) -> list[float]:
     return np.linspace(1.0, 1 / steps, steps).tolist()
 
 
-def mu_of_size(settings: Settings, tokens: int) -> float:
+def linear_mu(settings: Settings, tokens: int) -> float:
     """How much sigmas of a picture are shifted, linear in its tokens: FLUX.1 and Qwen-Image.
 
     Parameters
@@ -122,7 +122,7 @@ _SHIFTS = (("base", 0.5), ("max", 1.15))
 _TOKENS = (("base", 256), ("max", 4096))
 
 
-def mu_of_klein(tokens: int, steps: int) -> float:
+def klein_mu(tokens: int, steps: int) -> float:
     """How much FLUX.2's sigmas are shifted: its authors' fit in tokens and steps.
 
     Two lines in the number of tokens, for 10 and 200 steps, and between them linear in steps; of

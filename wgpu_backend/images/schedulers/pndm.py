@@ -44,7 +44,7 @@ def pndm(settings: Settings, request: Request) -> Schedule:
         raise settings.error("skip_prk_steps", "is false, Runge-Kutta steps are not known")
     alphas = diffusion.alphas_cumprod(settings)
     final = diffusion.final_alpha(settings, alphas, default=False)
-    spaced = diffusion.spaced(settings, request.steps, default="leading")
+    spaced = diffusion.space_timesteps(settings, request.steps, default="leading")
     times = np.round(spaced).astype(np.int64)
     times = np.concatenate([times[:2], times[1:]])
     back = len(alphas) // request.steps
