@@ -176,8 +176,8 @@ def attention(rows: Iterable[Row]) -> Iterator[str]:
     yield "\n## Attention of one token, 4,096 positions, cache in f16\n"
     yield (
         "A loop for 16 KB of keys and values a wave of 64 has 470 instructions on navi31, 522 on "
-        "vega10;\nllama.cpp's scalar kernel 468 (counted by hand, see [LOG](../log/decode.md)). Whole "
-        "kernels:\n"
+        "vega10;\nllama.cpp's scalar kernel 468 (counted by hand, see [LOG](../log/decode.md)). "
+        "Whole kernels:\n"
     )
     yield "| | kernel | instructions | VGPRs | waves |\n|---|---|---:|---:|---:|"
     for row in rows:
