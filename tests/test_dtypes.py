@@ -1,7 +1,19 @@
 import numpy as np
 import pytest
 
-from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I8, I32, I64, U8, U32, dtype_of, held
+from wgpu_backend.dtypes import (
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    I8,
+    I32,
+    I64,
+    U8,
+    U32,
+    as_dtype,
+    convert_values,
+)
 from wgpu_backend.errors import DTypeError
 
 
@@ -19,18 +31,18 @@ from wgpu_backend.errors import DTypeError
         (bool, BOOL),
         (np.bool_, BOOL),
         ("u8", U8),
-        (np.dtype("u8"), dtype_of("u64")),
+        (np.dtype("u8"), as_dtype("u64")),
         (np.uint32, U32),
     ],
 )
 def test_names_and_numpy_types_stand_for_element_types(value, dtype):
-    assert dtype_of(value) == dtype
+    assert as_dtype(value) == dtype
 
 
 @pytest.mark.parametrize("value", ["f17", 3, None, float, object, np.dtype("U3"), ["f32"]])
 def test_anything_else_is_refused_by_name(value):
     with pytest.raises(DTypeError, match=r"^dtype .*(known are f32|needs a name)"):
-        dtype_of(value)
+        as_dtype(value)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +62,7 @@ def test_anything_else_is_refused_by_name(value):
 )
 def test_values_that_a_type_does_not_hold_are_named(values, dtype, wrong):
     with pytest.raises(DTypeError, match=f"^made: .*{wrong}"):
-        held("made", values, dtype)
+        convert_values("made", values, dtype)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +78,6 @@ def test_values_that_a_type_does_not_hold_are_named(values, dtype, wrong):
     ],
 )
 def test_what_a_type_holds_is_rounded_to_it(values, dtype):
-    found = held("made", values, dtype)
+    found = convert_values("made", values, dtype)
     assert found.dtype == dtype.numpy
     np.testing.assert_array_equal(found, values.astype(dtype.numpy))

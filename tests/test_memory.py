@@ -3,14 +3,14 @@ import pytest
 from tests.builders import tiny_model
 from wgpu_backend.errors import ContextError, DeviceError
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.ml.backend import BackendParams, backend_memory, by_layer, new_backend
+from wgpu_backend.ml.backend import BackendParams, backend_memory, new_backend, sum_by_layer
 
 
 def test_bytes_go_to_the_layers_their_names_have() -> None:
     sizes = {"blk.0.a": 1, "blk.2.b": 2, "blk.2.c": 3, "output.weight": 10, "rope_freqs": 5}
 
-    assert by_layer(sizes) == (1, 0, 5, 15)
-    assert by_layer({}) == (0,)
+    assert sum_by_layer(sizes) == (1, 0, 5, 15)
+    assert sum_by_layer({}) == (0,)
 
 
 def test_a_report_of_numpy_counts_for_the_cpu() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from tests import hardware
 from tests.test_shaders import CASES
-from wgpu_backend.device.wgsl.limits import bare
+from wgpu_backend.device.wgsl.limits import blank_comments
 from wgpu_backend.device.wgsl.module import load
 
 NODE = shutil.which("node") or ""
@@ -38,7 +38,8 @@ needs_naga = pytest.mark.skipif(
 def faults_of(texts):
     """What the back ends say of each text."""
     known = [
-        t + "".join(SPELLED[kind] for kind in sorted(set(DOT.findall(bare(t))))) for t in texts
+        t + "".join(SPELLED[kind] for kind in sorted(set(DOT.findall(blank_comments(t)))))
+        for t in texts
     ]
     words = [NODE, str(SCRIPT), str(NAGA), *BACKENDS]
     done = subprocess.run(

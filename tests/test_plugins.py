@@ -30,7 +30,7 @@ from wgpu_backend.nn.model import architectures, model_class
 from wgpu_backend.ops import plugins
 from wgpu_backend.ops.check import ceil_div, grid_for
 from wgpu_backend.ops.op import REGISTRY, find
-from wgpu_backend.testing import check_op, forget, trials_of
+from wgpu_backend.testing import check_op, forget, get_trials
 
 HALVE = """\
 // @import formats/load/f32 as x
@@ -411,7 +411,7 @@ def test_an_op_that_needs_options_says_how_to_try_it():
 
     try:
         with pytest.raises(BackendError, match=r"op optional_op: it needs alpha, .*trial\("):
-            trials_of(optional_op)
+            get_trials(optional_op)
     finally:
         forget(optional_op)
 

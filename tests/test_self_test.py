@@ -18,11 +18,11 @@ from wgpu_backend.ml.calibration import self_test as module
 from wgpu_backend.ml.calibration.self_test import (
     Finding,
     LeftOutWarning,
+    apply_verdict,
     fused_test,
     remembered_trust,
     require_trust,
     self_test,
-    trusted,
 )
 from wgpu_backend.ml.calibration.self_test_graphs import BEFORE, cases, fused_cases
 from wgpu_backend.ml.context import Context
@@ -117,9 +117,9 @@ def test_a_device_with_wrong_subgroups_does_without(executors, tmp_path, monkeyp
     assert executor.capabilities.subgroups  # nothing changes what an executor goes by
     monkeypatch.setattr(module, "self_test", lambda *_: pytest.fail("ran again"))
     assert require_trust(executor, "full", cache) == {module.SUBGROUPS}
-    found = trusted(executor.capabilities, {module.SUBGROUPS})
+    found = apply_verdict(executor.capabilities, {module.SUBGROUPS})
     assert (found.subgroups, found.lanes) == (False, 0)
-    assert trusted(executor.capabilities, {"linear_q8"}) is executor.capabilities
+    assert apply_verdict(executor.capabilities, {"linear_q8"}) is executor.capabilities
 
 
 @pytest.mark.gpu

@@ -6,7 +6,7 @@ import pytest
 
 from wgpu_backend.device.wgsl.module import BindingDecl, imports, load
 from wgpu_backend.errors import ShaderError
-from wgpu_backend.graph.wgsl_source import alike
+from wgpu_backend.graph.wgsl_source import suggest_path
 
 MAIN = "@compute @workgroup_size(1)\nfn main() {}\n"
 LOADER = """\
@@ -351,4 +351,4 @@ def test_a_missing_import_is_shown_at_its_line_with_what_is_like_it(compose):
     ],
 )
 def test_what_is_like_a_wrong_import_is_sought_beside_it_first(wrong, like):
-    assert alike(wrong) == like
+    assert suggest_path(wrong) == like

@@ -10,7 +10,7 @@ import pytest
 
 import wgpu_backend.kernels
 import wgpu_backend.ops
-from wgpu_backend.device.wgsl.limits import bare, variable_nbytes
+from wgpu_backend.device.wgsl.limits import blank_comments, variable_nbytes
 from wgpu_backend.device.wgsl.module import imports, load
 from wgpu_backend.graph.wgsl_source import alternatives, paths, read
 from wgpu_backend.ops.op import REGISTRY
@@ -193,7 +193,7 @@ def label(case):
 @pytest.mark.parametrize("case", CASES, ids=label)
 def test_a_shader_is_valid_within_the_default_limits(executors, case):
     shader = load(*case, trusted=True)
-    text = bare(shader.text)
+    text = blank_comments(shader.text)
     storage = [b for b in shader.bindings if b.access != "uniform"]
     more = MORE_BINDINGS.get(case[1].get("prologue", ""), 0)
     assert len(storage) <= BASELINE_BINDINGS + more
@@ -211,7 +211,7 @@ def test_a_shader_is_valid_within_the_default_limits(executors, case):
 def test_a_driver_compiles_a_kernel(gpu, kernel):
     choices = next(iter(variants(kernel)))
     shader = load(kernel, choices, trusted=True)
-    missing = "subgroup" in bare(shader.text) and not gpu.capabilities.subgroups
+    missing = "subgroup" in blank_comments(shader.text) and not gpu.capabilities.subgroups
     missing |= shader.text.startswith("enable f16;") and not gpu.capabilities.f16
     storage = [b for b in shader.bindings if b.access != "uniform"]
     if not missing and len(storage) <= gpu.capabilities.max_storage_bindings:
@@ -228,7 +228,7 @@ def test_packed_bytes_have_a_name_before_more_is_done_with_them():
     """For D3D12 naga writes no brackets around them: of four bytes, only the last is shifted."""
     alone = re.compile(r"(?:= |return )pack4x[IU]8\((?!.*\bpack4x).*\);$")
     for path in FOLDER.rglob("*.wgsl"):
-        for line in bare(path.read_text(encoding="utf-8")).splitlines():
+        for line in blank_comments(path.read_text(encoding="utf-8")).splitlines():
             assert not re.search(r"\bpack4x", line) or alone.search(line), f"{path.name}: {line}"
 
 

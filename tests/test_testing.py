@@ -17,11 +17,11 @@ from wgpu_backend.testing import (
     _worst,
     check_op,
     count_cases,
+    find_hint,
     forget,
-    hint,
+    get_trials,
     nmse,
     run_trial,
-    trials_of,
 )
 
 pytestmark = pytest.mark.any_width
@@ -60,7 +60,7 @@ def found(full):
         assert old in COPY
         made.append(op(source=COPY.replace(old, new, 1), dense=dense)(copied_op))
         made[-1].reference(lambda x: x.copy())
-        [tried] = trials_of(made[-1])
+        [tried] = get_trials(made[-1])
         done = run.cases = list(run_trial(tried, {"full": full}))
         run.counted = count_cases(tried, {"full": full})
         assert {c.layout for c in done} == set(LAYOUTS)
@@ -119,7 +119,7 @@ def test_the_place_of_a_difference_is_one_where_values_differ():
 )
 def test_where_only_operands_of_some_layouts_fail_a_hint_says_so(found, old, new, said):
     found(old, new)
-    assert hint(found.cases)[: len(said) or None] == said
+    assert find_hint(found.cases)[: len(said) or None] == said
 
 
 def test_a_difference_that_both_runs_have_is_told_once(found):
@@ -139,7 +139,7 @@ def test_help_shows_how_an_op_is_tried():
 def test_an_offset_that_is_forgotten_beside_dense_has_the_hint_too(found):
     failed = found("params.x_offset + along.y + along.z + along.w", "i", dense=("x",))
     assert failed == {("sliced", (1, 16))}
-    assert hint(found.cases).startswith("only operands that begin behind the start of")
+    assert find_hint(found.cases).startswith("only operands that begin behind the start of")
 
 
 def test_cases_are_counted_before_they_run(found):

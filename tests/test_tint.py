@@ -17,7 +17,7 @@ from tests import hardware
 from tests.browser import HEADLESS, needs_browser
 from tests.patience import PATIENCE
 from tests.test_shaders import CASES
-from wgpu_backend.device.wgsl.limits import bare
+from wgpu_backend.device.wgsl.limits import blank_comments
 from wgpu_backend.device.wgsl.module import load
 
 WEBGPU = (
@@ -94,7 +94,7 @@ class Answer(BaseHTTPRequestHandler):
 
 def messages_of(texts, profile):
     """Tint's messages about each text: kind, line, column, words."""
-    texts = [f"enable subgroups; {t}" if "subgroup" in bare(t) else t for t in texts]
+    texts = [f"enable subgroups; {t}" if "subgroup" in blank_comments(t) else t for t in texts]
     with Exchange(texts) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
@@ -125,7 +125,7 @@ def places(messages):
 
 def faults(shaders, profile, first=()):
     """Tint's errors about each of `first`, and lines about each shader it does not take."""
-    known = [s for s in shaders if not NAGA_ONLY.search(bare(s.text))]
+    known = [s for s in shaders if not NAGA_ONLY.search(blank_comments(s.text))]
     found = messages_of([*first, *(s.text for s in known)], profile)
     if found is None:
         pytest.skip("Chromium has no WebGPU with subgroups here")

@@ -132,7 +132,7 @@ def named(name: str) -> DType:
         raise DTypeError(f"dtype {name!r}: known are {', '.join(_BY_NAME)}") from None
 
 
-def dtype_of(value: object) -> DType:
+def as_dtype(value: object) -> DType:
     """Return the type for a DType, a name of ours or NumPy's, or a NumPy type.
 
     Parameters
@@ -157,7 +157,7 @@ def dtype_of(value: object) -> DType:
     raise DTypeError(f"dtype {value!r}: needs a name such as 'f32', a DType or a NumPy type")
 
 
-def held(subject: str, values: NDArray[Any], dtype: DType) -> NDArray[Any]:
+def convert_values(subject: str, values: NDArray[Any], dtype: DType) -> NDArray[Any]:
     """Convert values to the form in which the host stores a type, rounded for floats.
 
     Parameters
@@ -185,7 +185,7 @@ def held(subject: str, values: NDArray[Any], dtype: DType) -> NDArray[Any]:
         )
     with np.errstate(all="ignore"):
         made = values.astype(kind)
-    lost = _lost(values, made)
+    lost = _find_lost(values, made)
     if lost.any():
         place = np.unravel_index(int(np.argmax(lost)), values.shape)
         raise DTypeError(
@@ -195,7 +195,7 @@ def held(subject: str, values: NDArray[Any], dtype: DType) -> NDArray[Any]:
     return made
 
 
-def _lost(values: NDArray[Any], made: NDArray[Any]) -> NDArray[np.bool]:
+def _find_lost(values: NDArray[Any], made: NDArray[Any]) -> NDArray[np.bool]:
     """Return a mask of the values that a conversion did not round to the nearest number."""
     if made.dtype.kind in "fc":
         return np.isfinite(values) & ~np.isfinite(made)

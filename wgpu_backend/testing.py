@@ -35,19 +35,19 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.testing.cases import Trial as Trial
 from wgpu_backend.ml.testing.cases import forget as forget
+from wgpu_backend.ml.testing.cases import get_trials as get_trials
 from wgpu_backend.ml.testing.cases import trial as trial
-from wgpu_backend.ml.testing.cases import trials_of as trials_of
 from wgpu_backend.ml.testing.operands import (
     OFFSET,
     STRIDED,
     Shapes,
     cases,
-    dtype_of,
     many,
     operand,
+    operand_dtype,
     values,
 )
-from wgpu_backend.ml.testing.red_zones import Guarded, run_guarded
+from wgpu_backend.ml.testing.red_zones import RedZoneResult, run_in_red_zones
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.op import Op, find
 from wgpu_backend.ops.reference import reference_of
@@ -204,19 +204,21 @@ def check_op(
     AssertionError
         A case failed, or every case was refused; the message has the first ten.
     """
-    trials = [Trial(op, shapes, **how)] if shapes else trials_of(op)
+    trials = [Trial(op, shapes, **how)] if shapes else get_trials(op)
     with ExitStack() as stack:
         if executors is None:
-            executors = opened(stack)
+            executors = open_executors(stack)
         run = [case for t in trials for case in run_trial(t, executors)]
     failed = [case for case in run if case.problem and not case.refused]
-    listed = "\n".join(filter(None, [*map(str, failed[:10]), hint(run)]))
+    listed = "\n".join(filter(None, [*map(str, failed[:10]), find_hint(run)]))
     assert not failed, f"{len(failed)} of {len(run)} cases failed:\n{listed}"
     assert not all(case.refused for case in run), f"every case is refused: {run[0]}"
     return run
 
 
-def opened(stack: ExitStack, device: str | DeviceInfo | None = None) -> dict[str, WgpuExecutor]:
+def open_executors(
+    stack: ExitStack, device: str | DeviceInfo | None = None
+) -> dict[str, WgpuExecutor]:
     """Open executors of a device by profile; the stack closes them."""
     made: dict[str, WgpuExecutor] = {}
     for profile in ("full", "baseline"):
@@ -230,16 +232,16 @@ def opened(stack: ExitStack, device: str | DeviceInfo | None = None) -> dict[str
 def run_trial(trial: Trial, executors: Mapping[str, Executor]) -> Iterator[Case]:
     """Run the cases of a trial; a case describes its error instead of raising it."""
     for profile, executor in executors.items():
-        for dtype, shapes, layout in _planned(trial):
+        for dtype, shapes, layout in _list_cases(trial):
             yield _run(trial, executor, profile, dtype, layout, shapes)
 
 
 def count_cases(trial: Trial, executors: Mapping[str, Executor]) -> int:
     """Return the number of cases that `run_trial` runs."""
-    return len(executors) * sum(1 for _ in _planned(trial))
+    return len(executors) * sum(1 for _ in _list_cases(trial))
 
 
-def _planned(trial: Trial) -> Iterator[tuple[DType, Shapes, str]]:
+def _list_cases(trial: Trial) -> Iterator[tuple[DType, Shapes, str]]:
     """Yield type, shapes and layout of each case."""
     for dtype in trial.dtypes:
         for shapes, layout in cases(trial.shapes, trial.broadcast):
@@ -250,7 +252,7 @@ def _planned(trial: Trial) -> Iterator[tuple[DType, Shapes, str]]:
             yield trial.dtypes[0], shapes, "dense"
 
 
-def hint(run: Sequence[Case]) -> str:
+def find_hint(run: Sequence[Case]) -> str:
     """Return the likely mistake if the failed cases have one in common, else an empty text.
 
     Parameters
@@ -282,7 +284,7 @@ def _operands(case: Case) -> list[str]:
 
 def _fits(trial: Trial, shapes: Shapes) -> bool:
     """Return whether the result of a large case is small enough; checked without a device."""
-    build = _called(trial, trial.dtypes[0], "dense", shapes)
+    build = _make_build(trial, trial.dtypes[0], "dense", shapes)
     try:
         with Context(NumpyExecutor()) as context:
             return build(context).spec.nbytes <= LARGEST_NBYTES
@@ -302,25 +304,25 @@ def _run(
         info, name = executor.info, trial.op.name
         return Case(name, info, profile, dtype.name, layout, shapes, error, problem, refused)
 
-    build = _called(trial, dtype, layout, shapes)
+    build = _make_build(trial, dtype, layout, shapes)
     limit = max(trial.limit, ROUNDED.get(dtype, 0.0))
     try:
-        got, want, strays = _computed(trial.op, executor, build, limit)
+        got, want, strays = _compute(trial.op, executor, build, limit)
     except (DTypeError, ShapeError) as error:
         return case(problem=str(error), refused=str(error).startswith(trial.op.name))
     except BackendError as error:
         return case(problem=str(error))
     except Exception as error:  # whatever the op's own function does
-        return case(problem=f"the op fails, {_placed(error)}")
-    problems = dict.fromkeys((*strays, *_differing(got, want, limit)))
-    compared = nmse(got, want) if has_twin(trial.op) else float("nan")
+        return case(problem=f"the op fails, {_describe_error(error)}")
+    problems = dict.fromkeys((*strays, *_describe_difference(got, want, limit)))
+    compared = nmse(got, want) if has_reference(trial.op) else float("nan")
     return case(compared, "; ".join(problems))
 
 
-def _called(trial: Trial, dtype: DType, layout: str, shapes: Shapes) -> Build:
+def _make_build(trial: Trial, dtype: DType, layout: str, shapes: Shapes) -> Build:
     """Return a function that calls the op with a case's operands, whose values are drawn once."""
     rng = np.random.default_rng(len(layout) + sum(map(sum, shapes)))
-    types = [dtype_of(shape, dtype) for shape in trial.shapes]
+    types = [operand_dtype(shape, dtype) for shape in trial.shapes]
     given = [(values(rng, t, shape), t) for t, shape in zip(types, shapes, strict=True)]
 
     def build(context: Context) -> Tensor:
@@ -330,50 +332,52 @@ def _called(trial: Trial, dtype: DType, layout: str, shapes: Shapes) -> Build:
     return build
 
 
-def _computed(
+def _compute(
     op: Op[Any], executor: Executor, build: Build, limit: float
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """Return the values of a device, those of the reference, and the faults in red zones."""
-    twin = cache(lambda: _wanted(build)) if has_twin(op) else None
-    guarded = _guarded(executor, build, twin, limit)  # first: a loop without end is found there
+    twin = cache(lambda: _run_reference(build)) if has_reference(op) else None
+    guarded = _run_in_red_zones(
+        executor, build, twin, limit
+    )  # first: a loop without end is found there
     got = values_of(executor, build)
     want = got if twin is None else twin()
     if guarded is None:
         return got, want, ()
-    apart = _differing(guarded.values, want, limit)
-    if apart != _differing(got, want, limit):
+    apart = _describe_difference(guarded.values, want, limit)
+    if apart != _describe_difference(got, want, limit):
         apart = tuple(f"between guard zones: {said}" for said in apart)
     return got, want, (*guarded.strays, *apart)
 
 
-def _wanted(build: Build) -> Array:
+def _run_reference(build: Build) -> Array:
     try:
         return values_of(NumpyExecutor(), build)
     except BackendError:
         raise
     except Exception as error:
-        raise BackendError(f"its twin fails, {_placed(error)}") from error
+        raise BackendError(f"its twin fails, {_describe_error(error)}") from error
 
 
-def _placed(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """Describe an unexpected error, with the line that raised it."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno}: {frame.line})"
 
 
-def _guarded(
+def _run_in_red_zones(
     executor: Executor, build: Build, want: Callable[[], Array] | None, limit: float
-) -> Guarded | None:
+) -> RedZoneResult | None:
     def expected(values: Array) -> bool:
-        return want is None or not _differing(values, want(), limit)
+        return want is None or not _describe_difference(values, want(), limit)
 
     if not isinstance(executor, WgpuExecutor):
         return None
     with Context(executor) as context:
-        return run_guarded(executor, build(context), expected)
+        return run_in_red_zones(executor, build(context), expected)
 
 
-def has_twin(op: Op[Any]) -> bool:
+def has_reference(op: Op[Any]) -> bool:
     """Return whether an op has a NumPy reference."""
     try:
         reference_of(op.name)
@@ -382,7 +386,7 @@ def has_twin(op: Op[Any]) -> bool:
     return True
 
 
-def _differing(got: Array, want: Array, limit: float) -> tuple[str, ...]:
+def _describe_difference(got: Array, want: Array, limit: float) -> tuple[str, ...]:
     if got.dtype != want.dtype:
         return (f"{got.dtype}, NumPy has {want.dtype}",)
     found = nmse(got, want)

@@ -17,7 +17,7 @@ from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import named
 from wgpu_backend.engine.runner import NOTHING, Head, Runner
 from wgpu_backend.engine.step_sampler import StepSampler
-from wgpu_backend.graph.fusion import fused
+from wgpu_backend.graph.fusion import fuse_nodes
 from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.schedule import schedule
@@ -164,7 +164,7 @@ class _Listing(DryRunExecutor):
     ) -> DryRunGraph:
         """Note the kernels of a graph."""
         scheduled = schedule(outputs)
-        nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
+        nodes = fuse_nodes(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
         done = DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
         for node, launch in done.plan.steps:
             assert node.call is not None

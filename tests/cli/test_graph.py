@@ -13,7 +13,7 @@ from tests.patience import PATIENCE
 from wgpu_backend.cli.graph import page
 from wgpu_backend.engine.graph_facts import described
 from wgpu_backend.graph.capabilities import Capabilities
-from wgpu_backend.graph.fusion import Rule, fused
+from wgpu_backend.graph.fusion import Rule, fuse_nodes
 from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.schedule import schedule
@@ -29,7 +29,7 @@ def gate(node, graph):
 
 def passed(*outputs, rules=None, name="a pass"):
     before = schedule(outputs)
-    after = fused(
+    after = fuse_nodes(
         before,
         outputs,
         rules or {"mul": [Rule("swiglu", gate)]},

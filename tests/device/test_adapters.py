@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from wgpu_backend.device.adapters import DeviceList, Devices, describe, folded
+from wgpu_backend.device.adapters import DeviceList, Devices, describe, merge_apis
 from wgpu_backend.device.device import Device
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import DeviceInfo, Kind
@@ -71,7 +71,7 @@ def test_one_card_seen_through_three_apis_is_listed_once():
         entry("d3d12:0", "NVIDIA GeForce RTX 4090", api="D3D12"),
         entry("vulkan:0", "NVIDIA GeForce RTX 4090"),
     ]
-    assert [info.id for info in folded(seen)] == ["vulkan:0"]
+    assert [info.id for info in merge_apis(seen)] == ["vulkan:0"]
 
 
 def test_two_equal_cards_stay_two():
@@ -80,12 +80,12 @@ def test_two_equal_cards_stay_two():
         for api in ("Vulkan", "D3D12")
         for n in (0, 1)
     ]
-    assert [info.id for info in folded(twins)] == ["vulkan:0", "vulkan:1"]
+    assert [info.id for info in merge_apis(twins)] == ["vulkan:0", "vulkan:1"]
 
 
 def test_a_card_that_only_a_lesser_api_sees_is_kept():
     seen = [entry("opengl:0", "Old Radeon", "unknown", "OpenGL"), entry("vulkan:0", "RTX")]
-    assert [info.id for info in folded(seen)] == ["vulkan:0", "opengl:0"]
+    assert [info.id for info in merge_apis(seen)] == ["vulkan:0", "opengl:0"]
 
 
 def test_gpus_come_before_software():
@@ -93,7 +93,7 @@ def test_gpus_come_before_software():
         entry("vulkan:0", "llvmpipe", "software"),
         entry("opengl:0", "Radeon", "unknown", "OpenGL"),
     ]
-    assert [info.id for info in folded(seen)] == ["opengl:0", "vulkan:0"]
+    assert [info.id for info in merge_apis(seen)] == ["opengl:0", "vulkan:0"]
 
 
 def test_the_numpy_device_is_always_last():

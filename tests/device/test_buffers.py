@@ -5,13 +5,13 @@ import pytest
 from tests.device.kernels import double, floats, numbers, shader
 from wgpu_backend.device.buffers import POOL_NBYTES, Binding, Buffer
 from wgpu_backend.device.device import Device
-from wgpu_backend.device.memory import Ledger, human
+from wgpu_backend.device.memory import Ledger, format_bytes
 from wgpu_backend.errors import DeviceError, OutOfMemory
 from wgpu_backend.graph.capabilities import DeviceInfo
 
 
 def test_byte_counts_are_written_for_people():
-    assert [human(n) for n in (1, 1 << 10, 3 << 19, 2 << 30)] == [
+    assert [format_bytes(n) for n in (1, 1 << 10, 3 << 19, 2 << 30)] == [
         "1 B",
         "1 KiB",
         "1.5 MiB",

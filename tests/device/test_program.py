@@ -15,7 +15,7 @@ from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
 from wgpu_backend.device.pending import Pending, split
-from wgpu_backend.device.program import READBACK_SLOTS, Program, portions
+from wgpu_backend.device.program import READBACK_SLOTS, Program, split_portions
 from wgpu_backend.device.wgsl.module import BindingDecl
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import DeviceInfo
@@ -46,7 +46,7 @@ def test_a_portion_is_bounded_by_number_and_by_work(
 
     def sizes(*works: int) -> list[int]:
         made = [Dispatch(pipeline, (), (1, 1, 1), work=work) for work in works]
-        return [len(portion) for portion in portions(made)]
+        return [len(portion) for portion in split_portions(made)]
 
     assert sizes(*[0] * 7) == [3, 3, 1]
     assert sizes(5, 5, 9, 2, 8) == [2, 1, 2]

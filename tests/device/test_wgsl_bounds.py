@@ -8,13 +8,13 @@ from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.wgsl.limits import (
     array_nbytes,
-    bare,
+    blank_comments,
+    bracket_levels,
     check_bounds,
-    nesting,
     variable_nbytes,
 )
 from wgpu_backend.device.wgsl.module import Shader
-from wgpu_backend.device.wgsl.nesting import branches, expressions
+from wgpu_backend.device.wgsl.nesting import branch_depth, expression_depth
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.graph.capabilities import Capabilities
 
@@ -106,13 +106,13 @@ def test_comments_do_not_count():
     check_bounds(
         shader(DOUBLE + "// " + "(" * N + "\n/* /* " + "(" * N + " */ ( */"), Capabilities()
     )
-    assert bare("a/* x /* y */ z */b").split() == ["a", "b"]
+    assert blank_comments("a/* x /* y */ z */b").split() == ["a", "b"]
 
 
 def test_comparisons_are_not_brackets():
-    assert nesting("if (a[0]<b && c>d) { }") == 2
-    assert nesting("x: array<array<vec4<f32>, 2>, 3>;") == 3
-    assert nesting("let x = a<b; " * 200) < 3
+    assert bracket_levels("if (a[0]<b && c>d) { }") == 2
+    assert bracket_levels("x: array<array<vec4<f32>, 2>, 3>;") == 3
+    assert bracket_levels("let x = a<b; " * 200) < 3
 
 
 def test_sizes_are_read_from_declarations():
@@ -152,9 +152,9 @@ def test_a_refusal_names_line_and_count(made: Shader, said: str):
 
 def test_what_stands_side_by_side_is_not_deep():
     table = ", ".join(f"-{n} + 1" for n in range(2000))
-    assert expressions(f"let x = array<i32, 2000>({table});").levels == 3
-    assert expressions("a[0] = 1 + 2;\n" * 5000).levels == 2
-    assert expressions("if (a.x) { b = c.y.z; }").levels == 2
+    assert expression_depth(f"let x = array<i32, 2000>({table});").levels == 3
+    assert expression_depth("a[0] = 1 + 2;\n" * 5000).levels == 2
+    assert expression_depth("if (a.x) { b = c.y.z; }").levels == 2
     check_bounds(body("a[0] = a[1] + 1;\n" * 5000), Capabilities())
 
 
@@ -172,14 +172,16 @@ def test_what_stands_side_by_side_is_not_deep():
     ],
 )
 def test_branches_are_counted_inside_each_other(text: str, plain: int, llvm: int):
-    assert branches(text, llvm=False).levels == plain
-    assert branches(text, llvm=True).levels == llvm
+    assert branch_depth(text, llvm=False).levels == plain
+    assert branch_depth(text, llvm=True).levels == llvm
 
 
 def test_block_comments_nest_and_lines_stay():
     text = "a /* b // c\n /* d */ e */ f // /* g\nh"
-    assert bare(text).split() == ["a", "f", "h"]
-    assert [len(line) for line in bare(text).split("\n")] == [len(s) for s in text.split("\n")]
+    assert blank_comments(text).split() == ["a", "f", "h"]
+    assert [len(line) for line in blank_comments(text).split("\n")] == [
+        len(s) for s in text.split("\n")
+    ]
 
 
 @pytest.mark.gpu

@@ -14,7 +14,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.graph.wgsl_source import Inline
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ml.testing.red_zones import run_guarded
+from wgpu_backend.ml.testing.red_zones import run_in_red_zones
 from wgpu_backend.ops.op import op
 from wgpu_backend.testing import check_op, forget
 
@@ -48,7 +48,7 @@ def summed(full):
         made.append(op(source=HEAD + body, dense=("x",))(counting_op))
         with Context(full) as context:
             x = context.from_numpy(np.arange(999, dtype="f4"))
-            return run_guarded(full, made[-1](x)).values
+            return run_in_red_zones(full, made[-1](x)).values
 
     yield run
     for one in made:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wgpu_backend.device.wgsl.messages import Place, explained
+from wgpu_backend.device.wgsl.messages import Place, explain
 
 UINT, SINT = ("Scalar(Scalar { kind: %s, width: 4 })" % k for k in ("Uint", "Sint"))  # noqa: UP031
 FLOAT = "Scalar(Scalar { kind: Float, width: 4 })"
@@ -98,7 +98,7 @@ SLIPS = [
 
 @pytest.mark.parametrize(("said", "line", "wanted"), SLIPS)
 def test_a_slip_is_told_in_the_words_of_the_writer(said: str, line: str, wanted: str):
-    got = explained(said, Place(line, TEXT))
+    got = explain(said, Place(line, TEXT))
     assert wanted in got
     for inner in ("kind:", "Expression", "Entry point", "[", "Abstract"):
         assert inner not in got
@@ -106,4 +106,4 @@ def test_a_slip_is_told_in_the_words_of_the_writer(said: str, line: str, wanted:
 
 def test_what_is_not_recognised_stays():
     said = "numeric literal not representable by target type: `4294967296u`"
-    assert explained(said, Place("", "")) == said
+    assert explain(said, Place("", "")) == said

@@ -6,7 +6,7 @@ import numpy as np
 
 from wgpu_backend.dtypes import F16, F32, I32, DType
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
-from wgpu_backend.graph.spec import Spec, reshape, sliced
+from wgpu_backend.graph.spec import Spec, reshape, slice_axis
 from wgpu_backend.ops.attention.paged import Scores, paged_attention
 from wgpu_backend.ops.attention.position import rope
 from wgpu_backend.ops.elementwise.activation import relu, swiglu, tanh
@@ -101,5 +101,5 @@ def _random_mover(graph, rng, kind: int, x: Node, y: Node) -> Node:
     if kind == 9:
         return contiguous(graph.view(x, reshape(x.spec, (cols, n)) or x.spec))
     if kind == 10 and n > 1:
-        return relu(graph.view(x, sliced(x.spec, 0, n // 2, n)))
+        return relu(graph.view(x, slice_axis(x.spec, 0, n // 2, n)))
     return scale(mulmat(y, x), factor=1 / cols)

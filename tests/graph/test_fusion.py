@@ -6,7 +6,7 @@ from tests.graph.graphs import Graph as Builder
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import BackendError
 from wgpu_backend.graph.capabilities import Capabilities
-from wgpu_backend.graph.fusion import Rule, fused
+from wgpu_backend.graph.fusion import Rule, fuse_nodes
 from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.schedule import schedule
@@ -30,7 +30,7 @@ def names(nodes):
 
 
 def run(rules, *outputs):
-    return fused(
+    return fuse_nodes(
         schedule(outputs),
         outputs,
         rules,

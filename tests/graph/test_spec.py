@@ -12,7 +12,7 @@ from wgpu_backend.graph.spec import (
     dense_strides,
     permute,
     reshape,
-    sliced,
+    slice_axis,
 )
 from wgpu_backend.ops.host_values import strided
 
@@ -34,7 +34,7 @@ def views(draw, shapes=SHAPES):
             axis = draw(st.integers(0, len(shape) - 1))
             stop = draw(st.integers(0, values.shape[axis]))
             start, step = draw(st.integers(0, stop)), draw(st.integers(1, 3))
-            spec = sliced(spec, axis, start, stop, step)
+            spec = slice_axis(spec, axis, start, stop, step)
             values = values[(slice(None),) * axis + (slice(start, stop, step),)]
     return flat, spec, values
 
@@ -126,11 +126,11 @@ def test_nbytes_of_blocks():
         (lambda s: permute(s, (0, 0)), r"order \(0, 0\), \(2, 3\) has 2 axes"),
         (lambda s: permute(s, (0,)), r"order \(0,\), \(2, 3\) has 2 axes"),
         (lambda s: permute(s, (0, 2)), "axis 2, .* has axes -2 to 1"),
-        (lambda s: sliced(s, 1, 0, 4), "0:4:1 of axis 1, which has 3 values"),
-        (lambda s: sliced(s, 1, 2, 1), "2:1:1 of axis 1"),
-        (lambda s: sliced(s, 0, -1, 1), "-1:1:1 of axis 0, which has 2"),
-        (lambda s: sliced(s, 0, 0, 2, 0), "0:2:0 of axis 0"),
-        (lambda s: sliced(s, -3, 0, 1), "axis -3, .* has axes -2 to 1"),
+        (lambda s: slice_axis(s, 1, 0, 4), "0:4:1 of axis 1, which has 3 values"),
+        (lambda s: slice_axis(s, 1, 2, 1), "2:1:1 of axis 1"),
+        (lambda s: slice_axis(s, 0, -1, 1), "-1:1:1 of axis 0, which has 2"),
+        (lambda s: slice_axis(s, 0, 0, 2, 0), "0:2:0 of axis 0"),
+        (lambda s: slice_axis(s, -3, 0, 1), "axis -3, .* has axes -2 to 1"),
         (lambda s: Spec.dense((2, -1), F32), r"shape \(2, -1\): an extent is negative"),
     ],
 )

@@ -10,7 +10,7 @@ from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.ml.calibration import tuning
 from wgpu_backend.ml.calibration.self_test import device_key
 from wgpu_backend.ml.calibration.tuning import Compared, Effort, Measured, Tuning, tune
-from wgpu_backend.ml.calibration.tuning_cache import remember, tuned
+from wgpu_backend.ml.calibration.tuning_cache import add_tuning, remember
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.linear.tiles import TILES, Tiles, candidates, key, select_tile
 from wgpu_backend.ops.op import fusions
@@ -78,11 +78,11 @@ def test_rounding_is_remembered_by_format_and_columns(untuned, tmp_path):
     found = [compared("q4_0 one", won=False), compared("q4_0 many", won=True)]
     remember(untuned, "full", Tuning([], found), cache)
     remember(untuned, "full", Tuning([], [compared("q8_0 many", won=True)]), cache)
-    found = tuned(untuned.capabilities, untuned, "full", cache)
+    found = add_tuning(untuned.capabilities, untuned, "full", cache)
     assert found.rounded == {"q4_0 many", "q8_0 many"}
     assert found.unrounded == {"q4_0 one"}
     remember(untuned, "full", Tuning([], [compared("q4_0 many", won=False)]), cache)
-    found = tuned(untuned.capabilities, untuned, "full", cache)
+    found = add_tuning(untuned.capabilities, untuned, "full", cache)
     assert found.rounded == {"q8_0 many"}
     assert found.unrounded == {"q4_0 many", "q4_0 one"}
 
@@ -118,14 +118,14 @@ def test_measuring_leaves_the_device_as_it_was(untuned):
 
 def test_a_tile_that_is_not_clearly_faster_is_not_chosen():
     case = tuning._Case("k", [Tile(2, 1, 8), Tile(4, 1, 8)], lambda context: None, 100)  # type: ignore[arg-type]
-    assert [m.chosen for m in tuning._judged(case, [1.0, 0.98])] == [True, False]
-    assert [m.chosen for m in tuning._judged(case, [1.0, 0.9])] == [False, True]
-    assert [m.chosen for m in tuning._judged(case, [1.0, inf])] == [True, False]
+    assert [m.chosen for m in tuning._choose_tile(case, [1.0, 0.98])] == [True, False]
+    assert [m.chosen for m in tuning._choose_tile(case, [1.0, 0.9])] == [False, True]
+    assert [m.chosen for m in tuning._choose_tile(case, [1.0, inf])] == [True, False]
 
 
 def test_another_profile_remembers_its_own(untuned, tmp_path):
     cache = remember(untuned, "full", entries(NAME), tmp_path / "tuned.json")
-    assert not tuned(untuned.capabilities, untuned, "baseline", cache).tuned
+    assert not add_tuning(untuned.capabilities, untuned, "baseline", cache).tuned
 
 
 def test_formats_tuned_later_join_those_before(untuned, tmp_path):
@@ -133,7 +133,7 @@ def test_formats_tuned_later_join_those_before(untuned, tmp_path):
     names = [key("some_kernel", dtype, 1) for dtype in (Q4_0, F16)]
     for name in names:
         remember(untuned, "full", entries(name), cache)
-    assert [*tuned(untuned.capabilities, untuned, "full", cache).tuned] == names
+    assert [*add_tuning(untuned.capabilities, untuned, "full", cache).tuned] == names
 
 
 @pytest.mark.parametrize(
@@ -147,15 +147,15 @@ def test_a_damaged_cache_is_ignored(untuned, tmp_path, text):
     cache = tmp_path / "tuned.json"
     known = json.dumps(device_key(untuned, "full"))
     cache.write_text(text.replace("KEY", known).replace("NAME", json.dumps(NAME)))
-    found = tuned(untuned.capabilities, untuned, "full", cache)
+    found = add_tuning(untuned.capabilities, untuned, "full", cache)
     assert not found.tuned
     assert not found.rounded | found.unrounded
     remember(untuned, "full", entries(NAME), cache)
-    assert tuned(untuned.capabilities, untuned, "full", cache).tuned == {NAME: MEASURED}
+    assert add_tuning(untuned.capabilities, untuned, "full", cache).tuned == {NAME: MEASURED}
 
 
 def test_without_a_cache_defaults_hold(untuned, tmp_path):
-    found = tuned(untuned.capabilities, untuned, "full", tmp_path / "none.json")
+    found = add_tuning(untuned.capabilities, untuned, "full", tmp_path / "none.json")
     assert found is untuned.capabilities
     assert select_tile(found, "some_kernel", Q4_0, 1) == candidates(NAME, found)[0]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wgpu_backend.device.memory import human
+from wgpu_backend.device.memory import format_bytes
 from wgpu_backend.dtypes import F16, I32, Q8_0
 from wgpu_backend.errors import (
     BackendError,
@@ -126,7 +126,7 @@ def small_bindings(gpu):
     """A device whose bindings end at 128 MiB, which with the baseline's limits is any."""
     most = gpu.capabilities.max_binding_nbytes
     if most != 128 << 20:
-        pytest.skip(f"bindings of {human(most)} take gigabytes to exceed")
+        pytest.skip(f"bindings of {format_bytes(most)} take gigabytes to exceed")
     return gpu
 
 
@@ -151,7 +151,7 @@ def test_tensors_beyond_a_buffer_are_refused_with_both_numbers(gpu):
     count, many = most // 4 + (88 << 20), max(5 << 30, most)
 
     def refused(nbytes):
-        sizes = rf"{human(nbytes)} .* in one buffer, the device allows {human(most)} "
+        sizes = rf"{format_bytes(nbytes)} .* in one buffer, the device allows {format_bytes(most)} "
         return pytest.raises(OutOfMemory, match=sizes)
 
     with Context(gpu) as ctx:

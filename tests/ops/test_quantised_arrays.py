@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, tensor
-from wgpu_backend.dtypes import BF16, F16, F32, I32, U8, U32, dtype_of
+from wgpu_backend.dtypes import BF16, F16, F32, I32, U8, U32, as_dtype
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.mlx_quant.modes import AFFINE_BITS, FIXED
@@ -32,7 +32,7 @@ PARTS = ("packed", "scales", "biases")
 
 def planes(ctx, case):
     return [
-        ctx.from_numpy(MLX[f"{case} {part}"], dtype_of(MLX[f"{case} {part}"].dtype))
+        ctx.from_numpy(MLX[f"{case} {part}"], as_dtype(MLX[f"{case} {part}"].dtype))
         for part in PARTS
         if f"{case} {part}" in MLX
     ]

@@ -15,7 +15,7 @@ from wgpu_backend.array import devices
 from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.session import Session, is_done
 from wgpu_backend.array.types import default_of
-from wgpu_backend.dtypes import BF16, DType, dtype_of, f32_to_bf16, held
+from wgpu_backend.dtypes import BF16, DType, as_dtype, convert_values, f32_to_bf16
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.node import Node
@@ -44,7 +44,7 @@ class Core:
     def __init__(self, values: Any, dtype: Any = None, *, device: object = None) -> None:
         self._node: Node | None = None
         self.kept = False
-        self.node = node_of(values, None if dtype is None else dtype_of(dtype), device)
+        self.node = node_of(values, None if dtype is None else as_dtype(dtype), device)
 
     def __init_subclass__(cls) -> None:
         _kind[:] = [cls]
@@ -225,9 +225,9 @@ def constant(session: Session, host: HostArray, dtype: DType) -> Node:
     if dtype.numpy is None:
         raise DTypeError(f"array: {dtype} has blocks, needs a plain type; quantize makes blocks")
     if dtype == BF16:
-        stored = f32_to_bf16(held("array", host, dtype_of("f32")))
+        stored = f32_to_bf16(convert_values("array", host, as_dtype("f32")))
     else:
-        stored = held("array", host, dtype)
+        stored = convert_values("array", host, dtype)
     return session.constant(np.ascontiguousarray(stored).tobytes(), dtype, host.shape)
 
 
@@ -243,7 +243,7 @@ def _gathered(values: Any) -> HostArray:
 def _own_dtype(host: HostArray, values: Any) -> DType:
     """Type of an array where nobody says which: NumPy's own, or the default of Python's numbers."""
     if isinstance(values, np.ndarray | np.generic):
-        return dtype_of(host.dtype)
+        return as_dtype(host.dtype)
     return default_of(host.dtype)
 
 

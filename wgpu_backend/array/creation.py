@@ -10,7 +10,7 @@ from wgpu_backend.array import devices
 from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import Core, node_of, wrap
 from wgpu_backend.array.types import INTEGERS, default_of, iinfo
-from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, I64, DType, dtype_of, f32_to_bf16
+from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, I64, DType, as_dtype, f32_to_bf16
 from wgpu_backend.errors import DeviceError, DTypeError, OptionError
 from wgpu_backend.graph.spec import Extents, Shape, Spec, extents
 from wgpu_backend.ops.elementwise.wide import WIDE
@@ -36,7 +36,7 @@ def asarray(
     from wgpu_backend.array.shaping import astype
 
     if not isinstance(values, Core):
-        return wrap(node_of(values, None if dtype is None else dtype_of(dtype), device))
+        return wrap(node_of(values, None if dtype is None else as_dtype(dtype), device))
     own = cast("Array", values)
     moved = own if device is None else own.to_device(devices.on(device))
     return astype(moved, moved.dtype if dtype is None else dtype, copy=bool(copy))
@@ -66,7 +66,7 @@ def full(
         given = wrap(fill_value.node)
         return broadcast_to(given if dtype is None else astype(given, dtype), wanted)
     host = np.asarray(fill_value)
-    kind = default_of(host.dtype) if dtype is None else dtype_of(dtype)
+    kind = default_of(host.dtype) if dtype is None else as_dtype(dtype)
     node = devices.on(device).constant(_bytes(host, kind), kind, host.shape)
     return broadcast_to(wrap(viewed(node, node.spec)), wanted)
 
@@ -145,7 +145,7 @@ def arange(
     """
     begin, end = (0, start) if stop is None else (start, stop)
     whole = all(isinstance(v, int | np.integer) for v in (begin, end, step))
-    kind = (I32 if whole else F32) if dtype is None else dtype_of(dtype)
+    kind = (I32 if whole else F32) if dtype is None else as_dtype(dtype)
     numbers = {"start": begin, "stop": end, "step": step}
     if kind in INTEGERS and not whole:
         return wrap(node_of(np.arange(begin, end, step), kind, device))
@@ -181,7 +181,7 @@ def linspace(
     device: object = None,
 ) -> Array:
     """Values at equal distances from `start` to `stop`, with it or without; float32 by default."""
-    kind = F32 if dtype is None else dtype_of(dtype)
+    kind = F32 if dtype is None else as_dtype(dtype)
     first = kind if kind in (F32, F16, BF16) else F32
     made = ops.linspace.added(
         devices.on(device), start=start, stop=stop, num=num, endpoint=endpoint, dtype=first
@@ -204,7 +204,7 @@ def eye(
     The number of columns is that of rows where nobody says it; ``m=`` is MLX's name for it, and
     ``n_cols=`` the array API's.
     """
-    kind = F32 if dtype is None else dtype_of(dtype)
+    kind = F32 if dtype is None else as_dtype(dtype)
     for name in ("m", "n_cols"):
         m = named.pop(name, m)
     if named:

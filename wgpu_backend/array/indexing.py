@@ -159,7 +159,7 @@ def _turned(node: Node, places: Sequence[Place]) -> Node:
             strides.append(0)
             continue
         start, count, step = _span(place)
-        found = specs.sliced(
+        found = specs.slice_axis(
             found,
             cast("int", place.axis),
             start,

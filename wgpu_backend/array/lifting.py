@@ -16,7 +16,7 @@ from wgpu_backend.array.conversion import MOST_AXES, converted
 from wgpu_backend.array.core import Core, constant, node_of, wrap
 from wgpu_backend.array.session import Session
 from wgpu_backend.array.types import FLOATING, Scalar, beside, default_of, promote
-from wgpu_backend.dtypes import BOOL, COMPLEX64, F32, DType, dtype_of
+from wgpu_backend.dtypes import BOOL, COMPLEX64, F32, DType, as_dtype
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides, dense_strides
@@ -96,7 +96,7 @@ def _type_of(values: Any) -> DType:
     """Type of NumPy's values, or of lists of Python's numbers."""
     host = as_array("array", values)
     own = isinstance(values, np.ndarray | np.generic)
-    return dtype_of(host.dtype) if own else default_of(host.dtype)
+    return as_dtype(host.dtype) if own else default_of(host.dtype)
 
 
 def _operand(name: str, value: Any, kind: DType, session: Session) -> Node:

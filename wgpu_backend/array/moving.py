@@ -11,7 +11,7 @@ import numpy as np
 from wgpu_backend.array.conversion import flat
 from wgpu_backend.array.core import Core, wrap
 from wgpu_backend.array.lifting import as_node, axis_of
-from wgpu_backend.dtypes import dtype_of
+from wgpu_backend.dtypes import as_dtype
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Extents, Spec, dense_strides, extents
@@ -191,7 +191,7 @@ def view(x: Array, /, dtype: Any) -> Array:
     ShapeError
         The bytes of a row are no whole number of values.
     """
-    kind, node = dtype_of(dtype), as_node("view", x)
+    kind, node = as_dtype(dtype), as_node("view", x)
     own, size = node.spec.dtype.block_nbytes, kind.block_nbytes
     if kind.quantised:
         raise DTypeError(f"view: {kind} has blocks, needs a plain type")

@@ -14,7 +14,7 @@ from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import COMPLEX64, F32, I32, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
-from wgpu_backend.graph.spec import Spec, broadcast, sliced
+from wgpu_backend.graph.spec import Spec, broadcast, slice_axis
 from wgpu_backend.ops.elementwise import arithmetic, bitwise
 from wgpu_backend.ops.elementwise.wide import WIDE
 from wgpu_backend.ops.linear import products
@@ -91,8 +91,8 @@ def _by_digits(a: Node, b: Node) -> Node:
     count = a.spec.dtype.block_nbytes
     for start in range(0, a.spec.shape[-1], EXACT):
         stop = min(start + EXACT, a.spec.shape[-1])
-        left = _digits(viewed(a, sliced(a.spec, -1, start, stop)))
-        right = _digits(viewed(b, sliced(b.spec, -2, start, stop)))
+        left = _digits(viewed(a, slice_axis(a.spec, -1, start, stop)))
+        right = _digits(viewed(b, slice_axis(b.spec, -2, start, stop)))
         for i in range(count):
             for j in range(count - i):
                 part = converted(product(left[i], right[j]), a.spec.dtype)

@@ -14,7 +14,7 @@ from wgpu_backend.array.moving import view
 from wgpu_backend.array.operators import clip, maximum, where
 from wgpu_backend.array.searching import ids_of
 from wgpu_backend.array.types import FLOATING
-from wgpu_backend.dtypes import BF16, F16, F32, I32, U8, U16, U32, dtype_of
+from wgpu_backend.dtypes import BF16, F16, F32, I32, U8, U16, U32, as_dtype
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.mlx_quant import products, quantising
@@ -78,7 +78,7 @@ def dequantize(
     """
     planes = _planes("dequantize", w, scales, biases)
     own = planes[1].spec.dtype
-    kind = (own if own in FLOATING else BF16) if dtype is None else dtype_of(dtype)
+    kind = (own if own in FLOATING else BF16) if dtype is None else as_dtype(dtype)
     first = F32 if global_scale is not None else kind
     y = wrap(quantising.dequantised_array(*planes, group_size, bits, mode, first))
     return y if global_scale is None else (y * global_scale).astype(kind)

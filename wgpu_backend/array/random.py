@@ -19,7 +19,7 @@ from wgpu_backend.array import devices
 from wgpu_backend.array.conversion import converted, flat
 from wgpu_backend.array.core import Core, constant, wrap
 from wgpu_backend.array.lifting import as_node, broadcast_of, floating
-from wgpu_backend.dtypes import F32, I32, U32, DType, dtype_of
+from wgpu_backend.dtypes import F32, I32, U32, DType, as_dtype
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Extents, Shape, extents
@@ -89,7 +89,7 @@ def _is_array(x: Any) -> bool:
 
 
 def _float(dtype: Any) -> DType:
-    return F32 if dtype is None else dtype_of(dtype)
+    return F32 if dtype is None else as_dtype(dtype)
 
 
 def bits(shape: Extents = (), width: int = 4, key: Array | None = None) -> Array:
@@ -165,7 +165,7 @@ def randint(
     low: Any, high: Any, shape: Extents | None = None, dtype: Any = None, key: Array | None = None
 ) -> Array:
     """Integers from `low` up to and without `high`, numbers or arrays that broadcast."""
-    kind = I32 if dtype is None else dtype_of(dtype)
+    kind = I32 if dtype is None else as_dtype(dtype)
     wanted, source = _shape("randint", shape, low, high), _key("randint", key)
     if not _is_array(low) and not _is_array(high):
         return wrap(draws.random_randint(source, int(low), int(high), wanted, kind))

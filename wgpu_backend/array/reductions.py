@@ -9,7 +9,7 @@ from wgpu_backend.array.conversion import converted, flat
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.lifting import as_node, floating, is_bool, is_complex, of_complex
 from wgpu_backend.array.types import FLOATING
-from wgpu_backend.dtypes import BOOL, COMPLEX64, F32, I8, I16, I32, U8, U16, U32, DType, dtype_of
+from wgpu_backend.dtypes import BOOL, COMPLEX64, F32, I8, I16, I32, U8, U16, U32, DType, as_dtype
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, extents
@@ -71,7 +71,7 @@ def kept(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
 
 def summed_as(x: Node, dtype: Any) -> DType:
     """Type in which values are added: as told, or 32 bits for integers."""
-    return SUMMED.get(x.spec.dtype, x.spec.dtype) if dtype is None else dtype_of(dtype)
+    return SUMMED.get(x.spec.dtype, x.spec.dtype) if dtype is None else as_dtype(dtype)
 
 
 def sum(x: Array, /, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Array:

@@ -12,7 +12,7 @@ from wgpu_backend.array.reductions import summed_as
 from wgpu_backend.dtypes import BOOL, COMPLEX64, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
-from wgpu_backend.graph.spec import sliced
+from wgpu_backend.graph.spec import slice_axis
 from wgpu_backend.ops.reduce import scan
 from wgpu_backend.ops.shape.shapes import reshaped
 from wgpu_backend.ops.shape.views import viewed
@@ -178,7 +178,7 @@ def diff(
         node = joined.node
         at, extent = node.spec.axis(axis, "diff"), node.spec.shape[axis]
         behind, before = (
-            wrap(viewed(node, sliced(node.spec, at, a, max(a, b))))
+            wrap(viewed(node, slice_axis(node.spec, at, a, max(a, b))))
             for a, b in ((min(1, extent), extent), (0, extent - 1))
         )
         joined = (not_equal if joined.dtype == BOOL else subtract)(behind, before)

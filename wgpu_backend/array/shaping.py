@@ -203,7 +203,7 @@ def split(x: Array, /, sections: int | Sequence[int], axis: int = 0) -> list[Arr
         places = [min(max(p + extent if p < 0 else p, 0), extent) for p in sections]
     ends = [0, *places, extent]
     cut = pairwise(ends)
-    return [wrap(viewed(node, specs.sliced(node.spec, at, a, max(a, b)))) for a, b in cut]
+    return [wrap(viewed(node, specs.slice_axis(node.spec, at, a, max(a, b)))) for a, b in cut]
 
 
 def contiguous(x: Array, /) -> Array:
@@ -214,10 +214,10 @@ def contiguous(x: Array, /) -> Array:
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: object = None) -> Array:
     """Array of another type; see `wgpu_backend.ops.shape.copying.cast`."""
-    from wgpu_backend.dtypes import dtype_of
+    from wgpu_backend.dtypes import as_dtype
 
     node = as_node("astype", x)
-    wanted = dtype_of(dtype)
+    wanted = as_dtype(dtype)
     if node.spec.dtype == wanted:
         return wrap(copying.contiguous(node) if copy else node)
     return wrap(converted(node, wanted))

@@ -28,7 +28,7 @@ from wgpu_backend.dtypes import (
     U32,
     U64,
     DType,
-    dtype_of,
+    as_dtype,
 )
 from wgpu_backend.errors import DTypeError
 
@@ -55,10 +55,10 @@ def isdtype(dtype: Any, kind: Any) -> bool:
     """Whether a type is of a kind: a name of the array API's, a type, or a tuple of these."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)  # pyright: ignore[reportUnknownVariableType]
-    own = dtype_of(dtype)
+    own = as_dtype(dtype)
     if isinstance(kind, str) and kind in _KINDS:
         return own in _KINDS[kind]
-    return own == dtype_of(kind)
+    return own == as_dtype(kind)
 
 
 @cache
@@ -118,9 +118,9 @@ def result_type(*operands: Any) -> DType:
     types = [getattr(o, "dtype", o) for o in operands if not isinstance(o, Scalar)]
     if not types:
         raise DTypeError("result_type: only numbers, needs an array or a type among them")
-    found = dtype_of(types[0])
+    found = as_dtype(types[0])
     for other in types[1:]:
-        found = promote(found, dtype_of(other))
+        found = promote(found, as_dtype(other))
     for value in operands:
         if isinstance(value, Scalar):
             found = beside(found, value)
@@ -129,7 +129,7 @@ def result_type(*operands: Any) -> DType:
 
 def can_cast(source: Any, target: Any) -> bool:
     """Whether values of one type, or of an array, are kept by another by the promotion table."""
-    a, b = dtype_of(getattr(source, "dtype", source)), dtype_of(target)
+    a, b = as_dtype(getattr(source, "dtype", source)), as_dtype(target)
     try:
         return promote(a, b) == b
     except DTypeError:
@@ -160,7 +160,7 @@ class IntegerInfo:
 
 def finfo(kind: Any) -> FloatInfo:
     """Limits of a floating type, or of that of an array."""
-    dtype = dtype_of(getattr(kind, "dtype", kind))
+    dtype = as_dtype(getattr(kind, "dtype", kind))
     if dtype == BF16:
         largest = float.fromhex("0x1.fep127")
         return FloatInfo(16, 2.0**-7, largest, -largest, 2.0**-126, BF16)
@@ -174,7 +174,7 @@ def finfo(kind: Any) -> FloatInfo:
 
 def iinfo(kind: Any) -> IntegerInfo:
     """Limits of an integer type, or of that of an array."""
-    dtype = dtype_of(getattr(kind, "dtype", kind))
+    dtype = as_dtype(getattr(kind, "dtype", kind))
     if dtype not in INTEGERS or dtype.numpy is None:
         raise DTypeError(f"iinfo: {dtype}, needs an integer type")
     info = np.iinfo(dtype.numpy.name)

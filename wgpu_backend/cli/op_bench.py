@@ -22,7 +22,7 @@ from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor, Recorded
 from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.ml.testing.cases import Trial, trials_of
+from wgpu_backend.ml.testing.cases import Trial, get_trials
 from wgpu_backend.ops.check import vec4s
 from wgpu_backend.ops.op import Op
 
@@ -106,7 +106,7 @@ def bench_file(path: Path, nbytes: int, device: str | None, *, as_json: bool) ->
         stack.callback(executor.close)
         file = OpFile(path)
         stack.callback(file.forget)
-        trials = [t for made in file.read() for t in trials_of(made)]
+        trials = [t for made in file.read() for t in get_trials(made)]
         measured = [_measure(executor, trial, nbytes) for trial in trials]
     if as_json:
         rows = [{**asdict(m), "ratio": m.ratio} for m in measured]

@@ -19,10 +19,17 @@ from wgpu_backend.cli.progress import bar
 from wgpu_backend.device.wgsl.module import Choice, Shader, imports, load
 from wgpu_backend.errors import BackendError, ShaderError
 from wgpu_backend.graph.wgsl_source import alternatives
-from wgpu_backend.ml.testing.cases import Trial, trials_of
+from wgpu_backend.ml.testing.cases import Trial, get_trials
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.op import Op
-from wgpu_backend.testing import Case, count_cases, has_twin, hint, opened, run_trial
+from wgpu_backend.testing import (
+    Case,
+    count_cases,
+    find_hint,
+    has_reference,
+    open_executors,
+    run_trial,
+)
 
 POLL_SECONDS = 0.25
 SHOWN_PROBLEMS = 5
@@ -51,7 +58,7 @@ def check_file(path: Path, device: str | None) -> int:
     """
     existing(path, ".py", ".wgsl")
     with ExitStack() as stack:
-        checker = _Checker(path, opened(stack, named_gpu(device)))
+        checker = _Checker(path, open_executors(stack, named_gpu(device)))
         stack.callback(checker.file.forget)
         return 0 if checker.check() else FAILED
 
@@ -60,7 +67,7 @@ def check_forever(path: Path, device: str | None) -> int:
     """Check a file again and again, whenever it or a file beside it changes; until Ctrl-C."""
     existing(path, ".py", ".wgsl")
     with ExitStack() as stack, Interrupts() as interrupts:
-        checker = _Checker(path, opened(stack, named_gpu(device)))
+        checker = _Checker(path, open_executors(stack, named_gpu(device)))
         stack.callback(checker.file.forget)
         seen: dict[Path, int] = {}
         while not interrupts.asked:
@@ -108,7 +115,7 @@ class _Checker:
 
     def _check_op(self, made: Op[Any]) -> bool:
         try:
-            trials = trials_of(made)
+            trials = get_trials(made)
         except BackendError as error:  # the other ops of the file are checked all the same
             remark(str(error))
             return False
@@ -116,9 +123,9 @@ class _Checker:
         print_table(COLUMNS, _rows(cases), right=COLUMNS[3:])
         failed = [c for c in cases if c.problem and not c.refused]
         _print_problems(failed)
-        if advice := hint(cases):
+        if advice := find_hint(cases):
             remark(f"{made.name}: {advice}")
-        if not has_twin(made):
+        if not has_reference(made):
             remark(
                 f"{made.name}: it has no NumPy twin, so its values were compared with nothing; "
                 f"write one under @{made.name}.reference"

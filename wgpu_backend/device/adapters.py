@@ -11,8 +11,8 @@ from typing import overload
 import wgpu
 
 from wgpu_backend.device.c_types import parse_c_types
-from wgpu_backend.device.ending import opening
-from wgpu_backend.device.faults import Translated, divert_logs, quiet
+from wgpu_backend.device.ending import not_at_end
+from wgpu_backend.device.faults import TranslateErrors, divert_logs, quiet
 from wgpu_backend.device.memory import host_memory
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo, Kind, Profile
@@ -75,7 +75,7 @@ def adapters() -> list[tuple[DeviceInfo, wgpu.GPUAdapter]]:
     divert_logs()
     counts: dict[str, int] = {}
     found: list[tuple[DeviceInfo, wgpu.GPUAdapter]] = []
-    with opening("devices"), quiet():
+    with not_at_end("devices"), quiet():
         for adapter in wgpu.gpu.enumerate_adapters_sync():
             api = str(adapter.info["backend_type"])
             found.append((_info(adapter, counts.get(api, 0)), adapter))
@@ -87,13 +87,13 @@ def _api_rank(info: DeviceInfo) -> int:
     return _APIS.index(info.api) if info.api in _APIS else len(_APIS)
 
 
-def _same(a: DeviceInfo, b: DeviceInfo) -> bool:
+def _is_same_adapter(a: DeviceInfo, b: DeviceInfo) -> bool:
     """Return whether two entries look like one adapter through two APIs."""
     one, two = a.name.casefold(), b.name.casefold()
     return a.api != b.api and (one in two or two in one)
 
 
-def folded(infos: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+def merge_apis(infos: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     """Keep each adapter once, through the best of its APIs, best adapter first.
 
     Two equal cards show up twice in each API: the second of one API is folded with the second of
@@ -103,7 +103,7 @@ def folded(infos: Sequence[DeviceInfo]) -> list[DeviceInfo]:
     taken: dict[str, set[str]] = {}
     for info in sorted(infos, key=_api_rank):
         seen = taken.setdefault(info.api, set())
-        twin = next((k for k in kept if _same(k, info) and k.id not in seen), None)
+        twin = next((k for k in kept if _is_same_adapter(k, info) and k.id not in seen), None)
         if twin is None:
             kept.append(info)
         else:
@@ -165,7 +165,7 @@ class DeviceList(Sequence[DeviceInfo]):
         """
         if isinstance(text, DeviceInfo):
             return text
-        wanted = _words(text).strip().casefold()
+        wanted = _search_text(text).strip().casefold()
         wanted = _ALIASES.get(wanted, wanted)
         for candidates in (self._by_id(wanted), self._by_kind(wanted), self._by_words(wanted)):
             if candidates:
@@ -194,7 +194,7 @@ class DeviceList(Sequence[DeviceInfo]):
         return [info for info in self._infos if wanted in words(info)]
 
 
-def _words(text: object) -> str:
+def _search_text(text: object) -> str:
     """Return the text by which to search for a device: a name, or its position."""
     if isinstance(text, bool) or not isinstance(text, str | int):
         raise DeviceError(
@@ -204,7 +204,7 @@ def _words(text: object) -> str:
     return str(text)
 
 
-@opening("devices")  # what is not kept of the adapters is released before another thread asks
+@not_at_end("devices")  # what is not kept of the adapters is released before another thread asks
 def Devices() -> DeviceList:
     """List what this machine can compute on, best first.
 
@@ -212,7 +212,7 @@ def Devices() -> DeviceList:
     GPU, and the NumPy device (id and kind ``cpu``) last. An adapter that two APIs show is
     listed once.
     """
-    return DeviceList([*folded([info for info, _ in adapters()]), _numpy_device()])
+    return DeviceList([*merge_apis([info for info, _ in adapters()]), _numpy_device()])
 
 
 # Features that kernels, timings or uploads use where they are.
@@ -252,7 +252,7 @@ BASELINE_LIMITS = {
 }
 
 
-def request(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -> wgpu.GPUDevice:
+def open_adapter(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -> wgpu.GPUDevice:
     """Open an adapter with the features and limits of a profile.
 
     Returns
@@ -269,11 +269,11 @@ def request(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -> wgp
     full = profile == "full"
     features = [f for f in USEFUL_FEATURES if f in adapter.features] if full else []
     limits: dict[str, int | None] = {**(info.limits if full else BASELINE_LIMITS)}
-    with Translated(f"device {info.id}", str):
+    with TranslateErrors(f"device {info.id}", str):
         return adapter.request_device_sync(required_features=features, required_limits=limits)
 
 
-def capabilities_of(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
+def read_capabilities(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
     """Read what kernels may use from an opened device."""
     limits: dict[str, int] = gpu.limits
     alignment = max(

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import wgpu
 
 from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
-from wgpu_backend.device.memory import human
-from wgpu_backend.device.native import let_go
+from wgpu_backend.device.memory import format_bytes
+from wgpu_backend.device.native import release_all
 from wgpu_backend.device.pipelines import Pipeline
 from wgpu_backend.device.queue import Copy, Queue
 from wgpu_backend.device.wgsl.module import Access
@@ -24,7 +24,7 @@ from wgpu_backend.graph.capabilities import Capabilities
 Range = tuple[Buffer, int, int]
 
 
-def padded(nbytes: int, to: int = 4) -> int:
+def round_up(nbytes: int, to: int = 4) -> int:
     """Round up to a multiple."""
     return -(-nbytes // to) * to
 
@@ -57,7 +57,7 @@ class Dispatch:
         return self.label or self.pipeline.label
 
 
-def resolved(subject: str, binding: Binding, pool: Pool) -> Range:
+def resolve_range(subject: str, binding: Binding, pool: Pool) -> Range:
     """Return buffer, offset and length of a binding that lies inside a live buffer.
 
     Raises
@@ -79,7 +79,7 @@ def resolved(subject: str, binding: Binding, pool: Pool) -> Range:
     return buffer, offset, nbytes
 
 
-def copied(subject: str, binding: Binding, pool: Pool) -> Range:
+def check_copy(subject: str, binding: Binding, pool: Pool) -> Range:
     """Check a range that is copied; copies start at multiples of 4.
 
     Raises
@@ -87,13 +87,13 @@ def copied(subject: str, binding: Binding, pool: Pool) -> Range:
     DeviceError
         It does not, or is not in a live buffer of the device.
     """
-    buffer, offset, nbytes = resolved(subject, binding, pool)
+    buffer, offset, nbytes = resolve_range(subject, binding, pool)
     if offset % 4:
         raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
     return buffer, offset, nbytes
 
 
-def copying(source: Binding, target: Binding, pool: Pool, queue: Queue) -> Copy:
+def make_copy(source: Binding, target: Binding, pool: Pool, queue: Queue) -> Copy:
     """Return one copy between buffers, checked here because wgpu would end the process.
 
     Raises
@@ -101,8 +101,8 @@ def copying(source: Binding, target: Binding, pool: Pool, queue: Queue) -> Copy:
     DeviceError
         A buffer is released, a range leaves one or is of another size, or both are one buffer.
     """
-    buffer, offset, nbytes = copied("copy", source, pool)
-    into, at, room = copied("copy", target, pool)
+    buffer, offset, nbytes = check_copy("copy", source, pool)
+    into, at, room = check_copy("copy", target, pool)
     if nbytes != room or nbytes % 4 or buffer is into:
         raise DeviceError(
             f"copy: {nbytes} bytes into {room}, needs as many, whole words, of another buffer"
@@ -152,7 +152,7 @@ class Binder:
 
     def close(self) -> None:
         """Drop every bind group."""
-        let_go(self._groups.values())
+        release_all(self._groups.values())
         self._groups.clear()
 
     def _check_pipeline(self, dispatch: Dispatch) -> None:
@@ -192,7 +192,7 @@ class Binder:
 
     def _range(self, subject: str, binding: Binding, access: Access) -> Range:
         """Check one binding; its length is rounded up to what WGSL types are made of."""
-        buffer, offset, nbytes = resolved(subject, binding, self.pool)
+        buffer, offset, nbytes = resolve_range(subject, binding, self.pool)
         if isinstance(buffer, Texture) != (access == "texture"):
             raise DeviceError(f"{subject}: {buffer} is bound as {access}, needs the other kind")
         if access == "texture":
@@ -200,10 +200,11 @@ class Binder:
         limits = self._capabilities
         uniform = access == "uniform"
         most = limits.max_uniform_nbytes if uniform else limits.max_binding_nbytes
-        size = min(padded(nbytes, 16 if uniform else 4), buffer.capacity - offset)
+        size = min(round_up(nbytes, 16 if uniform else 4), buffer.capacity - offset)
         if size > most:
             raise DeviceError(
-                f"{subject}: {human(nbytes)} in one binding, the device allows {human(most)}"
+                f"{subject}: {format_bytes(nbytes)} in one binding, the device allows "
+                f"{format_bytes(most)}"
             )
         if offset % limits.binding_alignment:
             raise DeviceError(

@@ -19,7 +19,7 @@ from typing import TypeVar
 import wgpu
 
 from wgpu_backend.device.interrupts import held
-from wgpu_backend.device.memory import PURPOSES, Ledger, MemoryReport, Purpose, human
+from wgpu_backend.device.memory import PURPOSES, Ledger, MemoryReport, Purpose, format_bytes
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.errors import DeviceError, OutOfMemory
 from wgpu_backend.graph.capabilities import MAX_TEXEL_ROWS, ROW_TEXELS, TEXEL_ROW_NBYTES
@@ -83,7 +83,7 @@ class Buffer:
 
     def __repr__(self) -> str:
         state = "" if self.alive else ", released"
-        return f"Buffer({self.label or self.purpose}, {human(self.nbytes)}{state})"
+        return f"Buffer({self.label or self.purpose}, {format_bytes(self.nbytes)}{state})"
 
     @property
     def raw(self) -> wgpu.GPUBuffer:
@@ -334,15 +334,15 @@ class Pool:
         report = self._ledger.report(self._free_nbytes)
         if capacity > self._max:
             raise OutOfMemory(
-                f"{subject}: {human(nbytes)} ({nbytes} bytes) in one buffer, the device allows "
-                f"{human(self._max)} ({self._max} bytes)",
+                f"{subject}: {format_bytes(nbytes)} ({nbytes} bytes) in one buffer, the device "
+                f"allows {format_bytes(self._max)} ({self._max} bytes)",
                 str(report),
             )
         budget = self._budget(report.nbytes)
         if budget is not None and report.nbytes + capacity > budget:
             raise OutOfMemory(
-                f"{subject}: {human(nbytes)} beside {human(report.nbytes)} in use, "
-                f"the device has {human(budget)}",
+                f"{subject}: {format_bytes(nbytes)} beside {format_bytes(report.nbytes)} in use, "
+                f"the device has {format_bytes(budget)}",
                 str(report),
             )
 

@@ -11,10 +11,10 @@ import numpy as np
 import wgpu
 from numpy.typing import NDArray
 
-from wgpu_backend.device.adapters import Devices, adapters, capabilities_of, request
-from wgpu_backend.device.binds import Binder, Dispatch, copying, padded, resolved
+from wgpu_backend.device.adapters import Devices, adapters, open_adapter, read_capabilities
+from wgpu_backend.device.binds import Binder, Dispatch, make_copy, resolve_range, round_up
 from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
-from wgpu_backend.device.ending import close_at_end, opening
+from wgpu_backend.device.ending import close_at_end, not_at_end
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.memory import MemoryReport, Purpose, budget
 from wgpu_backend.device.native import load
@@ -53,7 +53,7 @@ class Device:
     ) -> None:
         self.info = info
         self.profile: Profile = profile
-        self._capabilities = capabilities_of(info, gpu)
+        self._capabilities = read_capabilities(info, gpu)
         this = weakref.ref(self)  # the queue of a device does not keep it
 
         def report() -> str:
@@ -71,7 +71,7 @@ class Device:
         close_at_end(self)
 
     @classmethod
-    @opening("open")
+    @not_at_end("open")
     def open(
         cls,
         which: str | DeviceInfo | None = None,
@@ -105,7 +105,7 @@ class Device:
         adapter = next((a for found, a in adapters() if found.id == info.id), None)
         if adapter is None:
             raise DeviceError(f"device {info.id}: {info.name} is gone")
-        return cls(info, request(info, adapter, profile), profile, native=native)
+        return cls(info, open_adapter(info, adapter, profile), profile, native=native)
 
     def __enter__(self) -> Device:
         return self
@@ -176,7 +176,7 @@ class Device:
         DeviceError
             The buffer is released, too small, or the offset not a multiple of 4.
         """
-        view = bytes_of(data)
+        view = as_bytes(data)
         if not view.nbytes:
             return
         subject = f"write {buffer.label or buffer.purpose}"
@@ -220,7 +220,7 @@ class Device:
         DeviceError
             The texture is released, or `data` leaves it or ends within a row.
         """
-        view = bytes_of(data)
+        view = as_bytes(data)
         subject = f"write {texture.label or texture.purpose}"
         if view.nbytes % TEXEL_ROW_NBYTES:
             raise DeviceError(
@@ -271,7 +271,7 @@ class Device:
             A buffer is released, a range leaves one or is of another size, or both are one buffer.
         """
         with self._queue.entered("copy"):
-            copies = [copying(*pair, self._pool, self._queue) for pair in pairs]
+            copies = [make_copy(*pair, self._pool, self._queue) for pair in pairs]
             with self._queue.translated("copy"):
                 self._queue.run([], copies)
 
@@ -296,7 +296,7 @@ class Device:
             self._range(subject, buffer, offset, size)
             with self._queue.translated(subject):
                 encoder = self._queue.encoder()
-                encoder.clear_buffer(buffer.raw, offset, padded(size))
+                encoder.clear_buffer(buffer.raw, offset, round_up(size))
                 self._queue.submit(encoder)
 
     def pipeline(self, shader: Shader) -> Pipeline:
@@ -391,7 +391,7 @@ class Device:
     def _range(self, subject: str, buffer: Buffer, offset: int, nbytes: int) -> None:
         if nbytes < 1:
             raise DeviceError(f"{subject}: {nbytes} bytes at {offset}, at least 1 is needed")
-        resolved(subject, Binding(buffer, offset, nbytes), self._pool)
+        resolve_range(subject, Binding(buffer, offset, nbytes), self._pool)
         if offset % 4:
             raise DeviceError(f"{subject}: offset {offset}, a multiple of 4 is needed")
 
@@ -413,7 +413,7 @@ class Device:
             self._unflushed = 0
 
     def _read(self, subject: str, buffer: Buffer, offset: int, nbytes: int) -> bytes:
-        size = padded(nbytes)
+        size = round_up(nbytes)
         if self._slot is None or self._slot.nbytes < size:
             if self._slot is not None:
                 self._slot.release()
@@ -425,7 +425,7 @@ class Device:
         return self._slot.finish(subject)[:nbytes]
 
 
-def bytes_of(data: Data) -> memoryview:
+def as_bytes(data: Data) -> memoryview:
     """View contiguous data as bytes; copy other data."""
     if isinstance(data, np.ndarray):
         flat: NDArray[Any] = np.ascontiguousarray(data).reshape(-1)

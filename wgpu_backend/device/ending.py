@@ -46,7 +46,7 @@ _open = _Open()
 
 
 @contextmanager
-def opening(subject: str) -> Generator[None]:
+def not_at_end(subject: str) -> Generator[None]:
     """Enter adapter queries or device opening, one thread at a time, and not after the end.
 
     Raises
@@ -54,16 +54,16 @@ def opening(subject: str) -> Generator[None]:
     DeviceError
         The interpreter is ending.
     """
-    with one_at_a_time():
+    with lock_adapters():
         if not _open.over:
             yield
             return
-    stay_if_over()
+    delay_if_over()
     raise DeviceError(f"{subject}: the interpreter is ending")
 
 
 @contextmanager
-def one_at_a_time() -> Generator[None]:
+def lock_adapters() -> Generator[None]:
     """Keep other threads from querying or releasing adapters.
 
     Those of OpenGL share a context, and wgpu-native aborts the process when two threads want it.
@@ -73,7 +73,7 @@ def one_at_a_time() -> Generator[None]:
 
 
 def close_at_end(device: Closing) -> None:
-    """Register a device to be closed at the end if it still exists; call it inside `opening`."""
+    """Register a device to be closed at the end if it still exists; call it inside `not_at_end`."""
     _open.devices.add(device)
 
 
@@ -82,7 +82,7 @@ def is_over() -> bool:
     return _open.over
 
 
-def stay_if_over() -> None:
+def delay_if_over() -> None:
     """Delay a daemon thread that comes too late; the caller should not hold a lock."""
     if _open.over and threading.current_thread().daemon:
         time.sleep(_STAY_SECONDS)

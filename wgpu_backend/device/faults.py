@@ -1,8 +1,8 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 """Errors of wgpu, translated into the exceptions of this package.
 
-wgpu raises its own errors from some calls and logs the rest; inside `Translated` both become one
-of ours: loss of the device is DeviceLost, exhaustion is OutOfMemory, anything else DeviceError.
+wgpu raises its own errors from some calls and logs the rest. Inside `TranslateErrors` both become
+one of ours: DeviceLost if the device is lost, OutOfMemory, or DeviceError for all else.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def is_loss(error: BaseException) -> bool:
     return "device is lost" in text or "device was lost" in text
 
 
-def converted(error: BaseException, subject: str, report: Callable[[], str]) -> BackendError:
+def convert_error(error: BaseException, subject: str, report: Callable[[], str]) -> BackendError:
     """Return our exception for a wgpu error.
 
     Parameters
@@ -89,7 +89,7 @@ def quiet() -> Generator[None]:
         _OURS.depth -= 1
 
 
-class Translated:
+class TranslateErrors:
     """A context that raises our exceptions for wgpu's, see `convert`, and is `quiet`, too.
 
     A class, since every replay enters it, and a generator costs several calls more.
@@ -111,4 +111,4 @@ class Translated:
     ) -> None:
         _OURS.depth -= 1
         if isinstance(error, _THEIRS) and not isinstance(error, BackendError):
-            raise converted(error, self._subject, self._report) from error
+            raise convert_error(error, self._subject, self._report) from error

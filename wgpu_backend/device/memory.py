@@ -13,7 +13,7 @@ PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def human(nbytes: int) -> str:
+def format_bytes(nbytes: int) -> str:
     """Return a byte count for people: ``1.5 GiB``."""
     value = float(nbytes)
     for unit in _UNITS[:-1]:
@@ -73,10 +73,13 @@ class MemoryReport:
 
     def __str__(self) -> str:
         rows = [
-            (str(u.purpose), str(u.count), human(u.nbytes), human(u.peak_nbytes)) for u in self.uses
+            (str(u.purpose), str(u.count), format_bytes(u.nbytes), format_bytes(u.peak_nbytes))
+            for u in self.uses
         ]
-        rows.append(("total", str(self.count), human(self.nbytes), human(self.peak_nbytes)))
-        rows.append(("free in pool", "", human(self.pool_nbytes), ""))
+        rows.append(
+            ("total", str(self.count), format_bytes(self.nbytes), format_bytes(self.peak_nbytes))
+        )
+        rows.append(("free in pool", "", format_bytes(self.pool_nbytes), ""))
         head = f"{'purpose':<13}{'buffers':>8}{'live':>12}{'peak':>12}"
         return "\n".join([head, *(f"{a:<13}{b:>8}{c:>12}{d:>12}" for a, b, c, d in rows)])
 

@@ -260,7 +260,7 @@ class Mapping:
             return data
 
 
-def let_go(objects: Iterable[Any]) -> None:
+def release_all(objects: Iterable[Any]) -> None:
     """Release wgpu objects now, even if they are still referred to."""
     for thing in objects:
         thing._release()

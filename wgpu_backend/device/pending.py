@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Protocol
 
-from wgpu_backend.device.binds import padded
-from wgpu_backend.device.ending import stay_if_over
+from wgpu_backend.device.binds import round_up
+from wgpu_backend.device.ending import delay_if_over
 from wgpu_backend.device.interrupts import held, uninterrupted
 from wgpu_backend.device.readback import Slot
 from wgpu_backend.errors import DeviceError
@@ -44,7 +44,7 @@ class Reading:
     @uninterrupted
     def wait(self) -> bytes:
         """Return all bytes; calling it again returns the same."""
-        stay_if_over()
+        delay_if_over()
         if (program := self._program) is not None:
             program.prepare()  # not under the lock below, which a replay that holds the queue takes
         with self._lock:
@@ -103,5 +103,5 @@ def split(data: bytes, sizes: Sequence[int], at: int = 0) -> list[bytes]:
     parts: list[bytes] = []
     for size in sizes:
         parts.append(data[at : at + size])
-        at += padded(size)
+        at += round_up(size)
     return parts

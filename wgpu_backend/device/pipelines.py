@@ -12,10 +12,10 @@ import wgpu
 from wgpu_backend.device.buffers import TEXTURE_FORMAT
 from wgpu_backend.device.faults import cause, is_loss
 from wgpu_backend.device.interrupts import uninterrupted, wait_until
-from wgpu_backend.device.native import let_go
+from wgpu_backend.device.native import release_all
 from wgpu_backend.device.queue import Queue
 from wgpu_backend.device.wgsl.limits import check_bounds
-from wgpu_backend.device.wgsl.messages import Place, explained
+from wgpu_backend.device.wgsl.messages import Place, explain
 from wgpu_backend.device.wgsl.module import Access, Shader
 from wgpu_backend.device.wgsl.switches import split_switches
 from wgpu_backend.errors import DeviceError, ShaderError
@@ -56,7 +56,7 @@ class Pipeline:
         return self.shader.label
 
 
-def aimed(error: BaseException, shader: Shader) -> ShaderError:
+def point_to_source(error: BaseException, shader: Shader) -> ShaderError:
     """Point a compile error at the file and line from which the shader was composed.
 
     Returns
@@ -72,16 +72,16 @@ def aimed(error: BaseException, shader: Shader) -> ShaderError:
     number = int(place["line"]) if place else 0
     lines = shader.text.splitlines()
     if place is None or not 0 < number <= len(lines):
-        return ShaderError(f"{shader.label}: {explained(what, Place('', shader.text))}")
+        return ShaderError(f"{shader.label}: {explain(what, Place('', shader.text))}")
     column = int(place["column"])
     if inner := _INSIDE.search(text):  # the expression, where the compiler names its function
         number, column = int(inner["line"]), len(inner["before"]) + 1
-    return _in_ones_own(
-        shader, number, column, explained(what, Place(lines[number - 1], shader.text))
+    return _point_to_caller(
+        shader, number, column, explain(what, Place(lines[number - 1], shader.text))
     )
 
 
-def _in_ones_own(shader: Shader, line: int, column: int, what: str) -> ShaderError:
+def _point_to_caller(shader: Shader, line: int, column: int, what: str) -> ShaderError:
     """Return an error at a place, or for a file of the package at the caller's function it uses."""
     origin = shader.origins[line - 1] if line <= len(shader.origins) else ""
     lines = shader.text.splitlines()
@@ -166,8 +166,8 @@ class Pipelines:
 
     def close(self) -> None:
         """Drop every pipeline."""
-        let_go(pipeline.raw for pipeline in self._cache.values())
-        let_go(self._layouts.values())
+        release_all(pipeline.raw for pipeline in self._cache.values())
+        release_all(self._layouts.values())
         self._cache.clear()
         self._layouts.clear()
 
@@ -186,7 +186,7 @@ class Pipelines:
         except wgpu.GPUError as error:
             if is_loss(error):
                 raise
-            raise aimed(error, shader) from error
+            raise point_to_source(error, shader) from error
         return Pipeline(shader, raw, layout, self._queue)
 
     def _module(self, shader: Shader) -> wgpu.GPUShaderModule:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
 
-from wgpu_backend.device.binds import Binder, Dispatch, copied, copying, padded
+from wgpu_backend.device.binds import Binder, Dispatch, check_copy, make_copy, round_up
 from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.pending import Pending, Reading
@@ -40,7 +40,7 @@ MAX_WORK_PER_SUBMIT = 1 << 35
 READBACK_SLOTS = 8
 
 
-def portions(dispatches: Sequence[Dispatch]) -> list[list[Dispatch]]:
+def split_portions(dispatches: Sequence[Dispatch]) -> list[list[Dispatch]]:
     """Split dispatches into portions of one submit each; at least one portion, perhaps empty."""
     result: list[list[Dispatch]] = [[]]
     work = 0
@@ -89,12 +89,12 @@ class Program:
         # Native commands are bare handles: what keeps the groups alive is the binder.
         self._binder = binder
         self._queue, self._pool = binder.queue, binder.pool
-        self._reads = [copied(f"{self.label}: read", binding, binder.pool) for binding in reads]
+        self._reads = [check_copy(f"{self.label}: read", binding, binder.pool) for binding in reads]
         self._sizes = tuple(nbytes for _, _, nbytes in self._reads)
-        self._stride = sum(padded(size) for size in self._sizes)
+        self._stride = sum(round_up(size) for size in self._sizes)
         self._portions = [
             [self._queue.command(d.pipeline.raw, binder.group(d), d.groups) for d in portion]
-            for portion in portions(self.dispatches)
+            for portion in split_portions(self.dispatches)
         ]
         self._ring = Ring(self.label, binder, given, times) if given else None
         bound = [b.buffer for d in self.dispatches for b in d.bindings]
@@ -184,7 +184,7 @@ class Program:
         with queue.entered(self.label):
             self._check()
             first, last = (
-                [copying(*pair, self._pool, queue) for pair in p] for p in (before, after)
+                [make_copy(*pair, self._pool, queue) for pair in p] for p in (before, after)
             )
             submits: list[list[Pass]] = [[(portion, ())] for portion in self._portions]
             submits[0].insert(0, ((), first))

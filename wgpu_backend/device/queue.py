@@ -29,10 +29,16 @@ from typing import Any
 
 import wgpu
 
-from wgpu_backend.device.ending import is_over, one_at_a_time, stay_if_over
-from wgpu_backend.device.faults import Translated, is_loss, quiet
+from wgpu_backend.device.ending import delay_if_over, is_over, lock_adapters
+from wgpu_backend.device.faults import TranslateErrors, is_loss, quiet
 from wgpu_backend.device.interrupts import deliver, held, hold, release
-from wgpu_backend.device.native import Native, leave_to_parents, let_go, stop_polling, wait_for_all
+from wgpu_backend.device.native import (
+    Native,
+    leave_to_parents,
+    release_all,
+    stop_polling,
+    wait_for_all,
+)
 from wgpu_backend.errors import DeviceError, DeviceLost, OutOfMemory
 
 Command = tuple[Any, ...]
@@ -153,7 +159,7 @@ class Queue:
         if not self.lost and not self.closed:
             with quiet():
                 try:
-                    let_go([self.gpu.create_pipeline_layout(bind_group_layouts=[])])
+                    release_all([self.gpu.create_pipeline_layout(bind_group_layouts=[])])
                 except wgpu.GPUError as error:
                     self.lost = is_loss(error)
         return self.lost
@@ -251,7 +257,7 @@ class Queue:
         if self.native is not None:
             self.native.drop(recorded)
         else:
-            let_go([recorded])
+            release_all([recorded])
 
     def encode(
         self,
@@ -304,9 +310,9 @@ class Queue:
     def close(self) -> None:
         """Release the device; buffers and bind groups are gone already."""
         self.closed = True
-        with one_at_a_time(), quiet():
+        with lock_adapters(), quiet():
             if stop_polling(self.gpu):
-                let_go([self.gpu, self.gpu.adapter])
+                release_all([self.gpu, self.gpu.adapter])
 
     def lose(self) -> None:
         """Make the device lost, as a driver reset would; for tests, from any thread."""
@@ -343,7 +349,7 @@ class _Entered:
         queue = self._queue
         if queue.forked:  # where the lock may be held for ever
             queue.guard(self._subject)
-        stay_if_over()
+        delay_if_over()
         deliver()
         self._held = hold()  # or an interrupt before `__exit__` would leave the lock held
         queue.lock.acquire()
@@ -365,8 +371,8 @@ class _Entered:
                 release()
 
 
-class _Watched(Translated):
-    """A `Translated` context that marks the queue if the device was lost."""
+class _Watched(TranslateErrors):
+    """A `TranslateErrors` context that marks the queue if the device was lost."""
 
     __slots__ = ("_queue",)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from wgpu_backend.device.binds import Range, padded
+from wgpu_backend.device.binds import Range, round_up
 from wgpu_backend.device.buffers import Pool
 from wgpu_backend.device.native import Mapping
 from wgpu_backend.device.queue import Copy, Queue
@@ -45,7 +45,7 @@ class Slot:
         for _ in range(times):
             copies: list[Copy] = []
             for buffer, offset, nbytes in ranges:
-                size = padded(nbytes)
+                size = round_up(nbytes)
                 copies.append(self._queue.copying(buffer.raw, offset, self.buffer.raw, at, size))
                 at += size
             self.copies.append(copies)

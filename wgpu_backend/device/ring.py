@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from wgpu_backend.device.binds import Binder, copied
+from wgpu_backend.device.binds import Binder, check_copy
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.queue import Copy
 from wgpu_backend.errors import DeviceError
@@ -39,7 +39,7 @@ class Ring:
     def __init__(self, subject: str, binder: Binder, given: Given, times: int) -> None:
         self._queue = binder.queue
         binding, data = given
-        self.place = copied(f"{subject}: given", binding, binder.pool)
+        self.place = check_copy(f"{subject}: given", binding, binder.pool)
         target, offset, nbytes = self.place
         if data.nbytes != times * nbytes or nbytes % 4:
             needed = f"{times} times {nbytes}" if times > 1 else nbytes

@@ -31,10 +31,10 @@ from wgpu_backend.graph.node import (
     Node,
     Operation,
     Storage,
-    among,
-    operands_of,
-    read_by,
-    written_by,
+    contains_node,
+    get_operands,
+    get_reads,
+    get_writes,
 )
 from wgpu_backend.graph.spec import Spec
 
@@ -96,7 +96,7 @@ class OpNode:
         return [given[name] for name in names]
 
 
-def made(node: Node) -> OpNode | None:
+def as_op_node(node: Node) -> OpNode | None:
     """Return a node as rules see it; None for leaves and views."""
     if node.call is None or node.launch is None:
         return None
@@ -174,7 +174,7 @@ class Graph:
         writers = self._writers.get(operand.storage, ())
         if len(writers) != 1 or operand.storage.kind != "intermediate":
             return None
-        found = made(writers[0])
+        found = as_op_node(writers[0])
         whole = operand.spec.is_dense and not operand.spec.offset
         if found is None or not whole or operand.spec.size != found.spec.size:
             return None
@@ -188,12 +188,12 @@ class Graph:
 
     def read_by(self, storage: Storage, *readers: OpNode) -> bool:
         """Return whether these nodes are the only readers of a storage."""
-        own = [o.storage for m in readers for o in operands_of(m.node)].count(storage)
+        own = [o.storage for m in readers for o in get_operands(m.node)].count(storage)
         return len(self._readers[storage]) == own and storage not in self._wanted
 
     def serves_only(self, operand: Node, takes: Callable[[OpNode], bool]) -> bool:
         """Return whether an operand is not an output and `takes` accepts all its readers."""
-        readers = [made(node) for node in self._readers[operand.storage]]
+        readers = [as_op_node(node) for node in self._readers[operand.storage]]
         wanted = operand.storage in self._wanted
         return not wanted and all(reader is not None and takes(reader) for reader in readers)
 
@@ -201,9 +201,9 @@ class Graph:
         """Return the only write that made a state what `state` sees, if this op made it."""
         writers = self._writers.get(state.storage, ())
         # What took the place of a write is another node, and has run before the reader.
-        if len(writers) != 1 or not (writers[0] is state or among(writers[0], self.nodes)):
+        if len(writers) != 1 or not (writers[0] is state or contains_node(writers[0], self.nodes)):
             return None
-        found = made(writers[0])
+        found = as_op_node(writers[0])
         return found if found and found.op == op else None
 
     def absorb(self, write: OpNode, reader: OpNode) -> bool:
@@ -243,10 +243,10 @@ class Graph:
             False where somebody reads either too early or for himself; then nothing has changed.
         """
         own, other = maker.node.storage, result.storage
-        reads = [o.storage for m in readers for o in operands_of(m.node)].count(own)
+        reads = [o.storage for m in readers for o in get_operands(m.node)].count(own)
         kept = own is not other and (own in self._wanted or len(self._readers[own]) != reads)
         gone = [m.node for m in (maker, *readers)]
-        if kept or any(other in read_by(n) and not among(n, gone) for n in self.nodes):
+        if kept or any(other in get_reads(n) and not contains_node(n, gone) for n in self.nodes):
             return False
         self._absorbed.append(maker.node)
         return True
@@ -285,7 +285,7 @@ class Graph:
         spec = Spec.dense(shape, dtype)
         return Node(spec, Storage(spec.nbytes, "input", "", data), builder=self)
 
-    # For `fused`.
+    # For `fuse_nodes`.
 
     def rewrite(self, rules: Mapping[str, Sequence[Rule]]) -> bool:
         """Try every rule once on every node; return whether any matched."""
@@ -310,35 +310,38 @@ class Graph:
 
     def _answer(self, node: Node, rules: Mapping[str, Sequence[Rule]]) -> list[Node] | None:
         """Return the nodes that replace a node, or None if no rule matches."""
-        asked = made(node)
+        asked = as_op_node(node)
         if asked is None:
             return None
         for rule in (*rules.get(asked.op, ()), *rules.get(ANY, ())):
             self._fresh, self._absorbed = [], []
             new = rule.replace(asked, self)
             if new is not None and all(self._fits(n, node) for n in self._fresh):
-                return [*(n for n in self._fresh if n is not new), _renamed(node, new, rule.name)]
+                return [
+                    *(n for n in self._fresh if n is not new),
+                    _substitute(node, new, rule.name),
+                ]
         return None
 
     def _fits(self, new: Node, old: Node) -> bool:
         """Return whether the device has a kernel for `new`, and `new` may run in place of `old`."""
-        found = made(new)
+        found = as_op_node(new)
         has_kernel = found is None or self._runs(found.call.op, found.launch, self.capabilities)
         return has_kernel and self._may_wait(new, old)
 
     def _may_wait(self, new: Node, old: Node) -> bool:
         """Return whether `new`, in the place of `old`, reads the same as the nodes it replaces."""
-        there = operands_of(old)
-        return all(among(o, there) or self._unchanged(o) for o in operands_of(new))
+        there = get_operands(old)
+        return all(contains_node(o, there) or self._unchanged(o) for o in get_operands(new))
 
     def _unchanged(self, operand: Node) -> bool:
         """Return whether an operand was not written since it was last read."""
         if not self._changes(operand.storage):
             return True
         for node in reversed(self.nodes):
-            if not among(node, self._absorbed) and operand.storage in written_by(node):
+            if not contains_node(node, self._absorbed) and operand.storage in get_writes(node):
                 return False
-            if among(operand, operands_of(node)):
+            if contains_node(operand, get_operands(node)):
                 return True
         return False
 
@@ -349,7 +352,9 @@ class Graph:
             return False
         own = (write.node, reader.node)
         return not any(
-            state in (*read_by(n), *written_by(n)) for n in self.nodes if not among(n, own)
+            state in (*get_reads(n), *get_writes(n))
+            for n in self.nodes
+            if not contains_node(n, own)
         )
 
     def _comes_before(self, node: Node) -> bool:
@@ -361,7 +366,9 @@ class Graph:
         return storage.kind == "state" or len(self._writers.get(storage, ())) > 1
 
     def _replace(self, old: Sequence[Node], new: Sequence[Node]) -> None:
-        self.nodes = [n for n in self.nodes if not among(n, old)] if len(old) > 1 else self.nodes
+        self.nodes = (
+            [n for n in self.nodes if not contains_node(n, old)] if len(old) > 1 else self.nodes
+        )
         for node in old:
             self._count(node, -1)
         for node in new:
@@ -371,7 +378,7 @@ class Graph:
     def _count(self, node: Node, sign: int) -> None:
         """Add a node to the readers and writers (sign 1), or remove it (-1)."""
         writers = self._writers.setdefault(node.storage, [])
-        for nodes in (writers, *(self._readers[operand.storage] for operand in operands_of(node))):
+        for nodes in (writers, *(self._readers[operand.storage] for operand in get_operands(node))):
             if sign > 0:
                 nodes.append(node)
             else:
@@ -382,16 +389,16 @@ class Graph:
         needed = set(self._wanted)
         kept: list[Node] = []
         for node in reversed(self.nodes):
-            written = written_by(node)
+            written = get_writes(node)
             if any(s in needed or s.kind != "intermediate" for s in written):
                 kept.append(node)
-                needed.update(o.storage for o in operands_of(node))
+                needed.update(o.storage for o in get_operands(node))
             else:
                 self._count(node, -1)
         self.nodes = kept[::-1]
 
 
-def _renamed(node: Node, new: Node, rule: str) -> Node:
+def _substitute(node: Node, new: Node, rule: str) -> Node:
     """Return `new` in the place of `node`, in the storage that the readers of `node` know."""
     if new.spec.shape != node.spec.shape or new.spec.dtype != node.spec.dtype:
         raise BackendError(
@@ -401,7 +408,7 @@ def _renamed(node: Node, new: Node, rule: str) -> Node:
     return Node(node.spec, node.storage, call=new.call, launch=new.launch)
 
 
-def fused(
+def fuse_nodes(
     nodes: Sequence[Node],
     outputs: Iterable[Node],
     rules: Mapping[str, Sequence[Rule]],

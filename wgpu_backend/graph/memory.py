@@ -152,14 +152,14 @@ def _place(
             len(sizes),
         )
         if slot == len(sizes):
-            sizes.append(_rounded(storage.nbytes, granularity))
+            sizes.append(_round_up(storage.nbytes, granularity))
             tenants.append([])
         tenants[slot].append(life)
         slots[storage] = slot
     return slots, sizes
 
 
-def _rounded(nbytes: int, granularity: int) -> int:
+def _round_up(nbytes: int, granularity: int) -> int:
     return -(-(nbytes + SLACK) // granularity) * granularity
 
 
@@ -167,7 +167,7 @@ def _live_peak(lives: Mapping[Storage, Life], granularity: int) -> int:
     """Return the largest sum of bytes alive at one step."""
     change: dict[int, int] = {}
     for storage, life in lives.items():
-        size = _rounded(storage.nbytes, granularity)
+        size = _round_up(storage.nbytes, granularity)
         change[life.first] = change.get(life.first, 0) + size
         change[life.last + 1] = change.get(life.last + 1, 0) - size
     peak = now = 0

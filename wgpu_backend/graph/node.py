@@ -191,10 +191,10 @@ class Node:
 
     def dependencies(self) -> list[Node]:
         """Return the nodes that must be computed before this one."""
-        return [*operands_of(self), *([] if self.source is None else [self.source])]
+        return [*get_operands(self), *([] if self.source is None else [self.source])]
 
 
-def operands_of(node: Node) -> list[Node]:
+def get_operands(node: Node) -> list[Node]:
     """Return the nodes that a node's launch reads, and the one that it writes into."""
     launch = node.launch
     if launch is None:
@@ -202,18 +202,18 @@ def operands_of(node: Node) -> list[Node]:
     return [*launch.operands.values(), *([] if launch.into is None else [launch.into])]
 
 
-def read_by(node: Node) -> set[Storage]:
+def get_reads(node: Node) -> set[Storage]:
     """Return the storages that a node's launch reads."""
-    return {operand.storage for operand in operands_of(node)}
+    return {operand.storage for operand in get_operands(node)}
 
 
-def written_by(node: Node) -> list[Storage]:
+def get_writes(node: Node) -> list[Storage]:
     """Return the storages that a node's launch fills."""
     launch = node.launch
     also = () if launch is None else (launch.operands[name].storage for name in launch.writes)
     return [node.storage, *also]
 
 
-def among(node: Node, nodes: Iterable[Node]) -> bool:
+def contains_node(node: Node, nodes: Iterable[Node]) -> bool:
     """Return whether `nodes` contains a node itself; ``in`` would compare the values of tensors."""
     return any(each is node for each in nodes)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from wgpu_backend.dtypes import DType, dtype_of
+from wgpu_backend.dtypes import DType, as_dtype
 from wgpu_backend.errors import ShapeError
 
 Shape = tuple[int, ...]
@@ -89,7 +89,7 @@ class Spec:
         shape : int or sequence of int
             See `extents`.
         dtype : DType, or what stands for one
-            See `wgpu_backend.dtypes.dtype_of`.
+            See `wgpu_backend.dtypes.as_dtype`.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Spec:
         DTypeError
             There is no such type.
         """
-        wanted, kind = extents("shape", shape), dtype_of(dtype)
+        wanted, kind = extents("shape", shape), as_dtype(dtype)
         if any(extent < 0 for extent in wanted):
             raise ShapeError(f"shape {wanted}: an extent is negative")
         # As NumPy has it, an extent of 0 excuses no other.
@@ -238,7 +238,7 @@ def permute(spec: Spec, order: Sequence[Extents]) -> Spec:
     return Spec(shape, spec.dtype, tuple(spec.strides[a] for a in axes), spec.offset)
 
 
-def sliced(spec: Spec, axis: int, start: int, stop: int, step: int = 1) -> Spec:
+def slice_axis(spec: Spec, axis: int, start: int, stop: int, step: int = 1) -> Spec:
     """Take `start` to `stop` of one axis, every `step`-th; `0 <= start <= stop <= extent`."""
     axis = spec.axis(axis, "slice")
     start, stop, step = extents("slice", (start, stop, step))

@@ -138,7 +138,7 @@ def display(source: Source) -> str:
         return f"shaders/{source}.wgsl"
 
 
-def alike(path: str) -> str:
+def suggest_path(path: str) -> str:
     """Return the path of the package that is most like a wrong one, or an empty text."""
     folder, _, name = path.rpartition("/")
     stems = {other.rpartition("/")[2]: other for other in paths()}
@@ -172,12 +172,14 @@ def alternatives(path: str) -> list[str]:
     """List the files that can replace a named import: same folder, same functions."""
     if path not in paths():
         return []
-    folder, wanted = path.rpartition("/")[0], _imported(path)
+    folder, wanted = path.rpartition("/")[0], _import_functions(path)
     beside = (other for other in paths() if other.rpartition("/")[0] == folder)
-    return [other for other in beside if other != path and wanted and wanted <= _imported(other)]
+    return [
+        other for other in beside if other != path and wanted and wanted <= _import_functions(other)
+    ]
 
 
-def _imported(path: str) -> set[str]:
+def _import_functions(path: str) -> set[str]:
     """Return the functions of a file that get the name of the import."""
     return set(re.findall(r"^fn (buf_\w+)\(", _find(path).text, re.MULTILINE))
 
@@ -203,7 +205,7 @@ def stem(source: Source) -> str:
     return source.removeprefix("kernels/")
 
 
-def beside(importer: Source, path: str) -> Source:
+def find_import(importer: Source, path: str) -> Source:
     """Find the file that `path` means: next to the importing file if there, else the package's."""
     if isinstance(importer, Path):
         local = importer.parent / f"{path}.wgsl"

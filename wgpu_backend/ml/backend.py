@@ -212,7 +212,7 @@ class BackendMemory:
         return "\n".join(rows)
 
 
-def by_layer(sizes: Mapping[str, int]) -> tuple[int, ...]:
+def sum_by_layer(sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return bytes by layer, from the numbers in names; the last entry is the rest."""
     layers: dict[int, int] = {}
     rest = 0
@@ -238,7 +238,7 @@ def backend_memory(
     graph : int
         Bytes of recorded graphs.
     """
-    device = DeviceMemory(info.id, info.name, by_layer(weights), by_layer(cache), graph)
+    device = DeviceMemory(info.id, info.name, sum_by_layer(weights), sum_by_layer(cache), graph)
     embedding = weights.get("token_embd.weight", 0)
     none = DeviceMemory("cpu", "NumPy")
     if info.kind == "cpu":
@@ -409,7 +409,7 @@ class Backend:
 
     def backend_memory(self) -> BackendMemory:
         """Return the bytes in use, by device and layer."""
-        weights = {name: _share(weight) for name, weight in self._weights.items()}
+        weights = {name: _count_nbytes(weight) for name, weight in self._weights.items()}
         executor = self.executor
         return backend_memory(
             executor.info, weights, executor.cache_nbytes(), executor.graph_nbytes()
@@ -432,7 +432,7 @@ class Backend:
         self.file.close()
 
 
-def _share(weight: Tensor) -> int:
+def _count_nbytes(weight: Tensor) -> int:
     """Return the device bytes of a weight, which may be a view of several side by side."""
     whole = weight.spec if weight.source is None else weight.source.spec
     return weight.storage.nbytes * weight.spec.size // max(whole.size, 1)
@@ -440,13 +440,13 @@ def _share(weight: Tensor) -> int:
 
 def _wgpu(params: BackendParams) -> Executor:
     from wgpu_backend.device.device import Device
-    from wgpu_backend.ml.calibration.probe import found_out
+    from wgpu_backend.ml.calibration.probe import probe_capabilities
     from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
     profile = params.profile
     executor = WgpuExecutor(Device.open(params.device, profile=profile, native=params.native))
     try:
-        known, wrong = found_out(
+        known, wrong = probe_capabilities(
             executor, profile, self_test=params.self_test, progress=params.progress
         )
         executor = executor.as_if(known)

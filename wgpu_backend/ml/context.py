@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from wgpu_backend.device.interrupts import uninterrupted
-from wgpu_backend.dtypes import BF16, F32, I32, QUANTISABLE, DType, dtype_of, held
+from wgpu_backend.dtypes import BF16, F32, I32, QUANTISABLE, DType, as_dtype, convert_values
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.node import Builder, Call, Launch, Node, Storage
 from wgpu_backend.graph.spec import Extents, Spec, extents
 from wgpu_backend.ml.display import Likeness, compare
 from wgpu_backend.ml.executor import Array, Executor, Recorded
-from wgpu_backend.ml.tensor import Tensor, leaf, shape_of
+from wgpu_backend.ml.tensor import Tensor, check_shape, leaf
 from wgpu_backend.ops.constants import as_array, default_dtype
 from wgpu_backend.ops.layouts.planes import stored_nbytes
 from wgpu_backend.ops.shape import creation
 
 MAX_GRAPH_NODES = 1 << 20
-Type = DType | str | np.dtype[Any] | type[np.generic]  # see `wgpu_backend.dtypes.dtype_of`
+Type = DType | str | np.dtype[Any] | type[np.generic]  # see `wgpu_backend.dtypes.as_dtype`
 
 
 class Context:
@@ -116,7 +116,7 @@ class Context:
         Parameters
         ----------
         dtype : DType, str or NumPy type
-            See `wgpu_backend.dtypes.dtype_of`; so wherever a type is named.
+            See `wgpu_backend.dtypes.as_dtype`; so wherever a type is named.
         """
         return self.state(shape, dtype, "zeros")
 
@@ -141,7 +141,7 @@ class Context:
         ShapeError
             Lists have rows of several lengths.
         """
-        return self._converted("from_numpy", values, None if dtype is None else dtype_of(dtype))
+        return self._converted("from_numpy", values, None if dtype is None else as_dtype(dtype))
 
     def from_floats(self, values: Sequence[float], *shape: Extents) -> Tensor:
         """Make an f32 tensor with these values; DTypeError if one is beyond f32."""
@@ -162,8 +162,8 @@ class Context:
         wanted = dtype or default_dtype(array.dtype)
         if wanted.numpy is None or wanted == BF16:
             raise DTypeError(f"{asked}: {wanted} has no NumPy type; give from_bytes its bytes")
-        data = held(asked, array, wanted).tobytes()
-        found = array.shape if shape is None else shape_of(array.size, shape, asked)
+        data = convert_values(asked, array, wanted).tobytes()
+        found = array.shape if shape is None else check_shape(array.size, shape, asked)
         return self.constant(data, wanted, found)
 
     def from_bytes(self, dtype: Type, data: bytes, *shape: Extents) -> Tensor:
@@ -199,7 +199,7 @@ class Context:
     def arange(self, start: float, stop: float, step: float = 1.0, dtype: Type = F32) -> Tensor:
         """Return values from `start` in steps, without `stop`; see `ops.shape.creation.arange`."""
         made = creation.arange.added(
-            self._builder, start=start, stop=stop, step=step, dtype=dtype_of(dtype)
+            self._builder, start=start, stop=stop, step=step, dtype=as_dtype(dtype)
         )
         return cast("Tensor", made)
 
@@ -226,7 +226,7 @@ class Context:
         made = creation.random_normal.added(
             self._builder,
             shape=extents("shape", shape),
-            dtype=dtype_of(dtype),
+            dtype=as_dtype(dtype),
             loc=loc,
             scale=scale,
             key=key,
@@ -354,7 +354,7 @@ class Context:
         """Return the values of a tensor on the host; compute them first if needed."""
         self._check()
         if tensor.storage.kind == "input" and isinstance(tensor.storage.handle, bytes):
-            return _host(tensor)
+            return _decode_constant(tensor)
         if tensor.storage.kind == "intermediate" or tensor.launch is not None:
             self.compute(tensor)
         return self._executor.read(tensor)
@@ -429,7 +429,7 @@ def _is_whole(tensor: Tensor) -> bool:
     return tensor.spec.is_dense and tensor.spec.offset == 0
 
 
-def _host(tensor: Tensor) -> Array:
+def _decode_constant(tensor: Tensor) -> Array:
     from wgpu_backend.ops.host_values import decode
 
     return decode(tensor.storage.handle, tensor.spec)

@@ -163,7 +163,7 @@ class Executor(Protocol):
         ...
 
 
-def in_one(data: Pieces) -> memoryview:
+def join_pieces(data: Pieces) -> memoryview:
     """Return all bytes of a weight, read from the file if they are not in memory."""
     if isinstance(data, memoryview):
         return data
@@ -176,12 +176,12 @@ def in_one(data: Pieces) -> memoryview:
 
 def weight_values(dtype: DType, data: Pieces, spec: Spec) -> Array:
     """Return the values that `spec` sees of a whole weight's bytes; block formats as f32."""
-    whole = in_one(data)
+    whole = join_pieces(data)
     size = len(whole) // dtype.block_nbytes * dtype.block
     return strided(dequantise(dtype, whole, Spec.dense((size,), dtype)), spec).copy()
 
 
-def sums(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def sum_by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     """Sum the numbers of each name."""
     total: dict[str, int] = {}
     for name, number in pairs:

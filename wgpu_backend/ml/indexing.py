@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
-from wgpu_backend.graph.spec import Spec, sliced
+from wgpu_backend.graph.spec import Spec, slice_axis
 from wgpu_backend.ops.check import shown
 
 _ELSEWHERE = (
@@ -16,7 +16,7 @@ _ELSEWHERE = (
 )
 
 
-def indexed(spec: Spec, index: Any) -> Spec:  # noqa: ANN401
+def index_spec(spec: Spec, index: Any) -> Spec:  # noqa: ANN401
     """Return the spec of ``x[index]`` for integers, slices of positive step, ``...`` and None.
 
     Raises
@@ -27,7 +27,7 @@ def indexed(spec: Spec, index: Any) -> Spec:  # noqa: ANN401
         An index is of another kind: an array, a list, a bool.
     """
     given = cast("tuple[Any, ...]", index if isinstance(index, tuple) else (index,))
-    items = _filled(spec, given)
+    items = _fill_axes(spec, given)
     found, axis = spec, 0
     shape: list[int] = []
     strides: list[int] = []
@@ -37,7 +37,7 @@ def indexed(spec: Spec, index: Any) -> Spec:  # noqa: ANN401
             strides.append(0)
             continue
         start, stop, step = _bounds(item, spec.shape[axis])
-        found = sliced(found, axis, start, stop, step)
+        found = slice_axis(found, axis, start, stop, step)
         if isinstance(item, slice):
             shape.append(found.shape[axis])
             strides.append(found.strides[axis])
@@ -45,7 +45,7 @@ def indexed(spec: Spec, index: Any) -> Spec:  # noqa: ANN401
     return Spec(tuple(shape), spec.dtype, tuple(strides), found.offset)
 
 
-def _filled(spec: Spec, items: tuple[Any, ...]) -> list[Any]:
+def _fill_axes(spec: Spec, items: tuple[Any, ...]) -> list[Any]:
     """Return one index for each axis, and None for each new one."""
     rank = len(spec.shape)
     taken = sum(item is not None and item is not Ellipsis for item in items)

@@ -47,7 +47,7 @@ def check_interface(op: str, launch: Launch, shader: Shader) -> None:
 
 
 def _check_entry(launch: Launch, shader: Shader) -> None:
-    if not _MAIN.search(_bare(shader.text)):
+    if not _MAIN.search(_strip_comments(shader.text)):
         raise shader.pointed_at(
             r"\bfn (\w+)",
             "there is no entry point main, needs `@compute @workgroup_size(WG) fn main(…)`",
@@ -63,7 +63,7 @@ def _check_entry(launch: Launch, shader: Shader) -> None:
 def _check_form(shader: Shader) -> None:
     """Refuse bindings that are not written in the one supported form."""
     known = {b.name for b in shader.bindings}
-    for found in re.finditer(_VARIABLE, _bare(shader.text)):
+    for found in re.finditer(_VARIABLE, _strip_comments(shader.text)):
         if found[1] not in known:
             raise shader.pointed_at(
                 rf"var<[^>]*>\s*({found[1]})\b",
@@ -75,7 +75,7 @@ def _check_form(shader: Shader) -> None:
 def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
     names = {"y"}
     for name, node in launch.operands.items():
-        names |= {f"{name}_{plane}" if plane else name for plane in _suffixes(node)}
+        names |= {f"{name}_{plane}" if plane else name for plane in _binding_suffixes(node)}
     declared = {b.name: b for b in shader.bindings if b.access != "uniform"}
     for name in declared:
         if name not in names:
@@ -91,7 +91,7 @@ def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
         )
 
 
-def _suffixes(node: Node) -> list[str]:
+def _binding_suffixes(node: Node) -> list[str]:
     """Return the suffixes of an operand's bindings: its planes, and the data its layout packs."""
     layout = layout_of(node)
     return [*plane_nbytes(node.spec.dtype), *([layout.binding] if layout else [])]
@@ -114,7 +114,7 @@ def _check_types(op: str, launch: Launch, shader: Shader) -> None:
     bitcast; nor where operand and result are both declared so, as values may be moved unseen.
     """
     dtypes = {n: node.spec.dtype for n, node in launch.operands.items()} | {"y": launch.out.dtype}
-    wrong = [b for b in _floats(shader) if b.name in dtypes and dtypes[b.name] not in b.holds]
+    wrong = [b for b in _list_floats(shader) if b.name in dtypes and dtypes[b.name] not in b.holds]
     of_y = [(dtypes["y"], b.holds) for b in wrong if b.name == "y"]
     alike = [b for b in wrong if [(dtypes[b.name], b.holds)] == of_y]
     moved = len(alike) > 1 and dtypes["y"].block_nbytes >= F32.block_nbytes
@@ -124,23 +124,23 @@ def _check_types(op: str, launch: Launch, shader: Shader) -> None:
             raise shader.pointed(binding.line, binding.column, what)
 
 
-def _floats(shader: Shader) -> Sequence[_Floats]:
-    return _floats_of(shader.text, shader.origins)
+def _list_floats(shader: Shader) -> Sequence[_Floats]:
+    return _cache_floats(shader.text, shader.origins)
 
 
 @lru_cache(maxsize=256)  # of a graph that is computed again each launch comes here
-def _floats_of(text: str, origins: tuple[str, ...]) -> Sequence[_Floats]:
-    return tuple(_found_floats(text, origins))
+def _cache_floats(text: str, origins: tuple[str, ...]) -> Sequence[_Floats]:
+    return tuple(_find_floats(text, origins))
 
 
 @lru_cache(maxsize=256)
-def _bare(text: str) -> str:
+def _strip_comments(text: str) -> str:
     """Return the text of a shader without comments."""
     return _COMMENT.sub("", text)
 
 
-def _found_floats(text: str, origins: Sequence[str]) -> Iterator[_Floats]:
-    lines = _bare(text).splitlines()
+def _find_floats(text: str, origins: Sequence[str]) -> Iterator[_Floats]:
+    lines = _strip_comments(text).splitlines()
     files = [origin.rpartition(":")[0] for origin in origins]
     casting = {f for line, f in zip(lines, files, strict=False) if "bitcast<" in line}
     for number, (line, file) in enumerate(zip(lines, files, strict=False), 1):

@@ -15,7 +15,7 @@ from wgpu_backend.dtypes import BF16, F16, F32, DType, bf16_to_f32, f32_to_bf16
 from wgpu_backend.errors import BackendError, ContextError, OutOfMemory
 from wgpu_backend.files.quantize import round_to_blocks
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
-from wgpu_backend.graph.fusion import Rule, fused
+from wgpu_backend.graph.fusion import Rule, fuse_nodes
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Call, Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
@@ -26,9 +26,9 @@ from wgpu_backend.ml.executor import (
     Pairs,
     Pieces,
     Result,
-    in_one,
+    join_pieces,
     require_turns,
-    sums,
+    sum_by_name,
     write_inputs,
 )
 from wgpu_backend.ops.host_values import decode, dequantise, strided
@@ -65,7 +65,7 @@ class NumpyExecutor:
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
         """Store a weight as f32; ModelError if one of its scales is NaN or infinite."""
-        data = in_one(data)
+        data = join_pieces(data)
         blocks = np.frombuffer(data, np.uint8).reshape(-1, spec.dtype.block_nbytes)
         require_finite(label, nonfinite_blocks(spec.dtype, blocks), len(blocks))
         values = dequantise(spec.dtype, data, spec)
@@ -76,7 +76,7 @@ class NumpyExecutor:
     def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
         """Return zeroed storage that outlives graphs."""
         try:
-            values = np.zeros(spec.size, _held(spec.dtype).numpy)
+            values = np.zeros(spec.size, _storage_dtype(spec.dtype).numpy)
         except MemoryError as error:
             raise OutOfMemory(f"{label}: {error}", self.memory_report()) from None
         storage = Storage(values.nbytes, "state", label, values)
@@ -106,24 +106,24 @@ class NumpyExecutor:
         return 0
 
     def _fused(self, nodes: Sequence[Node], outputs: Sequence[Node]) -> Sequence[Node]:
-        return fused(nodes, outputs, self.rules, self.capabilities, _intermediate, runs)
+        return fuse_nodes(nodes, outputs, self.rules, self.capabilities, _intermediate, runs)
 
     def read(self, node: Node) -> Array:
         """Return the values of a computed node or a weight."""
         if node.storage.handle is None:
             raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} has not been computed")
-        return value_of(node).copy() if node.spec.dtype != F16 else stored(node).copy()
+        return get_values(node).copy() if node.spec.dtype != F16 else view_stored(node).copy()
 
     def write(self, node: Node, data: bytes) -> None:
         """Write bytes into a dense state."""
         assert node.spec.dtype.numpy is not None
         values = np.frombuffer(data, node.spec.dtype.numpy)
-        stored(node)[...] = values.reshape(node.spec.shape)
+        view_stored(node)[...] = values.reshape(node.spec.shape)
 
     def cache_nbytes(self) -> dict[str, int]:
         """Return the bytes of states, by label."""
         states = (s for s, owner in self._owners.items() if owner == "cache")
-        return sums((storage.label, storage.nbytes) for storage in states)
+        return sum_by_name((storage.label, storage.nbytes) for storage in states)
 
     def graph_nbytes(self) -> int:
         """Return 0: intermediates live only while a graph runs."""
@@ -135,7 +135,7 @@ class NumpyExecutor:
 
     @property
     def _nbytes(self) -> dict[str, int]:
-        held = sums((owner, storage.nbytes) for storage, owner in self._owners.items())
+        held = sum_by_name((owner, storage.nbytes) for storage, owner in self._owners.items())
         return {name: held.get(name, 0) for name in ("weights", "cache")}
 
     def close(self) -> None:
@@ -145,14 +145,14 @@ class NumpyExecutor:
 
 def _copy(pairs: Pairs) -> None:
     for source, target in pairs:
-        stored(target)[...] = stored(source)
+        view_stored(target)[...] = view_stored(source)
 
 
 def _intermediate(spec: Spec) -> Storage:
     return Storage(spec.nbytes, "intermediate")
 
 
-def stored(node: Node) -> Array:
+def view_stored(node: Node) -> Array:
     """Return a view of a node's values as they are stored."""
     handle = node.storage.handle
     if isinstance(handle, bytes):
@@ -169,9 +169,9 @@ def _bits_as(handle: Array, kind: np.dtype[np.generic]) -> Array:
     return raw[: raw.size // kind.itemsize * kind.itemsize].view(kind)
 
 
-def value_of(node: Node, *, keep_f16: bool = False) -> Array:
+def get_values(node: Node, *, keep_f16: bool = False) -> Array:
     """Return a node's values as references take them: bf16 as f32, f16 too unless `keep_f16`."""
-    values = stored(node)
+    values = view_stored(node)
     if node.storage.kind == "weight":
         return values
     if node.spec.dtype == BF16:
@@ -188,20 +188,20 @@ def _argument(argument: Any, launch: Launch, keep_f16: bool) -> Any:  # noqa: AN
     if argument.storage.handle is None and written:  # besides the result
         argument.storage.handle = np.zeros(argument.spec.size, argument.spec.dtype.numpy)
     if argument.storage.handle is None:  # only its shape and type matter, so nobody computed it
-        return np.zeros(argument.spec.shape, _register(argument.spec.dtype))
+        return np.zeros(argument.spec.shape, _reference_dtype(argument.spec.dtype))
     if written and argument.spec.dtype != BF16:
-        return stored(argument)
+        return view_stored(argument)
     if into is not None and into.spec.dtype.quantised and argument is launch.operands.get("x"):
-        return round_to_blocks(into.spec.dtype, value_of(argument))
-    return value_of(argument, keep_f16=keep_f16)
+        return round_to_blocks(into.spec.dtype, get_values(argument))
+    return get_values(argument, keep_f16=keep_f16)
 
 
-def _register(dtype: DType) -> np.dtype[np.generic] | None:
-    """Return the type in which references get values, see `value_of`."""
+def _reference_dtype(dtype: DType) -> np.dtype[np.generic] | None:
+    """Return the type in which references get values, see `get_values`."""
     return F32.numpy if dtype in (F16, BF16) or dtype.quantised else dtype.numpy
 
 
-def _held(dtype: DType) -> DType:
+def _storage_dtype(dtype: DType) -> DType:
     """Return the type in which values are stored: f32 for blocks, rounded to their format."""
     return F32 if dtype.quantised else dtype
 
@@ -223,12 +223,12 @@ def execute(node: Node, launch: Launch, call: Call) -> None:
             f"{call.op.name}: its twin gives shape {np.shape(result)}, needs {launch.out.shape}"
         )
     if launch.into is None:
-        node.storage.handle = _narrowed(result, launch.out)
+        node.storage.handle = _narrow(result, launch.out)
     elif launch.into.spec.dtype == BF16:
-        stored(launch.into)[...] = f32_to_bf16(result)
+        view_stored(launch.into)[...] = f32_to_bf16(result)
 
 
-def _narrowed(result: Array, out: Spec) -> Array:
+def _narrow(result: Array, out: Spec) -> Array:
     if out.dtype.quantised:
         return round_to_blocks(out.dtype, result.astype(np.float32)).reshape(-1)
     with np.errstate(over="ignore"):
@@ -343,7 +343,9 @@ class NumpyRecorded:
                 self._inputs[name].handle = values.reshape(-1)
             self._execute(done)
             return [
-                decode(stored(n).tobytes(), Spec.dense(n.spec.shape, _held(n.spec.dtype)))
+                decode(
+                    view_stored(n).tobytes(), Spec.dense(n.spec.shape, _storage_dtype(n.spec.dtype))
+                )
                 for n in self._read
             ]
         finally:

@@ -28,14 +28,14 @@ from typing import (
 
 from numpy.typing import ArrayLike, DTypeLike
 
-from wgpu_backend.dtypes import BF16, F32, I32, DType, held
+from wgpu_backend.dtypes import BF16, F32, I32, DType, convert_values
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Builder, Node, Storage
 from wgpu_backend.graph.spec import Extents, Shape, Spec
 from wgpu_backend.ml.display import as_html, dump
 from wgpu_backend.ml.executor import Array
-from wgpu_backend.ml.indexing import indexed
+from wgpu_backend.ml.indexing import index_spec
 from wgpu_backend.ops.attention import dot_product, paged, position
 from wgpu_backend.ops.attention.options import POSITION_AXES, RopeOptions
 from wgpu_backend.ops.check import FLOATS, shown
@@ -293,7 +293,7 @@ class Tensor(Node):
     def _assign(self, asked: str, values: Sequence[float]) -> Self:
         if self.dtype.numpy is None or self.dtype == BF16:
             raise DTypeError(f"{asked}: {self.dtype} has no NumPy type; give from_bytes its bytes")
-        return self.from_bytes(held(asked, as_array(asked, values), self.dtype).tobytes())
+        return self.from_bytes(convert_values(asked, as_array(asked, values), self.dtype).tobytes())
 
     def dump(self, *, precision: int = 4, threshold: int = 1000, edge_items: int = 3) -> str:
         """Return the values as nested brackets; compute them first if needed.
@@ -357,7 +357,7 @@ class Tensor(Node):
 
     def slice(self, axis: int, start: int, stop: int, step: int = 1) -> Tensor:
         """Return a view of `start` to `stop` of one axis, every `step`-th value."""
-        return self._view(specs.sliced(self.spec, axis, start, stop, step))
+        return self._view(specs.slice_axis(self.spec, axis, start, stop, step))
 
     def chunk(self, axis: int, size: int) -> list[Tensor]:
         """Split an axis into views of `size` values each; the last may be shorter."""
@@ -379,7 +379,7 @@ class Tensor(Node):
 
     def __getitem__(self, index: Any) -> Tensor:  # noqa: ANN401
         """Return a view by integers, slices with positive steps, ``...`` and None, as in NumPy."""
-        return self._view(indexed(self.spec, index))
+        return self._view(index_spec(self.spec, index))
 
     def __iter__(self) -> Iterator[Tensor]:
         return (self[i] for i in range(self.dim(0)))
@@ -813,7 +813,7 @@ def leaf(spec: Spec, storage: Storage, context: Builder | None = None) -> Tensor
     return Tensor(spec, storage, builder=context)
 
 
-def shape_of(count: int, shape: Sequence[Extents], subject: str) -> Shape:
+def check_shape(count: int, shape: Sequence[Extents], subject: str) -> Shape:
     """Return `shape` if it holds `count` values; (count,) if it is empty."""
     wanted = specs.extents(subject, shape) or (count,)
     if math.prod(wanted) != count:

@@ -14,7 +14,17 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, F32, I32, U32, DType, f32_to_bf16, held
+from wgpu_backend.dtypes import (
+    BF16,
+    BOOL,
+    COMPLEX64,
+    F32,
+    I32,
+    U32,
+    DType,
+    convert_values,
+    f32_to_bf16,
+)
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Builder, Node
 from wgpu_backend.ops.check import FLOATS, refuse_array, require_tensor, shown
@@ -147,6 +157,6 @@ def constant(builder: Builder, subject: str, values: Array, dtype: DType) -> Nod
             f"{subject} is {shown(values.tolist())} beside {dtype}, needs integers; cast the "
             "tensor to f32 first"
         )
-    fitting = held(subject, values, F32 if dtype == BF16 else dtype)
+    fitting = convert_values(subject, values, F32 if dtype == BF16 else dtype)
     stored = f32_to_bf16(fitting) if dtype == BF16 else fitting
     return builder.constant(stored.tobytes(), dtype, cast("tuple[int, ...]", values.shape))

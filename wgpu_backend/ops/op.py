@@ -33,7 +33,7 @@ from warnings import warn
 
 from numpy.typing import NDArray
 
-from wgpu_backend.dtypes import dtype_of
+from wgpu_backend.dtypes import as_dtype
 from wgpu_backend.errors import BackendError, ContextError, OptionError
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Graph, OpNode, Rule
@@ -112,7 +112,7 @@ class Op(Generic[P]):
     def added(self, builder: Builder, /, *args: P.args, **kwargs: P.kwargs) -> Node:
         """Add the op's node to a given graph, for ops without operands."""
         if "dtype" in kwargs:
-            kwargs["dtype"] = dtype_of(kwargs["dtype"])
+            kwargs["dtype"] = as_dtype(kwargs["dtype"])
         if self._dense:
             args, kwargs = self._densify(builder, args, kwargs)  # pyright: ignore[reportAssignmentType]
         launch = self.record(*args, **kwargs)

@@ -7,7 +7,7 @@ from wgpu_backend.dtypes import Q4_0
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ml.calibration.tuning import Effort, Measured, Tuning, tune
-from wgpu_backend.ml.calibration.tuning_cache import remember, tuned
+from wgpu_backend.ml.calibration.tuning_cache import add_tuning, remember
 from wgpu_backend.ops.linear.tiles import candidates, key
 
 NAME, MEASURED = key("matvec", Q4_0, 1), Tile(2, 1, 32)
@@ -26,7 +26,7 @@ def test_what_is_remembered_changes_the_kernel(executors, tmp_path):
     wide = executors("wide")
     measured = Tuning([Measured(NAME, MEASURED, 1.0, 1.0, default=False, chosen=True)])
     cache = remember(wide, "full", measured, tmp_path / "t" / "tuned.json")
-    found = tuned(wide.capabilities, wide, "full", cache)
+    found = add_tuning(wide.capabilities, wide, "full", cache)
     assert found.tuned == {NAME: MEASURED}
     assert shader_of_a_product(wide) != shader_of_a_product(wide.as_if(found))
 

@@ -183,7 +183,7 @@ def rotated(x: Array, table: Array, *, interleaved: bool = False) -> Array:
 
 
 def _row(x: Node, index: int) -> Node:
-    from wgpu_backend.graph.spec import sliced
+    from wgpu_backend.graph.spec import slice_axis
     from wgpu_backend.ops.shape.views import viewed
 
-    return viewed(x, sliced(x.spec, 0, index, index + 1))
+    return viewed(x, slice_axis(x.spec, 0, index, index + 1))

@@ -21,12 +21,12 @@ import numpy as np
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.graph.wgsl_source import (
     Source,
-    alike,
-    beside,
     display,
+    find_import,
     first_line,
     read,
     stem,
+    suggest_path,
 )
 
 Choice = str | int | float | bool | np.generic
@@ -82,7 +82,7 @@ class Composer:
         if (chosen, name) in self._included:
             return
         self._included.add((chosen, name))
-        file = beside(importer, chosen)
+        file = find_import(importer, chosen)
         try:
             read(file)
         except ShaderError as error:
@@ -112,7 +112,7 @@ def _unread(
     error: ShaderError, importer: Source, path: str, where: tuple[Origin, str]
 ) -> ShaderError:
     """Return an error about an import that cannot be read, at its line."""
-    (origin, line), other = where, alike(path)
+    (origin, line), other = where, suggest_path(path)
     hint = f"; there is {other}" if other else ""
     gutter = f"{origin.rpartition(':')[2]} │ "
     caret = " " * (len(gutter) + max(line.find(path), 0)) + "^"
@@ -137,7 +137,7 @@ def _wgsl(name: str, value: Choice, declared: str) -> str:
     return str(value)
 
 
-def unrolled(
+def unroll(
     lines: Sequence[tuple[str, Origin]], constants: Mapping[str, str]
 ) -> list[tuple[str, Origin]]:
     """Repeat the body of every loop under ``// @unroll``, inner loops too."""
@@ -151,7 +151,7 @@ def unrolled(
             continue
         loop, end = _loop(lines, position + 1)
         low, high = (_literal(loop[key], constants, origin) for key in ("low", "high"))
-        body = unrolled(lines[position + 2 : end], constants)
+        body = unroll(lines[position + 2 : end], constants)
         suffix = "u" if loop["high"].endswith("u") or loop["high"] in constants else ""
         for value in range(low, high):
             pattern, text = rf"\b{loop['name']}\b", f"{value}{suffix}"
@@ -181,7 +181,7 @@ def _literal(text: str, constants: Mapping[str, str], origin: Origin) -> int:
     return int(value)
 
 
-def merged(
+def rename_merged(
     lines: Sequence[tuple[str, Origin]], bindings: Mapping[str, str]
 ) -> list[tuple[str, Origin]]:
     """Rename calls of an import's functions to those of the binding it is merged into."""

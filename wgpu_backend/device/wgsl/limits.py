@@ -14,14 +14,21 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from wgpu_backend.device.memory import human
+from wgpu_backend.device.memory import format_bytes
 from wgpu_backend.device.wgsl.module import Shader
-from wgpu_backend.device.wgsl.nesting import Depth, bare, brackets, branches, expressions, nesting
+from wgpu_backend.device.wgsl.nesting import (
+    Depth,
+    blank_comments,
+    bracket_depth,
+    bracket_levels,
+    branch_depth,
+    expression_depth,
+)
 from wgpu_backend.device.wgsl.switches import split_switches
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.graph.capabilities import Capabilities
 
-__all__ = ["bare", "check_bounds", "nesting"]
+__all__ = ["blank_comments", "bracket_levels", "check_bounds"]
 
 _LET = "put parts of it into variables"
 MAX_CHARACTERS = 4 << 20
@@ -52,16 +59,16 @@ def check_bounds(shader: Shader, capabilities: Capabilities) -> None:
         Naming the bound, the number found, and the line where one line has it.
     """
     _hold(shader, "characters of WGSL", len(shader.text), MAX_CHARACTERS)
-    text = bare(shader.text)
-    _hold(shader, "levels of brackets", brackets(text), MAX_NESTING)
+    text = blank_comments(shader.text)
+    _hold(shader, "levels of brackets", bracket_depth(text), MAX_NESTING)
     if any(len(statement) > MAX_EXPRESSION for statement in _END.split(text)):
-        _hold(shader, "levels in one expression", expressions(text), MAX_EXPRESSION, _LET)
+        _hold(shader, "levels in one expression", expression_depth(text), MAX_EXPRESSION, _LET)
     _hold(shader, "labels of cases", _labels(text), MAX_CASES, "look values up in an array")
     _hold(shader, "declarations", _declarations(text), MAX_DECLARATIONS)
     llvm = capabilities.software
     limit = MAX_BRANCHES_LLVM if llvm else MAX_BRANCHES
     if len(_BRANCHES.findall(text)) > limit:
-        inside = branches(split_switches(text) if llvm else text, llvm=llvm)
+        inside = branch_depth(split_switches(text) if llvm else text, llvm=llvm)
         _hold(shader, "branches inside each other", inside, limit, "write a switch, or functions")
     spaces = variable_nbytes(text)
     private = max(spaces.private, array_nbytes(text))
@@ -99,7 +106,8 @@ def _hold(shader: Shader, what: str, found: int | Depth, most: int, remedy: str 
 def _hold_nbytes(shader: Shader, space: str, found: int, most: int) -> None:
     if found > most:
         raise ShaderError(
-            f"{shader.label}: {human(found)} of {space} memory, at most {human(most)} is allowed"
+            f"{shader.label}: {format_bytes(found)} of {space} memory, at most "
+            f"{format_bytes(most)} is allowed"
         )
 
 

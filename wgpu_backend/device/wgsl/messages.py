@@ -50,7 +50,7 @@ class Place(NamedTuple):
     text: str
 
 
-def explained(what: str, place: Place) -> str:
+def explain(what: str, place: Place) -> str:
     """Rewrite a compiler message in WGSL's terms, with the fix if it is known.
 
     Parameters
@@ -84,7 +84,7 @@ def _plain_types(what: str) -> str:
     return re.sub(r"\[\d+\] \(of type ([^()]+)\)", r"\1", what)
 
 
-def _operands(found: re.Match[str], _: Place) -> str:
+def _operand_message(found: re.Match[str], _: Place) -> str:
     sign, a, b = _OPERATORS.get(found[1], found[1]), found[2], found[3]
     if sign in ("&&", "||") or a == b:
         return f"`{sign}` does not take {a} and {b}"
@@ -100,16 +100,16 @@ def _operands(found: re.Match[str], _: Place) -> str:
     return f"`{sign}` takes two of one type, here {a} and {b}; convert one: {a}(…) or {b}(…)"
 
 
-def _converted(found: re.Match[str], _: Place) -> str:
+def _conversion_message(found: re.Match[str], _: Place) -> str:
     return f"{found[1]} stands where {found[2]} is needed; convert it: {found[2]}(…)"
 
 
-def _declared(found: re.Match[str], _: Place) -> str:
+def _declaration_message(found: re.Match[str], _: Place) -> str:
     name, wanted, got = found[1], found[2], _ABSTRACT.get(found[3], found[3])
     return f"`{name}` is declared {wanted}, its value is {got}; convert it: {wanted}(…)"
 
 
-def _unknown(found: re.Match[str], place: Place) -> str:
+def _unknown_message(found: re.Match[str], place: Place) -> str:
     name = found[1]
     if home := definitions().get(name):
         return f"`{name}` is in {home}; add the line // @import {home}"
@@ -118,7 +118,7 @@ def _unknown(found: re.Match[str], place: Place) -> str:
     return found[0] + (f"; did you mean `{near}`?" if near else "")
 
 
-def _field(found: re.Match[str], place: Place) -> str:
+def _field_message(found: re.Match[str], place: Place) -> str:
     name = found[1]
     struct = re.search(r"struct Params \{([^}]*)\}", place.text)
     fields = re.findall(r"(\w+)\s*:", struct[1]) if struct else []
@@ -127,7 +127,7 @@ def _field(found: re.Match[str], place: Place) -> str:
     return f"there is no `.{name}` of this value: a scalar has no components, a vec2 has x and y"
 
 
-def _expected(found: re.Match[str], place: Place) -> str:
+def _expected_message(found: re.Match[str], place: Place) -> str:
     wanted, got, line = found[1], found[2], place.line
     if got == "if" and " else " in line:
         return f"{found[0]}; WGSL writes `a if c else b` as select(b, a, c)"
@@ -140,70 +140,73 @@ def _expected(found: re.Match[str], place: Place) -> str:
     return found[0]
 
 
-def _argument(found: re.Match[str], _: Place) -> str:
+def _argument_message(found: re.Match[str], _: Place) -> str:
     allowed = re.findall(r"allowed type: ([^;]+)", found[0])
     usual = [t for t in allowed if re.search(r"\b[fiu]32\b", t)]
     return f"argument {found[1]} of `{found[2]}` is of a wrong type, needs {' or '.join(usual)}"
 
 
-def _power(found: re.Match[str], place: Place) -> str:
+def _power_message(found: re.Match[str], place: Place) -> str:
     return "WGSL has no `**`, write pow(a, b)" if "**" in place.line else found[0]
 
 
-def _fixed(text: str) -> Callable[[re.Match[str], Place], str]:
+def _make_message(text: str) -> Callable[[re.Match[str], Place], str]:
     return lambda found, _: text.format(*found.groups())
 
 
 _SAYINGS: tuple[tuple[str, Callable[[re.Match[str], Place], str]], ...] = (
-    (r"Operation (\w+) can't work with ([\w<>]+) and ([\w<>]+)", _operands),
-    (r"automatic conversions cannot convert elements of `([^`]+)` to `([^`]+)`", _converted),
-    (r"the type of `(\w+)` is expected to be `([^`]+)`, but got `([^`]+)`", _declared),
+    (r"Operation (\w+) can't work with ([\w<>]+) and ([\w<>]+)", _operand_message),
+    (
+        r"automatic conversions cannot convert elements of `([^`]+)` to `([^`]+)`",
+        _conversion_message,
+    ),
+    (r"the type of `(\w+)` is expected to be `([^`]+)`, but got `([^`]+)`", _declaration_message),
     (
         r"invalid left-hand side of assignment; note: consider declaring `(\w+)` with `var`.*",
-        _fixed("`{0}` is declared with let, which keeps its value; declare it with var"),
+        _make_message("`{0}` is declared with let, which keeps its value; declare it with var"),
     ),
-    (r"no definition in scope for identifier: `(\w+)`", _unknown),
-    (r"invalid field accessor `(\w+)`", _field),
-    (r"expected (.+), found \"(.+)\"", _expected),
-    (r"(?:wrong|inconsistent) type passed as argument #(\d) to `(\w+)`;.*", _argument),
+    (r"no definition in scope for identifier: `(\w+)`", _unknown_message),
+    (r"invalid field accessor `(\w+)`", _field_message),
+    (r"expected (.+), found \"(.+)\"", _expected_message),
+    (r"(?:wrong|inconsistent) type passed as argument #(\d) to `(\w+)`;.*", _argument_message),
     (
         r"wrong number of arguments: expected (\d+), found (\d+)",
-        _fixed("it takes {0} arguments, not {1}"),
+        _make_message("it takes {0} arguments, not {1}"),
     ),
     (
         r"Composing expects (\d+) components but (\d+) were given",
-        _fixed("it takes {0} values, not {1}"),
+        _make_message("it takes {0} values, not {1}"),
     ),
     (
         r"The `if` condition \[\d+\] is not a boolean scalar",
-        _fixed("the condition of `if` is no bool; compare it: `… != 0.0`"),
+        _make_message("the condition of `if` is no bool; compare it: `… != 0.0`"),
     ),
     (
         r"The pointer \[\d+\] doesn't relate to a valid destination for a store",
-        _fixed("it can only be read, as it is declared; results go into y"),
+        _make_message("it can only be read, as it is declared; results go into y"),
     ),
     (
         r"Accessing with index \[\d+\] can't be done",
-        _fixed("an index is u32 or i32; convert it: u32(…)"),
+        _make_message("an index is u32 or i32; convert it: u32(…)"),
     ),
     (
         r"increment/decrement operation requires reference type.*",
-        _fixed("only a var of u32 or i32 is counted up; declare it: `var k = 0u`"),
+        _make_message("only a var of u32 or i32 is counted up; declare it: `var k = 0u`"),
     ),
-    (r"the operand of the `\*` operator must be a pointer", _power),
+    (r"the operand of the `\*` operator must be a pointer", _power_message),
     (
         r"type mismatch for reject and accept values in `select` call",
-        _fixed(
+        _make_message(
             "select takes (value if false, value if true, condition), the first two of one type"
         ),
     ),
     (
         r"Incompatible operands: Logical(And|Or).*",
-        _fixed("`&&` and `||` take bools; compare first"),
+        _make_message("`&&` and `||` take bools; compare first"),
     ),
     (
         r"The `return` expression .* does not match the declared return type .*",
-        _fixed("what it returns is not what the function declares behind `->`"),
+        _make_message("what it returns is not what the function declares behind `->`"),
     ),
     (
         r"Argument (\d+) value \[\d+\] doesn't match the type \[\d+\]",
@@ -211,6 +214,6 @@ _SAYINGS: tuple[tuple[str, Callable[[re.Match[str], Place], str]], ...] = (
     ),
     (
         r"cannot cast a array<([\w<>]+)> to an? (\w+)",
-        _fixed("an array is no {1}; take a value of it: `[i]`"),
+        _make_message("an array is no {1}; take a value of it: `[i]`"),
     ),
 )

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from wgpu_backend.device.wgsl.composer import Choice, Composer, Origin, merged, unrolled
+from wgpu_backend.device.wgsl.composer import Choice, Composer, Origin, rename_merged, unroll
 from wgpu_backend.errors import ShaderError
 from wgpu_backend.graph.wgsl_source import Source, display, stem
 
@@ -236,21 +236,21 @@ def _load(path: Source, choices: tuple[tuple[str, Choice], ...], trusted: bool) 
     if unknown:
         known = ", ".join(sorted({*composer.constants, *composer.modules})) or "nothing to choose"
         raise ShaderError(f"{display(path)} declares no {', '.join(unknown)}, it has {known}")
-    lines = merged(unrolled(lines, composer.constants), composer.merged)
-    text, bindings = _numbered("\n".join(line for line, _ in lines))
+    lines = rename_merged(unroll(lines, composer.constants), composer.merged)
+    text, bindings = _number_bindings("\n".join(line for line, _ in lines))
     origins = tuple(origin for _, origin in lines)
     params = _params(text, origins)
     label = _label(path, composer.taken)
     text = _enable(text)
     shader = Shader(label, text, origins, bindings, params, trusted=trusted, places=composer.places)
-    return _single(shader)
+    return _check_duplicates(shader)
 
 
 def _label(source: Source, taken: Sequence[str]) -> str:
     return f"{stem(source)}({', '.join(sorted(taken))})" if taken else stem(source)
 
 
-def _single(shader: Shader) -> Shader:
+def _check_duplicates(shader: Shader) -> Shader:
     """Return `shader`, unless it declares a binding twice."""
     first: dict[str, Origin] = {}
     for number, line in enumerate(_COMMENT.sub("", shader.text).splitlines(), 1):
@@ -263,7 +263,7 @@ def _single(shader: Shader) -> Shader:
     return shader
 
 
-def _numbered(text: str) -> tuple[str, tuple[BindingDecl, ...]]:
+def _number_bindings(text: str) -> tuple[str, tuple[BindingDecl, ...]]:
     """Give the bindings numbers in order of appearance, the uniform last."""
     found = _BINDING.finditer(_COMMENT.sub("", text))
     order = sorted(found, key=lambda m: m["kind"] == "uniform")

@@ -27,7 +27,7 @@ class Depth:
     at: int = 0
 
 
-def bare(text: str) -> str:
+def blank_comments(text: str) -> str:
     """Return WGSL with blanks for its comments, so that places stay."""
     pieces: list[str] = []
     depth = end = 0  # of block comments, which nest; and of what was seen
@@ -53,7 +53,7 @@ def _blank(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-def brackets(text: str) -> Depth:
+def bracket_depth(text: str) -> Depth:
     """Measure the depth of brackets; a statement's end closes the templates left open."""
     depth = templates = 0
     deepest = Depth(0)
@@ -68,9 +68,9 @@ def brackets(text: str) -> Depth:
     return deepest
 
 
-def nesting(text: str) -> int:
+def bracket_levels(text: str) -> int:
     """Return how deep brackets nest."""
-    return brackets(text).levels
+    return bracket_depth(text).levels
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class _Group:
         self.inside = max(self.inside, self.operand + depth)
 
 
-def expressions(text: str) -> Depth:
+def expression_depth(text: str) -> Depth:
     """Measure the deepest expression: operators, members and brackets inside each other.
 
     ``a + b + c`` is two deep, since the first sum is inside the second. Arguments of a call stand
@@ -191,7 +191,7 @@ class _Branches:
             self.depth += 1
 
 
-def branches(text: str, *, llvm: bool) -> Depth:
+def branch_depth(text: str, *, llvm: bool) -> Depth:
     """Measure the depth of branches; an `else if` is inside the `if` before it.
 
     Parameters

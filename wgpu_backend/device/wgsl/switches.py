@@ -19,7 +19,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from wgpu_backend.device.wgsl.nesting import bare
+from wgpu_backend.device.wgsl.nesting import blank_comments
 
 PIECE = 32  # cases of a piece; as deep as these may be inside others
 _NAME = "split_switch"
@@ -46,7 +46,7 @@ def split_switches(text: str) -> str:
     text : str
         That may be wrong: what cannot be read as a switch stays as it is, for the compiler to say.
     """
-    plain = bare(text)
+    plain = blank_comments(text)
     changed = False
     for found in reversed(list(_SWITCH.finditer(plain))):  # those inside others first
         open_brace = _at_depth_0(plain, found.end(), "{")
@@ -60,13 +60,13 @@ def split_switches(text: str) -> str:
 
 def _split(text: str, start: int, open_brace: int, clauses: list[_Clause], name: str) -> str:
     """Split one switch."""
-    selector, close = text[start + len("switch") : open_brace], _end(text, open_brace)
-    last = next(c for c in clauses if _default(c))
+    selector, close = text[start + len("switch") : open_brace], _find_end(text, open_brace)
+    last = next(c for c in clauses if _is_default(c))
     bodies = [text[c.body + 1 : c.end - 1] for c in clauses]
     declared, returned = "", ""
     if all(_RETURN.search(b) and len(re.findall(r"\breturn\b", b)) == 1 for b in bodies):
-        result, kind = f"{name}_result", _returned(text[:start])
-        bodies = [_RETURN.sub(_assigned(result), body) for body in bodies]
+        result, kind = f"{name}_result", _find_result_type(text[:start])
+        bodies = [_RETURN.sub(_make_assignment(result), body) for body in bodies]
         declared = f"var {result}: {kind}; " if kind else ""
         returned = f" return {result};" if kind else " return;"
     pieces = [f"{{ {declared}let {name} = {selector}; "]
@@ -87,7 +87,7 @@ def _split(text: str, start: int, open_brace: int, clauses: list[_Clause], name:
     return text[:start] + "".join(pieces) + text[close + 1 :]
 
 
-def _assigned(variable: str) -> Callable[[re.Match[str]], str]:
+def _make_assignment(variable: str) -> Callable[[re.Match[str]], str]:
     """Return the replacement of a `return`: an assignment, or nothing if it has no value."""
 
     def assignment(found: re.Match[str]) -> str:
@@ -97,36 +97,36 @@ def _assigned(variable: str) -> Callable[[re.Match[str]], str]:
     return assignment
 
 
-def _returned(before: str) -> str:
+def _find_result_type(before: str) -> str:
     """Return the result type of the function in which the text ends, or an empty text."""
     functions = list(_FUNCTION.finditer(before))
     return (functions[-1]["type"] or "").strip() if functions else ""
 
 
-def _default(clause: _Clause) -> bool:
+def _is_default(clause: _Clause) -> bool:
     return "default" in clause.labels
 
 
 def _clauses(text: str, open_brace: int) -> list[_Clause] | None:
     """Return the cases of a switch; None if it is not one, or has not exactly one default."""
-    if open_brace < 0 or (end := _end(text, open_brace)) < 0:
+    if open_brace < 0 or (end := _find_end(text, open_brace)) < 0:
         return None
     clauses = list(_read(text, open_brace + 1, end))
-    return clauses if sum(_default(c) for c in clauses) == 1 else None
+    return clauses if sum(_is_default(c) for c in clauses) == 1 else None
 
 
 def _read(text: str, at: int, end: int) -> Iterator[_Clause]:
     while True:
         start = at + len(text[at:end]) - len(text[at:end].lstrip())
         body = _at_depth_0(text, start, "{")
-        if start >= end or not 0 <= body < end or (stop := _end(text, body)) < 0:
+        if start >= end or not 0 <= body < end or (stop := _find_end(text, body)) < 0:
             return
         head = text[start:body].strip().removesuffix(":").strip()
-        yield _Clause(tuple(_listed(head.removeprefix("case"))), start, body, stop + 1)
+        yield _Clause(tuple(_split_labels(head.removeprefix("case"))), start, body, stop + 1)
         at = stop + 1
 
 
-def _listed(labels: str) -> Iterator[str]:
+def _split_labels(labels: str) -> Iterator[str]:
     """Split at commas outside brackets."""
     at = 0
     while at <= len(labels):
@@ -148,7 +148,7 @@ def _at_depth_0(text: str, start: int, wanted: str) -> int:
     return -1
 
 
-def _end(text: str, open_brace: int) -> int:
+def _find_end(text: str, open_brace: int) -> int:
     """Find the brace that closes another; -1 if there is none."""
     depth = 0
     for found in re.compile(r"[{}]").finditer(text, open_brace):

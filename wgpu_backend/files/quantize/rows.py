@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.dtypes import BF16, F16, F32, DType, held
+from wgpu_backend.dtypes import BF16, F16, F32, DType, convert_values
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.files.quantize import codebook_blocks, small_blocks, super_blocks, ternary_blocks
 from wgpu_backend.files.quantize.blocks import Bytes, Quantiser, squares
@@ -145,7 +145,7 @@ def _plain(rows: Floats, dtype: DType, first: int) -> Bytes:
     if dtype == F32:
         return rows.view(np.uint8)
     if dtype == F16:
-        return held(f"f16, rows from {first}", rows, F16).view(np.uint8)
+        return convert_values(f"f16, rows from {first}", rows, F16).view(np.uint8)
     bits = rows.view(np.uint32)
     rounded = ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype("<u2")
     if np.any(rounded & 0x7FFF == 0x7F80):

@@ -8,12 +8,12 @@ from dataclasses import replace
 from wgpu_backend.device.lanes import lanes_together
 from wgpu_backend.graph.capabilities import Capabilities, Profile
 from wgpu_backend.kernels import complete
-from wgpu_backend.ml.calibration.self_test import remembered_trust, require_trust, trusted
-from wgpu_backend.ml.calibration.tuning_cache import tuned
+from wgpu_backend.ml.calibration.self_test import apply_verdict, remembered_trust, require_trust
+from wgpu_backend.ml.calibration.tuning_cache import add_tuning
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 
-def found_out(
+def probe_capabilities(
     executor: WgpuExecutor,
     profile: Profile,
     *,
@@ -49,4 +49,4 @@ def found_out(
         verdict = require_trust(asked, profile, progress=progress)
     else:
         verdict = remembered_trust(asked, profile)
-    return complete(tuned(trusted(probed, verdict), asked, profile)), verdict
+    return complete(add_tuning(apply_verdict(probed, verdict), asked, profile)), verdict

@@ -72,7 +72,7 @@ class Finding:
         return f"{self.name} (NMSE {self.error:.1e}, at most {self.largest:.0e} is rounding)"
 
 
-def _tell_nobody(share: float) -> None:
+def _ignore_progress(share: float) -> None:
     """Ignore the progress."""
 
 
@@ -125,7 +125,7 @@ class Run:
 
     def __init__(self, executors: Sequence[Executor], progress: Progress | None = None) -> None:
         self._executors = executors
-        self._progress = progress or _tell_nobody
+        self._progress = progress or _ignore_progress
         self._done = 0
         self._total = len([*cases(), *fused_cases()])
 
@@ -191,7 +191,7 @@ def require_trust(
     -------
     frozenset of str
         Ops of fusion rules to leave out, as they compute wrong values here, and `SUBGROUPS` where
-        kernels have to do without them, see `trusted`.
+        kernels have to do without them, see `apply_verdict`.
 
     Raises
     ------
@@ -207,7 +207,7 @@ def require_trust(
     key = device_key(executor, profile)
     verdicts = _verdicts(path)
     if key not in verdicts:
-        verdicts[key] = _tested(executor, path, progress or _tell_nobody)
+        verdicts[key] = _test_device(executor, path, progress or _ignore_progress)
         with suppress(OSError):  # where nothing can be remembered, it is tested each time
             write(path, verdicts)
     return frozenset(verdicts[key])
@@ -219,14 +219,14 @@ def remembered_trust(executor: Executor, profile: str, cache: Path | None = None
     return frozenset(verdicts.get(device_key(executor, profile), []))
 
 
-def trusted(capabilities: Capabilities, verdict: Collection[str]) -> Capabilities:
+def apply_verdict(capabilities: Capabilities, verdict: Collection[str]) -> Capabilities:
     """Return what kernels may use after a verdict."""
     if SUBGROUPS not in verdict:
         return capabilities
     return replace(capabilities, subgroups=False, lanes=0)
 
 
-def _tested(executor: Executor, path: Path | None, progress: Progress) -> list[str]:
+def _test_device(executor: Executor, path: Path | None, progress: Progress) -> list[str]:
     """Test a device and report the progress, as it takes long."""
     info, begin = executor.info, time.perf_counter()
     takes = "about a minute" if info.kind == "software" else "some seconds"
@@ -235,8 +235,8 @@ def _tested(executor: Executor, path: Path | None, progress: Progress) -> list[s
     progress(0.0)
     with ExitStack() as stack:
         run = Run([executor, *_helpers(executor, stack)], progress)
-        features = _features_left_out(executor, run)
-        verdict = [*features, *_left_out(executor, run)]
+        features = _find_wrong_features(executor, run)
+        verdict = [*features, *_find_wrong_rules(executor, run)]
     _LOG.warning("%s is tested, %.0f s", info.name, time.perf_counter() - begin)
     return verdict
 
@@ -256,13 +256,13 @@ def _helpers(executor: Executor, stack: ExitStack) -> Iterator[WgpuExecutor]:
         yield helper
 
 
-def _features_left_out(executor: Executor, run: Run) -> list[str]:
+def _find_wrong_features(executor: Executor, run: Run) -> list[str]:
     """Return the features that kernels must not use, and stop using them in this run."""
     info, wrong = executor.info, _wrong(executor, run)
     if not wrong:
         return []
     if executor.capabilities.subgroups and isinstance(executor, WgpuExecutor):
-        run.as_if(complete(trusted(executor.capabilities, [SUBGROUPS])))
+        run.as_if(complete(apply_verdict(executor.capabilities, [SUBGROUPS])))
         if not _wrong(executor, run):
             _warn(f"device {info.id}: kernels with subgroups are not used, as they fail in {wrong}")
             return [SUBGROUPS]
@@ -280,7 +280,7 @@ def _warn(message: str) -> None:
     warnings.warn(message, LeftOutWarning, stacklevel=6)
 
 
-def _left_out(executor: Executor, run: Run) -> list[str]:
+def _find_wrong_rules(executor: Executor, run: Run) -> list[str]:
     if not isinstance(executor, WgpuExecutor):
         return []
     wrong = [f for f in fused_test(executor, run) if not f.passed]

@@ -70,7 +70,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "linear_q8", ROUNDING_ERROR, _rounded_products
     yield "linear_q8_pair", LARGEST_ERROR, _precise_product
     yield "linear_q8", ROUNDING_ERROR, _rounded_sum
-    yield "linear_gated", ROUNDING_ERROR, _gated
+    yield "linear_gated", ROUNDING_ERROR, _gated_product
     yield "q8_weighted", ROUNDING_ERROR, _rounded_norm
     yield "linear_gated_q8", ROUNDING_ERROR, gated_into_product
     yield "linear_add_q8", ROUNDING_ERROR, normed_sum
@@ -83,14 +83,14 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "rope_put", LARGEST_ERROR, _cached_attention
     yield "rope_attention", LARGEST_ERROR, next_token
     yield "rope_attention", LARGEST_ERROR, lambda c, r: next_token(c, r, norms=True)
-    yield "route", LARGEST_ERROR, _routed
+    yield "route", LARGEST_ERROR, _expert_routing
     yield "linear_by_expert_add", LARGEST_ERROR, by_expert
     yield "linear_by_expert_tiles", LARGEST_ERROR, by_expert
     yield "heads_put", LARGEST_ERROR, _normed_heads
     yield "rope_join", LARGEST_ERROR, _joined_parts
     yield "latent_put", LARGEST_ERROR, _latent_attention
-    yield "rms_norm_add", LARGEST_ERROR, _residual_behind_a_norm
-    yield "norm_chain", LARGEST_ERROR, _gate_of_a_norm
+    yield "rms_norm_add", LARGEST_ERROR, _normed_residual
+    yield "norm_chain", LARGEST_ERROR, _gated_norm
     yield (
         "group_norm_silu",
         LARGEST_ERROR,
@@ -123,7 +123,7 @@ def _rounded_sum(context: Context, rng: np.random.Generator) -> Tensor:
     return weight.linear(normal(context, rng, 3, 256), bias)
 
 
-def _gated(context: Context, rng: np.random.Generator) -> Tensor:
+def _gated_product(context: Context, rng: np.random.Generator) -> Tensor:
     both = quantised(context, rng, dtypes.Q4_0)
     x = normal(context, rng, 3, 256)
     gate, up = both.slice(0, 0, 16), both.slice(0, 16, 32)
@@ -167,7 +167,7 @@ def _normed_heads(context: Context, rng: np.random.Generator) -> Tensor:
     return _cached_attention(context, rng, norms=True)
 
 
-def _routed(context: Context, rng: np.random.Generator) -> Tensor:
+def _expert_routing(context: Context, rng: np.random.Generator) -> Tensor:
     """Route five tokens: the weights and ids of their experts."""
     scores = normal(context, rng, 5, 33).softmax()
     ids = scores.top_k(4)
@@ -196,12 +196,12 @@ def _gated_experts(context: Context, rng: np.random.Generator) -> Tensor:
     return gate.swiglu(up)
 
 
-def _residual_behind_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
+def _normed_residual(context: Context, rng: np.random.Generator) -> Tensor:
     x, residual, weight = (normal(context, rng, *shape) for shape in ((5, 260), (5, 260), (260,)))
     return residual.add(x.rms_norm(weight, eps=1e-5))
 
 
-def _gate_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
+def _gated_norm(context: Context, rng: np.random.Generator) -> Tensor:
     """Gate normed heads."""
     x, gate, weight = (normal(context, rng, *shape) for shape in ((5, 3, 64), (5, 192), (64,)))
     return gate.sigmoid().mul(x.rms_norm(weight, eps=1e-5).reshape(5, 192))

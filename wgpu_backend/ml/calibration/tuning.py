@@ -179,7 +179,7 @@ def tune(
             for done, case in enumerate(cases):
                 tiles += _measure(executor, case, effort.rounds)
                 progress((number + (done + 1) / (len(cases) + 1)) / len(formats))
-            rounding += _compared(executor, weight, effort, _winners(tiles))
+            rounding += _compare_rounding(executor, weight, effort, _winners(tiles))
             progress((number + 1) / len(formats))
         finally:
             executor.free(weight.storage)
@@ -208,8 +208,8 @@ def _cases(
     """Yield the products of a weight that leave a choice, by class of columns and kernel."""
     products: list[tuple[Tensor, _Product]] = [(weight, linear)]
     if weight.dtype in FORMATS:
-        products.append((rounded, _rounded))
-    products.append((weight, _in_f16))
+        products.append((rounded, _multiply_q8))
+    products.append((weight, _multiply_f16))
     for n in effort.columns:
         x = np.random.default_rng(n).standard_normal((n, effort.values), np.float32)
         cases = (_case(executor, operand, x, make) for operand, make in products)
@@ -217,7 +217,7 @@ def _cases(
         yield from {case.key: case for case in cases if len(case.tiles) > 1}.values()
 
 
-def _compared(
+def _compare_rounding(
     executor: WgpuExecutor, weight: Tensor, effort: Effort, tiles: Mapping[str, Tile]
 ) -> Iterator[Compared]:
     """Measure whether activations in eight bits are faster, on devices where that is open."""
@@ -232,11 +232,11 @@ def _compared(
         x = np.random.default_rng(n).standard_normal((n, effort.values), np.float32)
         with ExitStack() as stack:
             exact, *others = (
-                _recorded(executor, stack, partial(_multiplied, weight, x, product), tiles)
+                _record_product(executor, stack, partial(_multiply, weight, x, product), tiles)
                 for product in (linear, *forms.values())
             )
             wanted = exact.run({}).wait()[0]
-            right = [_alike(graph.run({}).wait()[0], wanted, ROUNDING_ERROR) for graph in others]
+            right = [_is_close(graph.run({}).wait()[0], wanted, ROUNDING_ERROR) for graph in others]
             times = [[_whole_seconds(g) for g in (exact, *others)] for _ in range(effort.rounds)]
         seconds, *rounded = (min(column) for column in zip(*times, strict=True))
         for key, other, ok in zip(keys.values(), rounded, right, strict=True):
@@ -244,19 +244,19 @@ def _compared(
             yield Compared(key, seconds, other if ok else inf, pays)
 
 
-def _multiplied(weight: Tensor, x: Array, product: _Product, context: Context) -> Tensor:
+def _multiply(weight: Tensor, x: Array, product: _Product, context: Context) -> Tensor:
     return cast("Tensor", product(weight, context.from_numpy(x)))
 
 
-def _rounded(weight: Node, x: Node) -> Node:
+def _multiply_q8(weight: Node, x: Node) -> Node:
     return linear(weight, q8_activations(x), prologue=Q8)
 
 
-def _split(weight: Node, x: Node) -> Node:
+def _multiply_q8_pair(weight: Node, x: Node) -> Node:
     return linear(weight, q8_pair(x), prologue=Q8_PAIR)
 
 
-def _in_q16(weight: Node, x: Node) -> Node:
+def _multiply_q16(weight: Node, x: Node) -> Node:
     return linear(weight, q16_activations(x), prologue=Q16)
 
 
@@ -267,15 +267,15 @@ def _forms(dtype: DType, columns: int, capabilities: Capabilities) -> Mapping[Pr
     """
     fresh = replace(capabilities, unrounded=frozenset[str]())
     in_q16 = pays_in_q16(dtype, columns, fresh)
-    return {Q8: _rounded, Q8_PAIR: _in_q16 if in_q16 else _split}
+    return {Q8: _multiply_q8, Q8_PAIR: _multiply_q16 if in_q16 else _multiply_q8_pair}
 
 
-def _in_f16(weight: Node, x: Node) -> Node:
+def _multiply_f16(weight: Node, x: Node) -> Node:
     return linear(weight, x, precision="f16")
 
 
 def _case(executor: WgpuExecutor, weight: Tensor, x: Array, product: _Product) -> _Case:
-    make = partial(_multiplied, weight, x, product)
+    make = partial(_multiply, weight, x, product)
     with Context(executor) as context:
         launch = make(context).launch
         assert launch is not None
@@ -283,11 +283,11 @@ def _case(executor: WgpuExecutor, weight: Tensor, x: Array, product: _Product) -
         default = select(linear, launch, replace(executor.capabilities, tuned=asked))
     name = asked.last
     tiles = candidates(name, executor.capabilities)
-    first = _tile_of(default) or tiles[:1]
+    first = _find_tile(default) or tiles[:1]
     return _Case(name, tuple(dict.fromkeys((*first, *tiles))), make, weight.spec.nbytes)
 
 
-def _tile_of(launch: Launch) -> tuple[Tile, ...]:
+def _find_tile(launch: Launch) -> tuple[Tile, ...]:
     """Return the tile that a hardware kernel uses for an untuned product, if it is one."""
     sizes = {name: n for name, n in launch.choices.items() if isinstance(n, int)}
     if "W_ITEMS" in sizes:
@@ -302,15 +302,17 @@ def _tile_of(launch: Launch) -> tuple[Tile, ...]:
 def _measure(executor: WgpuExecutor, case: _Case, rounds: int) -> list[Measured]:
     """Measure the tiles of a case in turn."""
     with ExitStack() as stack:
-        recorded = [_recorded(executor, stack, case.make, {case.key: tile}) for tile in case.tiles]
+        recorded = [
+            _record_product(executor, stack, case.make, {case.key: tile}) for tile in case.tiles
+        ]
         wanted, *others = [graph.run({}).wait()[0] for graph in recorded]
-        right = [True, *(_alike(values, wanted) for values in others)]
+        right = [True, *(_is_close(values, wanted) for values in others)]
         times = [[_seconds(graph) for graph in recorded] for _ in range(rounds)]
     best = [min(column) for column in zip(*times, strict=True)]
-    return _judged(case, [s if ok else inf for s, ok in zip(best, right, strict=True)])
+    return _choose_tile(case, [s if ok else inf for s, ok in zip(best, right, strict=True)])
 
 
-def _judged(case: _Case, seconds: Sequence[float]) -> list[Measured]:
+def _choose_tile(case: _Case, seconds: Sequence[float]) -> list[Measured]:
     """Choose the fastest tile if it is clearly faster than the default."""
     fastest = min(range(len(seconds)), key=seconds.__getitem__)
     winner = fastest if seconds[fastest] < GAIN * seconds[0] else 0
@@ -320,7 +322,7 @@ def _judged(case: _Case, seconds: Sequence[float]) -> list[Measured]:
     ]
 
 
-def _recorded(
+def _record_product(
     executor: WgpuExecutor,
     stack: ExitStack,
     make: Callable[[Context], Tensor],
@@ -344,7 +346,7 @@ def _whole_seconds(graph: Recorded) -> float:
     return sum(seconds for _, _, seconds in graph.timed())
 
 
-def _alike(values: Array, wanted: Array, largest: float = LARGEST_ERROR) -> bool:
+def _is_close(values: Array, wanted: Array, largest: float = LARGEST_ERROR) -> bool:
     exact = wanted.astype(np.float64)
     difference = float(np.sum((values.astype(np.float64) - exact) ** 2))
     return difference <= largest * float(np.sum(exact**2))

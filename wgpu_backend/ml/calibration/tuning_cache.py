@@ -59,7 +59,7 @@ def remember(
     return write(path, everything)
 
 
-def tuned(
+def add_tuning(
     capabilities: Capabilities, executor: WgpuExecutor, profile: str, cache: Path | None = None
 ) -> Capabilities:
     """Add remembered tuning to capabilities; ignore damaged or unknown entries.

@@ -75,7 +75,7 @@ def _check_options(trial: Trial) -> None:
         )
 
 
-def trials_of(op: Op[Any]) -> list[Trial]:
+def get_trials(op: Op[Any]) -> list[Trial]:
     """Return the trials of an op; by default one with matrices, if the op needs no options.
 
     Raises

@@ -30,7 +30,7 @@ FEW = 3  # of everything else then
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
-def dtype_of(shape: str, dtype: DType) -> DType:
+def operand_dtype(shape: str, dtype: DType) -> DType:
     """Return the type of an operand: the one after a colon, or the one being tried."""
     own = shape.partition(":")[2]
     return named(own) if own else dtype
@@ -47,26 +47,28 @@ def cases(shapes: Sequence[str], broadcast: bool) -> Iterator[tuple[Shapes, str]
         Also with extents of 1 and without leading axes.
     """
     for turn in range(len(EXTENTS)):
-        whole = _filled(shapes, turn)
+        whole = _fill_extents(shapes, turn)
         for layout in (name for name in LAYOUTS if name not in VALUES):
             yield whole, layout
             if broadcast and turn in BROADCAST_ROUNDS:
-                yield from ((narrow, layout) for narrow in _narrowed(whole))
+                yield from ((narrow, layout) for narrow in _narrow_shapes(whole))
     for layout in VALUES:
-        yield _filled(shapes, PLAIN_TURN), layout
-    blocks = _names([s for s in shapes if dtype_of(s, F32).quantised])
+        yield _fill_extents(shapes, PLAIN_TURN), layout
+    blocks = _names([s for s in shapes if operand_dtype(s, F32).quantised])
     for name in _names(shapes):
         if name not in blocks:
-            yield _filled(shapes, PLAIN_TURN, {name: 0}), "dense"
+            yield _fill_extents(shapes, PLAIN_TURN, {name: 0}), "dense"
 
 
 def many(shapes: Sequence[str]) -> Iterator[Shapes]:
     """Yield shapes with one large and otherwise small extents, for each name."""
     names = _names(shapes)
-    blocks = _names([s for s in shapes if dtype_of(s, F32).quantised])
+    blocks = _names([s for s in shapes if operand_dtype(s, F32).quantised])
     for name in names:
         if name not in blocks:
-            yield _filled(shapes, 0, {n: FEW for n in names if n not in blocks} | {name: MANY})
+            yield _fill_extents(
+                shapes, 0, {n: FEW for n in names if n not in blocks} | {name: MANY}
+            )
 
 
 def _words(shape: str) -> list[str]:
@@ -77,18 +79,20 @@ def _names(shapes: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(w for s in shapes for w in _words(s) if not w.isdigit()))
 
 
-def _filled(shapes: Sequence[str], turn: int, known: Mapping[str, int] | None = None) -> Shapes:
+def _fill_extents(
+    shapes: Sequence[str], turn: int, known: Mapping[str, int] | None = None
+) -> Shapes:
     """Replace names by numbers; rows of a quantised operand are whole blocks."""
     value = {n: EXTENTS[(turn + 2 * i) % len(EXTENTS)] for i, n in enumerate(_names(shapes))}
     for shape in shapes:
-        last, dtype = _words(shape)[-1:], dtype_of(shape, F32)
+        last, dtype = _words(shape)[-1:], operand_dtype(shape, F32)
         if dtype.quantised and last and last[0] in value:
             value[last[0]] = BLOCKS[turn] * dtype.block
     value |= known or {}
     return tuple(tuple(value[w] if w in value else int(w) for w in _words(s)) for s in shapes)
 
 
-def _narrowed(shapes: Shapes) -> Iterator[Shapes]:
+def _narrow_shapes(shapes: Shapes) -> Iterator[Shapes]:
     for at, shape in enumerate(shapes):
         for narrow in {(1,) * len(shape), shape[-1:], (*shape[:-1], 1)} - {shape}:
             yield (*shapes[:at], narrow, *shapes[at + 1 :])
@@ -123,20 +127,20 @@ def dense(context: Context, values: Array, dtype: DType) -> Tensor:
     return context.from_numpy(values, dtype)
 
 
-def _permuted(context: Context, values: Array, dtype: DType) -> Tensor:
+def _permute(context: Context, values: Array, dtype: DType) -> Tensor:
     return dense(context, values.transpose(), dtype).permute(*range(values.ndim)[::-1])
 
 
-def _transposed(context: Context, values: Array, dtype: DType) -> Tensor:
+def _transpose(context: Context, values: Array, dtype: DType) -> Tensor:
     if values.ndim < 2:
-        return _stepped(context, values, dtype)
+        return _step(context, values, dtype)
     order = [*range(values.ndim - 2), values.ndim - 1, values.ndim - 2]
     return dense(context, np.swapaxes(values, -1, -2), dtype).permute(*order)
 
 
-def _sliced(context: Context, values: Array, dtype: DType) -> Tensor:
+def _slice(context: Context, values: Array, dtype: DType) -> Tensor:
     if values.ndim == 0:
-        return _shifted(context, values, dtype)
+        return _shift(context, values, dtype)
     outside = np.nan if dtype in FLOATS else 0  # what is read around the slice shows
     widths = [(1, 2), *[(0, 0)] * (values.ndim - 2), (3, 2)][-values.ndim :]
     wide = np.pad(values, widths, constant_values=outside)
@@ -144,18 +148,18 @@ def _sliced(context: Context, values: Array, dtype: DType) -> Tensor:
     return view if values.ndim == 1 else view.slice(0, 1, 1 + values.shape[0])
 
 
-def _stepped(context: Context, values: Array, dtype: DType) -> Tensor:
+def _step(context: Context, values: Array, dtype: DType) -> Tensor:
     if values.ndim == 0:
         return dense(context, values, dtype)
     return dense(context, np.repeat(values, 3, axis=0), dtype).slice(0, 1, 3 * len(values), 3)
 
 
-def _shifted(context: Context, values: Array, dtype: DType) -> Tensor:
+def _shift(context: Context, values: Array, dtype: DType) -> Tensor:
     flat = np.concatenate([np.full(1, 7, values.dtype), values.reshape(-1)])
     return dense(context, flat, dtype).slice(0, 1, flat.size).reshape(*values.shape)
 
 
-def _repeated(context: Context, values: Array, dtype: DType) -> Tensor:
+def _repeat(context: Context, values: Array, dtype: DType) -> Tensor:
     """Repeat one value along the first axis, with a stride of 0."""
     if values.ndim == 0:
         return dense(context, values, dtype)
@@ -163,12 +167,12 @@ def _repeated(context: Context, values: Array, dtype: DType) -> Tensor:
     return first.as_strided(values.shape, (0, *first.strides[1:]))
 
 
-def _computed(context: Context, values: Array, dtype: DType) -> Tensor:
+def _compute(context: Context, values: Array, dtype: DType) -> Tensor:
     """Return the result of another op, so that an op may be computed in place."""
     return dense(context, values, dtype).contiguous()
 
 
-def _nonfinite(context: Context, values: Array, dtype: DType) -> Tensor:
+def _mix_nonfinite(context: Context, values: Array, dtype: DType) -> Tensor:
     """Put NaN, infinities and zeros of both signs among the values."""
     if dtype not in FLOATS:
         return dense(context, values, dtype)
@@ -180,14 +184,14 @@ def _nonfinite(context: Context, values: Array, dtype: DType) -> Tensor:
 
 LAYOUTS: dict[str, Callable[[Context, Array, DType], Tensor]] = {
     "dense": dense,
-    "permuted": _permuted,
-    "transposed": _transposed,
-    "sliced": _sliced,
-    "stepped": _stepped,
-    "shifted": _shifted,
-    "repeated": _repeated,
-    "computed": _computed,
-    "nonfinite": _nonfinite,
+    "permuted": _permute,
+    "transposed": _transpose,
+    "sliced": _slice,
+    "stepped": _step,
+    "shifted": _shift,
+    "repeated": _repeat,
+    "computed": _compute,
+    "nonfinite": _mix_nonfinite,
 }
 VALUES = ("nonfinite",)  # layouts that are special by their values
 OFFSET = {"sliced", "shifted"}  # those that begin behind the start of their buffer

@@ -46,7 +46,7 @@ Bytes = NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class RedZoneResult:
     """The result of a run between red zones.
 
     Parameters
@@ -61,9 +61,9 @@ class Guarded:
     strays: tuple[str, ...]
 
 
-def run_guarded(
+def run_in_red_zones(
     executor: WgpuExecutor, node: Tensor, expected: Callable[[Array], bool] | None = None
-) -> Guarded:
+) -> RedZoneResult:
     """Run the op of one node between red zones.
 
     Parameters
@@ -90,20 +90,20 @@ def run_guarded(
         for operand in launch.operands.values():
             if operand.spec.dtype.quantised:
                 continue  # read where it lies, plane by plane
-            zones.add(operand.storage, _bytes_of(executor, operand.storage), OPERAND_POISON)
+            zones.add(operand.storage, _read_bytes(executor, operand.storage), OPERAND_POISON)
         if launch.into is not None:
-            zones.add(node.storage, _bytes_of(executor, node.storage), RESULT_POISON)
+            zones.add(node.storage, _read_bytes(executor, node.storage), RESULT_POISON)
         else:
-            zones.add(node.storage, _repeated(RESULT_POISON, launch.out.nbytes), RESULT_POISON)
+            zones.add(node.storage, _repeat(RESULT_POISON, launch.out.nbytes), RESULT_POISON)
         made = list(kernels(call.op, launch, executor.capabilities, zones.parts))
         zones.run(node, launch, made)
         found = zones.result(node, launch)
         if expected is None or expected(found.values):
             return found
-        return Guarded(found.values, (*found.strays, *zones.reads_outside(node, launch)))
+        return RedZoneResult(found.values, (*found.strays, *zones.reads_outside(node, launch)))
 
 
-def _bytes_of(executor: WgpuExecutor, storage: Storage) -> Bytes:
+def _read_bytes(executor: WgpuExecutor, storage: Storage) -> Bytes:
     if isinstance(storage.handle, bytes):
         return np.frombuffer(storage.handle, np.uint8)
     binding = executor.bound(storage, storage.handle[0], "", "read")
@@ -112,7 +112,7 @@ def _bytes_of(executor: WgpuExecutor, storage: Storage) -> Bytes:
     return np.frombuffer(data, np.uint8, storage.nbytes)
 
 
-def _repeated(values: Bytes, size: int) -> Bytes:
+def _repeat(values: Bytes, size: int) -> Bytes:
     """Repeat values as `numpy.resize` does, which is forty times slower: it joins a list."""
     return np.tile(values, -(-size // values.size))[:size]
 
@@ -133,7 +133,7 @@ class _Zones:
         if storage in self._buffers:
             return
         size = -(-values.size // SLOT_NBYTES) * SLOT_NBYTES + GUARD_NBYTES
-        filled = _repeated(poison, size)
+        filled = _repeat(poison, size)
         filled[: values.size] = values
         self._before[storage] = filled
         self._buffers[storage] = self._own(filled)
@@ -197,7 +197,7 @@ class _Zones:
         parts = target.storage.handle if decl.access == "texture" else self.parts(target)
         return self._bound(target.storage, parts[min(part, len(parts) - 1)], plane, decl.access)
 
-    def result(self, node: Tensor, launch: Launch) -> Guarded:
+    def result(self, node: Tensor, launch: Launch) -> RedZoneResult:
         """Read the result, and check the memory around it and the operands."""
         after = {s: np.frombuffer(self._device.read(b), np.uint8) for s, b in self._buffers.items()}
         strays = list(self._around(after[node.storage], node.storage, launch.out))
@@ -209,7 +209,7 @@ class _Zones:
             if launch.into is not None
             else Spec.dense(launch.out.shape, launch.out.dtype)
         )
-        return Guarded(decode(after[node.storage].tobytes(), spec), tuple(strays))
+        return RedZoneResult(decode(after[node.storage].tobytes(), spec), tuple(strays))
 
     def _around(self, after: Bytes, storage: Storage, out: Spec) -> Iterator[str]:
         end = -(-storage.nbytes // VECTOR_NBYTES) * VECTOR_NBYTES

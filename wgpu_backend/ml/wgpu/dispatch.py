@@ -13,7 +13,7 @@ from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
 from wgpu_backend.graph.wgsl_source import Source
 from wgpu_backend.kernels import select
 from wgpu_backend.ml.interface import FIELD_OF_OPERAND, check_interface
-from wgpu_backend.ml.wgpu.storage import Part, looked_at
+from wgpu_backend.ml.wgpu.storage import Part, find_part
 from wgpu_backend.ops.check import grid_for, pad_to_4d
 
 
@@ -40,7 +40,7 @@ def kernels(
     if not isinstance(op.shader, str):
         check_interface(op.name, launch, shader)
     parts = _parts(op, launch, shader, parts_of)
-    specs = _shown(launch, parts_of)
+    specs = _bound_specs(launch, parts_of)
     for index, part in enumerate(parts):
         rows = part.rows if part else _weight_rows(launch)
         yield Kernel(
@@ -67,7 +67,7 @@ def _parts(
     """
     found: tuple[Part, ...] = ()
     for name, node in launch.operands.items():
-        parts, _ = looked_at(node, parts_of(node))
+        parts, _ = find_part(node, parts_of(node))
         if len(parts) < 2:
             continue
         rows = sum(part.rows for part in parts)
@@ -101,7 +101,7 @@ def _shader(op: Operation, launch: Launch, capabilities: Capabilities) -> tuple[
     choices: dict[str, Choice] = dict(launch.choices)
     if not isinstance(op.shader, str):
         choices = {**_layouts(launch, declared.parameters), **choices}
-    for name, spec in _typed(launch).items():
+    for name, spec in _specs_by_name(launch).items():
         if name in declared.modules and name not in choices:
             choices[name] = _snippet(op.name, name, declared.modules[name], spec)
     sizes = capabilities.group_sizes
@@ -133,7 +133,7 @@ def _width(launch: Launch, sizes: GroupSizes, turns: int) -> int:
     return sizes.threads if threads >= sizes.many and turns == 1 else sizes.few
 
 
-def _typed(launch: Launch) -> dict[str, Spec]:
+def _specs_by_name(launch: Launch) -> dict[str, Spec]:
     return {**{name: node.spec for name, node in launch.operands.items()}, "y": launch.out}
 
 
@@ -146,11 +146,11 @@ def _snippet(op: str, name: str, default: str, spec: Spec) -> str:
     return f"{folder}/{spec.dtype}"
 
 
-def _shown(launch: Launch, parts_of: Callable[[Node], tuple[Part, ...]]) -> dict[str, Spec]:
+def _bound_specs(launch: Launch, parts_of: Callable[[Node], tuple[Part, ...]]) -> dict[str, Spec]:
     """Return specs as bindings show them: a slice of a split weight counts from its part."""
-    specs = _typed(launch)
+    specs = _specs_by_name(launch)
     for name, node in launch.operands.items():
-        _, before = looked_at(node, parts_of(node))
+        _, before = find_part(node, parts_of(node))
         if before:
             specs[name] = replace(node.spec, offset=node.spec.offset - before)
     return specs
@@ -194,10 +194,10 @@ def _field(
     # Outside, a step of 0 where there is one value, which then stands for all of the result's.
     outside = not isinstance(op.shader, str)
     strides = broadcast_strides(spec, spec.shape) if outside else spec.strides
-    return _measured(what, spec, strides)
+    return _get_fact(what, spec, strides)
 
 
-def _measured(what: str, spec: Spec, strides: Shape) -> ParamValue:
+def _get_fact(what: str, spec: Spec, strides: Shape) -> ParamValue:
     if what == "group":
         return spec.offset // 32
     if what == "size":

@@ -15,7 +15,7 @@ from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
-from wgpu_backend.graph.fusion import fused
+from wgpu_backend.graph.fusion import fuse_nodes
 from wgpu_backend.graph.memory import MemoryPlan, plan
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.schedule import schedule
@@ -67,7 +67,7 @@ class DryRunExecutor:
     ) -> DryRunGraph:
         """Report the shaders of a graph."""
         scheduled = schedule(outputs)
-        nodes = fused(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
+        nodes = fuse_nodes(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
         recorded = DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
         for node, launch in recorded.plan.steps:
             assert node.call is not None

@@ -19,17 +19,17 @@ from wgpu_backend.graph.memory import SLACK
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import complete, select_layout
-from wgpu_backend.ml.executor import Array, Pairs, Pieces, sums, weight_values
+from wgpu_backend.ml.executor import Array, Pairs, Pieces, sum_by_name, weight_values
 from wgpu_backend.ml.wgpu.recorded import WgpuRecorded
 from wgpu_backend.ml.wgpu.storage import (
     CHUNK_NBYTES,
     Part,
     SharedSlots,
     WeightStore,
-    blocks_read,
+    join_blocks,
     plane_reads,
-    whole,
     whole_binding,
+    whole_part,
 )
 from wgpu_backend.ml.wgpu.weight_rows import Rows
 from wgpu_backend.ops.host_values import decode, strided
@@ -136,7 +136,7 @@ class WgpuExecutor:
         buffer = self.device.buffer(size, purpose=purpose, label=label)
         if zeroed:
             self.device.clear(buffer)
-        storage = Storage(spec.nbytes, "state", label, (whole(spec, _rows(spec), buffer),))
+        storage = Storage(spec.nbytes, "state", label, (whole_part(spec, _rows(spec), buffer),))
         self._states[storage] = size
         return storage
 
@@ -201,7 +201,7 @@ class WgpuExecutor:
         count = -(-node.spec.span // node.spec.dtype.block)
         reads = plane_reads(node.spec.dtype, count, node.storage.handle[0])
         data = [self.device.read(b.buffer, b.offset, b.nbytes) for b in reads]
-        return blocks_read(node.spec.dtype, count, data)
+        return join_blocks(node.spec.dtype, count, data)
 
     def write(self, node: Node, data: bytes) -> None:
         """Write bytes into a dense state."""
@@ -215,7 +215,7 @@ class WgpuExecutor:
 
     def cache_nbytes(self) -> dict[str, int]:
         """Return the bytes of states, by label."""
-        return sums((storage.label, nbytes) for storage, nbytes in self._states.items())
+        return sum_by_name((storage.label, nbytes) for storage, nbytes in self._states.items())
 
     def graph_nbytes(self) -> int:
         """Return the bytes of intermediates, inputs and parameters."""

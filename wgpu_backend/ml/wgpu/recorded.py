@@ -19,7 +19,7 @@ from wgpu_backend.device.wgsl.module import Access, BindingDecl
 from wgpu_backend.errors import ContextError
 from wgpu_backend.files.quantize import decoded
 from wgpu_backend.graph.capabilities import Capabilities
-from wgpu_backend.graph.fusion import Rule, fused
+from wgpu_backend.graph.fusion import Rule, fuse_nodes
 from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
 from wgpu_backend.graph.node import Launch, Node, Storage
 from wgpu_backend.graph.schedule import schedule
@@ -29,12 +29,12 @@ from wgpu_backend.ml.executor import Array, Pairs, Result, require_turns, write_
 from wgpu_backend.ml.wgpu.dispatch import Kernel, kernels
 from wgpu_backend.ml.wgpu.storage import (
     Part,
-    blocks_read,
+    find_part,
     intermediate,
-    looked_at,
+    join_blocks,
     plane_reads,
-    whole,
     whole_binding,
+    whole_part,
 )
 from wgpu_backend.ops.host_values import decode
 from wgpu_backend.ops.layouts.planes import aligned, plane_nbytes
@@ -62,7 +62,7 @@ def _values(spec: Spec, data: Sequence[bytes | memoryview]) -> Array:
     """Return the values of an output from the bytes of its planes."""
     if not spec.dtype.quantised:
         return decode(data[0], Spec.dense(spec.shape, spec.dtype))
-    blocks = blocks_read(spec.dtype, spec.size // spec.dtype.block, data)
+    blocks = join_blocks(spec.dtype, spec.size // spec.dtype.block, data)
     return decoded(spec.dtype, blocks).reshape(spec.shape)
 
 
@@ -101,7 +101,7 @@ class WgpuRecorded:
         self._capabilities = capabilities
         self._bound = bound
         self.scheduled: Sequence[Node] = schedule(outputs)
-        nodes = fused(self.scheduled, outputs, rules, capabilities, intermediate, runs)
+        nodes = fuse_nodes(self.scheduled, outputs, rules, capabilities, intermediate, runs)
         self.plan: MemoryPlan = plan(nodes, outputs)
         self._read = tuple(outputs) if read else ()
         self._specs = tuple(n.spec for n in self._read)
@@ -138,7 +138,7 @@ class WgpuRecorded:
             if launch.into is None:
                 made[node.storage] = launch.out
         for storage, slot in self.plan.slot_of.items():
-            self._parts[storage] = (whole(made[storage], 1, slots[slot]),)
+            self._parts[storage] = (whole_part(made[storage], 1, slots[slot]),)
 
     def _place_inputs(self, outputs: Sequence[Node]) -> Given | None:
         """Put the inputs into one buffer: named ones first, which a run rewrites with one write."""
@@ -230,7 +230,7 @@ class WgpuRecorded:
         if operand != "y" and operand not in launch.operands:
             operand, _, plane = operand.rpartition("_")
         target = node if operand == "y" else launch.operands[operand]
-        parts, _ = looked_at(target, self._parts_of(target))
+        parts, _ = find_part(target, self._parts_of(target))
         part = parts[min(index, len(parts) - 1)]
         return self._bound(target.storage, part, plane, decl.access)
 

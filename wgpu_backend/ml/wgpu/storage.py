@@ -50,13 +50,13 @@ class Part:
     packed: dict[str, Binding] = field(default_factory=dict[str, Binding])
 
 
-def whole(spec: Spec, rows: int, buffer: Buffer) -> Part:
+def whole_part(spec: Spec, rows: int, buffer: Buffer) -> Part:
     """Return a whole tensor as one part, in a buffer of its own."""
     ranges = plane_ranges(spec)
     return Part(0, rows, {name: Binding(buffer, at, size) for name, (at, size) in ranges.items()})
 
 
-def looked_at(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
+def find_part(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], int]:
     """Return the part that holds a slice of a split weight, and the elements before that part.
 
     All parts and 0 where the node looks at several.
@@ -92,7 +92,7 @@ def plane_reads(dtype: DType, blocks: int, part: Part) -> list[Binding]:
     ]
 
 
-def blocks_read(dtype: DType, blocks: int, data: Sequence[bytes | memoryview]) -> Bytes:
+def join_blocks(dtype: DType, blocks: int, data: Sequence[bytes | memoryview]) -> Bytes:
     """Return blocks, (n, block_nbytes), joined from the bytes of their planes."""
     sizes = plane_nbytes(dtype).items()
     return joined(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.dtypes import BF16, BOOL, F32, DType, held, value_bits
+from wgpu_backend.dtypes import BF16, BOOL, F32, DType, convert_values, value_bits
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -345,7 +345,7 @@ def _require_held(value: float, dtype: DType) -> None:
     """Raise DTypeError where an integer type does not hold a number."""
     assert dtype.numpy is not None
     if dtype == BF16 or dtype.numpy.kind not in "biu":
-        held("fill", np.asarray(value), F32 if dtype == BF16 else dtype)
+        convert_values("fill", np.asarray(value), F32 if dtype == BF16 else dtype)
         return
     low, high = (0, 1) if dtype == BOOL else _range(dtype.numpy)
     require(

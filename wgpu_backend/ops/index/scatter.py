@@ -230,7 +230,7 @@ def slice_update_dynamic(x: Node, update: Node, starts: Node, axes: Sequence[int
         f"slice_update_dynamic: starts is {starts.spec.shape}, update {update.spec.shape}, needs "
         f"({len(axes)},) and {len(x.spec.shape)} axes",
     )
-    ids = [viewed(starts, specs.sliced(starts.spec, 0, k, k + 1)) for k in range(len(axes))]
+    ids = [viewed(starts, specs.slice_axis(starts.spec, 0, k, k + 1)) for k in range(len(axes))]
     return _placed("slice_update_dynamic", x, reshaped(update, (1, *update.spec.shape)), ids, axes)
 
 

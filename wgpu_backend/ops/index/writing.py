@@ -264,7 +264,7 @@ def slice_update(
     )
     window = Spec.dense(x.spec.shape, x.spec.dtype)
     for axis, (start, stop, step) in enumerate(zip(starts, ends or (), strides, strict=True)):
-        window = specs.sliced(window, axis, start, stop, step)
+        window = specs.slice_axis(window, axis, start, stop, step)
     require(
         update.spec.shape == window.shape,
         ShapeError,

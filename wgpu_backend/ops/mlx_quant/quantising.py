@@ -9,7 +9,7 @@ import numpy as np
 from wgpu_backend.dtypes import F32, U8, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec, permute, sliced
+from wgpu_backend.graph.spec import Spec, permute, slice_axis
 from wgpu_backend.ops.check import FLOATS, ceil_div, require, require_dtype, require_rank
 from wgpu_backend.ops.mlx_quant.modes import Coding, coding_of, require_packed
 from wgpu_backend.ops.op import op
@@ -267,7 +267,8 @@ def affine_quantise(w: Node, group_size: int = 64, bits: int = 4) -> tuple[Node,
     planes = permute(both.spec, (len(both.spec.shape) - 1, *range(len(both.spec.shape) - 1)))
     kind, shape = w.spec.dtype, both.spec.shape[:-1]
     scales, biases = (
-        reshaped(cast(viewed(both, sliced(planes, 0, i, i + 1)), dtype=kind), shape) for i in (0, 1)
+        reshaped(cast(viewed(both, slice_axis(planes, 0, i, i + 1)), dtype=kind), shape)
+        for i in (0, 1)
     )
     return packed, scales, biases
 

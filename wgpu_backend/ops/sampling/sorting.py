@@ -14,7 +14,7 @@ import numpy as np
 from wgpu_backend.dtypes import F32, I32, I64, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Spec, extents, sliced
+from wgpu_backend.graph.spec import Spec, extents, slice_axis
 from wgpu_backend.ops.check import (
     FLOATS,
     MAX_GROUPS,
@@ -225,7 +225,7 @@ def _largest(x: Node, k: int) -> Node:
     """Return the columns of each row's `k` largest values, the largest first, (rows, k)."""
     if x.spec.dtype in WIDE or x.spec.shape[1] < LONG_FOR_K * k:
         order = _sorted(x, descending=True)
-        return viewed(order, sliced(order.spec, -1, 0, k))
+        return viewed(order, slice_axis(order.spec, -1, 0, k))
     columns = _chosen(x, k)
     order = _sorted(take_along_axis(x, columns, 1), descending=True)
     return take_along_axis(columns, order, 1)

@@ -21,7 +21,7 @@ from wgpu_backend.dtypes import (
     U32,
     U64,
     DType,
-    held,
+    convert_values,
     value_bits,
 )
 from wgpu_backend.errors import DTypeError, ShapeError
@@ -78,7 +78,7 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
     count = max(0, math.ceil((stop - start) / step))
     if count:
         ends = np.asarray([start, start + (count - 1) * step])
-        held("arange", ends, {BF16: F32, I64: I32, U64: U32}.get(dtype, dtype))
+        convert_values("arange", ends, {BF16: F32, I64: I32, U64: U32}.get(dtype, dtype))
     return Launch(
         Spec.dense((count,), dtype),
         {},
@@ -202,7 +202,7 @@ def _held_bits(name: str, value: complex, dtype: DType) -> int:
     require(dtype in PLAIN, DTypeError, f"{name}: {dtype}, needs a plain dtype")
     if dtype == BOOL:
         return int(bool(value))
-    found = held(name, np.asarray(value), F32 if dtype == BF16 else dtype)
+    found = convert_values(name, np.asarray(value), F32 if dtype == BF16 else dtype)
     if dtype == BF16:
         return value_bits(float(found), dtype)
     return int.from_bytes(found.tobytes(), "little")
