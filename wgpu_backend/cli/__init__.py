@@ -10,9 +10,9 @@
                 ├ graph ─ graph.html                       in which steps, in which memory
                 └ op ─ op_check, op_bench ─ op_files       ops while they are written
 
-Commands import what they need when they run, so that help comes at once. The answer of a command
-is all that goes to stdout; notes, bars and errors go to stderr. Exit codes: 0; 1 when the work
-failed; 2 when the command line names something that cannot be used; 130 after Ctrl-C.
+Commands import their dependencies when they run, so that help is fast. Only answers go to stdout;
+notes, progress bars and errors go to stderr. Exit codes: 0; 1 if the work failed; 2 if the command
+line is invalid; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str or None
-        Words after the name of the program; None for those the process was started with.
+        Arguments after the program's name; None for those of the process.
 
     Returns
     -------
@@ -63,40 +63,40 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
-    except Exception as error:  # the last line of defence: no traceback reaches a user unasked
+    except Exception as error:  # without --debug a user never sees a traceback
         return report(error, traceback=debugging.on)
     return code if isinstance(code, int) else 0
 
 
 def _warn(message: Warning | str, *_: object) -> None:
-    """Say a warning as everything else is said: a line, without the place in our sources."""
+    """Print a warning as a note, without its place in the package's sources."""
     note(one_line(str(message)))
 
 
 def _open_what_is_closed() -> None:
-    """Let streams that the caller closed (`>&-`) lead nowhere; Python has None in their place."""
+    """Open the null device for streams that the caller closed (`>&-`); Python sets them to None."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 stays
 
 
 def _tolerate_narrow_encodings() -> None:
-    """Let what cannot be shown or read become a `?` instead of an error."""
+    """Replace characters that cannot be encoded or decoded by `?` instead of raising."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def _name_a_runtime_folder() -> None:
-    """Set XDG_RUNTIME_DIR where a container has none.
+    """Set XDG_RUNTIME_DIR if a container does not have it.
 
-    Vulkan drivers look for a Wayland display, and libwayland prints an error for each look if the
-    variable is not an absolute path. No display is found in the folder, and nothing is printed.
+    Vulkan drivers look for a Wayland display, and libwayland prints an error each time if the
+    variable is not an absolute path. With an existing folder it finds no display and is silent.
     """
     if sys.platform == "linux" and not Path(os.environ.get("XDG_RUNTIME_DIR", "")).is_absolute():
         os.environ["XDG_RUNTIME_DIR"] = gettempdir()
 
 
 def _silence_stdout() -> None:
-    """Let what is still buffered go nowhere, or Python complains about the pipe at its exit."""
+    """Discard buffered output, or Python would report the broken pipe at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""The program: its commands in the order of its help. What they do is imported when one runs."""
+"""The program: its commands, in the order of the help; their implementations load lazily."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _COMMANDS = (
 app = typer.Typer(
     help="Run GGUF language models on any GPU: every tensor op a WGSL compute shader.",
     no_args_is_help=True,
-    rich_markup_mode=None,  # its boxes leave 28 of 80 columns for the text
+    # Rich's boxes leave only 28 of 80 columns for the text.
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(op_app, name="op")
 for command in _COMMANDS:
-    # A line below a name keeps it apart from a module's or Python's own.
+    # A trailing underscore avoids the name of a module or a builtin.
     app.command(command.__name__.rstrip("_"))(command)
 app.command("ls", hidden=True)(list_)
 

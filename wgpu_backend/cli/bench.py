@@ -1,4 +1,4 @@
-"""`wgpu-backend bench`: tokens a second, and where the time between them goes."""
+"""`wgpu-backend bench`: tokens per second, host time and bandwidth."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from wgpu_backend.nn.batch import Batch
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
 SEQUENCE = 0
-_DIGITS = 10  # of numbers that are looked at
-HOST_TOKENS = 16  # that host time is measured over
+_DIGITS = 10  # longer numbers exceed every limit
+HOST_TOKENS = 16  # tokens over which host time is measured
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure.
+    """The tests to run.
 
     Parameters
     ----------
@@ -47,7 +47,6 @@ class Plan:
         Tokens of each prompt test; 0 leaves it out.
     generates : tuple of int
         Tokens of each generation test; 0 leaves it out.
-    repetitions : int
     """
 
     prompts: tuple[int, ...]
@@ -62,30 +61,26 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One test of one model: a row of the table, an object of the JSON.
+    """The result of one test of one model: a row of the table, an object of the JSON.
 
     Parameters
     ----------
     model : str
         As the user named it.
     size_nbytes, parameters : int
-        Of the weights.
-    quantisation : str
-    device, device_name : str
+        Bytes and number of the weights.
     test : str
-        ``pp128``: a prompt of 128 tokens; ``tg32``: 32 tokens made one by one.
-    repetitions : int
+        ``pp128``: a prompt of 128 tokens; ``tg32``: 32 tokens generated one by one.
     tokens_per_second, stddev : float
         Mean over the repetitions, and their standard deviation.
     dispatches_per_token, host_us_per_token : float
-        Host time is what Python and the driver take until a pass is submitted; what they do while
-        the device works is left out.
+        Host time is the time of Python and the driver until a pass is submitted, without their
+        work while the device computes.
     bandwidth_fraction : float or None
-        Bytes of weights read a second over what the device reads at best; of generation on a
-        device that has a roof.
+        Bytes of weights read per second, relative to the device's read bandwidth; for generation
+        on a device whose bandwidth can be measured.
     predicted_tokens_per_second : float or None
-        From static costs, for the cards and models that they were worked out for; None for others,
-        and where nobody asked.
+        Prediction from static costs; None for unknown cards and models, and if not requested.
     """
 
     model: str
@@ -105,12 +100,12 @@ class Result:
 
 
 def token_counts(option: str, lists: Sequence[str]) -> tuple[int, ...]:
-    """Numbers out of ``128,512``, which may be given several times, as llama-bench has it.
+    """Parse numbers such as ``128,512``, which may be given several times, as in llama-bench.
 
     Raises
     ------
     UsageError
-        One is no number of tokens.
+        A word is not a number of tokens.
     """
     words = [word.strip() for words in lists for word in words.split(",")]
     for word in words:
@@ -123,12 +118,12 @@ def token_counts(option: str, lists: Sequence[str]) -> tuple[int, ...]:
 
 
 def model_names(words: Sequence[str], lists: Sequence[str]) -> list[str]:
-    """Models out of words and of lists like ``a.gguf,b.gguf``; a file's name may hold a comma.
+    """Collect models from words and from lists such as ``a.gguf,b.gguf``.
 
     Raises
     ------
     UsageError
-        There is none.
+        No model is given.
     """
     named = [[word] if exists(word) else word.split(",") for word in lists]
     names = [*words, *(name for each in named for name in each)]
@@ -140,17 +135,14 @@ def model_names(words: Sequence[str], lists: Sequence[str]) -> list[str]:
 def bench(
     names: Sequence[str], plan: Plan, settings: Settings, *, as_json: bool, compares: bool = False
 ) -> None:
-    """Measure models and write a table, or JSON.
+    """Measure models and print a table or JSON.
 
     Parameters
     ----------
     names : sequence of str
         Models.
-    plan : Plan
-    settings : Settings
-    as_json : bool
     compares : bool
-        Look up what was predicted for each test.
+        Look up the predictions for each test.
 
     Raises
     ------
@@ -173,7 +165,7 @@ def bench(
 
 
 def with_predictions(model: LanguageModel, results: Sequence[Result]) -> Iterator[Result]:
-    """Results with what was predicted; what there is no prediction for is noted."""
+    """Add predictions to results, and print a note for each."""
     config, file = model.backend.config, model.backend.file
     for result in results:
         found = predicted(config, main_type(file), result.device_name, result.test)
@@ -186,7 +178,7 @@ def with_predictions(model: LanguageModel, results: Sequence[Result]) -> Iterato
 
 
 def measured(model: LanguageModel, name: str, plan: Plan) -> Iterator[Result]:
-    """Run the tests of one model."""
+    """Run the tests of one model and yield their results."""
     executor = model.backend.executor
     roof = None
     if isinstance(executor, WgpuExecutor):
@@ -200,14 +192,12 @@ def measured(model: LanguageModel, name: str, plan: Plan) -> Iterator[Result]:
 
 
 class Bench:
-    """Times a model; each run begins with an empty cache.
+    """A benchmark of one model; each run begins with an empty cache.
 
     Parameters
     ----------
-    model : LanguageModel
-    name : str
     roof : float or None
-        Bytes a second that the device reads at best.
+        Read bandwidth of the device in bytes per second.
     """
 
     def __init__(self, model: LanguageModel, name: str, roof: float | None) -> None:
@@ -226,13 +216,13 @@ class Bench:
         self._model.runner.prefill(SEQUENCE, ids, self._greedy, {})
 
     def write(self, tokens: int) -> None:
-        """Make tokens one by one, submitted ahead as a generation does."""
+        """Generate tokens one by one, with steps submitted ahead as in a generation."""
         self._stream(tokens, self._model.depth)
 
     def host_seconds(self, tokens: int) -> float:
-        """Seconds of Python and the driver for a token, each step read before the next.
+        """Measure the seconds of Python and the driver per token, each step read before the next.
 
-        A rasteriser's submit waits for the step before, which would count where steps run ahead.
+        A rasteriser's submit waits for the former step, which would count if steps ran ahead.
         """
         clock, tokens = self._model.runner.clock, min(tokens, HOST_TOKENS)
         self._model.cache.remove(SEQUENCE)
@@ -297,7 +287,7 @@ class Bench:
 
 
 def read_per_token(file: GGUFFile) -> int:
-    """Bytes of weights that making one token reads; of an untied embedding it is only a row."""
+    """Return the bytes of weights read per token; an untied embedding counts as one row."""
     untied = "output.weight" in file.tensors
     skipped = file.tensors["token_embd.weight"].nbytes if untied else 0
     return weight_nbytes(file) - skipped

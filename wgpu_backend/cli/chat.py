@@ -1,4 +1,4 @@
-"""A conversation: what was said, and how the model is to answer."""
+"""A conversation: its messages, and the options of its answers."""
 
 from __future__ import annotations
 
@@ -18,51 +18,49 @@ from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.text.grammar import Grammar
 from wgpu_backend.text.output_parsers import OutputParser, Part, parser_for, thinks
 
-_TAIL = 16  # tokens of a prompt that may open the reasoning
+_TAIL = 16  # last tokens of a prompt, which may contain the tag that opens the reasoning
 
 
 @dataclass(slots=True)
 class Chat:
-    """One conversation with a model.
+    """A conversation with a model.
 
     Parameters
     ----------
-    model : LanguageModel or ServedModel
     system : str
         System message; empty for none.
-    options : SamplingOptions
     num_predict : int
-        Most tokens of an answer; negative for as many as the context holds.
+        Most tokens of an answer; negative for no limit except the context.
     stop : tuple of str
         Texts that end an answer.
     raw : bool
-        Continue prompts as they are, each on its own.
+        Continue each prompt as it is, without the conversation.
     verbose : bool
         Print timing statistics after each answer.
     messages : list
-        What was said so far and fits the context, without the system message.
+        Messages so far that fit the context, without the system message.
     echo : bool
         Write answers to stdout.
     reopen : callable
-        Loads the model again with a context of so many positions.
+        Loads the model again with another context size.
     warned : bool
-        Whether it was said that the oldest messages are left out.
+        Whether the user was warned that the oldest messages are left out.
     grammar : Grammar or None
-        That answers keep to.
+        Grammar of the answers.
     source : str
-        What the user calls the model.
+        Name of the model as the user gave it.
     load : callable
-        Goes on with another model.
+        Switches to another model.
     think : bool or None
-        Whether to reason first; None for what the model does by itself.
+        Whether to reason first; None for the model's default.
     wraps : bool
         Break lines between words.
     keeps : bool
-        Keep what is typed for later chats.
+        Keep the input history for later chats.
     chosen : set of str
-        Parameters that were set.
+        Names of the parameters that the user set.
     hides_thinking : bool
-        Leave reasoning out of what is written.
+        Leave reasoning out of the output.
     """
 
     model: LanguageModel | ServedModel
@@ -87,7 +85,7 @@ class Chat:
 
     @property
     def templated(self) -> bool:
-        """Whether the model is given a conversation, not bare text."""
+        """Return whether prompts are rendered as a conversation by a template."""
         return not self.raw and self._template is not None
 
     @property
@@ -98,7 +96,7 @@ class Chat:
         return None if template is None else template_of(self.model.backend.config)
 
     def ask(self, prompt: str) -> Reply:
-        """Answer a prompt on stdout; both become part of the conversation."""
+        """Print the answer to a prompt, and add both to the conversation."""
         reply = self._replied(prompt) if self.templated else self._continued(prompt)
         if self.model.stats.context_full:
             note(
@@ -164,7 +162,7 @@ class Chat:
         return None
 
     def _thinking(self) -> dict[str, object]:
-        """What templates call it."""
+        """Return the template variables for reasoning, under both common names."""
         return {} if self.think is None else {"enable_thinking": self.think, "thinking": self.think}
 
     def _continued(self, prompt: str) -> Reply:
@@ -188,19 +186,19 @@ class Chat:
         return {name: value for name, value in values.items() if name in self.chosen}
 
     def parameters(self) -> dict[str, object]:
-        """Values of all parameters by name."""
+        """Return the values of all parameters by name."""
         values: dict[str, object] = {name: getattr(self.options, name) for name in SAMPLING}
         values["seed"] = "random" if self.options.seed in (None, -1) else self.options.seed
         rest = {"num_predict": self.num_predict, "stop": list(self.stop) or "none"}
         return {**values, **rest, "num_ctx": self.model.num_ctx}
 
     def set_parameter(self, name: str, words: list[str]) -> None:
-        """Set a parameter from what a user typed.
+        """Set a parameter from the user's input.
 
         Raises
         ------
         OptionError
-            There is no such parameter, or the value does not suit it.
+            The parameter is unknown, or the value is invalid.
         """
         parameter = PARAMETERS.get(name)
         if parameter is None:

@@ -1,4 +1,4 @@
-"""Full clocks before a measurement: GPUs raise theirs only once they have had work for a while."""
+"""Warm-up before measurements: GPUs raise their clocks only after some time of work."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from typing import TypeVar
 from wgpu_backend.graph.capabilities import Capabilities
 
 Result = TypeVar("Result")
-# An H100 takes some 300 ms from its idle clock to the full one, which is 2.6 times as fast.
+# An H100 needs about 300 ms from its idle clock to the full one, which is 2.6 times as fast.
 SECONDS = 0.5
 
 
 def at_full_clock(act: Callable[[], Result], capabilities: Capabilities) -> Result:
-    """Do something once, and on a GPU again until its clock is up; return what came last.
+    """Run a function once, and on a GPU repeatedly until its clock is up; return the last result.
 
     Parameters
     ----------
-    act : callable
     capabilities : Capabilities
-        Of the device that it keeps busy.
+        Capabilities of the device that the function uses.
     """
     begin = time.perf_counter()
     result = act()

@@ -1,4 +1,4 @@
-"""What may be typed in a chat instead of a prompt: `/set`, `/show` and the others."""
+"""The slash commands of a chat: `/set`, `/show` and others."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ HELP = '''\
 
 
 class Leave(Exception):
-    """The user wants to go."""
+    """The user ended the chat."""
 
 
 def obey(line: str, chat: Chat) -> None:
-    """Do what a line beginning with a slash says.
+    """Run a slash command.
 
     Raises
     ------
     Leave
-        It was ``/bye``.
+        The command is ``/bye``.
     OptionError
-        A parameter does not exist or does not take the value.
+        A parameter is unknown, or the value is invalid.
     """
     word, _, rest = line.strip().partition(" ")
     command = _COMMANDS.get(word)
@@ -128,7 +128,7 @@ def _save(chat: Chat, rest: str) -> None:
 def _words(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # a quotation mark without its twin is just a character
+    except ValueError:  # an unmatched quotation mark is a plain character
         return text.split()
 
 
@@ -163,7 +163,7 @@ def _show_info(chat: Chat) -> None:
 
 
 def _served_facts(model: ServedModel) -> Iterator[tuple[str, str]]:
-    """What a server tells of its model."""
+    """Yield a server's facts of its model."""
     yield "model", f"{model.name}, of the server at {server_address()[0]}"
     for name, value in model.shown.get("details", {}).items():
         yield name.replace("_", " "), str(value)
@@ -171,7 +171,7 @@ def _served_facts(model: ServedModel) -> Iterator[tuple[str, str]]:
 
 
 def _changes(chat: Chat) -> Iterator[tuple[str, str]]:
-    """What changes the model."""
+    """Yield the adapters and control vectors of the model."""
     assert not isinstance(chat.model, ServedModel)
     set_now = chat.model.adapters
     for label, files in (("adapter", set_now.loras), ("control vector", set_now.control_vectors)):
@@ -210,7 +210,7 @@ def _show_license(chat: Chat) -> None:
     answer(license_of(chat.source) + "\n")
 
 
-# What a word behind /set sets to what, and what is said of it.
+# For each word after /set: the field of the chat, its value, and the confirmation.
 _SWITCHES: dict[str, tuple[str, object, str]] = {
     "verbose": ("verbose", True, "timing statistics follow each answer"),
     "quiet": ("verbose", False, "no timing statistics"),

@@ -1,4 +1,4 @@
-"""What a shell offers when a user presses Tab: models and devices. Files are the shell's own."""
+"""Shell completion of models and devices; the shell itself completes files."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from wgpu_backend.cli.names import STORY
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """`story`, GGUF files, folders that lead to more, and names of the store.
+    """Complete `story`, GGUF files, folders that contain more, and names in the store.
 
     Parameters
     ----------
     incomplete : str
-        What was typed so far.
+        Input so far.
     """
     return [*_begun(incomplete, STORY, _models), *complete_stored(incomplete)]
 
 
 def complete_pipeline(incomplete: str) -> list[str]:
-    """`pictures`, and folders: those of pipelines, and those that lead to more.
+    """Complete `pictures`, and folders of pipelines or of other folders.
 
     Parameters
     ----------
     incomplete : str
-        What was typed so far.
+        Input so far.
     """
     from wgpu_backend.images.bundled import PICTURES
 
@@ -33,12 +33,12 @@ def complete_pipeline(incomplete: str) -> list[str]:
 
 
 def complete_stored(incomplete: str) -> list[str]:
-    """Names of models of the store.
+    """Complete names of models in the store.
 
     Parameters
     ----------
     incomplete : str
-        What was typed so far.
+        Input so far.
     """
     from wgpu_backend.cli.library import open_store
 
@@ -47,7 +47,7 @@ def complete_stored(incomplete: str) -> list[str]:
 
 
 def _begun(incomplete: str, own: str, among: Callable[[Path], Iterator[str]]) -> list[str]:
-    """What begins as was typed: the bundled model's name, and names in the folder so far."""
+    """Return completions among the bundled model's name and the names in the typed folder."""
     folder, _, beginning = incomplete.rpartition("/")
     start = f"{folder}/" if "/" in incomplete else ""
     found = [f"{start}{name}" for name in among(Path(start)) if name.startswith(beginning)]
@@ -55,14 +55,14 @@ def _begun(incomplete: str, own: str, among: Callable[[Path], Iterator[str]]) ->
 
 
 def _pipelines(folder: Path) -> Iterator[str]:
-    """Folders of pipelines, and with a slash those that may lead to some."""
+    """Yield folders of pipelines, and other folders with a slash."""
     for path in _listed(folder):
         if path.is_dir() and not path.name.startswith("."):
             yield path.name if (path / "model_index.json").exists() else f"{path.name}/"
 
 
 def _models(folder: Path) -> Iterator[str]:
-    """GGUF files of a folder; of one in it, its files where it has some, so that Tab goes on."""
+    """Yield the GGUF files of a folder and of its subfolders, and other subfolders with a slash."""
     for path in _listed(folder):
         if path.is_dir() and not path.name.startswith("."):
             inside = [each.name for each in _listed(path) if each.suffix == ".gguf"]
@@ -79,12 +79,12 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def complete_device(incomplete: str) -> list[tuple[str, str]]:
-    """Ids and kinds of the devices of this machine, with their names.
+    """Complete ids and kinds of this machine's devices, with their names.
 
     Parameters
     ----------
     incomplete : str
-        What was typed so far.
+        Input so far.
     """
     from wgpu_backend.device.adapters import Devices
 

@@ -1,4 +1,4 @@
-"""Where words go: answers to stdout, everything else to stderr."""
+"""Output: answers to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PROGRAM = "wgpu-backend"
-# What a terminal would act on: C0 without tab and newline, DEL, and C1.
+# Control characters: C0 without tab and newline, DEL, and C1.
 _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_WIDE = 1000  # into a file or a pipe nothing is cut
+_WIDE = 1000  # columns for files and pipes, so that nothing is cut
 
 
 def harmless(text: str) -> str:
-    """Text without the characters that make a terminal do things; files and models may hold any."""
+    """Remove control characters, which files and models may contain, from text."""
     return text.translate(_CONTROLS)
 
 
 def note(text: str) -> None:
-    """Say something beside the answer, in a line of stderr."""
+    """Print a note with the program's name on stderr."""
     remark(f"{PROGRAM}: {text}")
 
 
 def remark(text: str) -> None:
-    """Say something beside the answer where it is clear who speaks: in a chat."""
+    """Print a note on stderr without the program's name, for chats."""
     sys.stdout.flush()
     said = harmless(text)
     if is_terminal(sys.stderr):
@@ -44,28 +44,28 @@ def remark(text: str) -> None:
 
 
 def _between_words(line: str, width: int) -> str:
-    """Line as a terminal of a width should break it; a path stays whole, to be copied."""
+    """Wrap a line between words; a path stays whole, so that it can be copied."""
     if len(line) <= width:
         return line
     return textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
 
 
 class _Notes(logging.Handler):
-    """Says what the library logs; a bar that is shown meanwhile stays below."""
+    """A logging handler that prints records as notes, above a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        # Where stderr was closed nobody reads it, and what is logged is no reason to fail.
+        # A closed stderr must not make logging fail.
         with suppress(OSError, ValueError, AttributeError):
             note(self.format(record))
 
 
 def log_as_notes(level: int = logging.WARNING) -> None:
-    """Let what the library has to say go to stderr as notes do; again is harmless.
+    """Print the library's log records as notes on stderr; safe to call again.
 
     Parameters
     ----------
     level : int
-        Of the server's own log, which tells of each request at `logging.INFO`.
+        Level of the server's log, which has a line for each request at `logging.INFO`.
     """
     logging.getLogger("wgpu_backend.server").setLevel(level)
     if not logging.root.handlers:
@@ -73,18 +73,18 @@ def log_as_notes(level: int = logging.WARNING) -> None:
 
 
 def answer(text: str) -> None:
-    """Write a part of the answer at once; text for people's eyes is made harmless."""
+    """Write a part of the answer immediately; on a terminal without control characters."""
     sys.stdout.write(harmless(text) if is_terminal(sys.stdout) else text)
     sys.stdout.flush()
 
 
 def is_terminal(stream: TextIO) -> bool:
-    """Whether a person looks at a stream."""
+    """Return whether a stream is a terminal."""
     return stream.isatty()
 
 
 def console() -> Console:
-    """Console on stdout for tables; as wide as they need where nobody looks."""
+    """Make a console on stdout for tables, of unlimited width outside a terminal."""
     from rich.console import Console
 
     unlimited = not is_terminal(sys.stdout) and "COLUMNS" not in os.environ
@@ -104,11 +104,10 @@ def print_table(
     ----------
     columns : sequence of str
         Headings.
-    rows : iterable of sequence of str
     right : sequence of str
-        Headings of the columns that are flush right.
+        Headings of the right-aligned columns.
     title : str
-        Line above.
+        Title above the table.
     """
     from rich import box
     from rich.table import Table
@@ -118,7 +117,7 @@ def print_table(
     screen = console()
     texts = [[name, *(row[place] for row in cells)] for place, name in enumerate(columns)]
     figures = [name in right for name in columns]
-    for pad in (1, 0):  # a narrow screen has less between columns
+    for pad in (1, 0):  # less space between columns on a narrow screen
         gap = 2 * pad + 1
         widths = _widths(texts, figures, screen.width - gap * (len(columns) - 1))
         if sum(widths) + gap * (len(columns) - 1) <= screen.width:
@@ -142,7 +141,7 @@ def print_table(
 
 
 def _print_stacked(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
-    """Print each row as lines of names and values, where no whole words fit side by side."""
+    """Print each row as lines of names and values, if whole words do not fit in columns."""
     answer(f"{title}\n" if title else "")
     for number, row in enumerate(rows):
         answer("\n" if number or title else "")
@@ -150,7 +149,7 @@ def _print_stacked(columns: Sequence[str], rows: Sequence[Sequence[str]], title:
 
 
 def print_facts(facts: Iterable[tuple[str, str]]) -> None:
-    """Print names and what they stand for, one below the other, on stdout."""
+    """Print names and values on stdout, a line each."""
     from rich.table import Table
     from rich.text import Text
 
@@ -161,7 +160,7 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
 
 
 def _widths(texts: Sequence[Sequence[str]], figures: Sequence[bool], room: int) -> list[int]:
-    """Width of each column: the widest ones of words give way, no word and no figure breaks."""
+    """Compute column widths: the widest text columns shrink, without breaking words or numbers."""
     from rich.cells import cell_len
 
     widths = [max(map(cell_len, each)) for each in texts]
@@ -176,7 +175,7 @@ def _widths(texts: Sequence[Sequence[str]], figures: Sequence[bool], room: int) 
 
 
 def _print(table: Table, screen: Console) -> None:
-    """Print a table without the spaces that fill its last column."""
+    """Print a table without trailing spaces."""
     with screen.capture() as captured:
         screen.print(table)
     lines = captured.get().splitlines()
@@ -185,7 +184,7 @@ def _print(table: Table, screen: Console) -> None:
 
 
 def human_bytes(nbytes: int) -> str:
-    """Byte count for people: ``1.5 GiB``."""
+    """Format a byte count: ``1.5 GiB``."""
     value = float(nbytes)
     for unit in _UNITS[:-1]:
         if value < 1024:
@@ -195,7 +194,7 @@ def human_bytes(nbytes: int) -> str:
 
 
 def human_count(count: int) -> str:
-    """Count for people: ``2.53 M``."""
+    """Format a count: ``2.53 M``."""
     value, suffix = float(count), ""
     for suffix in ("", " K", " M", " B", " T"):
         if value < 1000 or suffix == " T":
@@ -205,7 +204,7 @@ def human_count(count: int) -> str:
 
 
 def human_seconds(seconds: float) -> str:
-    """Duration for people: ``1.25 s``, ``12.5 ms``, ``830 µs``."""
+    """Format a duration: ``1.25 s``, ``12.5 ms``, ``830 µs``."""
     if seconds >= 60:
         minutes, rest = divmod(round(seconds), 60)
         return f"{minutes} min {rest} s"

@@ -1,4 +1,4 @@
-"""`wgpu-backend create`: a GGUF file of a Hugging Face folder."""
+"""`wgpu-backend create`: a GGUF file from a Hugging Face checkpoint, or a stored model."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def create_either(
     importance: Path | None,
     threads: int | None,
 ) -> None:
-    """Write a file of a folder, or make a stored model of a Modelfile.
+    """Write a GGUF file from a checkpoint, or make a stored model from a Modelfile.
 
     Raises
     ------
     UsageError
-        Neither was given, or both.
+        Neither or both of `folder` and `modelfile` are given.
     """
     if (folder is None) == (modelfile is None):
         raise UsageError("create: needs OUT and DIR, or a name and --file with a Modelfile")
@@ -46,26 +46,25 @@ def create_either(
 def create_file(
     out: Path, folder: Path, type_name: str | None, importance: Path | None, threads: int | None
 ) -> str:
-    """Write a file, with a bar where a person looks; return its size, type and time.
+    """Write a GGUF file, with a progress bar on a terminal; return its size, type and time.
 
     Parameters
     ----------
     out : Path
-        The file.
-    folder : Path
+        File to write.
     type_name : str or None
-        Type or mix of the matrices; None for the folder's.
+        Type or mix of the matrices; None for the checkpoint's.
     importance : Path or None
         Importance matrix.
     threads : int or None
-        None for one a core.
+        Number of threads; None for one per core.
 
     Raises
     ------
     UsageError
-        There is no such folder or type, or the file cannot be written.
+        The folder or type does not exist, or the file cannot be written.
     KeyboardInterrupt
-        The user called it off; nothing is left.
+        The user cancelled; no file is left.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder}: no such folder; DIR has config.json and safetensors")
@@ -105,7 +104,7 @@ def _require_known(type_name: str) -> None:
 
 
 def create_model(name: str, modelfile: Path) -> None:
-    """Make a model of a Modelfile.
+    """Make a stored model from a Modelfile.
 
     Raises
     ------
@@ -133,7 +132,7 @@ def create_model(name: str, modelfile: Path) -> None:
         return
     store.require_writable()
     store.root.mkdir(parents=True, exist_ok=True)
-    # On the store's disk: the file becomes a blob there, and may be large.
+    # In the store's folder, since the large file then becomes a blob without a copy.
     with TemporaryDirectory(dir=store.root, prefix=".create-") as temporary:
         made = Path(temporary, "model.gguf")
         note(f"{wanted.base}: {create_file(made, folder, None, None, None)}")

@@ -1,4 +1,4 @@
-"""The commands about devices and speed: names, options and help."""
+"""The options of the commands for devices and speed."""
 
 from __future__ import annotations
 

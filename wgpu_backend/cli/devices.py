@@ -1,4 +1,4 @@
-"""`wgpu-backend devices`: what this machine can compute on."""
+"""`wgpu-backend devices`: the devices of this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PACKAGES = {
     "alpine": "apk add mesa-vulkan-swrast vulkan-loader",
 }
 
-# What NVIDIA's own driver loads for Vulkan, even where there is no display.
+# Libraries that NVIDIA's driver loads for Vulkan, even without a display.
 _BESIDE_NVIDIA = {
     "debian": "apt install libvulkan1 libx11-6 libxext6",
     "fedora": "dnf install vulkan-loader libX11 libXext",
@@ -33,7 +33,7 @@ _NVIDIA = Path("/proc/driver/nvidia/version")
 
 
 def print_devices(*, as_json: bool) -> None:
-    """List the devices, best first: a table, or JSON with limits and features."""
+    """Print the devices, best first: a table, or JSON with limits and features."""
     devices = Devices()
     if as_json:
         answer(json.dumps([asdict(info) for info in devices], indent=2) + "\n")
@@ -45,7 +45,7 @@ def print_devices(*, as_json: bool) -> None:
 
 
 def driver_hint() -> str:
-    """What to install here to get a GPU driver."""
+    """Return the advice which packages provide a GPU driver on this machine."""
     system = platform.system()
     if system != "Linux":
         return f"the graphics driver of {system} brings one, update it"
@@ -62,7 +62,7 @@ def _of_distribution(commands: Mapping[str, str]) -> str:
 
 
 def _distribution() -> Sequence[str]:
-    """Ids of this Linux and of those it is like."""
+    """Return the ids of this Linux distribution and of those it derives from."""
     try:
         release = platform.freedesktop_os_release()
     except OSError:

@@ -1,4 +1,4 @@
-"""What went wrong, in one line and an exit code."""
+"""Error reports: one line and an exit code."""
 
 from __future__ import annotations
 
@@ -19,30 +19,29 @@ from wgpu_backend.errors import (
 FAILED = 1
 USAGE = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells count
-_NAMES: dict[str, str] = {}  # by path, see `show_as`
+_NAMES: dict[str, str] = {}  # names of models by path, see `show_as`
 _LONG = re.compile(r"(\S{120})\S{80,}(\S{40})")
-BROKEN_PIPE = 1  # as typer has it where a command runs into it
+BROKEN_PIPE = 1  # the code that typer uses
 
 
 @dataclass(slots=True)
 class Debugging:
-    """Whether `--debug` was given: errors then come with their traceback."""
+    """The state of `--debug`, which adds tracebacks to errors."""
 
     on: bool = False
 
 
 class UsageError(Exception):
-    """The command line names something that cannot be used: a file, a device, a token."""
+    """The command line is invalid: it names an unusable file, device or token."""
 
 
 def report(error: Exception, *, traceback: bool = False) -> int:
-    """Say on stderr what went wrong.
+    """Print an error on stderr.
 
     Parameters
     ----------
-    error : Exception
     traceback : bool
-        Say where, too.
+        Print the traceback as well.
 
     Returns
     -------
@@ -58,10 +57,10 @@ def report(error: Exception, *, traceback: bool = False) -> int:
             answer(error.format_message() + "\n")
             return USAGE
         said = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
-        if said:  # nothing to say where help was asked for by giving no command
+        if said:  # empty if the help was printed because no command was given
             note(said)
         return error.exit_code
-    # What is wrong with a user's own program comes with the line it is in, and a mark below.
+    # Errors in a user's plugin span lines: the source line, and a mark below it.
     note(str(error) if isinstance(error, PluginError) else one_line(message_of(error)))
     if traceback and isinstance(error, OutOfMemory) and error.report:
         sys.stderr.write(f"{error.report}\n")
@@ -69,10 +68,10 @@ def report(error: Exception, *, traceback: bool = False) -> int:
 
 
 def message_of(error: Exception) -> str:
-    """Sentence for an error; one that nobody foresaw is called what it is.
+    """Return a one-line message for an error; unexpected errors keep their type name.
 
-    What a file of the user's own has to do with comes with the file's line, unless it says so
-    itself, or is about what was asked for or the device.
+    Errors raised in a user's file include its line number, unless the message already has it or
+    is about an option or the device.
     """
     from wgpu_backend.ops.plugins import mistake_of
 
@@ -89,17 +88,17 @@ def message_of(error: Exception) -> str:
 
 
 def show_as(path: Path, name: str) -> None:
-    """Have messages name a model as the user did, and not by the blob that holds it."""
+    """Make messages use the user's name of a model, instead of the path of its blob."""
     _NAMES[str(path)] = name
 
 
 def brief(text: str, most: int = 60) -> str:
-    """Text that a user typed, in quotes; only its beginning where it is long."""
+    """Quote a user's input, shortened if it is long."""
     return repr(text if len(text) <= most else f"{text[:most]}…")
 
 
 def one_line(text: str) -> str:
-    """Fold a text into one line; a word that is longer than any screen loses its middle."""
+    """Fold a text into one line, and shorten very long words in the middle."""
     for path, name in _NAMES.items():
         text = text.replace(path, name)
     return " ".join(_LONG.sub(lambda word: f"{word[1]}…{word[2]}", text).split())

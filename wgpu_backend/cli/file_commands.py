@@ -1,4 +1,4 @@
-"""The commands that write models: names, options and help."""
+"""The options of the commands that write models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `run` is asked to keep its answers to: `--format` and `--grammar`."""
+"""Formats of answers: `--format` and `--grammar` of `run`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ LARK = ".lark"
 
 
 def grammar_of(form: str | None, file: Path | None) -> Grammar | None:
-    """Grammar of ``--format`` or ``--grammar``.
+    """Make the grammar of ``--format`` or ``--grammar``.
 
     Parameters
     ----------
     form : str or None
-        ``json``, a schema, or the name of a file with one.
+        ``json``, a JSON schema, or the name of a file with one.
     file : Path or None
-        In GBNF, or in Lark where its name ends in ``.lark``.
+        Grammar in GBNF, or in Lark if its name ends in ``.lark``.
 
     Raises
     ------
     UsageError
-        Both are given, or a file is not there.
+        Both are given, or a file does not exist.
     GrammarError
-        It is no schema.
+        The schema is invalid.
     """
     if form is not None and file is not None:
         raise UsageError("run: --format and --grammar, needs one of the two")

@@ -1,4 +1,4 @@
-"""`wgpu-backend graph`: the steps of a pass before and after fusion, their memory, and a page."""
+"""`wgpu-backend graph`: the steps of a pass before and after fusion, and their memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from wgpu_backend.engine.graph_facts import Pass, Schedule, Step
 
 
 def graph(name: str, prompt: int, html: Path | None, settings: Settings, *, steps: bool) -> None:
-    """Show the graphs of a decode step and of a prompt.
+    """Print the graphs of a decode step and of a prompt.
 
     Parameters
     ----------
@@ -26,15 +26,14 @@ def graph(name: str, prompt: int, html: Path | None, settings: Settings, *, step
     prompt : int
         Tokens of the prompt.
     html : Path or None
-        File for a page to explore them with.
-    settings : Settings
+        File for an HTML page that shows the graphs.
     steps : bool
         List every step.
     """
     path, html = model_path(name), html and writable(html)
     with open_model(path, settings, self_test=False) as model:
         passes = model.graphs(min(prompt, model.runner.chunk, model.num_ctx - 1))
-    if html is not None:  # first: whoever reads stdout may stop early
+    if html is not None:  # first, since a reader of stdout may stop early
         text = page(f"{path.name} on {model.device.name}", passes)
         save(html, lambda file: file.write(text.encode()))
         note(f"{html}: open it in a browser")
@@ -44,16 +43,10 @@ def graph(name: str, prompt: int, html: Path | None, settings: Settings, *, step
 
 
 def page(title: str, passes: Sequence[Pass]) -> str:
-    """Page that shows passes to a person: one HTML file that needs nothing else.
-
-    Parameters
-    ----------
-    title : str
-    passes : sequence of Pass
-    """
+    """Render passes as one self-contained HTML page."""
     data = json.dumps({"title": title, "passes": [asdict(each) for each in passes]})
     template = files("wgpu_backend.cli").joinpath("graph.html").read_text("utf-8")
-    # No text of a model file can end the script element or begin another.
+    # Escaped, so that no text of a model file can end the script element or begin another.
     return template.replace("{{data}}", data.replace("<", "\\u003c"))
 
 
@@ -85,7 +78,7 @@ def _memory(schedule: Schedule) -> str:
 
 
 def _print_steps(schedule: Schedule) -> None:
-    """A line a step, whole however narrow the terminal: names of weights are what one looks for."""
+    """Print a line for each step, unwrapped, so that names of weights can be searched for."""
     ends = {life.first: life.last for life in schedule.lives}
     wide = max((len(step.op) for step in schedule.steps), default=0)
     answer("\n")

@@ -1,4 +1,4 @@
-"""What was typed in chats before, in a file that only its user may read."""
+"""The input history of chats, in a file that only its user may read."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from wgpu_backend.cli.failures import message_of
 
 
 def history_file() -> Path:
-    """File in the folder for state, by the custom of the platform.
+    """Return the history file, in the platform's folder for state.
 
     Raises
     ------
     OSError
-        The user has no home, as in some containers.
+        The user has no home folder, as in some containers.
     """
     named = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if named.is_absolute():  # as the specification has it, others are ignored
+    if named.is_absolute():  # the XDG specification ignores relative paths
         return named / "wgpu-backend" / "history"
     try:
         home = Path.home()
@@ -36,9 +36,9 @@ def history_file() -> Path:
 
 
 def open_history(keeps: Callable[[], bool]) -> History:
-    """History of a chat: kept for the next one while `keeps` says so, or gone with this one.
+    """Open the history of a chat: in a file while `keeps` returns True, else in memory.
 
-    Says so where it should be kept and cannot be.
+    Prints a note if the file cannot be written.
     """
     try:
         return _Kept(require_file() if keeps() else history_file(), keeps)
@@ -49,26 +49,26 @@ def open_history(keeps: Callable[[], bool]) -> History:
 
 
 def require_file() -> Path:
-    """Make the file, unless it is there.
+    """Make the history file, unless it exists.
 
     Raises
     ------
     OSError
-        It cannot be written.
+        The file cannot be written.
     """
     return _private(history_file())
 
 
 def _private(path: Path) -> Path:
-    """Make a file that is there and belongs to its user alone."""
+    """Make a file that only its user can read and write."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
-    path.chmod(0o600)  # one that was there may have been open to others
+    path.chmod(0o600)  # an existing file may have been readable for others
     return path
 
 
 class _Kept(FileHistory):
-    """History in a file; a disk that fills up in the middle of a chat ends no chat."""
+    """A history in a file that ignores write errors, so that a full disk does not end a chat."""
 
     def __init__(self, path: Path, keeps: Callable[[], bool]) -> None:
         super().__init__(path)
@@ -82,5 +82,5 @@ class _Kept(FileHistory):
             return
         try:
             super().store_string(string)
-        except OSError:  # no place for a line on the screen while it is drawn
+        except OSError:  # a note would disturb the prompt that is being drawn
             return

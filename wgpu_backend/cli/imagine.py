@@ -1,4 +1,4 @@
-"""`wgpu-backend imagine`: a picture of a text, as a PNG file."""
+"""`wgpu-backend imagine`: text-to-image generation to a PNG file."""
 
 from __future__ import annotations
 
@@ -35,17 +35,16 @@ def imagine(
     Parameters
     ----------
     words : (str, str or None)
-        Model and prompt; a lone text is the prompt of the bundled model.
+        Model and prompt; a single text is a prompt for the bundled model.
     out : Path
-        Of one picture. Several have numbers before the suffix.
-    wanted : PictureOptions
+        File of one picture; several get numbers before the suffix.
     device : str or None
-        What the user calls it; None is the best.
+        Name of the device; None for the best.
 
     Raises
     ------
     UsageError
-        A lone word is a model, an option means nothing, or the file cannot be written.
+        The prompt is missing, options do not fit together, or the file cannot be written.
     """
     from wgpu_backend.images.loading import load
 
@@ -63,16 +62,16 @@ def imagine(
 
 
 def _require_fit(wanted: PictureOptions) -> None:
-    """Refuse what would mean nothing."""
+    """Raise if options have no effect or are out of range."""
     for option, value in (("--mask", wanted.mask), ("--strength", wanted.strength)):
         if value is not None and wanted.image is None:
-            raise UsageError(f"{option}: there is no picture to begin with; give --image")
+            raise UsageError(f"{option}: requires --image")
     if wanted.strength is not None and not 0 < wanted.strength <= 1:
         raise UsageError(f"--strength: {wanted.strength}, needs more than 0 and at most 1")
 
 
 def _sorted_out(first: str, second: str | None) -> tuple[str, str]:
-    """Model and prompt."""
+    """Return model and prompt."""
     if second is not None:
         return first, second
     if first == PICTURES or exists(str(Path(first, "model_index.json"))):
@@ -81,7 +80,7 @@ def _sorted_out(first: str, second: str | None) -> tuple[str, str]:
 
 
 def _files(out: Path, count: int) -> list[Path]:
-    """Where pictures go, checked before there are any."""
+    """Return the files to write, checked before the pictures are made."""
     if out.suffix.lower() != ".png":
         raise UsageError(f"{out}: pictures are written as PNG, needs a name that ends in .png")
     if count == 1:
@@ -107,7 +106,7 @@ def _generated(pipeline: Pipeline, prompt: str, wanted: PictureOptions, told: To
 
 
 def _all(*told: Told) -> Told:
-    """One callback for several."""
+    """Combine several callbacks."""
 
     def tell(step: Step) -> None:
         for each in told:
@@ -117,7 +116,7 @@ def _all(*told: Told) -> Told:
 
 
 def _made_by(prompt: str, wanted: PictureOptions) -> dict[str, object]:
-    """What made a picture, for its file."""
+    """Return the metadata of a picture's file."""
     return {
         "prompt": prompt,
         "negative_prompt": wanted.negative,
@@ -139,7 +138,7 @@ def _write(files: list[Path], made: Generated, facts: dict[str, object], took: f
 
 @contextmanager
 def _showing(prompt: str, wanted: PictureOptions) -> Generator[Told]:
-    """Show how far the pictures are: a bar, or the picture itself while it forms."""
+    """Show the progress: a bar, or the picture itself while it forms."""
     if wanted.preview and is_terminal(sys.stderr):
         yield _Screen().show
         return
@@ -155,12 +154,12 @@ def _showing(prompt: str, wanted: PictureOptions) -> Generator[Told]:
 
 
 class _Screen:
-    """A picture in a terminal, drawn over the one before."""
+    """A picture in a terminal, drawn over the former one."""
 
     _rows = 0
 
     def show(self, step: Step) -> None:
-        """Draw a step's picture, and how far it is."""
+        """Draw the picture of a step, and the number of the step."""
         from wgpu_backend.images.pictures import to_picture
 
         lines = half_blocks(to_picture(step.preview()), *_room())
@@ -179,13 +178,12 @@ def _room() -> tuple[int, int]:
 
 
 def half_blocks(picture: Image, columns: int, rows: int) -> list[str]:
-    """Lines of text that show a picture, two pixels a character.
+    """Render a picture as lines of text, two pixels per character.
 
     Parameters
     ----------
-    picture : Image
     columns, rows : int
-        Pixels that there is room for.
+        Most pixels in each direction.
     """
     import numpy as np
 
@@ -199,6 +197,6 @@ def half_blocks(picture: Image, columns: int, rows: int) -> list[str]:
 
 
 def _pair(upper: list[int], lower: list[int]) -> str:
-    """A character whose upper half has one colour and whose lower half another."""
+    """Return a half-block character with different colours of its upper and lower half."""
     over, under = (";".join(map(str, colour)) for colour in (upper, lower))
     return f"\x1b[38;2;{over}m\x1b[48;2;{under}m▀"

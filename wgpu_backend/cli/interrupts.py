@@ -1,4 +1,4 @@
-"""Ctrl-C: the first one asks, the second one insists."""
+"""Ctrl-C: the first requests a clean stop, the second stops immediately."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Self
 
 
 class Interrupts:
-    """While entered, the first Ctrl-C sets `asked`; another raises KeyboardInterrupt.
+    """A context in which the first Ctrl-C sets `asked`, and another raises KeyboardInterrupt.
 
-    Work that looks at `asked` between its steps ends with everything in order.
+    Work that checks `asked` between its steps can stop cleanly.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Models on this machine, as commands see them."""
+"""The models in the store, for the commands."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 MODELS_VARIABLE = "OLLAMA_MODELS"
 READ_ONLY_VARIABLE = "WGPU_BACKEND_READ_ONLY"
-_SHORT = 12  # digits of a digest that people see
+_SHORT = 12  # digits of a digest to print
 
 
 def open_store() -> Store:
-    """The store of this user: Ollama's."""
+    """Open the user's store, which is Ollama's."""
     from wgpu_backend.files.store.store import Store
 
     named = os.environ.get(MODELS_VARIABLE)
@@ -33,7 +33,7 @@ def open_store() -> Store:
 
 
 def signing_key() -> Path | None:
-    """Where Ollama keeps the key that signs in at registries; None for a user without a home."""
+    """Return the file of Ollama's key for registries; None for a user without a home."""
     try:
         return Path.home() / ".ollama" / "id_ed25519"
     except RuntimeError:
@@ -41,7 +41,7 @@ def signing_key() -> Path | None:
 
 
 def stored(name: str) -> Stored | None:
-    """A model of the store; None where there is none of that name, or it is no name.
+    """Return a model in the store; None if the name is unknown or invalid.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def stored(name: str) -> Stored | None:
 
 
 def known_parameters(given: Mapping[str, object]) -> dict[str, Value]:
-    """Parameters of a stored model that there are here."""
+    """Return a stored model's parameters that are supported here."""
     found: dict[str, Value] = {}
     for name, value in given.items():
         if name not in PARAMETERS:
@@ -78,12 +78,12 @@ def known_parameters(given: Mapping[str, object]) -> dict[str, Value]:
 
 
 def text_of_modelfile(name: str) -> str:
-    """Modelfile of a model of the store.
+    """Return the Modelfile of a model in the store.
 
     Raises
     ------
     UsageError
-        The store has none of that name.
+        The store does not have the model.
     """
     from wgpu_backend.files.store.modelfile import write_modelfile
 
@@ -91,7 +91,7 @@ def text_of_modelfile(name: str) -> str:
 
 
 def parameters_of(name: str) -> str:
-    """Parameters of a model of the store, a line each; errors as `text_of_modelfile`."""
+    """Return the parameters of a model in the store, a line each; see `text_of_modelfile`."""
     lines: list[str] = []
     for key, value in _of_store(name).parameters.items():
         values = cast("list[object]", value) if isinstance(value, list) else [value]
@@ -100,7 +100,7 @@ def parameters_of(name: str) -> str:
 
 
 def system_of(name: str) -> str:
-    """System message of a model of the store; errors as `text_of_modelfile`."""
+    """Return the system message of a model in the store; see `text_of_modelfile`."""
     return _of_store(name).system + "\n"
 
 
@@ -112,7 +112,7 @@ def _of_store(name: str) -> Stored:
 
 
 def print_list(*, as_json: bool) -> None:
-    """List the models of the store."""
+    """Print the models in the store."""
     from wgpu_backend.files.store.stored import details
 
     store = open_store()
@@ -154,7 +154,7 @@ def copy_model(source: str, destination: str) -> None:
 
 
 def remove_models(names: Sequence[str]) -> None:
-    """Remove models."""
+    """Remove models from the store."""
     from wgpu_backend.files.store.names import ModelName
 
     for name in names:

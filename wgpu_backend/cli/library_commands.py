@@ -1,4 +1,4 @@
-"""The commands about models on this machine: names, options and help."""
+"""The options of the commands for stored models."""
 
 from __future__ import annotations
 

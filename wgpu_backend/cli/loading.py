@@ -1,4 +1,4 @@
-"""A model on a device, with a bar while it loads."""
+"""Loading of a model on a device, with a progress bar."""
 
 from __future__ import annotations
 
@@ -25,23 +25,21 @@ NUMPY = "cpu"
 def open_model(
     path: Path, settings: Settings, *, self_test: bool = True, label: str = ""
 ) -> LanguageModel:
-    """Load a model, with a bar where a person looks.
+    """Load a model, with a progress bar on a terminal.
 
     Parameters
     ----------
-    path : Path
-    settings : Settings
     self_test : bool
-        Test an adapter that was never used; not needed where nothing is computed with it.
+        Test a device on its first use; not needed if nothing is computed with it.
     label : str
-        What the bar calls it; the file's name if left out.
+        Name for the progress bar; the file's name if empty.
 
     Raises
     ------
     UsageError
-        There is no such device.
+        The device does not exist.
     KeyboardInterrupt
-        The user called it off.
+        The user cancelled.
     """
     log_as_notes()
     info = find_device(settings)
@@ -81,7 +79,7 @@ def _load(
 
 
 def find_device(settings: Settings) -> DeviceInfo:
-    """Device that a user named, or the best; says so where it is not what one hopes for."""
+    """Return the named device, or the best; print a note if that is not a GPU."""
     if settings.device is not None:
         return named_device(settings.device)
     info = choose_device(None)[1]
@@ -93,12 +91,12 @@ def find_device(settings: Settings) -> DeviceInfo:
 
 
 def named_device(name: str) -> DeviceInfo:
-    """Device that a user named.
+    """Return the device that a user named.
 
     Raises
     ------
     UsageError
-        There is none of that name.
+        The device does not exist.
     """
     try:
         return choose_device(name)[1]
@@ -108,12 +106,12 @@ def named_device(name: str) -> DeviceInfo:
 
 
 def named_gpu(name: str | None) -> DeviceInfo | None:
-    """Device that a user named for what NumPy cannot do; None where none was named.
+    """Return a named device that is not NumPy; None if no name is given.
 
     Raises
     ------
     UsageError
-        There is none of that name, or it is NumPy.
+        The device does not exist, or is NumPy.
     """
     info = None if name is None else named_device(name)
     if info is not None and info.kind == "cpu":

@@ -1,4 +1,4 @@
-"""Files that a user names: the model, by its path or its name, and where results go."""
+"""Files on the command line: models by path or name, and output files."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from wgpu_backend.files.gguf.file_bytes import FileBytes
 
 BUNDLED = Path(str(files("wgpu_backend"))) / "bundled" / "story.gguf"
 STORY = "story"
-# A path, or a model as libraries name them: `llama3`, `qwen2.5:7b`, `hf.co/x/y`. One word without
-# a sentence's marks, so that "Why?" and "Fin." are prompts; "hello" might be a model as well.
+# A path or a model's name: `llama3`, `qwen2.5:7b`, `hf.co/x/y`. One word without punctuation of a
+# sentence, so that "Why?" and "Fin." are prompts; "hello" might be a model as well.
 _NAME = re.compile(r"[\w.~/\\][\w.:/\\@+~-]*(?<![.:])", re.ASCII)
-_SHUFFLING = 3  # characters that say something of a name
+_SHUFFLING = 3  # shorter names match too many files by chance
 
 
 class NoSuchModel(UsageError):
-    """A model that is not there.
+    """The model does not exist.
 
     Parameters
     ----------
     name : str
-        As it was typed.
-    message : str
+        The name as typed.
     """
 
     def __init__(self, name: str, message: str) -> None:
@@ -40,12 +39,12 @@ class NoSuchModel(UsageError):
 
 
 def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
-    """Model and prompt out of one or two words; a lone text that can name no model is a prompt.
+    """Return model and prompt; a single text that cannot name a model is a prompt.
 
     Raises
     ------
     UsageError
-        A lone word may name a model, and there is no such file.
+        A single word may name a model, but there is no such file.
     """
     if first is None:
         return STORY, None
@@ -58,25 +57,25 @@ def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
 
 
 def _names_a_file(name: str) -> bool:
-    """Whether a word is the bundled model, a file, or what can only be meant as one."""
+    """Return whether a word is the bundled model, a stored model or a file."""
     return name == STORY or name.endswith(".gguf") or exists(name) or in_store(name) is not None
 
 
 def exists(name: str) -> bool:
-    """Whether a word is the path of something that is there."""
+    """Return whether a word is an existing path."""
     try:
         return bool(name) and Path(name).exists()
-    except (OSError, ValueError):  # too long for a path, or with a NUL: a prompt
+    except (OSError, ValueError):  # a prompt: too long for a path, or with a NUL
         return False
 
 
 def model_path(name: str) -> Path:
-    """File or folder of a model that a user named, by its path or as the store has it.
+    """Return the file or folder of a model, by its path or its name in the store.
 
     Raises
     ------
     UsageError
-        It is not there, no file nor a model's folder, or not readable.
+        It does not exist, is not a file or a checkpoint, or is not readable.
     """
     if not name:
         raise UsageError(f"MODEL is empty, needs a GGUF file or `{STORY}`")
@@ -99,7 +98,7 @@ def model_path(name: str) -> Path:
 
 
 def in_store(name: str) -> Path | None:
-    """File of a model of the store; None where the store has none of that name."""
+    """Return the file of a model in the store; None if the store does not have it."""
     from wgpu_backend.cli.library import stored
 
     found = stored(name)
@@ -107,20 +106,19 @@ def in_store(name: str) -> Path | None:
 
 
 def regular(path: Path, suffix: str = "") -> Path:
-    """File that is one, and may be read.
+    """Return a path that is a readable regular file.
 
     Parameters
     ----------
-    path : Path
     suffix : str
-        That its name has to end in.
+        Required suffix of the name.
 
     Raises
     ------
     UsageError
-        It is a folder, a pipe or the like, may not be read, or has another suffix.
+        It is not a regular file, is not readable, or has another suffix.
     FileNotFoundError
-        It is not there.
+        It does not exist.
     """
     try:
         path.stat()
@@ -137,7 +135,7 @@ def regular(path: Path, suffix: str = "") -> Path:
 
 
 def _missing(name: str) -> str:
-    """What to say of a file that is not there, with those that may be meant."""
+    """Return the message for a missing model, with similar names."""
     parent = Path(name).parent
     folder = parent if parent.is_dir() else Path()
     files = [str(folder / file) for file in near(name, folder)]
@@ -153,7 +151,7 @@ def _missing(name: str) -> str:
 
 
 def _is_path(name: str) -> bool:
-    """Whether a word can only be a path: registries have no such names."""
+    """Return whether a word can only be a path, and not a name in a registry."""
     from wgpu_backend.errors import StoreError
     from wgpu_backend.files.store.names import ModelName
 
@@ -167,7 +165,7 @@ def _is_path(name: str) -> bool:
 
 
 def _near_in_store(name: str) -> list[str]:
-    """Names in the store that a mistyped one resembles, at most three."""
+    """Return at most three names in the store that resemble a name."""
     from wgpu_backend.cli.library import open_store
 
     names = [str(entry.name) for entry in open_store().entries()]
@@ -176,22 +174,21 @@ def _near_in_store(name: str) -> list[str]:
 
 
 def near(name: str, folder: Path) -> list[str]:
-    """GGUF files in a folder whose names hold, or resemble, the last part of a name.
+    """Return GGUF files in a folder whose names contain or resemble the last part of a name.
 
     Parameters
     ----------
     name : str
-        As it was typed: a path, or a model as a library names it (``qwen2.5:7b``).
-    folder : Path
+        The name as typed: a path, or a model's name (``qwen2.5:7b``).
 
     Returns
     -------
     list of str
-        Names of three files at most.
+        At most three file names.
     """
     try:
         files = sorted(path.name for path in folder.iterdir() if path.suffix == ".gguf")
-    except OSError:  # a folder that may not be read
+    except OSError:  # the folder is not readable
         return []
     wanted = _bare(name)
     plain = {file: _bare(file) for file in files}
@@ -201,41 +198,40 @@ def near(name: str, folder: Path) -> list[str]:
 
 
 def _bare(name: str) -> str:
-    """Letters and digits of the last part of a path, in lower case."""
+    """Return the letters and digits of the last part of a path, in lower case."""
     last = re.split(r"[/\\]", name.rstrip("/\\"))[-1].removesuffix(".gguf")
     return re.sub(r"[^a-z0-9]", "", last.lower())
 
 
 def save(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a result to a file, and take away what there is of it where the disk is full.
+    """Write a result to a file; remove the incomplete file after an error.
 
     Parameters
     ----------
-    path : Path
     write : callable
-        Given the open file.
+        Called with the open file.
 
     Raises
     ------
     OSError
-        It cannot be written; names the file, which a failed write alone does not.
+        The file cannot be written. The error names the file, which a failed write does not.
     """
     try:
         with path.open("wb") as file:
             write(file)
     except OSError as error:
-        if path.is_file():  # and no device or pipe
+        if path.is_file():  # not a device or a pipe
             path.unlink()
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def writable(path: Path) -> Path:
-    """File that a result goes to, checked before the work that makes it.
+    """Check that an output file can be written, before the work starts.
 
     Raises
     ------
     UsageError
-        Its folder is not there, or it cannot be written.
+        Its folder does not exist, or it cannot be written.
     """
     try:
         if not path.parent.is_dir():

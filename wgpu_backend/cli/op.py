@@ -1,4 +1,4 @@
-"""`wgpu-backend op …`: for those who write ops."""
+"""`wgpu-backend op …`: tools for writing ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wgpu-backend op bench`: an op beside a copy of as many bytes, in turns on one device."""
+"""`wgpu-backend op bench`: an op compared with a copy of as many bytes on one device."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
 }
 """
-ROW = 1024  # values of a row, where an op has rows
+ROW = 1024  # values of a row
 
 
 def _copy(x: Node) -> Launch:
@@ -57,17 +57,14 @@ copy = Op(_copy, name="copy", shader=Inline("copy", COPY), trusted=True)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """An op and a copy that moves as many bytes.
+    """The times of an op and of a copy of as many bytes.
 
     Parameters
     ----------
-    op : str
-    shapes : list of list of int
     nbytes : int
-        Of the operands and the result.
+        Bytes of the operands and the result.
     seconds, copy_seconds : float
-        The fastest of several runs, which took turns.
-    device : str
+        The fastest of several alternating runs.
     """
 
     op: str
@@ -79,7 +76,7 @@ class Measured:
 
     @property
     def ratio(self) -> float:
-        """Share of the copy's speed that the op reaches."""
+        """Speed of the op relative to the copy."""
         return self.copy_seconds / self.seconds
 
 
@@ -91,14 +88,12 @@ def bench_file(path: Path, nbytes: int, device: str | None, *, as_json: bool) ->
     path : Path
         Python file.
     nbytes : int
-        About what the largest operand takes, as f32.
-    device : str or None
-    as_json : bool
+        Approximate bytes of the largest operand, as f32.
 
     Raises
     ------
     UsageError
-        There is no such file, or it registers no op.
+        The file does not exist, or it registers no op.
     """
     existing(path, ".py")
     with ExitStack() as stack:
@@ -155,7 +150,7 @@ def _operand(context: Context, text: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def _shapes(trial: Trial, values: int) -> list[tuple[int, ...]]:
-    """Extents for names: rows of a fixed length, and so many that the largest operand is full."""
+    """Choose extents: rows of a fixed length, and as many rows as fill the largest operand."""
     words = [text.partition(":")[0].split() for text in trial.shapes]
     largest = max(words, key=lambda ws: (len(ws), [w for w in ws if not w.isdigit()]))
     value = {w: int(w) if w.isdigit() else ROW for ws in words for w in ws}

@@ -1,4 +1,4 @@
-"""`wgpu-backend op check`: does an op do what its twin does, does a shader compile."""
+"""`wgpu-backend op check`: compare ops with their references, and compile shaders."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ def check_file(path: Path, device: str | None) -> int:
     ----------
     path : Path
         Python file that registers ops, or a WGSL file.
-    device : str or None
 
     Returns
     -------
@@ -64,7 +63,7 @@ def check_file(path: Path, device: str | None) -> int:
 
 
 def check_forever(path: Path, device: str | None) -> int:
-    """Check a file again and again, whenever it or a file beside it changes; until Ctrl-C."""
+    """Check a file whenever it or another file of its folder changes, until Ctrl-C."""
     existing(path, ".py", ".wgsl")
     with ExitStack() as stack, Interrupts() as interrupts:
         checker = _Checker(path, open_executors(stack, named_gpu(device)))
@@ -82,26 +81,26 @@ def check_forever(path: Path, device: str | None) -> int:
 
 
 def times(folder: Path) -> dict[Path, int]:
-    """When the Python and WGSL files of a folder were last changed."""
+    """Return the times of the last changes of a folder's Python and WGSL files."""
     found: dict[Path, int] = {}
     for pattern in ("*.py", "*.wgsl"):
         for path in folder.glob(pattern):
             try:
                 found[path] = path.stat().st_mtime_ns
             except FileNotFoundError:
-                continue  # an editor put another in its place just now
+                continue  # an editor is replacing the file
     return found
 
 
 class _Checker:
-    """Checks one file, as often as it is asked."""
+    """A checker of one file, which can run repeatedly."""
 
     def __init__(self, path: Path, executors: dict[str, WgpuExecutor]) -> None:
         self.file = OpFile(path)
         self._executors = executors
 
     def check(self) -> bool:
-        """Whether all is well; what was found is printed."""
+        """Check the file, print the findings, and return whether all passed."""
         try:
             if self.file.path.suffix == ".wgsl":
                 self.file.forget()
@@ -161,7 +160,7 @@ def _rows(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
 
 
 def _print_problems(failed: Sequence[Case]) -> None:
-    """Each problem once: a shader that does not compile fails every case alike."""
+    """Print each problem once: a shader that does not compile fails all cases."""
     same = Counter(_compile_error(c) or c.problem for c in failed)
     first = {c.problem: str(c) for c in reversed(failed)}
     for text, count in list(same.items())[:SHOWN_PROBLEMS]:
@@ -171,7 +170,7 @@ def _print_problems(failed: Sequence[Case]) -> None:
 
 
 def _compile_error(case: Case) -> str:
-    """Problem without the variant it was found in, where it has a place in a file."""
+    """Return a compiler's message without the variant of the shader; empty for others."""
     _, bar, _ = case.problem.partition(" │ ")
     return case.problem.partition(": ")[2] if bar else ""
 
@@ -218,7 +217,7 @@ def _compiled(
 
 
 def _variants(path: Path) -> Iterable[dict[str, Choice]]:
-    """The defaults, then every other file for each named import."""
+    """Yield the default choices, then every other file for each named import."""
     yield {}
     for name, default in imports(path).modules.items():
         folder, _, own = default.rpartition("/")

@@ -1,4 +1,4 @@
-"""What a file of a user holds: ops, read anew each time, or a shader."""
+"""A user's file of ops, which can be imported repeatedly."""
 
 from __future__ import annotations
 
@@ -16,24 +16,19 @@ MODULE = "wgpu_backend_op_file"
 
 
 class OpFile:
-    """A Python file that registers ops; reading it again replaces them.
-
-    Parameters
-    ----------
-    path : Path
-    """
+    """A Python file that registers ops; importing it again replaces them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.ops: list[Op[Any]] = []
 
     def read(self) -> list[Op[Any]]:
-        """Import the file and give the ops it registers.
+        """Import the file and return the ops that it registers.
 
         Raises
         ------
         PluginError
-            It cannot be imported; the message shows file, line and the line itself.
+            It cannot be imported; the message shows the file, the line number and the line.
         UsageError
             It registers no op.
         """
@@ -49,7 +44,7 @@ class OpFile:
         return self.ops
 
     def forget(self) -> None:
-        """Take the file's ops out of the registry, and read shaders anew."""
+        """Remove the file's ops from the registry, and clear the cache of shaders."""
         for made in self.ops:
             testing.forget(made)
         self.ops = []
@@ -57,12 +52,12 @@ class OpFile:
 
 
 def existing(path: Path, *suffixes: str) -> Path:
-    """`path`, if it is a file of one of these kinds.
+    """Return `path` if it is an existing file with one of the suffixes.
 
     Raises
     ------
     UsageError
-        It is not there, or of another kind.
+        It does not exist, or has another suffix.
     """
     if not path.is_file():
         raise UsageError(f"{path}: {'a directory' if path.is_dir() else 'no such file'}")

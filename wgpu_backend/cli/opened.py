@@ -1,4 +1,4 @@
-"""The model of a chat: what a user asked for, what the store says of it, and going to another."""
+"""The model of a chat: the user's options, the store's parameters, and switching of models."""
 
 from __future__ import annotations
 
@@ -23,32 +23,30 @@ from wgpu_backend.text.grammar import Grammar
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a user asked for.
+    """The options of `run`.
 
     Parameters
     ----------
-    system : str
     parameters : mapping
-        Those of `PARAMETERS` that were given.
-    raw : bool
+        Given parameters by name, see `PARAMETERS`.
     as_json : bool
-        Write the answer and what it took as JSON.
+        Write the answer and its statistics as JSON.
     history : bool
-        Keep what is typed in a chat for the next one.
+        Keep the input history of chats.
     grammar : Grammar or None
-        That answers keep to.
+        Grammar of the answers.
     messages : tuple of messages
-        What the conversation begins with.
+        Messages at the beginning of the conversation.
     think : bool or None
-        Reason first, or do not; None for what the model does by itself.
+        Whether to reason first; None for the model's default.
     hides_thinking : bool
-        Leave reasoning out of what is written.
+        Leave reasoning out of the output.
     wraps : bool
         Break lines between words.
     keep_alive : str or None
-        How long a server keeps the model after an answer.
+        Time for which a server keeps the model after an answer.
     local : bool
-        Load the model here even where a server runs.
+        Load the model here even if a server runs.
     """
 
     system: str = ""
@@ -65,7 +63,7 @@ class Wanted:
     local: bool = False
 
     def begin(self, chat: Chat) -> None:
-        """Have a conversation begin as it is wanted."""
+        """Apply the options to a conversation, and restart it."""
         given = dict(self.parameters)
         chat.num_predict = cast("int", given.pop("num_predict", -1))
         chat.stop = cast("tuple[str, ...]", given.pop("stop", ()))
@@ -77,18 +75,12 @@ class Wanted:
 
 
 class Opened:
-    """A model that can be opened again with another context, and give way to another model.
+    """The open model of a chat, which can be reloaded with another context or replaced.
 
     Parameters
     ----------
     name : str
-        As the user named it.
-    wanted : Wanted
-    settings : Settings
-
-    Attributes
-    ----------
-    model : LanguageModel or ServedModel
+        Name of the model as the user gave it.
     """
 
     model: LanguageModel | ServedModel
@@ -121,16 +113,16 @@ class Opened:
         return chat
 
     def reopen(self, num_ctx: int) -> LanguageModel:
-        """Load the model with another context; where that fails, as it was, and raise."""
+        """Load the model with another context; restore the former one and raise if that fails."""
         return self._reopened(self._name, self._path, replace(self._settings, num_ctx=num_ctx))
 
     def load(self, name: str, chat: Chat) -> None:
-        """Go on with another model, and the conversation that it begins with.
+        """Switch to another model and its initial conversation.
 
         Raises
         ------
         UsageError
-            There is none of that name; the chat goes on with the one before, as after any failure.
+            The model does not exist; the chat keeps the former model, as after any failure.
         """
         if isinstance(self.model, ServedModel):
             found = by_server(name, *self._given)
@@ -152,7 +144,7 @@ class Opened:
         assert isinstance(self.model, LanguageModel)
         before = replace(self._settings, device=self.model.device.id, num_ctx=self.model.num_ctx)
         settings = replace(settings, device=before.device)
-        self.model.close()  # first: there may not be room for two
+        self.model.close()  # first, since there may not be memory for two
         try:
             self.model = open_model(path, settings, label=_label(name, path))
         except BaseException:
@@ -162,10 +154,10 @@ class Opened:
 
 
 def by_server(name: str, wanted: Wanted, settings: Settings) -> ServedModel | None:
-    """Return the model of a running server, where one has it and nothing asks for it here.
+    """Return the model of a running server, if it has the model and no option forbids that.
 
-    What only a model in this process has keeps it here: options of the device and of how the
-    model is loaded, and grammars that Ollama's API does not take.
+    Options of the device and of loading, and grammars that Ollama's API does not support, need a
+    model in this process.
     """
     changes = settings.changes
     plain = replace(settings, num_ctx=None, verbose=False, changes=Changes()) == Settings()
@@ -177,12 +169,12 @@ def by_server(name: str, wanted: Wanted, settings: Settings) -> ServedModel | No
 
 
 def _label(name: str, path: Path) -> str:
-    """Short name for a bar: a blob's own says nothing."""
+    """Return a short name for the progress bar; the name of a blob would be a digest."""
     return path.name if exists(name) or name == STORY else name
 
 
 def as_stored(name: str, wanted: Wanted, settings: Settings) -> tuple[Wanted, Settings]:
-    """What a model of the store brings along, where the user did not ask for something else."""
+    """Fill options that the user did not give from the model in the store."""
     found = None if exists(name) or name == STORY else stored(name)
     if found is None:
         return wanted, settings

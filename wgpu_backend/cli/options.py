@@ -1,4 +1,4 @@
-"""Options that several commands have, declared once."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _debug(context: typer.Context, value: bool) -> bool:
 
 
 def _imports(context: typer.Context, files: list[Path] | None) -> list[Path]:
-    """Import files of the user's own, so that what they register is there for the command."""
+    """Import the user's files, so that the command can use the ops they register."""
     if files and not context.resilient_parsing:
         from wgpu_backend.cli.names import regular
         from wgpu_backend.ops.plugins import import_file
@@ -110,7 +110,9 @@ ScaledLoras = Annotated[
 ]
 ControlVectors = Annotated[
     list[Path] | None,
-    typer.Option("--control-vector", metavar="FILE", help="Control vector, likewise."),
+    typer.Option(
+        "--control-vector", metavar="FILE", help="Control vector; may be given several times."
+    ),
 ]
 ScaledControlVectors = Annotated[
     list[str] | None,
@@ -161,7 +163,7 @@ Scaled = tuple[Path, float]
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is to change a model.
+    """The adapters and control vectors of a model.
 
     Parameters
     ----------
@@ -178,26 +180,24 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a model is to be opened.
+    """The options of loading a model.
 
     Parameters
     ----------
     device : str or None
-        What the user calls the device; None for the best.
-    profile : str
+        Name of the device; None for the best.
     kv : str
-        Type of the cache: ``f16``, ``f32``, ``q8_0`` or ``q4_0``.
+        Type of the KV cache: ``f16``, ``f32``, ``q8_0`` or ``q4_0``.
     num_ctx : int or None
-        Positions of the context; None for the model's own, at most 4096.
+        Positions in the context; None for the model's own, at most 4096.
     verbose : bool
-        Say which device runs even where nobody looks.
+        Print notes about the device even without a terminal.
     exact : bool
-        Keep activations in f32 where rounding would be faster.
-    changes : Changes
+        Keep activations in f32 even if rounding would be faster.
     coarse : bool
-        Round activations to eight bits where that is faster.
+        Round activations to eight bits if that is faster.
     debug : bool
-        Say more of what is done, and where an error comes from.
+        Print more details, and tracebacks of errors.
     """
 
     device: str | None = None
@@ -247,7 +247,7 @@ def _settings(
 
 
 def _scaled(option: str, plain: list[Path] | None, scaled: list[str] | None) -> Sequence[Scaled]:
-    """Files with their scales, those without one first."""
+    """Return files with their scales, those without a scale first."""
     found = [(path, 1.0) for path in plain or []]
     for text in scaled or []:
         # From the right: a path on Windows begins with a letter and a colon.
@@ -272,24 +272,24 @@ def _file(path: Path) -> Path:
 
 
 def opens_a_model(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorator: a command gets the options of `Settings` in the place of its `settings`."""
+    """Decorate a command: replace its argument `settings` by the options of `Settings`."""
     return gathered(command, "settings", _settings)
 
 
 def makes_answers(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorator: a command gets an option for each parameter in the place of `parameters`."""
+    """Decorate a command: replace its argument `parameters` by an option for each parameter."""
     return gathered(command, "parameters", chosen, parameter_options())
 
 
 def takes(
     **groups: Callable[..., object],
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Decorator: a command gets options in the places of some arguments.
+    """Decorate a command: replace arguments by the options of dataclasses.
 
     Parameters
     ----------
     groups : dataclasses
-        By argument; the fields are the options.
+        Dataclasses by argument; their fields are the options.
     """
 
     def taking(command: Callable[..., Result]) -> Callable[..., Result]:
@@ -306,15 +306,14 @@ def gathered(
     make: Callable[..., object],
     parts: Sequence[inspect.Parameter] | None = None,
 ) -> Callable[..., Result]:
-    """Command with options in the place of one argument, which is made of their values.
+    """Wrap a command so that options replace one argument, which is made from their values.
 
     Parameters
     ----------
-    command : callable
     place : str
-        Name of the argument.
+        Name of the replaced argument.
     make : callable
-        Makes it: a function, or a dataclass.
+        Function or dataclass that makes the argument.
     parts : sequence of Parameter or None
         The options; None for the arguments of `make`.
     """
@@ -331,7 +330,7 @@ def gathered(
         made = make(**{part.name: given.pop(part.name) for part in options})
         return command(**given, **{place: made})
 
-    # Typer reads what a command takes here.
+    # Typer reads the options of a command from its signature.
     with_options.__signature__ = inspect.Signature(offered)  # pyright: ignore[reportAttributeAccessIssue]
     with_options.__annotations__ = {p.name: p.annotation for p in offered}
     return with_options

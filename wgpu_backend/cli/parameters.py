@@ -1,7 +1,7 @@
-"""How answers are made: the one table behind the options of `run` and `/set parameter`.
+"""Sampling and other parameters: the table of the options of `run` and `/set parameter`.
 
-It names what the engine's `SamplingOptions` have, with the same ranges and defaults, and what else
-a user may choose; a test compares the two. Help is made from it without NumPy being imported.
+It repeats the ranges and defaults of the engine's `SamplingOptions`, so that the help can be made
+without importing NumPy; a test compares the two.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ import typer
 from wgpu_backend.cli.failures import brief
 from wgpu_backend.errors import OptionError
 
-MAX_CONTEXT = 1 << 24  # positions; tables of blocks are made for all of them
-_ENDLESS = 1 << 24  # what nobody reaches
+MAX_CONTEXT = 1 << 24  # positions; block tables are allocated for all of them
+_ENDLESS = 1 << 24  # shown as no limit
 
 Value = int | float | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """What a user may choose of how an answer is made.
+    """A parameter of answers.
 
     Parameters
     ----------
     name : str
-        In a chat; as an option it is spelled with hyphens.
+        Name in a chat; the option is spelled with hyphens.
     kind : str
         ``whole`` or ``real`` numbers, or ``texts``.
     low, high : int or float
         Smallest and largest value of a number.
     default : int, float, tuple or None
-        None where something else decides.
-    help : str
+        Default value; None if another part decides.
     """
 
     name: str
@@ -49,61 +48,60 @@ class Parameter:
 
     @property
     def option(self) -> str:
-        """Spelling on the command line."""
+        """Name of the option on the command line."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def needs(self) -> str:
-        """What a value has to be."""
+        """Description of valid values, for messages."""
         if self.kind == "texts":
             return "at least one character"
         return f"a {'whole ' if self.kind == 'whole' else ''}number from {self.low} to {self.high}"
 
     @property
     def range(self) -> str:
-        """Values for people's eyes."""
+        """Range of values, for the help."""
         if self.kind == "texts":
             return "texts"
         return f"{self.low} to {self.high}" if self.high < _ENDLESS else f"{self.low} or more"
 
     @property
     def described(self) -> str:
-        """Help with the range and the default."""
+        """Help text with the range and the default."""
         if self.kind == "texts":
             return self.help
         default = "" if self.default is None else f"; default {self.default}"
         return f"{self.help} [{self.range}{default}]"
 
     def number(self, text: str, label: str = "") -> float:
-        """Value that a user typed.
+        """Parse a number that a user typed.
 
         Parameters
         ----------
-        text : str
         label : str
-            What the user calls the parameter; its name if left out.
+            Name for messages; the parameter's name if empty.
 
         Raises
         ------
         OptionError
-            It is no number, or out of range.
+            It is not a number, or out of range.
         """
         kind = int if self.kind == "whole" else float
         try:
             value = kind(text if text.isascii() and "_" not in text else "no number")
         except ValueError:
             value = math.nan
-        if not self.low <= value <= self.high:  # nor is NaN
+        if not self.low <= value <= self.high:  # also true for NaN
             raise OptionError(f"{label or self.name}: {brief(text)}, needs {self.needs}")
         return value
 
     def texts(self, words: Sequence[str], label: str = "") -> tuple[str, ...]:
-        """Values that a user typed.
+        """Check texts that a user typed.
 
         Raises
         ------
         OptionError
-            One is empty.
+            A text is empty.
         """
         if not all(words):
             raise OptionError(f"{label or self.name}: '', needs {self.needs}")
@@ -143,12 +141,12 @@ _TABLE = (
     Parameter("num_ctx", "whole", 1, MAX_CONTEXT, None, "Positions of the context."),
 )  # fmt: skip
 PARAMETERS = {parameter.name: parameter for parameter in _TABLE}
-# What the sampler knows; the engine and the model have the others.
+# Parameters of the sampler; the others belong to the engine and the model.
 SAMPLING = tuple(p.name for p in _TABLE if p.name not in ("num_predict", "stop", "num_ctx"))
 
 
 def options() -> list[inspect.Parameter]:
-    """Options of a command that makes answers; `num_ctx` has one wherever a model is opened."""
+    """Make the options of a command for answers; `num_ctx` is an option of loading a model."""
     return [_option(parameter) for parameter in _TABLE if parameter.name != "num_ctx"]
 
 
@@ -166,12 +164,12 @@ def _option(parameter: Parameter) -> inspect.Parameter:
 
 
 def chosen(**given: str | list[str] | None) -> Mapping[str, Value]:
-    """Values of the options that were given.
+    """Parse the values of the given options.
 
     Raises
     ------
     OptionError
-        One does not suit its option.
+        A value is invalid.
     """
     return {
         name: PARAMETERS[name].number(words, PARAMETERS[name].option)

@@ -1,4 +1,4 @@
-"""`wgpu-backend perplexity`: how well a model foresees a text."""
+"""`wgpu-backend perplexity`: the perplexity of a text under a model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from wgpu_backend.engine.perplexity import CHUNK, perplexities
 def print_perplexity(
     name: str, file: Path, chunks: int | None, settings: Settings, *, as_json: bool
 ) -> None:
-    """Write the perplexity of a text file, and its standard error.
+    """Print the perplexity of a text file and its standard error.
 
     Raises
     ------
     UsageError
-        The file is not there, or no UTF-8.
+        The file does not exist, or is not UTF-8.
     """
     path, text = model_path(name), _text(file)
     n_ctx = settings.num_ctx or CHUNK

@@ -1,4 +1,4 @@
-"""The command about pictures: name, options and help."""
+"""The options of `imagine`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wgpu_backend.cli.options import Debug, Device, Pixels, takes
 
 @dataclass(frozen=True, slots=True)
 class PictureOptions:
-    """What is wanted of the model; None leaves it to the model."""
+    """The options of text-to-image generation; None for the model's default."""
 
     negative: Annotated[
         str | None, typer.Option("--negative", metavar="TEXT", help="What to stay away from.")

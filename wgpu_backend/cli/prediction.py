@@ -1,7 +1,7 @@
-"""What was predicted of a card's speed from static costs of the kernels: nobody measured it.
+"""Predictions of a card's speed from static costs of the kernels, not measurements.
 
-``benchmarks.gpu_costs.predict`` writes the data, and ``docs/predicted-speed.md``, the same as a
-table.
+``benchmarks.gpu_costs.predict`` writes the data, and the same as a table in
+``docs/predicted-speed.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 from wgpu_backend.files.gguf.config import Config
 
-_OTHERS = r"(?:D|Ti|Super|GRE|Laptop|Mobile|Max-Q)\b"  # what tells a card from its namesakes
+# Suffixes of other cards whose names begin with a card's name.
+_OTHERS = r"(?:D|Ti|Super|GRE|Laptop|Mobile|Max-Q)\b"
 _BOUNDS = {
     "bytes": "reading weights",
     "instructions": "instructions",
@@ -27,14 +28,14 @@ _BOUNDS = {
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Tokens a second, and what takes most of the time."""
+    """A prediction: tokens per second, and the bottleneck."""
 
     tokens_per_second: float
     bound: str
 
     @property
     def summary(self) -> str:
-        """The prediction in words."""
+        """The prediction as text."""
         rate = f"{self.tokens_per_second:g} tokens/s predicted, not measured by anybody"
         return f"{rate}; bound by {_BOUNDS.get(self.bound, self.bound)}"
 
@@ -46,24 +47,24 @@ def _data() -> dict[str, Any]:
 
 
 def predicted(config: Config, dtype: str, device: str, test: str) -> Prediction | str:
-    """What was predicted for a test, or why nothing was.
+    """Return the prediction for a test, or the reason why there is none.
 
     Parameters
     ----------
     config : Config
-        Of the model, whose sizes must be those of a model that costs were worked out for.
+        Metadata of the model, whose sizes must equal those of a predicted model.
     dtype : str
-        Type that most of its bytes are of, such as ``Q4_0``.
+        Type of most of the weights' bytes, such as ``Q4_0``.
     device : str
-        The adapter's own name.
+        Name of the adapter.
     test : str
-        ``pp128``, or ``tg32``: tokens made one by one are looked up whatever their number, as long
-        as the predicted step looks at as many positions.
+        ``pp128``, or ``tg32``: generation is looked up for any number of tokens up to the
+        positions of the predicted step.
 
     Returns
     -------
     Prediction or str
-        The reason in words where there is none.
+        The prediction, or the reason as text.
     """
     data = _data()
     card = next((name for name in data["cards"] if _is_card(name, device)), None)
@@ -79,7 +80,7 @@ def predicted(config: Config, dtype: str, device: str, test: str) -> Prediction 
 
 
 def _chosen(rows: list[dict[str, Any]], dtype: str, test: str) -> Prediction | str:
-    # Of K-quants the data have the usual mixture, whose larger part the name begins with.
+    # The data have the "_m" mix of K-quants, whose main type the name begins with.
     formats = {row["format"].removesuffix("_m"): row["format"] for row in rows}
     format = formats.get(dtype.lower())
     if format is None:
@@ -91,7 +92,7 @@ def _chosen(rows: list[dict[str, Any]], dtype: str, test: str) -> Prediction | s
 
 
 def _is_card(name: str, device: str) -> bool:
-    """Whether an adapter is a card: its words are the card's, and no other of its series."""
+    """Return whether an adapter's name is that of a card, and not of a variant of it."""
     bare = re.sub(r"\((?:TM|R)\)", "", device)
     words = r"\s+".join(map(re.escape, name.split()))
     return re.search(rf"\b{words}\b(?!\s*{_OTHERS})", bare, re.IGNORECASE) is not None

@@ -1,4 +1,4 @@
-"""`wgpu-backend profile`: where a step's time goes on the device, op by op."""
+"""`wgpu-backend profile`: the device time of each op of a pass."""
 
 from __future__ import annotations
 
@@ -25,14 +25,12 @@ RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One pass and its dispatches, in order.
+    """The dispatches of one pass, in order.
 
     Parameters
     ----------
-    name : str
-    ops, shaders : tuple of str
     seconds : tuple of float
-        Of each dispatch, the median of several runs.
+        Time of each dispatch, the median of several runs.
     """
 
     name: str
@@ -42,14 +40,14 @@ class Step:
 
     @property
     def total(self) -> float:
-        """Seconds of all dispatches."""
+        """Sum of the seconds of all dispatches."""
         return sum(self.seconds)
 
 
 def profile(
     name: str, prompt: int, trace: Path | None, settings: Settings, *, full: bool = False
 ) -> None:
-    """Time a prompt and the step after it; write a table each, and a trace for Perfetto.
+    """Time a prompt and the step after it; print a table for each, and write a trace.
 
     Parameters
     ----------
@@ -58,16 +56,15 @@ def profile(
     prompt : int
         Tokens of the prompt.
     trace : Path or None
-        File for the trace.
-    settings : Settings
+        File for a trace in Chrome's format.
     full : bool
-        A row for each choice of a shader's constants, with their values.
+        Print a row for each combination of a shader's constants.
     """
     path, trace = model_path(name), trace and writable(trace)
     with open_model(path, settings) as model:
         steps = timed_steps(model, min(prompt, model.runner.chunk, model.num_ctx - 1))
         _say_clock(model)
-    if trace is not None:  # before the tables, whose reader may leave
+    if trace is not None:  # before the tables, since a reader of stdout may stop early
         text = json.dumps(chrome_trace(name, steps))
         save(trace, lambda file: file.write(text.encode()))
         note(f"{trace}: open it in https://ui.perfetto.dev or chrome://tracing")
@@ -87,7 +84,7 @@ def timed_steps(model: LanguageModel, prompt: int) -> list[Step]:
 
 
 def _timed(model: LanguageModel, head: Head, name: str, tokens: Sequence[int]) -> Step:
-    """Run a pass for real, so that its inputs are there, then again with a clock."""
+    """Run a pass once to fill its inputs, then several times with a clock."""
     runner = model.runner
     longest = runner.cache.length(SEQUENCE) + len(tokens)
     shape = BatchShape(
@@ -110,13 +107,12 @@ def _say_clock(model: LanguageModel) -> None:
 
 
 def by_shader(step: Step, *, full: bool) -> list[tuple[str, str, int, float]]:
-    """Op, shader, calls and seconds, the most expensive first.
+    """Return op, shader, calls and seconds, most expensive first.
 
     Parameters
     ----------
-    step : Step
     full : bool
-        Tell shaders of other constants apart; else only by their names.
+        Distinguish shaders by their constants; else only by their names.
     """
     sums: dict[tuple[str, str], list[float]] = {}
     for op, called, seconds in zip(step.ops, step.shaders, step.seconds, strict=True):
@@ -127,7 +123,7 @@ def by_shader(step: Step, *, full: bool) -> list[tuple[str, str, int, float]]:
 
 
 def print_step(step: Step, *, full: bool) -> None:
-    """Write the table of a step; `full` tells shaders apart by their constants."""
+    """Print the table of a step; `full` distinguishes shaders by their constants."""
     rows = [
         (op, shader, str(calls), human_seconds(s), f"{s / (step.total or 1.0):.1%}")
         for op, shader, calls, s in by_shader(step, full=full)
@@ -138,7 +134,7 @@ def print_step(step: Step, *, full: bool) -> None:
 
 
 def chrome_trace(model: str, steps: Sequence[Step]) -> dict[str, object]:
-    """Steps one after the other, as the Trace Event Format has them; times in microseconds."""
+    """Convert steps to the Trace Event Format, in sequence, with times in microseconds."""
     return {"displayTimeUnit": "ns", "traceEvents": [*_names(model), *_events(steps)]}
 
 

@@ -1,4 +1,4 @@
-"""A bar that shows how far work is, on stderr, where a person looks at it."""
+"""A progress bar on stderr, if it is a terminal."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from wgpu_backend.cli.console import harmless, is_terminal
 
 @contextmanager
 def bar(text: str) -> Generator[Callable[[float], None] | None]:
-    """Show a bar while the block runs; it goes when the block ends.
+    """Show a progress bar while the block runs.
 
     Parameters
     ----------
     text : str
-        What is being done.
+        Description of the work.
 
     Yields
     ------
     callable or None
-        Takes the share that is done, 0 to 1; None where stderr is no terminal.
+        Takes the share that is done, 0 to 1; None if stderr is not a terminal.
     """
     if not is_terminal(sys.stderr):
         yield None

@@ -1,4 +1,4 @@
-"""`wgpu-backend pull` and `push`: a model of a registry, with a bar for each of its files."""
+"""`wgpu-backend pull` and `push`: transfers of models, with a progress bar for each file."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ STREAMS_VARIABLE = "OLLAMA_MAX_TRANSFER_STREAMS"
 
 
 def pull_model(name: str, *, insecure: bool) -> None:
-    """Bring a model.
+    """Download a model.
 
     Raises
     ------
     KeyboardInterrupt
-        The user called it off; what is there is kept.
+        The user cancelled; downloaded parts are kept.
     """
     parsed = ModelName.parse(name)
     streams = os.environ.get(STREAMS_VARIABLE, "")
@@ -43,12 +43,12 @@ def pull_model(name: str, *, insecure: bool) -> None:
 
 
 def offered_pull(name: str, *, insecure: bool) -> bool:
-    """Ask whether a model that is missing is to be pulled, and pull it.
+    """Ask whether to pull a missing model, and pull it.
 
     Returns
     -------
     bool
-        Whether it is there now; false where nobody can be asked, or the word names no model.
+        True if the model was pulled; False without a terminal, or if the word is not a name.
     """
     try:
         parsed = ModelName.parse(name)
@@ -65,12 +65,12 @@ def offered_pull(name: str, *, insecure: bool) -> bool:
 
 
 def push_model(name: str, *, insecure: bool) -> None:
-    """Bring a model to the registry that its name says.
+    """Upload a model to the registry in its name.
 
     Raises
     ------
     KeyboardInterrupt
-        The user called it off; what is there is not sent again.
+        The user cancelled; uploaded parts are not sent again.
     """
     parsed = ModelName.parse(name)
     with Interrupts() as interrupts, _bars() as told:
@@ -89,7 +89,7 @@ def push_model(name: str, *, insecure: bool) -> None:
 
 @contextmanager
 def _bars() -> Generator[Callable[[Progress], None]]:
-    """Show a bar for each file where a person looks, and a line for each step elsewhere."""
+    """Show a progress bar for each file on a terminal, else a line for each step."""
     if not is_terminal(sys.stderr):
         said: list[str] = []
 

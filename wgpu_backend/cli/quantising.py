@@ -1,4 +1,4 @@
-"""`wgpu-backend quantize`: a GGUF file in another type."""
+"""`wgpu-backend quantize`: conversion of a GGUF file to another type."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def quantise_file(
     allow_requantize: bool,
     as_json: bool,
 ) -> None:
-    """Write the file with a bar where a person looks, and say what it is then."""
+    """Write the quantised file with a progress bar, and print its facts."""
     _require_type(out, dtype)
     path, out = model_path(name), writable(out)
     if path.is_dir():
@@ -54,7 +54,7 @@ def quantise_file(
 
 
 def _require_type(out: Path, dtype: str) -> None:
-    """Refuse an unknown type; names the order of arguments where two changed places."""
+    """Raise for an unknown type; mention the order of arguments if two are swapped."""
     try:
         mix_named(dtype)
     except OptionError as error:
@@ -69,14 +69,14 @@ def _require_type(out: Path, dtype: str) -> None:
 
 
 def note_unweighted(report: Report, importance: Path | None) -> None:
-    """Tell of matrices that an importance matrix says nothing of."""
+    """Print a note about matrices without entries in an importance matrix."""
     if report.unweighted:
         few = ", ".join(report.unweighted[:3])
         note(f"{importance} says nothing of {len(report.unweighted)} matrices: {few} …")
 
 
 def matrix_file(path: Path) -> Path:
-    """An importance matrix that is there; raises `UsageError`."""
+    """Return the path of an existing importance matrix; raises `UsageError`."""
     try:
         return regular(path)
     except FileNotFoundError:

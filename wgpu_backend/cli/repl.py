@@ -24,12 +24,7 @@ _HINT = HTML("<gray>Type a message, /? for help</gray>")
 
 
 def converse(chat: Chat) -> None:
-    """Read prompts and commands until the user leaves.
-
-    Parameters
-    ----------
-    chat : Chat
-    """
+    """Read prompts and commands until the user leaves."""
     session: PromptSession[str] = PromptSession(
         output=create_output(always_prefer_tty=True), history=open_history(lambda: chat.keeps)
     )
@@ -56,12 +51,12 @@ def _turn(chat: Chat, text: str) -> None:
 
 
 def _hint() -> HTML | str:
-    """Hint in an empty line; none in one that was left empty, which stays on the screen."""
+    """Return the hint for an empty line; none for a finished line, which stays on the screen."""
     return "" if get_app().is_done else _HINT
 
 
 def read(session: PromptSession[str]) -> str:
-    """One prompt: a line, or several between ``\"\"\"`` marks.
+    """Read one prompt: a line, or several between ``\"\"\"`` marks.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A model's words on the screen as they come, and what they cost."""
+"""Output of streamed answers, and of their statistics."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from wgpu_backend.text.output_parsers import Content, OutputParser, Part, Thinki
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model said, and whether it was allowed to finish."""
+    """The text of an answer, and whether the user interrupted it."""
 
     text: str
     interrupted: bool
 
 
 def say(pieces: Iterator[str], *, echo: bool = True, wraps: bool = True) -> Reply:
-    """Write pieces to stdout as they come; Ctrl-C ends it in good order, twice at once.
+    """Write pieces to stdout as they arrive; Ctrl-C stops cleanly, twice immediately.
 
     Parameters
     ----------
     pieces : iterator of str
         Closed at the end.
     echo : bool
-        Write them; else they are only gathered.
+        Write the pieces; else they are only collected.
     wraps : bool
         Break lines between words on a terminal.
 
@@ -62,7 +62,7 @@ def say(pieces: Iterator[str], *, echo: bool = True, wraps: bool = True) -> Repl
 
 
 def parsed(pieces: Iterator[str], parser: OutputParser | None) -> Iterator[Part]:
-    """Yield the parts of an answer as they come; without a parser all is text."""
+    """Yield the parts of an answer as they arrive; without a parser all is text."""
     with closing(cast("Generator[str]", pieces)) as stream:
         for piece in stream:
             yield from [Content(piece)] if parser is None else parser.push(piece)
@@ -71,7 +71,7 @@ def parsed(pieces: Iterator[str], parser: OutputParser | None) -> Iterator[Part]
 
 
 def written(parts: Iterator[Part], said: list[str], *, hides_thinking: bool) -> Iterator[str]:
-    """Yield what is written of an answer, reasoning in the frame that Ollama gives it.
+    """Yield the output of an answer, with reasoning framed as in Ollama.
 
     Parameters
     ----------
@@ -105,15 +105,12 @@ def _nowhere(text: str) -> None:
 
 
 def as_json(name: str, reply: Reply, stats: Stats, load_seconds: float) -> str:
-    """Answer and what it took as one JSON object with Ollama's fields; durations in nanoseconds.
+    """Format an answer and its statistics as JSON with Ollama's fields; nanoseconds.
 
     Parameters
     ----------
     name : str
-        Model, as the user named it.
-    reply : Reply
-    stats : Stats
-    load_seconds : float
+        Name of the model as the user gave it.
     """
     total = load_seconds + stats.prompt_seconds + stats.seconds
     answered = {
@@ -137,7 +134,7 @@ def _nanoseconds(seconds: float) -> int:
 
 
 def write_stats(stats: Stats, load_seconds: float | None = None) -> None:
-    """Write what a reply took to stderr, under Ollama's names."""
+    """Write the statistics of a reply to stderr, under Ollama's names."""
     total = stats.prompt_seconds + stats.seconds + (load_seconds or 0.0)
     rows = [("total duration", human_seconds(total))]
     if load_seconds is not None:

@@ -1,4 +1,4 @@
-"""How many bytes a second a device can read at best: the roof that decoding is held against."""
+"""The read bandwidth of a device: the roof of a roofline model of decoding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wgpu_backend.device.memory import Purpose
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.wgsl import module
 
-# More than caches hold: the last-level caches of large GPUs reach 96 MiB.
+# Larger than any cache: the last-level caches of large GPUs reach 96 MiB.
 NBYTES = 512 << 20
 SOFTWARE_NBYTES = 128 << 20
 VECTOR_NBYTES = 16
@@ -22,16 +22,12 @@ RUNS = 8
 
 
 def read_roof(device: Device) -> float:
-    """Measure the fastest of a few reads of a large buffer.
-
-    Parameters
-    ----------
-    device : Device
+    """Measure the bandwidth as the fastest of several reads of a large buffer.
 
     Returns
     -------
     float
-        Bytes a second.
+        Bytes per second.
     """
     nbytes = SOFTWARE_NBYTES if device.capabilities.software else NBYTES
     groups = _groups(min(nbytes, device.capabilities.max_binding_nbytes))

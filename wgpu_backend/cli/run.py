@@ -1,4 +1,4 @@
-"""`wgpu-backend run`: one answer, or a chat."""
+"""`wgpu-backend run`: a single answer, or a chat."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ def run(
     *,
     insecure: bool = False,
 ) -> int:
-    """Answer the prompt that was given, or chat where a person sits and gave none.
+    """Answer the given prompt, or start a chat on a terminal without one.
 
     Parameters
     ----------
     words : pair of str or None
-        The arguments: a model and a prompt, or one of them.
-    wanted : Wanted
-    settings : Settings
+        Arguments: a model and a prompt, or one of them.
     insecure : bool
-        A model that is missing may come from a registry at ``http://``.
+        Allow a missing model to be pulled from a registry at ``http://``.
 
     Returns
     -------
@@ -65,10 +63,10 @@ def run(
 def _sorted_out(
     words: tuple[str | None, str | None], wanted: Wanted, settings: Settings, *, insecure: bool
 ) -> tuple[str, str | None]:
-    """Return model and prompt; a model that is missing is pulled if the user agrees."""
+    """Return model and prompt; pull a missing model if the user agrees."""
     first, second = words
     if first is not None and " " not in first and by_server(first, wanted, settings) is not None:
-        return first, second  # it may be in the store of another machine
+        return first, second  # the model may be in the store of another machine
     try:
         name, prompt = sort_out(*words)
         model_path(name)
@@ -80,12 +78,12 @@ def _sorted_out(
 
 
 def _with_stdin(prompt: str | None) -> str | None:
-    """Prompt with what was piped in before it, as Ollama has it; None asks for a chat.
+    """Prepend piped input to the prompt, as Ollama does; return None for a chat.
 
     Raises
     ------
     UsageError
-        There is neither a prompt nor a terminal to chat on.
+        There is neither a prompt nor a terminal.
     """
     if prompt is None and is_terminal(sys.stdin):
         return None
@@ -96,7 +94,7 @@ def _with_stdin(prompt: str | None) -> str | None:
 
 
 def _is_piped() -> bool:
-    """Whether stdin is a file or a pipe; anything else might never end."""
+    """Return whether stdin is a file or a pipe; other streams might never end."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""`wgpu-backend ps` and `stop`: what a server that runs is asked."""
+"""`wgpu-backend ps` and `stop`: requests to a running server."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _REACHED_AT = {"0.0.0.0": DEFAULT_HOST, "[::]": "[::1]"}  # servers that listen 
 
 
 def ask(method: str, path: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
-    """Return what a running server answers.
+    """Send a request to the running server, and return its JSON answer.
 
     Raises
     ------
     ModelNotFound
-        It has no such model.
+        The server does not have the model.
     StoreError
-        None runs, or it refuses.
+        No server runs, or it reports an error.
     """
     import httpx2
 
@@ -56,7 +56,7 @@ def server_headers() -> dict[bytes, bytes]:
 
 
 def server_address() -> tuple[str, bool]:
-    """URL of the server, and whether a proxy may be in between: not where it is this machine."""
+    """Return the server's URL, and whether to use a proxy: not for this machine."""
     named = os.environ.get("OLLAMA_HOST")
     host, port = address(named)
     host = _REACHED_AT.get(host, host)
@@ -65,7 +65,7 @@ def server_address() -> tuple[str, bool]:
 
 
 def print_running(*, as_json: bool) -> None:
-    """List the models that a server has loaded."""
+    """Print the models that the server has loaded."""
     models = cast("list[dict[str, Any]]", ask("GET", "/api/ps")["models"])
     if as_json:
         answer(json.dumps(models, indent=2) + "\n")
@@ -92,6 +92,6 @@ def _until(text: str) -> str:
 
 
 def stop_model(name: str) -> None:
-    """Have a server unload a model."""
+    """Make the server unload a model."""
     ask("POST", "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
     note(f"stopped {name}")

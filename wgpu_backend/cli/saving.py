@@ -1,4 +1,4 @@
-"""`/save`: a conversation as a model of the store, which `/load` and `run` go on with."""
+"""`/save`: a conversation as a model in the store, which `/load` and `run` continue."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from wgpu_backend.files.store.stored import create
 
 
 def save_chat(chat: Chat, name: str) -> str:
-    """Make a model of what was chosen and said in a chat.
+    """Save a chat's model, parameters and messages as a model in the store.
 
     Returns
     -------
     str
-        Its name, whole.
+        The complete name.
 
     Raises
     ------
     StoreError
-        It is no name, the store is read-only, or the disk is full; or the model is a folder.
+        The name is invalid, the store is read-only, the disk is full, or the model is a folder.
     """
     file = BUNDLED if chat.source == STORY else Path(chat.source)
     is_file = chat.source == STORY or exists(chat.source)
@@ -40,7 +40,7 @@ def save_chat(chat: Chat, name: str) -> str:
 
 
 def _chosen(chat: Chat) -> dict[str, Any]:
-    """Parameters that were set, without those that are set to nothing."""
+    """Return the parameters that the user set, without empty ones."""
     values = chat.parameters()
     return {
         name: values[name] for name in sorted(chat.chosen) if values[name] not in ("random", "none")

@@ -1,4 +1,4 @@
-"""A model of a server that runs already: `run` asks it, so that no model is loaded twice."""
+"""A model of a running server, which `run` uses so that no model is loaded twice."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ _CONNECT_SECONDS = 0.5
 
 
 class ServedModel:
-    """A model that a server runs, with the part of `LanguageModel` that a chat uses.
+    """A model of a server, with the part of `LanguageModel` that a chat uses.
 
     Parameters
     ----------
-    name : str
     shown : mapping
-        What ``/api/show`` answers for it.
+        Answer of ``/api/show`` for the model.
     keep_alive : str or None
-        How long the server keeps it after an answer; None for the server's default.
+        Time for which the server keeps the model after an answer; None for its default.
     num_ctx : int or None
-        Positions of the context; None for the server's choice.
+        Positions in the context; None for the server's choice.
     """
 
     def __init__(
@@ -44,12 +43,12 @@ class ServedModel:
 
     @property
     def template(self) -> str | None:
-        """Chat template; None where the model has none."""
+        """Chat template; None if the model has none."""
         return str(self.shown.get("template") or "") or None
 
     @property
     def num_ctx(self) -> int:
-        """Positions of the context that the server loaded the model with; 0 if it is not loaded."""
+        """Positions in the context of the loaded model; 0 if it is not loaded."""
         if self.asked_ctx is not None:
             return self.asked_ctx
         loaded = cast("list[dict[str, Any]]", ask("GET", "/api/ps")["models"])
@@ -68,12 +67,10 @@ class ServedModel:
 
         Parameters
         ----------
-        messages : sequence of mappings
         options : mapping
-            Those that the user chose, by Ollama's names; the model has its own for the others.
+            Options that the user set, by Ollama's names; others are the model's defaults.
         grammar : Grammar or None
-            A JSON schema.
-        think : bool or None
+            Grammar of kind JSON schema.
         """
         body = self._body(options, grammar)
         body |= {"messages": list(messages)} | ({} if think is None else {"think": think})
@@ -85,7 +82,7 @@ class ServedModel:
         options: Mapping[str, object],
         grammar: Grammar | None,
     ) -> Iterator[Part]:
-        """Continue a text as it is."""
+        """Continue a raw text."""
         body = self._body(options, grammar) | {"prompt": prompt, "raw": True}
         return self._streamed("/api/generate", body)
 
@@ -137,15 +134,14 @@ class ServedModel:
 
 
 def served(name: str, keep_alive: str | None, num_ctx: int | None) -> ServedModel | None:
-    """Return the model of a running server; None if none runs here or it has no such model.
+    """Return the model of a running server; None if no server runs or it lacks the model.
 
-    A server is asked if ``OLLAMA_HOST`` names it, or if one of this package's listens at the
-    default address.
+    The server at ``OLLAMA_HOST`` is used, or a server of this package at the default address.
 
     Raises
     ------
     StoreError
-        It has one that is damaged.
+        The server's model is damaged.
     """
     if not _listens():
         return None
@@ -162,7 +158,7 @@ def served(name: str, keep_alive: str | None, num_ctx: int | None) -> ServedMode
 
 
 def _listens() -> bool:
-    """Whether anything listens at the server's address."""
+    """Return whether anything listens at the server's address."""
     from urllib.parse import urlsplit
 
     parts = urlsplit(server_address()[0])

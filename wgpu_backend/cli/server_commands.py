@@ -1,4 +1,4 @@
-"""The commands about a server: names, options and help."""
+"""The options of the commands for a server."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def serve(
         typer.Option(
             "--draft",
             metavar="MODEL",
-            help="What guesses tokens ahead: ngram, or a smaller model of the same tokens.",
+            help="Speculative decoding: ngram, or a smaller model of the same tokens.",
         ),
     ] = None,
     draft_tokens: Annotated[
         int | None,
-        typer.Option("--draft-tokens", metavar="N", min=1, max=7, help="Guessed at once (3)."),
+        typer.Option("--draft-tokens", metavar="N", min=1, max=7, help="Draft tokens at once (3)."),
     ] = None,
     pictures: Annotated[
         list[Path] | None,

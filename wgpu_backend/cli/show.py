@@ -1,4 +1,4 @@
-"""`wgpu-backend show`: what a model holds."""
+"""`wgpu-backend show`: the facts and contents of a model."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from wgpu_backend.files.huggingface.opening import open_model_file
 from wgpu_backend.files.quantize.mixes import file_type
 
 TEMPLATE = "tokenizer.chat_template"
-_SHORT = 64  # values of a list that are still written
-_LONG = 65_536  # characters of a text that is not written
+_SHORT = 64  # longest list that is printed
+_LONG = 65_536  # longest text that is printed, in characters
 
 
 def print_model(name: str, parts: Sequence[str] = (), *, as_json: bool = False) -> None:
-    """Write what a model holds, or one part of it.
+    """Print the facts of a model, or one part of it.
 
     Parameters
     ----------
@@ -41,12 +41,11 @@ def print_model(name: str, parts: Sequence[str] = (), *, as_json: bool = False) 
     parts : sequence of str
         At most one of ``tensors``, ``template``, ``modelfile``, ``parameters``, ``system``,
         ``license``, and ``verbose`` for everything; in JSON, ``tensors`` besides the others.
-    as_json : bool
 
     Raises
     ------
     UsageError
-        There are several parts, or the store does not have the model that they are of.
+        Several parts are given, or the store does not have the model.
     """
     if len(parts) > 1:
         both = " and ".join(f"--{each}" for each in parts)
@@ -73,7 +72,7 @@ def _print_facts(file: GGUFFile) -> None:
 
 
 def _print_stored(name: str) -> None:
-    """Print what the store adds to a model's file: parameters and system message."""
+    """Print the store's parameters and system message of a model."""
     found = None if exists(name) else stored(name)
     if found is None:
         return
@@ -93,7 +92,7 @@ def _print_everything(file: GGUFFile) -> None:
 
 
 def _written(value: Value) -> str:
-    """Value of a key in a line; of a long one, how long it is."""
+    """Format a value of a key in a line; only the length for a long one."""
     short = _short(value)
     if short is not None:
         return one_line(str(short))
@@ -102,12 +101,12 @@ def _written(value: Value) -> str:
 
 
 def license_of(name: str) -> str:
-    """License of a model: the store's, or its file's.
+    """Return the license of a model, from the store or its file.
 
     Raises
     ------
     UsageError
-        There is no such model.
+        The model does not exist.
     """
     found = None if exists(name) else stored(name)
     if found is not None and found.license:
@@ -125,7 +124,7 @@ _OF_STORED: dict[str, Callable[[str], str]] = {
 
 
 def facts(file: GGUFFile) -> Iterator[tuple[str, str]]:
-    """Name and value of what one wants to know of a model first."""
+    """Yield the names and values of a model's main facts."""
     config = file.config
     if "general.name" in config:
         yield "name", config.string("general.name")
@@ -155,13 +154,12 @@ def facts(file: GGUFFile) -> Iterator[tuple[str, str]]:
 
 
 def described(file: GGUFFile, *, tensors: bool) -> dict[str, object]:
-    """What a file holds, as Ollama's `show` has it.
+    """Describe a file, in the form of Ollama's `/api/show`.
 
     Parameters
     ----------
-    file : GGUFFile
     tensors : bool
-        Name, type and shape of each, too.
+        Include the name, type and shape of each tensor.
     """
     config, nbytes = file.config, weight_nbytes(file)
     found: dict[str, object] = {
@@ -186,7 +184,7 @@ def described(file: GGUFFile, *, tensors: bool) -> dict[str, object]:
 
 
 def _short(value: Value) -> object:
-    """Value of a key; None for a long one, such as the tokens, as Ollama has it."""
+    """Return a value of a key; None for a long one such as the tokens, as in Ollama."""
     plain = cast("object", value.tolist() if isinstance(value, np.ndarray) else value)
     if isinstance(plain, list):
         values = cast("list[object]", plain)
@@ -197,22 +195,22 @@ def _short(value: Value) -> object:
 
 
 def _finite(value: object) -> object:
-    """The value, in words where JSON has none for it."""
+    """Return a value, as text if it is an infinity or NaN, which JSON lacks."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def parameters(file: GGUFFile) -> int:
-    """Weights of a model."""
+    """Count the weights of a model."""
     return sum(math.prod(info.shape) for info in file.tensors.values())
 
 
 def weight_nbytes(file: GGUFFile) -> int:
-    """Bytes of all weights as they are in the file."""
+    """Return the bytes of all weights in the file."""
     return sum(info.nbytes for info in file.tensors.values())
 
 
 def file_nbytes(file: GGUFFile) -> int:
-    """Bytes of a GGUF file with all its parts, or of all files with a folder's weights."""
+    """Return the bytes of all parts of a GGUF file, or of all weight files of a checkpoint."""
     paths = file.weight_files if isinstance(file, Folder) else file.paths
     return sum(path.stat().st_size for path in paths)
 
@@ -222,7 +220,7 @@ def _files(count: int) -> str:
 
 
 def quantisation(file: GGUFFile) -> str:
-    """What a model is quantised to, and how many bits per weight it takes."""
+    """Return the quantisation of a model and its bits per weight."""
     if not file.tensors:
         return "no tensors"
     bits = 8 * weight_nbytes(file) / max(parameters(file), 1)
@@ -230,19 +228,19 @@ def quantisation(file: GGUFFile) -> str:
 
 
 def tensor_summary(file: GGUFFile) -> str:
-    """How many tensors there are of each type."""
+    """Count the tensors of each type."""
     counts = Counter(info.dtype.name for info in file.tensors.values())
     kinds = ", ".join(f"{n} {name.upper()}" for name, n in counts.most_common())
     return f"{len(file.tensors)} ({kinds})" if kinds else "0"
 
 
 def template_of(config: Config) -> str:
-    """Chat template of a model, empty where it has none."""
+    """Return the chat template of a model; empty if it has none."""
     return config.string(TEMPLATE, "")
 
 
 def print_tensors(file: GGUFFile) -> None:
-    """Write one line for each tensor."""
+    """Print a line for each tensor."""
     rows = [
         (i.name, i.dtype.name.upper(), " × ".join(map(str, i.shape)), human_bytes(i.nbytes))
         for i in file.tensors.values()
@@ -259,7 +257,7 @@ _IN_FILES: dict[str, Callable[[GGUFFile], None]] = {
 
 
 def _number(config: Config, key: str) -> str:
-    """Value that may be one for all layers or one for each."""
+    """Format a value that may be one for all layers or one for each."""
     value = config.metadata[f"{config.architecture}.{key}"]
     return str(value) if isinstance(value, int | float | str) else "by layer"
 

@@ -1,4 +1,4 @@
-"""The commands about texts: names, options and help."""
+"""The options of the commands for texts."""
 
 from __future__ import annotations
 

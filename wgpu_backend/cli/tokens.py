@@ -1,4 +1,4 @@
-"""`wgpu-backend tokenize`: text as a model sees it."""
+"""`wgpu-backend tokenize`: the tokens of a text."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from wgpu_backend.text.tokenizer import Tokenizer
 
 
 def print_tokens(name: str, text: str, *, ids_only: bool, special: bool) -> None:
-    """Write the tokens of a text.
+    """Print the tokens of a text.
 
     Parameters
     ----------
     name : str
         Model.
-    text : str
     ids_only : bool
-        A JSON list of ids instead of a table.
+        Print a JSON list of ids instead of a table.
     special : bool
-        Control tokens spelled out in the text become those tokens.
+        Convert spellings of control tokens to those tokens.
     """
     with open_model_file(model_path(name)) as file:
         tokenizer = Tokenizer.of_file(file)
@@ -34,7 +33,7 @@ def print_tokens(name: str, text: str, *, ids_only: bool, special: bool) -> None
 
 
 def _readable(data: bytes) -> str:
-    """Text of a token in quotes, or its bytes where they are no whole characters."""
+    """Return the text of a token in quotes, or its bytes if they are not whole characters."""
     try:
         return repr(data.decode())
     except UnicodeDecodeError:

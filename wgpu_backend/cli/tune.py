@@ -1,4 +1,4 @@
-"""`wgpu-backend tune`: measure which tiles of products a device likes, and keep that."""
+"""`wgpu-backend tune`: measure and store the fastest matmul tiles of a device."""
 
 from __future__ import annotations
 
@@ -40,22 +40,19 @@ def tune_device(
     as_json: bool,
     effort: Effort | None = None,
 ) -> None:
-    """Measure, remember, and print a table or JSON.
+    """Measure kernels, store the results, and print a table or JSON.
 
     Parameters
     ----------
     device : str or None
-        What a user calls it; None for the best.
-    profile : str
+        Name of the device; None for the best.
     formats : str
-        Names separated by commas; all if empty.
-    as_json : bool
-    effort : Effort or None
+        Names of weight formats separated by commas; all if empty.
 
     Raises
     ------
     UsageError
-        There is no such format, or the device is NumPy.
+        A format is unknown, or the device is NumPy.
     """
     wanted = _formats(formats)
     log_as_notes()
@@ -125,9 +122,9 @@ def _row(m: Measured) -> tuple[str, ...]:
 
 
 def _plain(found: Measured | Compared) -> dict[str, object]:
-    """What JSON can say: it has no infinity."""
+    """Convert a result for JSON, which has no infinity."""
     return {k: None if v == math.inf else v for k, v in asdict(found).items()}
 
 
 def _unseen(share: float) -> None:
-    """Nobody looks at how far it is."""
+    """Ignore the progress."""

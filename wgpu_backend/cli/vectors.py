@@ -1,4 +1,4 @@
-"""`wgpu-backend logits`, `embed` and `rerank`: numbers out of a model."""
+"""`wgpu-backend logits`, `embed` and `rerank`: numeric outputs of a model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from wgpu_backend.cli.options import Settings
 
 
 def token_list(text: str) -> list[int]:
-    """Token ids out of ``1,2,3``.
+    """Parse token ids such as ``1,2,3``.
 
     Raises
     ------
     UsageError
-        It is not such a list.
+        A word is not a token id.
     """
     words = [word.strip() for word in text.split(",")]
     wrong = [word for word in words if not (word.isascii() and word.isdecimal())]
@@ -32,7 +32,7 @@ def token_list(text: str) -> list[int]:
 def write_logits(
     name: str, tokens: str | None, prompt: str | None, out: Path, settings: Settings
 ) -> None:
-    """Save the scores after each token, (tokens, vocabulary) in float32, as a .npy file.
+    """Save the logits after each token, (tokens, vocabulary) in float32, as a .npy file.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def write_logits(
 
 
 def print_embeddings(name: str, texts: list[str], pooling: str | None, settings: Settings) -> None:
-    """Write one JSON list of numbers a line for each text."""
+    """Print the embedding of each text as a JSON list, a line each."""
     with open_model(model_path(name), settings) as model:
         for text in texts:
             [row] = model.embed([text], pooling=pooling)
@@ -65,7 +65,7 @@ def print_embeddings(name: str, texts: list[str], pooling: str | None, settings:
 
 
 def print_scores(name: str, query: str, texts: list[str], settings: Settings) -> None:
-    """Write a number a line for each text: how well it answers the query."""
+    """Print the score of each text for the query, a line each."""
     with open_model(model_path(name), settings) as model:
         for text in texts:
             [score] = model.rerank(query, [text])

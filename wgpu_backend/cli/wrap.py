@@ -1,4 +1,4 @@
-"""Streaming text, broken into lines between words."""
+"""Word wrapping of streamed text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _WORDS = re.compile(r"\n|[^\S\n]+|\S+")
 
 
 class Wrapper:
-    """Breaks lines where a word would cross the edge; a word is held back until it is whole.
+    """A word wrapper that holds a word back until it is complete.
 
     Parameters
     ----------
     width : callable or None
-        Asked for the columns of the terminal with each piece, since its window may change; None
-        leaves lines as they are.
+        Returns the columns of the terminal, which may change, and is called for each piece; None
+        for no wrapping.
     """
 
     def __init__(self, width: Callable[[], int] | None = None) -> None:
@@ -27,7 +27,7 @@ class Wrapper:
         self._word = ""
 
     def push(self, text: str) -> str:
-        """Take text, give what of it can be shown."""
+        """Add text, and return the part that can be printed."""
         if self._width is None:
             return text
         words: list[str] = _WORDS.findall(self._word + text)
@@ -35,7 +35,7 @@ class Wrapper:
         return "".join(map(self._placed, words))
 
     def flush(self) -> str:
-        """Give the word that was held back."""
+        """Return the word that is held back."""
         word, self._word = self._word, ""
         return self._placed(word)
 

@@ -1,4 +1,4 @@
-"""What the command `serve` does: a server is made of its options, and runs until it is told."""
+"""`wgpu-backend serve`: build the server from its options and run it until it is signalled."""
 
 from __future__ import annotations
 
@@ -38,24 +38,18 @@ _GRACE_SECONDS = 30
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is wanted of the server.
+    """The options of `serve`.
 
     Parameters
     ----------
-    listening : Listening
-    own_model : OwnModel
-    engine : EngineOptions
-    shown : Shown
     sampling : mapping
-        Parameters of the own model's answers, by name.
+        Parameters of the default model's answers, by name.
     anybody : bool
-        Serve other machines without a key.
+        Serve other machines without an API key.
     parallel : int or None
-        Answers at once of each model.
-    draft : str or None
-    draft_tokens : int or None
+        Parallel answers of each model.
     pictures : sequence of Path
-        Folders of pipelines.
+        Folders of text-to-image pipelines.
     """
 
     listening: Listening
@@ -70,7 +64,7 @@ class Wanted:
     pictures: Sequence[Path] = ()
 
     def settings(self) -> dict[str, Any]:
-        """What the server is told of its clients and its own model; errors as the groups'."""
+        """Combine the server's settings from all groups; raises as the groups do."""
         return {
             **self.listening.settings(anybody=self.anybody),
             **self.own_model.settings(self.sampling),
@@ -80,15 +74,15 @@ class Wanted:
 
 
 def serve(wanted: Wanted, settings: Settings) -> None:
-    """Serve until Ctrl-C or SIGTERM; requests that are under way have some time to end.
+    """Serve until Ctrl-C or SIGTERM; running requests have some time to finish.
 
     Raises
     ------
     UsageError
-        The address is not this machine's alone, and there is no key; or a library is missing, or
-        the model.
+        The address is open to other machines and there is no key; or a library or the model is
+        missing.
     """
-    told = wanted.settings()  # what is wrong there is refused before anything is opened
+    told = wanted.settings()  # first, so that invalid options raise before anything is opened
     _require_libraries()
     from wgpu_backend.server.app import make_app
 
@@ -117,7 +111,7 @@ def _require_libraries() -> None:
 
 
 def _devices(wanted: Wanted, settings: Settings) -> list[DeviceInfo]:
-    """What models may run on; a wrong name is told before anybody asks."""
+    """Return the devices for models; an invalid name raises before the server starts."""
     devices = devices_of(settings)
     if wanted.engine.deterministic and devices[0].kind == "cpu":
         raise UsageError("--deterministic: not on device 'cpu'; name another with --device")
@@ -146,7 +140,7 @@ def _settings(
 
 
 def _prune(store: Store) -> None:
-    """Remove blobs of no model, as Ollama does when it starts."""
+    """Remove unreferenced blobs, as Ollama does at start-up."""
     from wgpu_backend.files.store.pruning import prune
 
     kept = os.environ.get("OLLAMA_NOPRUNE", "").strip().lower() not in ("", "0", "false")

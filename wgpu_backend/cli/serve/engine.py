@@ -1,4 +1,4 @@
-"""How the engines of `serve` run."""
+"""The engine options of `serve`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wgpu_backend.cli.failures import UsageError, brief
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Options of all models' engines."""
+    """The options of all models' engines."""
 
     slot_save_path: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where slots' contents may be saved.")
@@ -37,17 +37,17 @@ class EngineOptions:
     ] = False
 
     def settings(self) -> dict[str, Any]:
-        """What the server is told.
+        """Return the server's settings from these options.
 
         Raises
         ------
         UsageError
-            There is no such folder.
+            The folder does not exist.
         """
         return {"slot_folder": _folder(self.slot_save_path)}
 
     def engine(self) -> dict[str, Any]:
-        """Arguments of engines that were given."""
+        """Return the arguments of engines that were given."""
         given = {
             "batch_tokens": self.batch_size,
             "host_cache": None if self.cache_ram is None else self.cache_ram << 20,
@@ -57,25 +57,25 @@ class EngineOptions:
 
 
 def drafts(draft: str | None, tokens: int | None) -> dict[str, Any]:
-    """Arguments of engines about drafts.
+    """Return the arguments of engines for speculative decoding.
 
     Parameters
     ----------
     draft : str or None
-        ``ngram``, or a model.
+        ``ngram``, or the draft model.
     tokens : int or None
-        Guessed at once.
+        Draft tokens at once.
 
     Raises
     ------
     UsageError
-        The draft names no model, or there is none.
+        The draft model does not exist, or `tokens` is given without a draft.
     """
     from wgpu_backend.cli.names import model_path
 
     if draft is None:
         if tokens is not None:
-            raise UsageError("--draft-tokens: there is no draft; give --draft ngram or a model")
+            raise UsageError("--draft-tokens: requires --draft ngram or a model")
         return {}
     found = draft if draft == "ngram" else str(model_path(draft).absolute())
     return {"draft": found} | ({} if tokens is None else {"draft_tokens": tokens})

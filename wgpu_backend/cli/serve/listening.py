@@ -1,4 +1,4 @@
-"""Where `serve` listens, and to whom."""
+"""The addresses, API keys and origins of `serve`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ KEY_VARIABLE = "WGPU_BACKEND_API_KEY"
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 11434
 _LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 _SCHEMES = ("http", "https")
-_PROGRAMS = ("app", "file", "tauri", "vscode-webview", "vscode-file")  # no web page is of these
+# Schemes of desktop programs, which web pages cannot have.
+_PROGRAMS = ("app", "file", "tauri", "vscode-webview", "vscode-file")
 _SCHEME_PORTS = {"http": 80, "https": 443}
 _PORT_DIGITS = 5
 _LOCAL_ORIGINS = "localhost"
@@ -31,15 +32,18 @@ _PREFIX = re.compile(r"(/[A-Za-z0-9_.~-]{1,60}){1,8}/?")
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Options of addresses and clients; what is wrong is a `UsageError` where it is read."""
+    """The options of addresses and clients; the properties raise `UsageError` for invalid ones."""
 
     host: Annotated[
         str | None,
         typer.Option(metavar="HOST", help="Where to listen, in OLLAMA_HOST's place; A,B for both."),
     ] = None
-    port: Annotated[int | None, typer.Option(metavar="N", min=0, max=65535, help="Likewise.")] = (
-        None
-    )
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, max=65535, help="Port to listen at, in OLLAMA_HOST's place."
+        ),
+    ] = None
     api_key: Annotated[
         str | None,
         typer.Option(
@@ -61,12 +65,12 @@ class Listening:
     ] = None
     api_prefix: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="In front of all paths, such as /llm; without a page."),
+        typer.Option(metavar="PATH", help="Prefix of all paths, such as /llm; disables the page."),
     ] = None
 
     @property
     def addresses(self) -> tuple[tuple[str, ...], int]:
-        """Hosts and the port, of the options or the variable."""
+        """Hosts and the port, from the options or OLLAMA_HOST."""
         found = words(self.host or "")
         if self.host is not None and not found:
             raise UsageError(f"--host: {brief(self.host)}, needs an address, such as 127.0.0.1")
@@ -75,8 +79,8 @@ class Listening:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Keys of clients; empty where anybody may call."""
-        variable = os.environ.get(KEY_VARIABLE)  # click takes an empty one for none
+        """API keys; empty if no key is needed."""
+        variable = os.environ.get(KEY_VARIABLE)  # click ignores an empty variable
         text = variable if self.api_key is None else self.api_key
         given = words(text or "")
         if text is not None and not given:
@@ -86,7 +90,7 @@ class Listening:
 
     @property
     def origins(self) -> tuple[str, ...]:
-        """Origins that were given, without the word for those that may call anyway."""
+        """Given origins, without `localhost`, which is always allowed."""
         text = self.cors_origins
         if text is not None and not words(text):
             raise UsageError(f"--cors-origins: {brief(text)}, {_NEEDED}")
@@ -94,24 +98,24 @@ class Listening:
 
     @property
     def prefix(self) -> str:
-        """What stands in front of paths, without a slash at its end."""
+        """Prefix of all paths, without a trailing slash."""
         text = self.api_prefix
         if text is not None and not _PREFIX.fullmatch(text):
             raise UsageError(f"--api-prefix: {brief(text)}, needs a path, such as /llm")
         return (text or "").rstrip("/")
 
     def settings(self, *, anybody: bool) -> dict[str, Any]:
-        """What the server is told.
+        """Return the server's settings from these options.
 
         Parameters
         ----------
         anybody : bool
-            Whether other machines may call without a key.
+            Whether other machines may connect without a key.
 
         Raises
         ------
         UsageError
-            An address is not this machine's alone, and there is no key; or an option is wrong.
+            An address is open to other machines and there is no key; or an option is invalid.
         """
         (hosts, _), keys = self.addresses, self.keys
         local = all(host in _LOCAL for host in hosts)
@@ -132,7 +136,7 @@ class Listening:
 
 
 def _origins(name: str, text: str) -> tuple[str, ...]:
-    """Origins of a list, without the word for those that may call anyway; others are refused."""
+    """Parse a list of origins, without `localhost`; raise for invalid ones."""
     found = words(text.lower())  # as browsers write them
     for each in found:
         known = each in ("*", _LOCAL_ORIGINS) or _ORIGIN.fullmatch(each) or _ENDING.fullmatch(each)
@@ -142,14 +146,14 @@ def _origins(name: str, text: str) -> tuple[str, ...]:
 
 
 def address(text: str | None) -> tuple[str, int]:
-    """Host and port of ``OLLAMA_HOST``: ``host``, ``host:port``, ``:port``, a URL, or an address.
+    """Parse ``OLLAMA_HOST``: ``host``, ``host:port``, ``:port``, a URL, or an address.
 
-    A URL without a port has its scheme's, as Ollama has it; IPv6 comes with brackets.
+    A URL without a port has its scheme's port, as in Ollama; IPv6 addresses get brackets.
 
     Raises
     ------
     UsageError
-        The port is none.
+        The port is invalid.
     """
     scheme, rest = scheme_of(text)
     usual = _SCHEME_PORTS.get(scheme, DEFAULT_PORT)
@@ -164,20 +168,20 @@ def address(text: str | None) -> tuple[str, int]:
 
 
 def scheme_of(text: str | None) -> tuple[str, str]:
-    """Scheme of ``OLLAMA_HOST``, empty where it has none, and what follows; without quotes."""
+    """Split ``OLLAMA_HOST`` into the scheme, which may be empty, and the rest, without quotes."""
     rest = (text or "").strip().strip("\"'").strip()
     before, found, behind = rest.partition("://")
     return (before.lower(), behind.rstrip("/")) if found else ("", rest.rstrip("/"))
 
 
 def bracketed(host: str) -> str:
-    """A host as URLs have it: an address of IPv6 in brackets."""
+    """Put an IPv6 address in brackets, as URLs need it."""
     bare = host.strip("[]")
     return f"[{bare}]" if ":" in bare and _is_address(bare) else host
 
 
 def is_local(host: str) -> bool:
-    """Whether a host is this machine, as no other has it."""
+    """Return whether a host is a loopback address of this machine."""
     with suppress(ValueError):
         return ip_address(host.strip("[]")).is_loopback
     return host.lower() == "localhost"

@@ -1,4 +1,4 @@
-"""On which devices the workers of `serve` load models, and how."""
+"""The devices and load options of the workers of `serve`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def devices_of(settings: Settings) -> list[DeviceInfo]:
-    """What models may run on, the best first: the one that was named, or all adapters."""
+    """Return the devices for models, best first: the named one, or all adapters."""
     best = find_device(settings)
     if settings.device is not None or best.kind == "cpu":
         return [best]
@@ -33,9 +33,10 @@ def devices_of(settings: Settings) -> list[DeviceInfo]:
     return [best, *(info for info in Devices() if info.kind != "cpu" and info.id != best.id)]
 
 
-_PICTURE_HANGS = 4  # a step of a picture takes longer than one of text, and tells nothing
+# A step of a picture takes longer than one of text, and sends no sign of life.
+_PICTURE_HANGS = 4
 _MAX_PARALLEL = 32  # as --num-parallel
-_DIGITS = 20  # a number that has more is above all limits
+_DIGITS = 20  # longer numbers exceed every limit
 
 
 def loads(
@@ -44,23 +45,21 @@ def loads(
     parallel: int | None,
     engine: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What the server is told of loading: what opens a model, and what measures one before.
+    """Return the server's settings for loading: functions that open and measure a model.
 
     Parameters
     ----------
-    settings : Settings
-    devices : sequence of DeviceInfo
     parallel : int or None
-        Answers at once; None for the environment's word.
+        Parallel answers; None for the environment's value.
     engine : mapping
         Arguments of engines.
 
     Raises
     ------
     UsageError
-        A variable of the environment is no number that can be.
+        A variable of the environment is not a valid number.
     """
-    for check in (_context, _parallel):  # which each load asks again
+    for check in (_context, _parallel):  # early, though each load reads them again
         check()
     from wgpu_backend.server.worker.health import Health
     from wgpu_backend.server.worker.opening import Workers
@@ -86,7 +85,7 @@ def loads(
 
 
 def _own_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
-    """Positions of a context that nobody chose; what is wrong in a file is told when it loads."""
+    """Choose the context size if none is given; errors in the file are reported by loading."""
     from wgpu_backend.server.worker.estimate import context_for
 
     try:
@@ -96,7 +95,7 @@ def _own_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
 
 
 def _measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
-    """What says how much memory a model would take, and how much there is."""
+    """Make the function that estimates the memory of a model, and the available memory."""
     from wgpu_backend.server.worker.estimate import room_for
 
     def measure(stored: Stored, num_ctx: int | None) -> Room:
@@ -109,7 +108,7 @@ def _measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
 def spec(
     stored: Stored, num_ctx: int | None, device: str, settings: Settings, parallel: int | None
 ) -> LoadSpec:
-    """What a worker loads: the request's context, or the command's, or the environment's."""
+    """Make a worker's load options; the context is the request's, the command's or the default."""
     from wgpu_backend.ops.plugins import imported_files
     from wgpu_backend.server.worker.messages import LoadSpec
 
@@ -132,9 +131,10 @@ def spec(
 
 
 def _known(made: LoadSpec, asked: int | None) -> LoadSpec:
-    """The same with a default context that a model with a table of positions has room for.
+    """Limit a default context to the model's table of position embeddings.
 
-    The command's or the environment's is for all models; one of 512 positions is none to refuse.
+    The command's or the environment's default is for all models, so a model with fewer positions
+    must not be refused.
     """
     if asked is not None or made.num_ctx is None:
         return made
@@ -143,7 +143,7 @@ def _known(made: LoadSpec, asked: int | None) -> LoadSpec:
     with suppress(BackendError, OSError), open_model_file(made.path) as file:
         if (table := file.tensors.get("position_embd.weight")) is not None:
             return replace(made, num_ctx=min(made.num_ctx, table.shape[0]))
-    return made  # what is wrong with a file, loading tells
+    return made  # loading reports errors of the file
 
 
 def _context() -> int | None:
@@ -155,12 +155,12 @@ def _parallel() -> int:
 
 
 def whole(variable: str, default: int, most: int = 1 << 30) -> int:
-    """A whole number of the environment.
+    """Read a whole number from the environment.
 
     Raises
     ------
     UsageError
-        It is none, or above `most`.
+        It is not a whole number, or above `most`.
     """
     text = os.environ.get(variable, "").strip() or str(default)
     if not text.isdecimal() or len(text) > _DIGITS or int(text) > most:

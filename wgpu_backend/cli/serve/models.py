@@ -1,4 +1,4 @@
-"""Models that `serve` has beside those of the store, and what it is told of one by name."""
+"""Models that `serve` offers in addition to the store, and per-model options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def story() -> Stored:
-    """The bundled model, as if the store had it."""
+    """Return the bundled model as an entry of the store."""
     from wgpu_backend.files.store.files import sha256
     from wgpu_backend.files.store.manifest import CONFIG_TYPE, LAYER_TYPE, Layer, Manifest
     from wgpu_backend.files.store.names import ModelName
@@ -31,12 +31,12 @@ def story() -> Stored:
 
 
 def pipelines(folders: Sequence[Path]) -> dict[str, Path]:
-    """Folders of pipelines by the names that requests use, with the bundled one.
+    """Return pipelines' folders by model name, including the bundled one.
 
     Raises
     ------
     UsageError
-        One is no such folder, or has the name of another.
+        A folder is not a pipeline, or two have the same name.
     """
     from wgpu_backend.images.bundled import PICTURES, bundled_pictures
     from wgpu_backend.images.folder import INDEX
@@ -53,12 +53,12 @@ def pipelines(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def require_known(name: str, serving: ServerSettings) -> None:
-    """Refuse a model that the server would not find.
+    """Raise if the server would not find a model.
 
     Raises
     ------
     UsageError
-        Neither the store nor the program has it.
+        Neither the store nor the package has the model.
     """
     from wgpu_backend.files.store.names import ModelName
 

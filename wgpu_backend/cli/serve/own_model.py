@@ -1,4 +1,4 @@
-"""The model that `serve` means where a request names none, and how it answers."""
+"""The default model of `serve` for requests that do not name one, and its options."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OwnModel:
-    """Options of the server's own model, and of nothing where it has none."""
+    """The options of the server's default model."""
 
     own_model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="Meant where a request names no model."),
+        typer.Option(
+            "--model", metavar="NAME", help="Default model for requests that do not name one."
+        ),
     ] = None
     any_name: Annotated[
         bool,
@@ -33,9 +35,7 @@ class OwnModel:
         typer.Option("--preload", help="Load --model before requests are served, and keep it."),
     ] = False
     alias: Annotated[str, typer.Option(metavar="NAMES", help="Further names of --model: A,B.")] = ""
-    tags: Annotated[
-        str, typer.Option(metavar="WORDS", help="What lists say beside --model: A,B.")
-    ] = ""
+    tags: Annotated[str, typer.Option(metavar="WORDS", help="Tags of --model in lists: A,B.")] = ""
     chat_template: Annotated[
         str | None,
         typer.Option(
@@ -57,23 +57,23 @@ class OwnModel:
         str | None,
         typer.Option(
             metavar="HOW",
-            help="What makes a text's vector of its tokens': mean, cls, last, max, weightedmean, "
-            "mean_sqrt_len, or several joined by +; none gives them all.",
+            help="Pooling for embeddings: mean, cls, last, max, weightedmean, mean_sqrt_len, or "
+            "several joined by +; none for one vector per token.",
         ),
     ] = None
 
     def settings(self, sampling: Mapping[str, object]) -> dict[str, Any]:
-        """What the server is told.
+        """Return the server's settings from these options.
 
         Parameters
         ----------
         sampling : mapping
-            Parameters of its answers that were given, by name.
+            Given parameters of the model's answers, by name.
 
         Raises
         ------
         UsageError
-            Something is said of the model, and there is none; or the template is wrong.
+            Options of the model are given without --model, or the template is invalid.
         """
         manner = self.manner(sampling)
         if self.own_model is None:
@@ -109,11 +109,11 @@ class OwnModel:
             **{"--" + name.replace("_", "-"): True for name in manner.sampling},
         }
         for option in (option for option, value in said.items() if value):
-            raise UsageError(f"{option}: there is no model that is meant; give --model")
+            raise UsageError(f"{option}: requires --model")
 
 
 def _pooling(text: str | None) -> str | None:
-    """What was given, if it is known; errors as `OwnModel.settings`."""
+    """Check the pooling; raises as `OwnModel.settings`."""
     from wgpu_backend.engine.pooling import known_pooling
     from wgpu_backend.errors import OptionError
 
@@ -124,7 +124,7 @@ def _pooling(text: str | None) -> str | None:
 
 
 def _template(text: str | None, path: Path | None) -> str:
-    """Jinja that was given by its name, as a text or in a file; empty where none was."""
+    """Return the chat template given by name, as Jinja or in a file; empty if none is given."""
     from wgpu_backend.errors import TemplateError
     from wgpu_backend.text.chat_template import ChatTemplate
     from wgpu_backend.text.chat_template.builtin_templates import resolve_template

@@ -1,4 +1,4 @@
-"""What `serve` shows beside answers."""
+"""The options of what `serve` shows to clients."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import typer
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """Options of what clients see of the server."""
+    """The options of what clients see of the server."""
 
-    no_slots: Annotated[bool, typer.Option("--no-slots", help="Do not tell of slots.")] = False
+    no_slots: Annotated[bool, typer.Option("--no-slots", help="Disable the slots endpoint.")] = (
+        False
+    )
     no_metrics: Annotated[
-        bool, typer.Option("--no-metrics", help="Do not tell figures to Prometheus.")
+        bool, typer.Option("--no-metrics", help="Disable metrics for Prometheus.")
     ] = False
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Give each chat's prompt beside its answer.")
+        bool, typer.Option("--verbose", help="Return each chat's prompt with its answer.")
     ] = False
     strict: Annotated[
         bool,
@@ -28,7 +30,7 @@ class Shown:
     ] = False
 
     def settings(self, prefix: str) -> dict[str, Any]:
-        """What the server is told; the page needs to be at the root, without a prefix."""
+        """Return the server's settings; the page works only at the root, without a prefix."""
         shown = {
             "slots": not self.no_slots,
             "metrics": not self.no_metrics,

@@ -1,4 +1,4 @@
-"""Sockets that `serve` listens at."""
+"""The sockets of `serve`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _NONE_THERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def all_bound(hosts: Sequence[str], port: int) -> tuple[list[socket.socket], int]:
-    """Sockets at all addresses of some hosts, and their port: the system's choice for 0.
+    """Open sockets at all addresses of hosts; return them and their port, chosen if 0.
 
     Raises
     ------
     UsageError
-        As `bound`; those of other hosts are closed.
+        See `bound`; sockets that were opened already are closed.
     """
     found: list[socket.socket] = []
     try:
@@ -36,12 +36,12 @@ def _port_of(found: Sequence[socket.socket], port: int) -> int:
 
 
 def bound(host: str, port: int) -> list[socket.socket]:
-    """Sockets at all addresses of a host; ``localhost`` has two, at one port.
+    """Open sockets at all addresses of a host, at one port; ``localhost`` has two addresses.
 
     Raises
     ------
     UsageError
-        There is no such address, or another program has the port.
+        The address does not exist, or another program uses the port.
     """
     found: list[socket.socket] = []
     try:
@@ -50,7 +50,7 @@ def bound(host: str, port: int) -> list[socket.socket]:
                 where = (place[0], _port_of(found, port))
                 found.append(socket.create_server(where, family=family, backlog=2048))
             except OSError as error:
-                # A machine without IPv6 may have an address of it in its table of hosts.
+                # A machine without IPv6 may still have an IPv6 address in its hosts file.
                 if family != socket.AF_INET6 or error.errno not in _NONE_THERE:
                     raise
         if not found:

@@ -1,4 +1,4 @@
-"""Texts that options have: lists of words, and small files."""
+"""Text values of options: lists of words, and small files."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from pathlib import Path
 
 from wgpu_backend.cli.failures import UsageError, brief
 
-_MOST_BYTES = 1 << 20  # of a file of keys, or of a template
+_MOST_BYTES = 1 << 20  # for files of keys or templates
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Words of a list with commas, without empty ones."""
+    """Split a list at commas, without empty words."""
     return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
 def text_of(option: str, path: Path) -> str:
-    """Text of a file that an option names.
+    """Read the text of a file that an option names.
 
     Raises
     ------
     UsageError
-        It is not there, too large, or no UTF-8.
+        It does not exist, is too large, or is not UTF-8.
     """
     from wgpu_backend.cli.names import regular
 
