@@ -58,9 +58,12 @@ def test_what_a_mask_leaves_stays(cli: Cli, tmp_path: Path) -> None:
     ("words", "told"),
     [
         (("pictures",), "pictures: a model, give a prompt behind it"),
-        (("no-folder", "a red circle"), "no-folder: is no folder, needs one with model_index.json"),
-        (("a red circle", "-o", "x.jpg"), "x.jpg: pictures are written as PNG"),
-        (("a red circle", "--width", "128"), "128 x 64 pixels, this model draws 64 x 64"),
+        (
+            ("no-folder", "a red circle"),
+            "no-folder: is not a folder, needs one with model_index.json",
+        ),
+        (("a red circle", "-o", "x.jpg"), "x.jpg: images are written as PNG"),
+        (("a red circle", "--width", "128"), "128 x 64 pixels, this model generates 64 x 64"),
         (("a red circle", "--mask", "x.png"), "--mask: requires --image"),
         (("a red circle", "--image", "no.png"), "no.png: No such file or directory"),
     ],

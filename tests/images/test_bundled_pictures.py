@@ -96,7 +96,7 @@ def test_words_beyond_the_last_are_told(on_numpy, caplog):
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"width": 128}, "128 x 64 pixels, this model draws 64 x 64"),
+        ({"width": 128}, "128 x 64 pixels, this model generates 64 x 64"),
         ({"latents": np.zeros((1, 3, 8, 8))}, r"latents are \(1, 3, 8, 8\), needs"),
         ({"image": np.zeros((8, 8, 3), "u1"), "strength": 0.0}, "strength is 0.0"),
     ],

@@ -113,7 +113,7 @@ def test_damaged_files_of_weights_are_told(tmp_path, rng):
 def test_folders_that_are_no_pipelines_are_told(tmp_path):
     with pytest.raises(ModelError, match="has no model_index"):
         PipelineFolder(tmp_path)
-    with pytest.raises(ModelError, match="is no folder, needs one with model_index"):
+    with pytest.raises(ModelError, match="is not a folder, needs one with model_index"):
         PipelineFolder(tmp_path / "x")
     folder = pipeline(tmp_path, {})
     for name, message in (

@@ -116,16 +116,16 @@ def test_what_is_no_picture_is_told_in_a_line(rng, tmp_path):
     for source, message in (
         (tmp_path / "none.png", "none.png: No such file"),
         (tmp_path, "Is a directory"),
-        (tmp_path / "text.png", "text.png: no picture, needs PNG, JPEG"),
+        (tmp_path / "text.png", "text.png: not an image, needs PNG, JPEG"),
         ("a\0b", "null"),
-        (b"", "picture of 0 bytes: no picture"),
-        (whole[: len(whole) // 2], "damaged picture"),
-        (jpeg[: len(jpeg) // 2], "damaged picture: .*truncated"),
-        (huge(), r"a huge picture|100000 x 100000 pixels, needs 1 to"),
+        (b"", "picture of 0 bytes: not an image"),
+        (whole[: len(whole) // 2], "damaged image"),
+        (jpeg[: len(jpeg) // 2], "damaged image: .*truncated"),
+        (huge(), r"image too large|100000 x 100000 pixels, needs 1 to"),
         (np.zeros((3, 3, 2)), r"shape \(3, 3, 2\), needs height, width"),
         (np.zeros((0, 3)), "3 x 0 pixels"),
         (np.zeros((3, 3), int), "array of int64, needs uint8 or floats"),
-        (np.full((3, 3), np.nan), "9 of 9 values are no numbers"),
+        (np.full((3, 3), np.nan), "9 of 9 values are NaN"),
     ):
         with pytest.raises(OptionError, match=message) as caught:
             pictures.load_picture(source)
@@ -222,7 +222,7 @@ def test_what_cannot_be_written_is_told(rng, tmp_path):
     for call, message in (
         (lambda: pictures.save_png(image, tmp_path / "a.jpg"), "needs a name that ends in .png"),
         (lambda: pictures.save_png(image, tmp_path / "no/a.png"), "No such file"),
-        (lambda: pictures.read_metadata(tmp_path / "no.png"), "no PNG"),
+        (lambda: pictures.read_metadata(tmp_path / "no.png"), "not a PNG"),
         (lambda: pictures.to_picture(np.zeros((2, 2))), r"shape \(2, 2\), needs"),
         (lambda: pictures.resize(image, 2, 2, "x"), "resize is 'x'"),
     ):

@@ -109,7 +109,7 @@ PLACE = "unet.mid_block.attentions.0.transformer_blocks.0.attn1.to_q"
             {"unet.x.lora_A.weight": DOWN, "unet.x.lora_B.weight": UP},
             r"1 of 1 changes .* 'unet\.x'",
         ),
-        ({"conv.weight": DOWN}, r"1 of 1 tensors are of no known adapter: 'conv\.weight'"),
+        ({"conv.weight": DOWN}, r"1 of 1 tensors belong to no known adapter: 'conv\.weight'"),
     ],
 )
 def test_adapters_of_other_models_change_nothing(host, tiny, tmp_path, tensors, message):
@@ -221,7 +221,7 @@ def zeros(shape):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"width": 60}, "a picture of 60 x 64 pixels, needs multiples of 8"),
+        ({"width": 60}, "an image of 60 x 64 pixels, needs multiples of 8"),
         ({"latents": np.zeros((1, 4, 7, 8))}, r"latents are \(1, 4, 7, 8\), needs \(1, 4, 8, 8\)"),
         ({"mask_image": np.zeros((8, 8), np.uint8)}, "mask_image without image"),
         ({"output_type": "jpg"}, "output_type is 'jpg'"),
@@ -246,7 +246,7 @@ def test_what_cannot_be_made_is_refused_in_one_line(host, tiny, options, message
 def test_a_model_that_paints_wants_a_mask(host, tiny):
     with (
         images.load(tiny("sd15-inpaint").path) as made,
-        pytest.raises(OptionError, match="paints parts of pictures, give image and mask_image"),
+        pytest.raises(OptionError, match="is an inpainting model, give image and mask_image"),
     ):
         made.generate("a dog")
 

@@ -82,7 +82,7 @@ def _sorted_out(first: str, second: str | None) -> tuple[str, str]:
 def _files(out: Path, count: int) -> list[Path]:
     """Return the files to write, checked before the pictures are made."""
     if out.suffix.lower() != ".png":
-        raise UsageError(f"{out}: pictures are written as PNG, needs a name that ends in .png")
+        raise UsageError(f"{out}: images are written as PNG, needs a name that ends in .png")
     if count == 1:
         return [writable(out)]
     return [writable(out.with_stem(f"{out.stem}-{i + 1}")) for i in range(count)]

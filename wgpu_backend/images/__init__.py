@@ -1,4 +1,4 @@
-"""Pictures from text: folders of pipelines, their tokenizers, schedulers and pictures.
+"""Image generation: diffusers pipelines, their tokenizers, schedulers and image files.
 
 ::
 
@@ -7,7 +7,7 @@
     with images.load("folder") as pipeline:
         pipeline.generate("a red circle", seed=1).images[0].save("circle.png")
 
-Names are imported when they are first used: a server asks for names of folders, and no more.
+Names are imported on first use: a server that only lists folders loads nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The picture model that comes with the package: ``load("pictures")``."""
+"""The image model that comes with the package: ``load("pictures")``."""
 
 from __future__ import annotations
 
@@ -8,16 +8,11 @@ PICTURES = "pictures"
 
 
 def bundled_pictures() -> Path:
-    """Folder of the picture model that comes with the package."""
+    """Return the folder of the image model that comes with the package."""
     return Path(__file__).parent.parent / "bundled" / PICTURES
 
 
 def find_folder(name: str | Path) -> Path:
-    """Folder that a name means: the bundled model's for ``pictures``, unless there is such a file.
-
-    Parameters
-    ----------
-    name : path
-    """
+    """Return the folder of a name: the bundled model's for ``pictures``, unless such a file exists."""
     path = Path(name)
     return bundled_pictures() if str(name) == PICTURES and not path.exists() else path

@@ -1,14 +1,14 @@
-"""A diffusers folder: which components a pipeline has, their settings, and their tensors.
+"""A diffusers folder: the components of a pipeline, their settings and their tensors.
 
 ::
 
     model_index.json     {"_class_name": …, "unet": ["diffusers", "UNet2DConditionModel"], …}
     unet/config.json                            settings of a component
     unet/diffusion_pytorch_model.safetensors    its tensors, or an index and shards
-    text_encoder/model.safetensors              the same, of transformers
+    text_encoder/model.safetensors              the same, from transformers
     tokenizer/ scheduler/                       files of their own
 
-Nothing is read before somebody asks for it, and tensors are read some rows at a time.
+Files are read on first use, and tensors some rows at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SHOWN = 3  # names in a message
 
 
 class Component:
-    """One part of a pipeline: a network with its settings and tensors, or files of another kind.
+    """A part of a pipeline: a network with settings and tensors, or files of another kind.
 
     Parameters
     ----------
@@ -47,10 +47,10 @@ class Component:
     name : str
         ``unet``, ``text_encoder_2``.
     class_name : str
-        As model_index.json has it: ``UNet2DConditionModel``; empty where nothing says it.
+        Class in model_index.json: ``UNet2DConditionModel``; empty if it names none.
     variant : str or None
-        Of files such as ``model.fp16.safetensors``. None takes plain files, and the only variant
-        where there are none.
+        Variant of files such as ``model.fp16.safetensors``. None takes plain files, or the only
+        variant if there are none.
     """
 
     def __init__(
@@ -68,12 +68,12 @@ class Component:
 
     @property
     def settings(self) -> Settings:
-        """Keys of config.json, or of what a scheduler or processor has in its place.
+        """Return the keys of config.json, or of the file of a scheduler or processor.
 
         Raises
         ------
         ModelError
-            There is no such file, or it is no JSON.
+            There is no such file, or it is not JSON.
         """
         if self._settings is None:
             path = next(
@@ -85,7 +85,7 @@ class Component:
 
     @property
     def tensors(self) -> Mapping[str, StoredTensor]:
-        """Where each tensor lies, by its published name.
+        """Return the location of each tensor, by its published name.
 
         Raises
         ------
@@ -98,12 +98,12 @@ class Component:
         return self._weights.tensors
 
     def require(self, shapes: Mapping[str, Sequence[int]]) -> None:
-        """Check that tensors are there and have these shapes.
+        """Raise if tensors are missing or have other shapes.
 
         Raises
         ------
         ModelError
-            The first that differs, with both shapes; or which are missing.
+            Names the first that differs, with both shapes; or the missing ones.
         """
         missing = [name for name in shapes if name not in self.tensors]
         if missing:
@@ -117,22 +117,22 @@ class Component:
             self._find(name, shape)
 
     def values(self, name: str, shape: Sequence[int] | None = None) -> Values:
-        """Rows of a tensor of floats, read when they are asked for.
+        """Return the rows of a float tensor, to be read on demand.
 
         Raises
         ------
         ModelError
-            There is no such tensor, it has another shape or no floats.
+            There is no such tensor, or it has another shape or no floats.
         """
         return stored(self._find(name, shape))
 
     def array(self, name: str, shape: Sequence[int] | None = None) -> NDArray[Any]:
-        """A whole tensor: floats as f32, other types as they are.
+        """Read a whole tensor: floats as f32, other types unchanged.
 
         Raises
         ------
         ModelError
-            As `values`, but for integers.
+            As `values`, except for integers.
         """
         tensor = self._find(name, shape)
         kind = _INTEGERS.get(tensor.kind)
@@ -144,17 +144,17 @@ class Component:
         return as_f32(values.read(0, values.rows), values.dtype).reshape(tensor.shape)
 
     def choose(self, classes: Mapping[str, T]) -> T:
-        """What a table has for the class.
+        """Look up the component's class in a table.
 
         Raises
         ------
         ModelError
-            The table does not have it; lists those that it has.
+            The table lacks the class; the message lists the known ones.
         """
         return _choose(str(self.folder), self.class_name, classes)
 
     def close(self) -> None:
-        """Close the files; again is harmless, and tensors open them anew."""
+        """Close the files; they are reopened on demand."""
         if self._weights is not None:
             self._weights.close()
             self._weights = None
@@ -181,7 +181,7 @@ class PipelineFolder:
     ----------
     path : Path
     variant : str or None
-        As `Component`, of all of them.
+        Variant of all components, see `Component`.
 
     Raises
     ------
@@ -192,7 +192,7 @@ class PipelineFolder:
     def __init__(self, path: str | Path, variant: str | None = None) -> None:
         self.path = Path(path)
         if not (self.path / INDEX).exists():
-            kind = "has no" if self.path.is_dir() else "is no folder, needs one with"
+            kind = "has no" if self.path.is_dir() else "is not a folder, needs one with"
             raise ModelError(f"{self.path}: {kind} {INDEX}")
         self.index = Settings(str(self.path / INDEX), read_json(self.path / INDEX))
         self.class_name = self.index.text("_class_name")
@@ -219,12 +219,12 @@ class PipelineFolder:
         return name in self.components
 
     def __getitem__(self, name: str) -> Component:
-        """Component of a name.
+        """Return the component of a name.
 
         Raises
         ------
         ModelError
-            The pipeline has none, or its folder is not there.
+            The pipeline has none, or its folder is missing.
         """
         found = self.components.get(name)
         if found is None:
@@ -236,17 +236,17 @@ class PipelineFolder:
         return found
 
     def choose(self, classes: Mapping[str, T]) -> T:
-        """What a table has for the pipeline's class; raises as `Component.choose`."""
+        """Look up the pipeline's class in a table; raises as `Component.choose`."""
         return _choose(str(self.path), self.class_name, classes)
 
     def close(self) -> None:
-        """Close the files of all components; again is harmless."""
+        """Close the files of all components; calling it again is harmless."""
         for component in self.components.values():
             component.close()
 
 
 def _components(index: Settings) -> Iterable[tuple[str, str]]:
-    """Names and classes; what a pipeline has no use for is null."""
+    """Yield names and classes; unused components are null."""
     for name, value in index.values.items():
         if name.startswith("_") or not isinstance(value, list):
             continue
@@ -258,7 +258,7 @@ def _components(index: Settings) -> Iterable[tuple[str, str]]:
 
 
 def _weight_files(folder: Path, variant: str | None) -> tuple[str, str]:
-    """Names of an index and of a single file, of which one is there if any is."""
+    """Return the names of an index and of a single file; one exists if any weights do."""
     for stem in _STEMS:
         for kind in (variant,) if variant else (None, *_variants(folder, stem)):
             infix = f".{kind}" if kind else ""
@@ -272,7 +272,7 @@ def _weight_files(folder: Path, variant: str | None) -> tuple[str, str]:
 
 
 def _variants(folder: Path, stem: str) -> list[str]:
-    """Variants of a folder's files, such as fp16."""
+    """Return the variants of a folder's files, such as fp16."""
     single = {p.name.removeprefix(stem + ".") for p in folder.glob(f"{stem}.*.safetensors")}
     sharded = {
         p.name.removeprefix(f"{stem}.safetensors.index.").removesuffix(".json") + ".safetensors"
@@ -291,6 +291,6 @@ def _choose(source: str, class_name: str, classes: Mapping[str, T]) -> T:
 
 
 def _nearest(name: str, others: Iterable[str]) -> str | None:
-    """A tensor that is called the same but for what is in front."""
+    """Return a tensor whose name differs in its prefix only."""
     end = name.rpartition(".")[0].rpartition(".")[2] + "." + name.rpartition(".")[2]
     return next((other for other in others if other.endswith(end)), None)

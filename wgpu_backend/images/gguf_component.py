@@ -1,8 +1,7 @@
-"""A network whose tensors are in a GGUF file: most of them in blocks of few bits, and stay so.
+"""A network whose tensors are in a GGUF file, most of them quantised in blocks and kept so.
 
-The folder of the component has its settings. Names are diffusers', or those that a network's
-`originals` lists: a tensor may be several parameters, one behind the other by rows, which blocks
-allow, since a row is a whole number of them.
+The folder of the component has its settings. Names are diffusers', or those in a network's
+`originals`. A tensor may hold several parameters, split by rows; a row is a whole number of blocks.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _PREFIX = r"^(?:model\.diffusion_model\.|diffusion_model\.)"
 
 
 class _Original(Protocol):
-    """See `wgpu_backend.models.images.original_names.Original`."""
+    """The interface of `wgpu_backend.models.images.original_names.Original`."""
 
     pattern: str
     parts: tuple[str, ...]
@@ -42,7 +41,7 @@ class _Original(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Which of the parameters that lie in a tensor one is."""
+    """The place of a parameter among those in one tensor."""
 
     tensor: str
     index: int
@@ -51,14 +50,14 @@ class _Part:
 
 
 class GgufComponent(Component):
-    """A component with a file of its own.
+    """A component whose tensors are in a GGUF file.
 
     Parameters
     ----------
     component : Component
-        Whose settings and class hold.
+        Has the settings and the class.
     path : path
-        GGUF.
+        GGUF file.
     """
 
     def __init__(self, component: Component, path: str | Path) -> None:
@@ -66,12 +65,12 @@ class GgufComponent(Component):
         self._file = open_gguf(path)
 
     def fill(self, network: N) -> N:
-        """Give a network its weights, on the default device.
+        """Load a network's weights onto the default device.
 
         Raises
         ------
         ModelError
-            Tensors are missing, have no place, or have other shapes.
+            Tensors are missing, unexpected, or have other shapes.
         """
         slots = {slot.path: slot for slot in network.slots()}
         parts = dict(_parts(self._file, getattr(network, "originals", ())))
@@ -82,7 +81,7 @@ class GgufComponent(Component):
         return network
 
     def reload(self, network: Module, slot: Slot) -> None:
-        """Read one parameter anew."""
+        """Read one parameter again."""
         slots = {other.path: other for other in network.slots()}
         parts = dict(_parts(self._file, getattr(network, "originals", ())))
         slot.put(_read(self._file, parts[slot.path], slot, slots))
@@ -92,10 +91,10 @@ class GgufComponent(Component):
         missing = [path for path in slots if path not in parts]
         surplus = [parts[path].tensor for path in parts if path not in slots]
         if missing:
-            beside = f"; unknown are {_list_names(surplus)}" if surplus else ""
+            others = f"; unknown are {_list_names(surplus)}" if surplus else ""
             raise ModelError(
                 f"{self._file.path}: {len(missing)} of {len(slots)} parameters of {name} are "
-                f"missing: {_list_names(missing)}{beside}"
+                f"missing: {_list_names(missing)}{others}"
             )
         if surplus:
             raise ModelError(
@@ -104,13 +103,13 @@ class GgufComponent(Component):
             )
 
     def close(self) -> None:
-        """Close the files; again is harmless."""
+        """Close the files; calling it again is harmless."""
         super().close()
         self._file.close()
 
 
 def _parts(file: GGUFFile, originals: Sequence[_Original]) -> Iterator[tuple[str, _Part]]:
-    """Parameters by their names, and where each is."""
+    """Yield the names of parameters, and their places in the file."""
     for tensor in file.tensors:
         name = re.sub(_PREFIX, "", tensor)
         match, found = next(
@@ -124,7 +123,7 @@ def _parts(file: GGUFFile, originals: Sequence[_Original]) -> Iterator[tuple[str
 
 
 def _read(file: GGUFFile, part: _Part, slot: Slot, slots: dict[str, Slot]) -> wx.Array:
-    """A parameter, on the device."""
+    """Read a parameter onto the device."""
     info = file.tensors[part.tensor]
     rows = [slots[path].array.shape[0] for path in part.of]
     shape = (sum(rows), *slot.array.shape[1:])
@@ -142,7 +141,7 @@ def _read(file: GGUFFile, part: _Part, slot: Slot, slots: dict[str, Slot]) -> wx
 
 
 def _upload(info: TensorInfo, data: NDArray[np.uint8], slot: Slot) -> wx.Array:
-    """Rows on the device: blocks of what is multiplied stay blocks, vectors become f32."""
+    """Upload rows: quantised weights of products stay quantised, vectors become f32."""
     session, dtype = devices.session(), info.dtype
     spec = Spec.dense(slot.array.shape, dtype)
     if dtype.quantised and slot.name == "weight" and isinstance(slot.module, Linear | Embedding):

@@ -1,4 +1,4 @@
-"""Pipelines from folders: ``wgpu_backend.images.load("folder").generate("a red circle")``."""
+"""Opening of pipelines: ``wgpu_backend.images.load("folder").generate("a red circle")``."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def load(
     Parameters
     ----------
     path : path
-        ``"pictures"`` for the bundled picture model.
+        ``"pictures"`` for the bundled image model.
     device : DeviceInfo, str or None
-        Where its networks are; None is the default device of arrays.
+        Device of its networks; None is the default device of arrays.
     variant : str or None
-        Of files such as ``model.fp16.safetensors``.
+        Variant of files such as ``model.fp16.safetensors``.
     gguf : Mapping or None
-        Files that have the tensors of components, ``{"transformer": "flux1-dev-Q4_0.gguf"}``; the
-        folder has their settings. Blocks of few bits stay as they are.
+        Files with the tensors of components, ``{"transformer": "flux1-dev-Q4_0.gguf"}``; the folder
+        has their settings. Quantised weights stay quantised.
 
     Raises
     ------
     ModelError
-        There is no such folder, its class is not known, or a file is damaged or does not fit.
+        There is no such folder, its class is unknown, or a file is damaged or does not fit.
     DeviceError
         There is no such device.
     """

@@ -1,4 +1,4 @@
-"""Adapters of low rank: Hu et al. 2021, "LoRA", §4.1; read from safetensors and merged.
+"""LoRA adapters (Hu et al. 2021, "LoRA", §4.1), read from safetensors and merged.
 
 ==========  =========================================================  ====================
 names       an example                                                 scale
@@ -8,8 +8,8 @@ peft's      ``transformer.blocks.0.attn.to_q.lora_A.weight``           1, or alp
 diffusers'  ``unet.mid_block.attentions.0.proj_in.lora.down.weight``   1, or alpha / rank
 ==========  =========================================================  ====================
 
-Alpha is a tensor, or stands in the header (`lora_strength`). Everything is compared with the
-networks before anything is changed.
+Alpha is a tensor, or is in the header (`Strengths`). All tensors are checked against the networks
+before any weight is changed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PREFIXES = {
     "text_encoder_2": ("text_encoder_2",),
     "text_encoder_3": ("text_encoder_3",),
 }
-# What names end in, and what it says: the matrix that is multiplied first, the other, the scale.
+# Ends of names, for the matrix that is multiplied first, the other one, and the scale.
 _ENDS = (
     (r"(.*)\.(?:lora_down|lora_A|lora\.down)(?:\.default)?\.weight", "down"),
     (r"(.*)\.(?:lora_up|lora_B|lora\.up)(?:\.default)?\.weight", "up"),
@@ -65,18 +65,18 @@ _ENDS = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is added to one weight: ``scale · up @ down``.
+    """An update of one weight: ``scale · up @ down``.
 
     Parameters
     ----------
     network : str
-        The component.
+        Name of the component.
     slot : Slot
-        The weight.
+        Place of the weight.
     down : (rank, inputs)
     up : (outputs, rank)
     scale : float
-        Alpha by rank, or by its root.
+        Alpha divided by the rank, or by its root.
     """
 
     network: str
@@ -87,19 +87,19 @@ class Change:
 
 
 def read_changes(path: str | Path, networks: Mapping[str, Module]) -> list[Change]:
-    """Changes that a file asks for.
+    """Read the weight updates of a file.
 
     Parameters
     ----------
     path : path
-        Safetensors.
+        Safetensors file.
     networks : Mapping
-        By the names of components.
+        Networks by the names of components.
 
     Raises
     ------
     ModelError
-        The file is damaged, has names that are not known, or is for another model.
+        The file is damaged, has unknown names, or is for another model.
     """
     file, tensors = open_safetensors(Path(path))
     with closing(file):
@@ -118,9 +118,9 @@ def read_changes(path: str | Path, networks: Mapping[str, Module]) -> list[Chang
 
 
 def apply_changes(changes: Iterable[Change], scale: float) -> None:
-    """Add changes to weights, on the device; what is added is rounded to the weight's type.
+    """Add updates to weights, on the device, rounded to each weight's type.
 
-    A weight in blocks stays as it is: its layer adds what the change makes of its input.
+    A quantised weight is not changed: its layer adds the low-rank product instead.
     """
     for change in changes:
         slot = change.slot
@@ -136,7 +136,7 @@ def apply_changes(changes: Iterable[Change], scale: float) -> None:
 
 
 def _reorder(slot: Slot, added: wx.Array) -> wx.Array:
-    """A product in the shape of its weight, whose axes files have in another order."""
+    """Permute a product to the shape of its weight; files have another order of axes."""
     shape = slot.array.shape
     order = slot.module.published_axes.get(slot.name)
     if order is None:
@@ -150,7 +150,7 @@ def _reorder(slot: Slot, added: wx.Array) -> wx.Array:
 def _group_by_module(
     path: str | Path, tensors: Mapping[str, StoredTensor]
 ) -> dict[str, dict[str, StoredTensor]]:
-    """Tensors by the module that they change."""
+    """Group tensors by the module that they change."""
     groups: dict[str, dict[str, StoredTensor]] = {}
     unknown: list[str] = []
     for name, tensor in tensors.items():
@@ -163,7 +163,7 @@ def _group_by_module(
             unknown.append(name)
     if unknown or not groups:
         raise ModelError(
-            f"{path}: {len(unknown)} of {len(tensors)} tensors are of no known adapter"
+            f"{path}: {len(unknown)} of {len(tensors)} tensors belong to no known adapter"
             + (f": {_list_names(unknown)}" if unknown else "")
         )
     for key, parts in groups.items():
@@ -174,7 +174,7 @@ def _group_by_module(
 
 
 def _places(network: Module) -> dict[str, Slot]:
-    """Weights by the names of their modules, with dots and with underscores."""
+    """Return the weights by the names of their modules, with dots and with underscores."""
     found: dict[str, Slot] = {}
     for slot in network.slots():
         if slot.name == "weight" and slot.array.ndim > 1:
@@ -186,7 +186,7 @@ def _places(network: Module) -> dict[str, Slot]:
 def _find_slot(
     path: str | Path, key: str, places: Mapping[str, Mapping[str, Slot]]
 ) -> tuple[str, Slot] | None:
-    """Component and weight of a key."""
+    """Find the component and weight of a key."""
     for prefix, module in _split(key):
         for component in _PREFIXES[prefix]:
             slots = places.get(component, {})
@@ -197,7 +197,7 @@ def _find_slot(
 
 
 def _split(key: str) -> Iterator[tuple[str, str]]:
-    """Ways to take a key apart into a prefix and a module, the longest prefix first."""
+    """Yield splits of a key into prefix and module, the longest prefix first."""
     for prefix in sorted(_PREFIXES, key=len, reverse=True):
         for separator in ("_", "."):
             if key.startswith(prefix + separator):
@@ -231,12 +231,12 @@ def _change(
 
 
 def _window(slot: Slot) -> tuple[int, ...]:
-    """Sides of a convolution's window."""
+    """Return the sides of a convolution's window."""
     return slot.array.shape[1:-1]
 
 
 def _matrix(tensor: StoredTensor) -> F32s:
-    """A matrix; windows of convolutions count as columns."""
+    """Return a matrix; windows of convolutions become columns."""
     values = _values(tensor)
     return values.reshape(tensor.shape[0], -1) if len(tensor.shape) > 1 else values.reshape(1, -1)
 
@@ -269,7 +269,7 @@ _MIDDLE = ("resnets_0", "attentions_0", "resnets_1")
 
 
 def diffusers_name(module: str) -> str:
-    """Name of a module as diffusers has it, with underscores; as it is, where it has no other."""
+    """Return diffusers' name of a module, with underscores; unchanged if it has no other."""
     if module in _OTHERS:
         return _OTHERS[module]
     match = re.fullmatch(r"(input|output)_blocks_(\d+)_(\d)_(.*)", module)
@@ -294,22 +294,23 @@ def _level_name(way: str, number: int, part: int, rest: str) -> str:
 
 
 _KEY = "lora_adapter_metadata"
-_ALPHA = 8  # of a peft config that does not say
+# The default of peft's configuration.
+_ALPHA = 8
 _NAMES = ("lora_alpha", "alpha_pattern", "use_rslora")
-# A pattern is an expression of a file, so only what takes little time is matched.
+# A pattern is a regular expression from an untrusted file, so its matching time is bounded.
 _MAX_PATTERN, _MAX_REPEATS = 400, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Strengths:
-    """What a header says.
+    """The adapter settings in a file's header, as diffusers 0.34 and later write them.
 
     Parameters
     ----------
     path : path
-        The file, as messages name it.
+        Name of the file, for messages.
     settings : mapping
-        The JSON object; empty where there is none.
+        The JSON object; empty if there is none.
     """
 
     path: str | Path
@@ -317,12 +318,12 @@ class Strengths:
 
     @classmethod
     def of(cls, path: str | Path, metadata: Mapping[str, str]) -> Strengths:
-        """Read a header's texts.
+        """Read the settings from a header.
 
         Raises
         ------
         ModelError
-            The settings are no JSON object.
+            The settings are not a JSON object.
         """
         try:
             found: Any = json.loads(metadata.get(_KEY) or "{}")
@@ -333,26 +334,26 @@ class Strengths:
         return cls(path, cast("dict[str, object]", found))
 
     def scale_for(self, component: str, module: str, rank: int) -> float:
-        """What a product is multiplied by.
+        """Return the factor of a module's update.
 
         Parameters
         ----------
         component : str
             ``unet``, ``transformer``, ``text_encoder`` …
         module : str
-            Name of the module there, with dots.
+            Name of the module in the component, with dots.
         rank : int
 
         Raises
         ------
         ModelError
-            A value is of the wrong kind.
+            A value has the wrong type.
         """
-        given = self._get_settings(component)
-        if not given:
+        settings = self._get_settings(component)
+        if not settings:
             return 1.0
-        alpha = given.get("lora_alpha", _ALPHA)
-        patterns: object = given.get("alpha_pattern") or dict[str, object]()
+        alpha = settings.get("lora_alpha", _ALPHA)
+        patterns: object = settings.get("alpha_pattern") or dict[str, object]()
         if not isinstance(patterns, Mapping):
             raise self._wrong(component, "alpha_pattern", patterns, "a JSON object")
         for pattern, own in cast("Mapping[str, object]", patterns).items():
@@ -361,13 +362,13 @@ class Strengths:
                 break
         if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not _is_finite(alpha):
             raise self._wrong(component, "lora_alpha", alpha, "a number")
-        stabilised = given.get("use_rslora") or False
+        stabilised = settings.get("use_rslora") or False
         if not isinstance(stabilised, bool):
             raise self._wrong(component, "use_rslora", stabilised, "true or false")
         return float(alpha) / (math.sqrt(rank) if stabilised else rank)
 
     def _get_settings(self, component: str) -> dict[str, object]:
-        """Settings of a component, or those that are of no component by name."""
+        """Return the settings of a component, or those without a component's name."""
         prefixed = {name: f"{component}." + name for name in _NAMES}
         if any(key.startswith(f"{component}.") for key in self.settings):
             return {"of": component} | {
@@ -376,15 +377,15 @@ class Strengths:
         return {name: self.settings[name] for name in _NAMES if name in self.settings}
 
     def _fits(self, component: str, pattern: str, module: str) -> bool:
-        """Whether a pattern is of a module: all of its name, or its end from a dot on; as peft."""
+        """Return whether a pattern matches a module's name, or its end after a dot; as in peft."""
         if module == pattern or module.endswith(f".{pattern}"):
             return True
         if re.fullmatch(r"[\w.\-]*", pattern):
             return False
         repeats = len(re.findall(r"(?<!\\)[*+{]", pattern))
-        told = f"at most {_MAX_REPEATS} repeats, none of a group, in {_MAX_PATTERN} characters"
+        needed = f"at most {_MAX_REPEATS} repeats, none of a group, in {_MAX_PATTERN} characters"
         if len(pattern) > _MAX_PATTERN or repeats > _MAX_REPEATS or re.search(r"\)[*+{]", pattern):
-            raise self._wrong(component, "alpha_pattern", pattern[:80], told)
+            raise self._wrong(component, "alpha_pattern", pattern[:80], needed)
         try:
             return re.match(rf"(.*\.)?({pattern})$", module) is not None
         except re.error as error:

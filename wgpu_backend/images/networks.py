@@ -1,4 +1,4 @@
-"""Networks of a pipeline's components, by the classes that files name."""
+"""The networks of a pipeline's components, by the class names in files."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PACKAGE = f"{__name__.partition('.')[0]}.models.images"
 
 
 def open_network(component: Component) -> Any:  # noqa: ANN401  what it is called with is its own
-    """The network of a component, with its weights on the default device.
+    """Make the network of a component, with its weights on the default device.
 
     Raises
     ------
     ModelError
-        Nobody knows its class, a setting is not known, or tensors do not fit.
+        Its class or a setting is unknown, or tensors do not fit.
     """
     network = make_network(component)
     if isinstance(component, GgufComponent):
@@ -29,14 +29,14 @@ def open_network(component: Component) -> Any:  # noqa: ANN401  what it is calle
 
 
 def make_network(component: Component) -> Module:
-    """The network of a component before it has weights; raises as `open_network`."""
+    """Make the network of a component without weights; raises as `open_network`."""
     _find()
     return cast("Any", component.choose(NETWORKS))(component.settings)
 
 
 def _find() -> None:
-    """Import what is beside the networks, so that each enters itself."""
-    # By listing a folder: nothing here knows one of them by name.
+    """Import all modules of networks, so that each registers its classes."""
+    # The folder is listed, so that no module here names one of them.
     package = import_module(_PACKAGE)
     for module in iter_modules(package.__path__):
         import_module(f"{_PACKAGE}.{module.name}")

@@ -1,7 +1,7 @@
-"""Pictures: read from files, brought to the size a network takes, and written with what made them.
+"""Image files: reading, resizing to the size a network takes, and writing with metadata.
 
-A picture here is Pillow's, in RGB; a mask is one of grey values. What a network takes are arrays
-in f32, channels before rows.
+A picture here is a Pillow image in RGB, a mask one in grey values. Networks take arrays in f32,
+channels before rows.
 """
 
 from __future__ import annotations
@@ -23,33 +23,34 @@ F32s = NDArray[np.float32]
 Source = str | os.PathLike[str] | bytes | Image.Image | NDArray[Any]
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 MAX_PIXELS = 1 << 26
-"""A picture with more is not read: it would take 200 MB and more."""
+"""The most pixels of an image that is read: a larger one would take 200 MB and more."""
 _WHITE = (255, 255, 255)
 
 
 def load_picture(source: Source) -> Image.Image:
-    """Picture in RGB, upright, on white where it is transparent.
+    """Load an image in RGB, upright, with a white background where it is transparent.
 
     Parameters
     ----------
-    source : path, bytes, Pillow's image, or array
-        Arrays are (height, width), with 1, 3 or 4 channels behind: u8, or floats from 0 to 1.
+    source : path, bytes, Pillow image or array
+        Arrays are (height, width) or (height, width, channels), with 1, 3 or 4 channels: u8, or
+        floats from 0 to 1.
 
     Raises
     ------
     OptionError
-        There is no picture, it is damaged, or too large.
+        There is no image, or it is damaged or too large.
     """
     return _convert(_upright(source), "RGB")
 
 
 def load_mask(source: Source) -> Image.Image:
-    """Mask in grey values, white where to paint; raises as `load_picture`."""
+    """Load a mask in grey values, white where to paint; raises as `load_picture`."""
     return _convert(_upright(source), "L")
 
 
 def load_clear_mask(data: bytes) -> Image.Image | None:
-    """Mask that is white where a picture is clear; None of one without transparency.
+    """Load a mask that is white where an image is transparent; None for opaque images.
 
     Raises as `load_picture`.
     """
@@ -83,7 +84,8 @@ def _upright(source: Source) -> Image.Image:
 def _decode(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or bytes as one
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of sizes, which are compared below
+            # Pillow warns of large images, whose size is checked below.
+            warnings.simplefilter("ignore")
             image = Image.open(file, formats=_FORMATS)
         _require_size(name, image.size)
         image.load()
@@ -91,11 +93,14 @@ def _decode(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or by
     except OptionError:
         raise
     except Image.UnidentifiedImageError:
-        raise OptionError(f"{name}: no picture, needs {', '.join(_FORMATS)}") from None
+        raise OptionError(f"{name}: not an image, needs {', '.join(_FORMATS)}") from None
     except Image.DecompressionBombError:
-        raise OptionError(f"{name}: a huge picture, at most {MAX_PIXELS} pixels are read") from None
-    except Exception as error:  # decoders raise whatever a damaged file makes them do
-        raise OptionError(f"{name}: damaged picture: {str(error)[:120]}") from None
+        raise OptionError(
+            f"{name}: image too large, at most {MAX_PIXELS} pixels are read"
+        ) from None
+    # Decoders raise many kinds of errors for damaged files.
+    except Exception as error:
+        raise OptionError(f"{name}: damaged image: {str(error)[:120]}") from None
 
 
 def _require_size(name: str, size: tuple[int, int]) -> None:
@@ -119,12 +124,12 @@ def _from_array(values: NDArray[Any]) -> Image.Image:
 
 
 def _convert(image: Image.Image, mode: str) -> Image.Image:
-    """Picture in another mode, on white where it is transparent.
+    """Convert an image to another mode, with a white background where it is transparent.
 
     Raises
     ------
     OptionError
-        Pillow has no way there.
+        Pillow cannot convert it.
     """
     try:
         return _flat(image).convert(mode)
@@ -133,7 +138,7 @@ def _convert(image: Image.Image, mode: str) -> Image.Image:
 
 
 def _flat(image: Image.Image) -> Image.Image:
-    """Without transparency, and eight bits a channel."""
+    """Remove transparency, and reduce to eight bits a channel."""
     if image.mode.startswith("I;16") or image.mode == "I":
         return Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
     if image.mode == "LAB":
@@ -150,32 +155,32 @@ def _is_transparent(image: Image.Image) -> bool:
 
 
 def _in_rgba(image: Image.Image) -> Image.Image:
-    """Picture in RGBA; Pillow takes ``La`` there by way of ``LA`` alone."""
+    """Convert an image to RGBA; Pillow converts ``La`` only via ``LA``."""
     return (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
 
 
 def _from_lab(image: Image.Image) -> Image.Image:
-    """Picture in sRGB of one in CIE's L*a*b*, for which Pillow needs profiles."""
+    """Convert an image in CIE L*a*b* to sRGB, for which Pillow needs profiles."""
     cms = cast("Any", ImageCms)
     profiles = cms.createProfile("LAB"), cms.createProfile("sRGB")
     return cms.profileToProfile(image, *profiles, outputMode="RGB")
 
 
 def resize(picture: Image.Image, width: int, height: int, how: str = "stretch") -> Image.Image:
-    """Picture of another size, by Lanczos' filter.
+    """Resize an image with Lanczos' filter.
 
     Parameters
     ----------
     picture : Image
     width, height : int
     how : str
-        ``stretch`` changes its proportions; ``crop`` keeps its middle; ``fit`` keeps all of it, on
-        black.
+        ``stretch`` changes the proportions; ``crop`` keeps the centre; ``fit`` keeps the whole
+        image, on black.
 
     Raises
     ------
     OptionError
-        There is no such way.
+        `how` has another value.
     """
     if how not in ("stretch", "crop", "fit"):
         raise OptionError(f"resize is {how!r}, needs stretch, crop or fit")
@@ -195,13 +200,13 @@ def resize(picture: Image.Image, width: int, height: int, how: str = "stretch") 
 
 
 def centre(picture: Image.Image, width: int, height: int) -> Image.Image:
-    """Middle of a picture, as it is."""
+    """Crop the centre of an image."""
     left, top = (picture.width - width) // 2, (picture.height - height) // 2
     return picture.crop((left, top, left + width, top + height))
 
 
 def floor_size(size: tuple[int, int], multiple: int) -> tuple[int, int]:
-    """Width and height brought down to multiples.
+    """Round width and height down to multiples.
 
     Raises
     ------
@@ -215,7 +220,7 @@ def floor_size(size: tuple[int, int], multiple: int) -> tuple[int, int]:
 
 
 def fit_area(size: tuple[int, int], area: int, multiple: int) -> tuple[int, int]:
-    """Size with the same proportions and about this area, rounded to multiples: Qwen-Image-Edit."""
+    """Return a size of the same proportions and about this area, in multiples: Qwen-Image-Edit."""
     ratio = size[0] / size[1]
     width = (area * ratio) ** 0.5
     sides = (round(side / multiple) * multiple for side in (width, width / ratio))
@@ -224,7 +229,7 @@ def fit_area(size: tuple[int, int], area: int, multiple: int) -> tuple[int, int]
 
 
 def limit_area(picture: Image.Image, area: int) -> Image.Image:
-    """The picture, made smaller where it has more pixels than that: FLUX.2."""
+    """Shrink an image that has more pixels than `area`: FLUX.2."""
     if picture.width * picture.height <= area:
         return picture
     scale = (area / (picture.width * picture.height)) ** 0.5
@@ -233,36 +238,36 @@ def limit_area(picture: Image.Image, area: int) -> Image.Image:
 
 
 def encoder_input(picture: Image.Image) -> F32s:
-    """What an autoencoder's encoder takes: (1, 3, height, width), from -1 to 1."""
+    """Return the input of an autoencoder's encoder: (1, 3, height, width), from -1 to 1."""
     values = np.asarray(picture.convert("RGB"), np.float32) / np.float32(255)
     return np.ascontiguousarray((values * 2 - 1).transpose(2, 0, 1)[None])
 
 
 def mask_input(mask: Image.Image) -> F32s:
-    """Mask as numbers: (1, 1, height, width), 1 where it is at least half white, else 0."""
+    """Return a mask as (1, 1, height, width): 1 where it is at least half white, else 0."""
     values = np.asarray(mask.convert("L"), np.float32) / np.float32(255)
     return (values >= 0.5).astype(np.float32)[None, None]
 
 
 def latent_mask(mask: F32s, height: int, width: int) -> F32s:
-    """Mask in the size of latents: of each place the value nearest to its upper left."""
+    """Resize a mask to the size of latents, by the value at each latent's upper left."""
     rows = np.arange(height) * mask.shape[2] // height
     columns = np.arange(width) * mask.shape[3] // width
     return mask[:, :, rows][:, :, :, columns]
 
 
 def to_picture(values: NDArray[Any]) -> Image.Image:
-    """Picture of an array.
+    """Convert an array to an image.
 
     Parameters
     ----------
     values : (height, width, 3), floats
-        From 0 to 1; what is beyond is cut.
+        Values are clipped to 0 to 1.
 
     Raises
     ------
     OptionError
-        The shape is another, or there are values that are no numbers.
+        The shape differs, or there are NaNs.
     """
     if values.ndim != 3 or values.shape[2] != 3:
         raise OptionError(f"picture: an array of shape {values.shape}, needs (height, width, 3)")
@@ -274,19 +279,19 @@ def _to_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
         raise OptionError(f"picture: an array of {values.dtype}, needs uint8 or floats from 0 to 1")
     bad = int(np.isnan(values).sum())
     if bad:
-        raise OptionError(f"picture: {bad} of {values.size} values are no numbers")
+        raise OptionError(f"picture: {bad} of {values.size} values are NaN")
     return np.round(np.clip(values, 0, 1) * 255).astype(np.uint8)
 
 
 def png_bytes(picture: Image.Image, made_by: Mapping[str, object] | None = None) -> bytes:
-    """PNG of a picture.
+    """Encode an image as PNG.
 
     Parameters
     ----------
     picture : Image
     made_by : Mapping, optional
-        What made it, such as ``prompt``, ``seed``, ``steps`` and ``model``: each a text of the
-        file under its name, None left out.
+        Metadata such as ``prompt``, ``seed``, ``steps`` and ``model``, each written as a text chunk
+        of its name; None is left out.
     """
     texts = PngImagePlugin.PngInfo()
     for name, value in (made_by or {}).items():
@@ -302,16 +307,16 @@ def save_png(
     path: str | os.PathLike[str],
     made_by: Mapping[str, object] | None = None,
 ) -> None:
-    """Write a PNG, whole or not at all.
+    """Write a PNG atomically.
 
     Raises
     ------
     OptionError
-        The name ends otherwise, or the file cannot be written.
+        The name does not end in .png, or the file cannot be written.
     """
     path = Path(path)
     if path.suffix.lower() != ".png":
-        raise OptionError(f"{path}: pictures are written as PNG, needs a name that ends in .png")
+        raise OptionError(f"{path}: images are written as PNG, needs a name that ends in .png")
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(png_bytes(picture, made_by))
@@ -322,11 +327,11 @@ def save_png(
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
-    """What made a PNG, as `save_png` wrote it; raises as `load_picture`."""
+    """Read the metadata of a PNG that `save_png` wrote; raises as `load_picture`."""
     try:
         with Image.open(path, formats=("PNG",)) as image:
             image.load()
             texts = getattr(image, "text", {})
     except (OSError, SyntaxError, ValueError) as error:
-        raise OptionError(f"{os.fspath(path)}: no PNG: {str(error)[:120]}") from None
+        raise OptionError(f"{os.fspath(path)}: not a PNG: {str(error)[:120]}") from None
     return {name: str(text) for name, text in texts.items()}

@@ -1,4 +1,4 @@
-"""Prompts as token ids: the tokenizers of pipelines, and how each begins, ends, cuts and pads.
+"""Prompts as token ids: the tokenizers of pipelines, with their start, end, length and padding.
 
 ==============  =====================================  ==========================================
 class           files                                  a prompt
@@ -34,24 +34,25 @@ from wgpu_backend.text.tokenizer.library import KEY
 
 _log = logging.getLogger("wgpu_backend.images")
 
-_ENDLESS = 1 << 20  # files say 10³⁰ where there is no limit
+# Files have 10³⁰ where there is no limit.
+_ENDLESS = 1 << 20
 _SPACES = str.maketrans(dict.fromkeys(WHITE_SPACE, " "))
 _NFC = normalizers.NFC()
 
 
 class _Encoder(Protocol):
     def encode(self, text: str) -> list[int]:
-        """Ids of a text."""
+        """Return the ids of a text."""
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids."""
+        """Return the text of ids."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTokens:
-    """Prompts of one call, padded to one length.
+    """The prompts of one call, padded to one length.
 
     Parameters
     ----------
@@ -71,14 +72,13 @@ class PromptTokenizer:
     Parameters
     ----------
     encoder : object
-        With `encode` and `decode`, neither of which knows `start` and `end`.
+        Has `encode` and `decode`, which do not handle `start` and `end`.
     start, end : tuple of int
         Ids around every prompt.
-    pad_id : int
     max_length : int or None
-        Tokens that the file allows, those around the prompt among them.
+        Most tokens that the file allows, including `start` and `end`.
     template : ChatTemplate or None
-        Of chats.
+        Chat template.
     """
 
     encoder: _Encoder
@@ -89,23 +89,23 @@ class PromptTokenizer:
     template: ChatTemplate | None = field(default=None, repr=False)
 
     def ids(self, text: str) -> list[int]:
-        """Ids of a text of any length, with those around it."""
+        """Return the ids of a text of any length, including `start` and `end`."""
         return [*self.start, *self.encoder.encode(text), *self.end]
 
     def batch(
         self, texts: Sequence[str], length: int | None = None, *, longest: bool = False
     ) -> PromptTokens:
-        """Ids of several texts, cut and padded at their ends.
+        """Return the ids of several texts, cut and padded at their ends.
 
-        What is cut is told in a warning of the logger ``wgpu_backend.images``.
+        A warning of the logger ``wgpu_backend.images`` has the text that was cut.
 
         Parameters
         ----------
         texts : sequence of str
         length : int, optional
-            Of a row; `max_length` unless given.
+            Tokens of a row; `max_length` by default.
         longest : bool, optional
-            Pad to the longest text instead, which may have `length` tokens at most.
+            Whether to pad to the longest text only; `length` is then the limit.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class PromptTokenizer:
         Raises
         ------
         TokenizerError
-            There is no text, or no length that a row could have.
+            There is no text, or the length is missing or too small.
         """
         length = self.max_length if length is None else length
         around = len(self.start) + len(self.end)
@@ -132,13 +132,13 @@ class PromptTokenizer:
         return PromptTokens(ids, (np.arange(width) < lengths[:, None]).astype(np.int64))
 
     def chat(self, prompt: str, *, enable_thinking: bool | None = None) -> str:
-        """Text of a chat that has the prompt as its only message, up to where the answer begins.
+        """Return a chat with the prompt as its only message, up to where the answer begins.
 
         Parameters
         ----------
         prompt : str
         enable_thinking : bool, optional
-            A variable of the template; undefined in it unless given.
+            A variable of the template; None leaves it undefined.
 
         Raises
         ------
@@ -165,13 +165,13 @@ class PromptTokenizer:
 
 
 class _Parsing:
-    """A tokenizer of language models, as pipelines use it: control tokens may be written out.
+    """A language model's tokenizer for pipelines, which parses control tokens in the text.
 
     Parameters
     ----------
     tokenizer : Tokenizer
     prepared : callable
-        What is done to a text before.
+        Normalises a text before it is encoded.
     """
 
     def __init__(self, tokenizer: Tokenizer, prepared: Callable[[str], str]) -> None:
@@ -179,21 +179,21 @@ class _Parsing:
         self._prepared = prepared
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text."""
+        """Return the ids of a text."""
         return self._tokenizer.encode(self._prepared(text), add_special=False, parse_special=True)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids."""
+        """Return the text of ids."""
         return self._tokenizer.decode(ids)
 
 
 def open_prompt_tokenizer(folder: Path) -> PromptTokenizer:
-    """Tokenizer of a folder: ``tokenizer/``, ``tokenizer_2/``.
+    """Open the tokenizer of a folder: ``tokenizer/``, ``tokenizer_2/``.
 
     Raises
     ------
     TokenizerError
-        There is none, or it is of a kind that is not known.
+        There is none, or its kind is unknown.
     ModelError
         A file is damaged.
     """
@@ -208,25 +208,25 @@ def open_prompt_tokenizer(folder: Path) -> PromptTokenizer:
 def prompt_tokenizer(
     metadata: Mapping[str, object], max_length: int | None = None
 ) -> PromptTokenizer:
-    """Tokenizer that the metadata of a GGUF file of a text encoder describes.
+    """Make the tokenizer that the metadata of a text encoder's GGUF file describes.
 
     Parameters
     ----------
     metadata : Mapping
     max_length : int or None
-        Tokens that a prompt may have.
+        Most tokens of a prompt.
 
     Raises
     ------
     TokenizerError
-        It is of a kind that is not known.
+        Its kind is unknown.
     """
     tokenizer = Tokenizer.from_metadata(metadata)
     roles = tokenizer.special_ids
     end = (roles["eos"],) if tokenizer.add_eos else ()
     start = (roles["bos"],) if tokenizer.add_bos else ()
     pad = roles.get("pad", roles.get("eos", 0))
-    # T5 reads words between any white space; Qwen reads composed characters: a tokenizer.json says.
+    # T5 splits words at any white space, Qwen composes characters; tokenizer.json does it itself.
     is_unigram = metadata["tokenizer.ggml.model"] == "t5"
     prepared = _unify_spaces if is_unigram else _NFC.normalize_str
     encoder = _Parsing(tokenizer, str if KEY in metadata else prepared)

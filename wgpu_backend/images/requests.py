@@ -1,4 +1,4 @@
-"""What a picture is asked for with, what comes back, and what is told meanwhile."""
+"""The request of an image, its result, and the progress reported in between."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ Floats = NDArray[np.float32]
 Draw = Callable[[Sequence[int]], NDArray[Any]]
 OutputType = Literal["pil", "np", "latent"]
 OUTPUTS = ("pil", "np", "latent")
-MAX_SIDE = 16384  # pixels
-MAX_PICTURES = 64  # of one call
+# Pixels.
+MAX_SIDE = 16384
+# Images of one call.
+MAX_PICTURES = 64
 SEEDS = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is told behind each step.
+    """The progress after a step.
 
     Parameters
     ----------
     index : int
-        From 0.
+        Index of the step, from 0.
     count : int
-        Steps in all.
+        Total number of steps.
     timestep : float
     latents : Array
-        Behind the step, as the network takes them.
+        Latents after the step, in the network's layout.
     preview : callable
-        Makes a picture of them, (height, width, 3) from 0 to 1: by a tiny autoencoder where the
-        pipeline has one, else by its own.
+        Decodes them to (height, width, 3) from 0 to 1, with a tiny autoencoder if the pipeline has
+        one, else with its own.
     """
 
     index: int
@@ -54,40 +56,40 @@ Callback = Callable[[Step], object]
 
 @dataclass
 class Request:
-    """Arguments of `Pipeline.generate`, with diffusers' names; None takes the pipeline's default.
+    """The arguments of `Pipeline.generate`, named as in diffusers; None means the default.
 
     Parameters
     ----------
     prompt : str
     negative_prompt : str or None
-        What to stay away from.
+        Content to avoid.
     num_inference_steps : int or None
     guidance_scale : float or None
-        How far from the negative prompt.
+        Strength of the guidance away from the negative prompt.
     latents : array or None
-        First latents, as diffusers' pipeline takes them; drawn unless given.
+        First latents, in the layout of diffusers' pipeline; None draws them.
     image : picture or None
-        What to begin with, see `wgpu_backend.images.pictures.load_picture`.
+        Image to start from, see `wgpu_backend.images.pictures.load_picture`.
     mask_image : picture or None
-        White where `image` is painted anew.
+        White where `image` is repainted.
     strength : float or None
-        Share of the steps that are made where there is an `image`.
+        Share of the steps that are run for an `image`.
     height, width : int or None
         Pixels.
     seed : int or None
-        Of all random numbers; drawn unless given. Pictures are the same on every device.
+        Seed of all random numbers; None draws one. Noise is the same on every device.
     generator : callable or None
-        Draws standard normal numbers of a shape in place of the seed's.
+        Draws standard normal numbers of a shape, instead of those of the seed.
     scheduler : str or None
-        Another than the folder's; see `wgpu_backend.images.schedulers.NAMES`.
+        Replaces the folder's scheduler; see `wgpu_backend.images.schedulers.NAMES`.
     num_images_per_prompt : int
-        Each has the next seed.
+        Number of images, with consecutive seeds.
     max_sequence_length : int or None
-        Tokens of text encoders that take more or fewer.
+        Tokens of text encoders with a variable length.
     output_type : str
         ``pil``, ``np`` (n, height, width, 3) from 0 to 1, or ``latent``.
     callback : callable or None
-        Called with a `Step` behind each step; what it raises ends the call.
+        Called with a `Step` after each step; an exception it raises ends the call.
     """
 
     prompt: str
@@ -113,7 +115,7 @@ class Request:
         if self.output_type not in OUTPUTS:
             raise OptionError(f"output_type is {self.output_type!r}, needs one of {OUTPUTS}")
         if self.mask_image is not None and self.image is None:
-            raise OptionError("mask_image without image, give the picture that it is a mask of")
+            raise OptionError("mask_image without image, give the image that it is a mask of")
         if not 1 <= self.num_images_per_prompt <= MAX_PICTURES:
             raise OptionError(
                 f"num_images_per_prompt is {self.num_images_per_prompt}, needs 1 to {MAX_PICTURES}"
@@ -128,7 +130,7 @@ class Request:
             raise OptionError(f"guidance_scale is {scale}, needs 0 to 1000")
 
     def _require_kinds(self) -> None:
-        """Refuse values of the wrong types, which only some pipelines would trip over."""
+        """Raise for values of wrong types, which only some pipelines would notice."""
         for each in fields(self):
             value, kind = getattr(self, each.name), _KINDS.get(each.name)
             optional = each.default is None
@@ -167,14 +169,14 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """What came of a request.
+    """The result of a request.
 
     Parameters
     ----------
     images : list of Image, or (n, height, width, 3), or latents
-        As `output_type` says.
+        In the form of `output_type`.
     seeds : list of int
-        Of each; empty where random numbers came from elsewhere.
+        Seed of each image; empty if a `generator` drew the numbers.
     """
 
     images: list[Image.Image] | Floats
@@ -182,13 +184,13 @@ class Generated:
 
 
 def make_draw(seed: int) -> Draw:
-    """What draws standard normal numbers of a seed, on the host: the same for every device."""
+    """Return a function that draws standard normal numbers of a seed, on the host."""
     rng = np.random.default_rng(seed)
     return lambda shape: rng.standard_normal(tuple(shape)).astype(np.float32)
 
 
 def check_draw(draw: Draw) -> Draw:
-    """The same, which refuses what has another shape than was asked for."""
+    """Wrap a function to raise if its result has a wrong shape."""
 
     def draw_checked(shape: Sequence[int]) -> NDArray[Any]:
         made = np.asarray(draw(shape))

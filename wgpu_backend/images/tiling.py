@@ -1,10 +1,9 @@
-"""Large pictures through an autoencoder in tiles, blended where they overlap.
+"""Autoencoding of large images in tiles, blended where they overlap.
 
-What a decoder needs grows with the pixels of a tile, not of the picture: its largest array has
-`widest` channels at full size. `tile_side` chooses tiles so that this array fits into a binding
-of the device and into `BUDGET`. On a device a decoder or an encoder has three and a bit such
-arrays at once, so 3.5 times the smaller of the two bounds its memory for pictures of any size.
-NumPy keeps all arrays of a pass, some 35, and has a budget of its own.
+A decoder's memory grows with the pixels of a tile, not of the image: its largest array has `widest`
+channels at full size. `tile_side` chooses tiles so that this array fits into a binding of the
+device and into `BUDGET`. On a device about 3.5 such arrays exist at once, which bounds the memory
+for images of any size. NumPy keeps all arrays of a pass, about 35, and has a smaller budget.
 """
 
 from __future__ import annotations
@@ -21,14 +20,17 @@ from wgpu_backend.errors import OptionError
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 Floats = NDArray[np.float32]
-BUDGET = 1 << 30  # bytes of the largest array of a tile
+# Bytes of the largest array of a tile.
+BUDGET = 1 << 30
 BUDGET_OF_NUMPY = 1 << 26
-OVERLAP = 4  # part of a tile's side that neighbours share
-_STEP = 8  # sides of tiles are multiples, of latents
+# Adjacent tiles share one part in so many of a side.
+OVERLAP = 4
+# Latents that sides of tiles are multiples of.
+_STEP = 8
 
 
 def tile_side(session: Session, factor: int, widest: int) -> int:
-    """Latents along the side of the largest tile that the device can take.
+    """Return the latents along the side of the largest tile that the device can take.
 
     Parameters
     ----------
@@ -61,17 +63,17 @@ def run_tiled(
     tile: int,
     scale: Callable[[int], int],
 ) -> Floats:
-    """What `make` gives for all of `x`, made tile by tile.
+    """Apply `make` to `x` tile by tile.
 
     Parameters
     ----------
     x : (n, h, w, channels)
     make : callable
-        Of one tile, (n, h, w, channels), to another size and other channels.
+        Maps a tile, (n, h, w, channels), to another size and other channels.
     tile : int
-        Side of a tile of `x`; what is smaller is one tile, and exact.
+        Side of a tile of `x`; a smaller `x` is one tile, and exact.
     scale : callable
-        Side of a result by the side of `x`; for differences, too.
+        Returns the side of a result from the side of `x`; also for differences.
 
     Returns
     -------
@@ -96,7 +98,7 @@ def run_tiled(
 
 
 def starts(extent: int, tile: int) -> list[int]:
-    """Where tiles begin along a side: each overlaps the next, the last ends with the side."""
+    """Return where tiles begin along a side; they overlap, and the last ends with the side."""
     if extent <= tile:
         return [0]
     step = tile - tile // OVERLAP
@@ -110,7 +112,7 @@ def _place(
     tile: int,
     scale: Callable[[int], int],
 ) -> tuple[tuple[slice, slice], Floats]:
-    """Where a tile's result lies, and how much it counts: less towards borders it shares."""
+    """Return the place of a tile's result, and its weights, lower towards shared borders."""
     slices: list[slice] = []
     shares: list[Floats] = []
     for axis in range(2):
@@ -120,6 +122,6 @@ def _place(
         shared = scale(tile // OVERLAP)
         ramp = (np.arange(side, dtype=np.float32) + 0.5) / shared
         front = ramp if begin[axis] else np.ones_like(ramp)
-        behind = ramp[::-1] if begin[axis] + tile < extents[axis] else np.ones_like(ramp)
-        shares.append(np.minimum(np.minimum(front, behind), 1))
+        back = ramp[::-1] if begin[axis] + tile < extents[axis] else np.ones_like(ramp)
+        shares.append(np.minimum(np.minimum(front, back), 1))
     return (slices[0], slices[1]), shares[0][:, None, None] * shares[1][None, :, None]

@@ -1,8 +1,7 @@
-"""What Qwen's vision tower takes of a picture: patches, in the order in which they are merged.
+"""The input of Qwen's vision tower: patches of an image, in the order in which they are merged.
 
-The reference resizes bytes by a bicubic filter whose weights are whole numbers of 16 bits, columns
-before rows, and rounds to bytes in between; Pillow has finer weights, which changes a byte here and
-there by one.
+The reference resizes bytes with a bicubic filter whose weights are 16-bit integers, columns before
+rows, and rounds to bytes in between. Pillow's weights are finer, which changes some bytes by one.
 """
 
 from __future__ import annotations
@@ -16,27 +15,28 @@ from PIL import Image
 from wgpu_backend.files.huggingface.settings import Settings
 
 Bytes = NDArray[np.uint8]
-_MEAN = [0.48145466, 0.4578275, 0.40821073]  # of CLIP's training pictures
+# Mean and deviation of CLIP's training images.
+_MEAN = [0.48145466, 0.4578275, 0.40821073]
 _DEVIATION = [0.26862954, 0.26130258, 0.27577711]
 
 
 def vision_patches(
     picture: Image.Image, settings: Settings
 ) -> tuple[NDArray[np.float32], tuple[int, int, int]]:
-    """Patches of a picture that is resized by a bicubic filter.
+    """Resize an image with a bicubic filter and split it into patches.
 
     Parameters
     ----------
     picture : Image
         In RGB.
     settings : Settings
-        Of the image processor: preprocessor_config.json, or that part of processor_config.json.
+        Settings of the image processor: preprocessor_config.json, or its section of
+        processor_config.json.
 
     Returns
     -------
     patches : (patches, channels · frames · side · side), f32
-        Blocks of 2 x 2 patches one behind the other; a picture is as many equal frames as a patch
-        takes.
+        Blocks of 2 x 2 patches in sequence; the image is repeated as often as a patch has frames.
     grid : (int, int, int)
         Patches in time, rows, columns.
     """
@@ -58,7 +58,7 @@ def vision_patches(
 
 
 def _scale(pixels: Bytes, length: int, axis: int) -> Bytes:
-    """Pixels of another length along an axis."""
+    """Resize pixels along an axis."""
     if pixels.shape[axis] == length:
         return pixels
     places, weights = _taps(pixels.shape[axis], length)
@@ -74,7 +74,7 @@ def _scale(pixels: Bytes, length: int, axis: int) -> Bytes:
 
 
 def _taps(length: int, wanted: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
-    """(taps, wanted): which pixels count for each new one, and how much (Keys 1981, a = -1/2)."""
+    """Return source pixels and weights, (taps, wanted), of each pixel (Keys 1981, a = -1/2)."""
     scale = length / wanted
     spread = max(scale, 1.0)
     centres = (np.arange(wanted) + 0.5) * scale
@@ -88,7 +88,7 @@ def _taps(length: int, wanted: int) -> tuple[NDArray[np.intp], NDArray[np.float6
 
 
 def _bounds(settings: Settings) -> tuple[int, int]:
-    """Fewest and most pixels."""
+    """Return the fewest and most pixels."""
     size = settings.section("size")
     fewest = size.uint("shortest_edge", default=settings.uint("min_pixels", default=56 * 56))
     most = size.uint("longest_edge", default=settings.uint("max_pixels", default=28 * 28 * 1280))
@@ -96,9 +96,10 @@ def _bounds(settings: Settings) -> tuple[int, int]:
 
 
 def _size(size: tuple[int, int], multiple: int, fewest: int, most: int) -> tuple[int, int]:
-    """Multiples of a patch nearest to the size, with pixels within bounds."""
+    """Return the nearest size in multiples of a patch, with pixels within bounds."""
     pixels = size[0] * size[1]
-    near = [round(side / multiple) * multiple for side in size]  # 0 counts as too few
+    # A side of 0 makes 0 pixels, which the second branch enlarges.
+    near = [round(side / multiple) * multiple for side in size]
     if near[0] * near[1] > most:
         scale = math.sqrt(most / pixels)
         near = [math.floor(side * scale / multiple) * multiple for side in size]

@@ -1,4 +1,4 @@
-"""Tensors of a component as the parameters of a network."""
+"""Loading of a component's tensors into the parameters of a network."""
 
 from __future__ import annotations
 
@@ -31,17 +31,16 @@ _SHOWN = 3  # names in a message
 
 
 def load_network(component: Component, network: N) -> N:
-    """Fill a network with a component's tensors, one at a time; they stay in their type.
+    """Fill a network with a component's tensors, one at a time, in their stored types.
 
-    Vectors and numbers become f32: they are small, and added to what is f32. Axes are brought
-    into the order that layers here have (`Module.published_axes`). A network's `renamed` are
-    pairs of a pattern and what replaces it in names that files have; its `ignored` are patterns of
-    tensors that nobody needs.
+    Vectors and scalars become f32: they are small, and are added to f32 values. Axes are permuted
+    to the order of the layers here (`Module.published_axes`). A network's `renamed` are pairs of a
+    pattern and its replacement in the file's names; its `ignored` are patterns of unused tensors.
 
     Raises
     ------
     ModelError
-        A tensor is missing, has another shape or type than its parameter, or has no place.
+        A tensor is missing, unexpected, or has another shape or type than its parameter.
     """
     names = _names(component, network)
     slots = list(network.slots())
@@ -56,7 +55,7 @@ def load_network(component: Component, network: N) -> N:
 
 
 def reload_slot(component: Component, network: Module, slot: Slot) -> None:
-    """Read one parameter of a network anew."""
+    """Read one parameter of a network again."""
     if isinstance(component, GgufComponent):
         component.reload(network, slot)
         return
@@ -66,7 +65,7 @@ def reload_slot(component: Component, network: Module, slot: Slot) -> None:
 
 
 def _names(component: Component, network: Module) -> dict[str, str]:
-    """Names in the file by those of parameters, where they are not the same."""
+    """Return names in the file by names of parameters, where they differ."""
     changes: Sequence[tuple[str, str]] = getattr(network, "renamed", ())
     found: dict[str, str] = {}
     for name in component.tensors:
@@ -78,12 +77,12 @@ def _names(component: Component, network: Module) -> dict[str, str]:
 
 
 def _order(slot: Slot) -> tuple[int, ...]:
-    """Axes of a file in the order of the parameter."""
+    """Return the file's axes in the order of the parameter."""
     return slot.module.published_axes.get(slot.name, tuple(range(slot.array.ndim)))
 
 
 def _published_shape(slot: Slot, shape: Sequence[int]) -> list[int]:
-    """Shape that a parameter has in a file."""
+    """Return the shape that a parameter has in a file."""
     found = [0] * len(shape)
     for place, axis in enumerate(_order(slot)):
         found[axis] = shape[place]
@@ -106,7 +105,7 @@ def _require_no_others(component: Component, wanted: set[str], network: Module) 
 
 
 def _read(tensor: StoredTensor, slot: Slot) -> wx.Array:
-    """A tensor as its parameter, on the device."""
+    """Read a tensor onto the device, as its parameter."""
     dtype, values = host_values(tensor)
     ordered = np.ascontiguousarray(values.reshape(tensor.shape).transpose(_order(slot)))
     if ordered.ndim < 2 and dtype != F32:
@@ -117,12 +116,12 @@ def _read(tensor: StoredTensor, slot: Slot) -> wx.Array:
 
 
 def host_values(tensor: StoredTensor) -> tuple[DType, NDArray[np.generic]]:
-    """Type and values of a tensor of floats, bf16 as its bits; floats of eight bits become f16.
+    """Return type and values of a float tensor: bf16 as its bits, 8-bit floats as f16.
 
     Raises
     ------
     ModelError
-        They are no floats.
+        The tensor does not have floats.
     """
     rows = int(np.prod(tensor.shape[:-1], dtype=np.int64)) if tensor.shape else 1
     if tensor.kind in _PLAIN:

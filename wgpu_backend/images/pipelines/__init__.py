@@ -1,4 +1,4 @@
-"""Pipelines by the names of their classes; kin share a file. Found by listing the folder."""
+"""Pipelines by the names of their classes, found by listing the folder."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound="type[Pipeline]")
 PIPELINES: dict[str, type[Pipeline]] = {}
-"""By ``StableDiffusionPipeline`` and the other names that model_index.json may have."""
+"""The pipelines by class names in model_index.json, such as ``StableDiffusionPipeline``."""
 
 
 def register(*names: str) -> Callable[[P], P]:
-    """Decorator: folders call this pipeline so."""
+    """Register a pipeline under its class names in model_index.json."""
 
     def enter(made: P) -> P:
         PIPELINES.update(dict.fromkeys(names, made))
@@ -26,7 +26,7 @@ def register(*names: str) -> Callable[[P], P]:
 
 
 def find_pipelines() -> dict[str, type[Pipeline]]:
-    """All pipelines; the first call imports them."""
+    """Return all pipelines; the first call imports them."""
     for module in iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")
     return PIPELINES

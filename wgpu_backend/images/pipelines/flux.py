@@ -10,24 +10,25 @@ from wgpu_backend.images.pipelines.flow import FlowPipeline, pack, unpack
 from wgpu_backend.images.pipelines.pipeline import Conditions
 from wgpu_backend.images.requests import Request
 
-QUICK = 4  # steps of schnell
+# Steps of schnell.
+QUICK = 4
 
 
 @register("FluxPipeline", "FluxImg2ImgPipeline", "FluxInpaintPipeline")
 class Flux(FlowPipeline):
-    """FLUX.1: T5's tokens, CLIP's vector, and in dev the guidance's scale as an input."""
+    """FLUX.1: T5's states, CLIP's vector, and in dev the guidance scale as an input."""
 
     steps: ClassVar[int] = 28
     guidance: ClassVar[float] = 3.5
     packs: ClassVar[bool] = True
 
     def count_steps(self, request: Request) -> int:
-        """How many steps there are: few by default, where nothing is guided."""
+        """Return the number of steps: few by default for models without guidance."""
         default = self.steps if self.networks["transformer"].guided else QUICK
         return request.num_inference_steps or default
 
     def conditions(self, request: Request) -> Conditions:
-        """The prompt, places of all tokens, and the guidance's scale."""
+        """Return the prompt, positions of all tokens, and the guidance scale."""
         self.require_no_negative(request)
         length = request.max_sequence_length or self.words
         tokens = self.tokenizers["tokenizer_2"].batch([request.prompt], length)
@@ -43,7 +44,7 @@ class Flux(FlowPipeline):
         return found
 
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
-        """Velocity of latents."""
+        """Return the velocity of latents."""
         rows, columns = x.shape[1] // 2, x.shape[2] // 2
         output = self.networks["transformer"](
             pack(x),

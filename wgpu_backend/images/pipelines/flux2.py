@@ -1,4 +1,4 @@
-"""FLUX.2 Klein, distilled and base: Black Forest Labs 2026; pictures of texts, and edited ones."""
+"""FLUX.2 Klein, distilled and base (Black Forest Labs 2026): text to image, and editing."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from wgpu_backend.images.pipelines.pipeline import Conditions
 from wgpu_backend.images.requests import Draw, Request
 from wgpu_backend.images.schedulers import Schedule, klein_mu
 
-AREA = 1024 * 1024  # most pixels of a picture that is looked at
+# Most pixels of a reference image.
+AREA = 1024 * 1024
 
 
 @register("Flux2KleinPipeline")
 class Flux2Klein(FlowPipeline):
-    """FLUX.2 Klein: Qwen3's states behind three layers, and pictures to look at as more tokens.
+    """FLUX.2 Klein: Qwen3's states after three layers, and reference images as more tokens.
 
     Attributes
     ----------
     text_layers : tuple of int
-        Behind which the states of the text are read.
+        Layers after which the states of the text are taken.
     """
 
     steps: ClassVar[int] = 50
@@ -39,31 +40,31 @@ class Flux2Klein(FlowPipeline):
         self.is_distilled = folder.index.flag("is_distilled", default=False)
 
     def count_steps(self, request: Request) -> int:
-        """How many steps there are: few by default, where the network is distilled."""
+        """Return the number of steps: few by default for distilled networks."""
         return request.num_inference_steps or (4 if self.is_distilled else self.steps)
 
     def get_mu(self, request: Request, steps: int) -> float:
-        """How much sigmas are shifted."""
+        """Return the shift of sigmas."""
         rows, columns = self.get_grid(request)
         return klein_mu(rows * columns, steps)
 
     def starts_from_image(self, request: Request) -> bool:
-        """Pictures are looked at."""
+        """Return False: images are references."""
         return False
 
     def picture_size(self, request: Request) -> tuple[int, int]:
-        """Height and width; those of the last picture that is looked at."""
+        """Return height and width; by default those of the last reference image."""
         side = self.default_side()
-        given = _list_images(request)
-        if not given:
+        references = _list_images(request)
+        if not references:
             return self.choose_size(request, (side, side))
-        width, height = self._fitting(given[-1]).size
+        width, height = self._fitting(references[-1]).size
         return self.choose_size(request, (height, width))
 
     def begin(
         self, request: Request, schedule: Schedule, draw: Draw
     ) -> tuple[wx.Array, Conditions]:
-        """First latents, and tokens of the pictures that are looked at."""
+        """Return the first latents, and the tokens of reference images."""
         height, width = self.picture_size(request)
         factor = self.vae.factor
         shape = (1, self.vae.channels, height // factor, width // factor)
@@ -79,18 +80,18 @@ class Flux2Klein(FlowPipeline):
         return noise * schedule.initial_scale, conditions
 
     def _fitting(self, source: pictures.Source) -> Any:  # noqa: ANN401  Pillow's image
-        """A picture of at most `AREA` and of sides that fit."""
+        """Return an image of at most `AREA`, with sides that fit."""
         picture = pictures.limit_area(pictures.load_picture(source), AREA)
         width, height = pictures.floor_size(picture.size, self.multiple)
         return pictures.resize(picture, width, height, "crop")
 
     def conditions(self, request: Request) -> Conditions:
-        """None: places depend on pictures that are looked at, see `begin`."""
+        """Return nothing: positions depend on reference images, see `begin`."""
         self.require_no_negative(request)
         return {}
 
     def _texts(self, request: Request, seen: list[tuple[int, int]]) -> Conditions:
-        """The prompt, behind an empty one where there is guidance, and places of all tokens."""
+        """Return the prompt, after an empty one if guided, and positions of all tokens."""
         length = request.max_sequence_length or self.words
         scale = self.get_guidance(request)
         is_guided = scale > 1 and not self.is_distilled
@@ -103,7 +104,7 @@ class Flux2Klein(FlowPipeline):
         return {**found, "guidance": wx.array([scale], "f32")} if is_guided else found
 
     def _encode_text(self, text: str, length: int) -> wx.Array:
-        """States (1, length, width) of a text, padding among them."""
+        """Return the states (1, length, width) of a text, padding included."""
         tokenizer = self.tokenizers["tokenizer"]
         tokens = tokenizer.batch([tokenizer.chat(text, enable_thinking=False)], length)
         mask: NDArray[Any] = tokens.mask[0]
@@ -111,7 +112,7 @@ class Flux2Klein(FlowPipeline):
         return wx.concat([states[layer] for layer in self.text_layers], axis=-1)
 
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
-        """Velocity of latents, after guidance."""
+        """Return the velocity of latents, after guidance."""
         _, height, width, channels = x.shape
         tokens = x.reshape(1, height * width, channels)
         if "seen" in conditions:
@@ -123,7 +124,7 @@ class Flux2Klein(FlowPipeline):
 
 
 def _list_images(request: Request) -> list[pictures.Source]:
-    """Pictures that are looked at."""
+    """Return the reference images."""
     if request.image is None:
         return []
     return list(request.image) if isinstance(request.image, list | tuple) else [request.image]  # pyright: ignore

@@ -1,7 +1,7 @@
-"""Pipelines over the latents of `AutoencoderKL`: from pictures, to pictures, and inpainting.
+"""Pipelines over the latents of `AutoencoderKL`: text to image, image to image, and inpainting.
 
-Latents are (n, height, width, channels) inside and (n, channels, height, width) where diffusers
-has them. Meng et al. 2022, "SDEdit", §3, for pictures that are begun with.
+Latents are (n, height, width, channels) here, and (n, channels, height, width) in diffusers'
+layout. Meng et al. 2022, "SDEdit", §3, for image to image.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from wgpu_backend.images.requests import Draw, Floats, Request
 from wgpu_backend.images.schedulers import Schedule, first_step
 from wgpu_backend.images.tiling import run_tiled, tile_side
 
-TINY = "taesd"  # folder of a tiny autoencoder beside the components
+# Folder of a tiny autoencoder, next to those of the components.
+TINY = "taesd"
 
 
 class LatentPipeline(Pipeline):
@@ -29,13 +30,14 @@ class LatentPipeline(Pipeline):
     Attributes
     ----------
     denoiser : str
-        The component that steps call.
+        Component that steps call.
     tile : int
-        Latents along the side of a tile: larger pictures go through the autoencoder in tiles.
+        Latents along the side of a tile: larger images are encoded and decoded in tiles.
     """
 
     denoiser: ClassVar[str] = "unet"
-    native: ClassVar[int] = 64  # latents along a side, where config.json does not say
+    # Default latents along a side, if config.json has no value.
+    native: ClassVar[int] = 64
 
     def __init__(self, folder: PipelineFolder) -> None:
         super().__init__(folder)
@@ -49,16 +51,16 @@ class LatentPipeline(Pipeline):
 
     @property
     def vae(self) -> Any:  # noqa: ANN401  an autoencoder of some file of models
-        """The autoencoder."""
+        """Return the autoencoder."""
         return self.networks["vae"]
 
     def close(self) -> None:
-        """Give back memory and files; again is harmless."""
+        """Release memory and files; calling it again is harmless."""
         super().close()
         self._tiny = None
 
     def forget(self) -> None:
-        """Give back the memory of what was traced; the next picture is traced anew."""
+        """Release the memory of traced steps; the next image traces them again."""
         super().forget()
         self._decode.clear()
         self._encode.clear()
@@ -66,12 +68,12 @@ class LatentPipeline(Pipeline):
     # Sizes.
 
     def default_side(self) -> int:
-        """Pixels along the side of a picture of no given size."""
+        """Return the default side of an image, in pixels."""
         side = self.folder[self.denoiser].settings.uint("sample_size", default=self.native)
         return side * self.vae.factor
 
     def picture_size(self, request: Request) -> tuple[int, int]:
-        """Height and width; those of the picture that is begun with, where it is not masked."""
+        """Return height and width; by default those of the source image without a mask."""
         side = self.default_side()
         if request.image is None or request.mask_image is not None:
             return self.choose_size(request, (side, side))
@@ -82,7 +84,7 @@ class LatentPipeline(Pipeline):
     # Schedules and first latents.
 
     def plan(self, request: Request) -> Schedule:
-        """All steps, or the last of them where a picture is begun with."""
+        """Return the schedule: all steps, or the last of them for image to image."""
         steps = request.num_inference_steps or self.steps
         scheduler = self.choose_scheduler(request)
         if request.image is None:
@@ -93,7 +95,7 @@ class LatentPipeline(Pipeline):
         return schedule
 
     def get_strength(self, request: Request) -> float:
-        """Share of the steps that are made; all where a mask says what stays."""
+        """Return the share of steps to run: by default all with a mask, else `strength`."""
         if request.strength is not None:
             return request.strength
         return 1.0 if request.mask_image is not None else self.strength
@@ -101,10 +103,10 @@ class LatentPipeline(Pipeline):
     def begin(
         self, request: Request, schedule: Schedule, draw: Draw
     ) -> tuple[wx.Array, Conditions]:
-        """First latents, and what steps read of the picture that is begun with."""
+        """Return the first latents, and the inputs of steps from the source image."""
         if self.is_inpainting and request.mask_image is None:
             raise OptionError(
-                f"{self.folder.path}: paints parts of pictures, give image and mask_image"
+                f"{self.folder.path}: is an inpainting model, give image and mask_image"
             )
         height, width = self.picture_size(request)
         factor = self.vae.factor
@@ -127,7 +129,7 @@ class LatentPipeline(Pipeline):
     def _begin_inpainting(
         self, request: Request, schedule: Schedule, draw: Draw, picture: Floats, mask: Floats
     ) -> tuple[wx.Array, Conditions]:
-        """First latents, and what inpainting reads."""
+        """Return the first latents, and the inputs for inpainting."""
         factor = self.vae.factor
         height, width = picture.shape[2] // factor, picture.shape[3] // factor
         small = wx.array(last(pictures.latent_mask(mask, height, width)))
@@ -146,7 +148,7 @@ class LatentPipeline(Pipeline):
 
     @property
     def is_inpainting(self) -> bool:
-        """Whether the network reads mask and picture, and was trained to paint."""
+        """Return whether the network takes mask and image, and was trained to inpaint."""
         return self.networks[self.denoiser].channels > self.vae.channels
 
     def _first_noise(self, request: Request, shape: tuple[int, ...], draw: Draw) -> wx.Array:
@@ -158,14 +160,14 @@ class LatentPipeline(Pipeline):
         return wx.array(last(given))
 
     def draw_like(self, latents: wx.Array, draw: Draw) -> wx.Array:
-        """Standard normal numbers for latents, channels before rows as diffusers draws them."""
+        """Draw standard normal numbers for latents, channels before rows as in diffusers."""
         n, height, width, channels = latents.shape
         return wx.array(last(draw((n, channels, height, width)).astype(np.float32)))
 
     def after_step(
         self, latents: wx.Array, numbers: Conditions, conditions: Conditions
     ) -> wx.Array:
-        """Latents, with the known picture where the mask is black, as noisy as they are."""
+        """Restore the known image where the mask is black, with the step's noise."""
         if "mask" not in conditions:
             return latents
         shares, mask = numbers["onward"], conditions["mask"]
@@ -175,7 +177,7 @@ class LatentPipeline(Pipeline):
     # The autoencoder.
 
     def encode(self, picture: Floats, draw: Draw) -> wx.Array:
-        """Latents of a picture (1, 3, height, width), drawn from what the encoder says."""
+        """Sample the latents of an image (1, 3, height, width) from the encoder's result."""
         factor, tile = self.vae.factor, self.tile * self.vae.factor
         both = run_tiled(
             last(picture),
@@ -189,7 +191,7 @@ class LatentPipeline(Pipeline):
         return wx.array((z - np.float32(self.vae.shift)) * np.float32(self.vae.scale))
 
     def decode(self, latents: wx.Array) -> Floats:
-        """Picture (n, height, width, 3) from -1 to 1, not cut."""
+        """Decode latents to an image (n, height, width, 3) from -1 to 1, not clipped."""
         factor = self.vae.factor
         return run_tiled(latents.numpy(), self._decode, self.tile, lambda side: side * factor)
 
@@ -201,26 +203,26 @@ class LatentPipeline(Pipeline):
         return self.vae.decode(latents * (1 / self.vae.scale) + self.vae.shift)
 
     def preview(self, latents: wx.Array) -> Floats:
-        """Picture of the tiny autoencoder where there is one."""
+        """Decode with the tiny autoencoder, if there is one."""
         return self.decode(latents) if self._tiny is None else self._tiny.decode(latents).numpy()
 
     def export_latents(self, latents: wx.Array) -> Floats:
-        """Latents (n, channels, height, width)."""
+        """Return latents as (n, channels, height, width)."""
         return first(latents.numpy())
 
 
 def last(x: Floats) -> Floats:
-    """Channels behind rows."""
+    """Move channels after rows."""
     return np.ascontiguousarray(np.moveaxis(x, 1, -1))
 
 
 def first(x: Floats) -> Floats:
-    """Channels before rows."""
+    """Move channels before rows."""
     return np.ascontiguousarray(np.moveaxis(x, -1, 1))
 
 
 def apply_guidance(output: wx.Array, conditions: Conditions) -> wx.Array:
-    """Output of a batch [negative, positive] after guidance: Ho & Salimans 2022, eq. 6."""
+    """Guide the output of a batch [negative, positive]: Ho & Salimans 2022, eq. 6."""
     if "guidance" not in conditions:
         return output
     negative, positive = output.split(2)
@@ -228,5 +230,5 @@ def apply_guidance(output: wx.Array, conditions: Conditions) -> wx.Array:
 
 
 def twice(x: wx.Array, conditions: Conditions) -> wx.Array:
-    """Latents once for the negative prompt and once for the prompt, where there is guidance."""
+    """Repeat latents for the negative prompt and the prompt, if there is guidance."""
     return wx.concat([x, x]) if "guidance" in conditions else x

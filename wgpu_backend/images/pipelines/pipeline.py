@@ -1,16 +1,16 @@
-"""What pipelines have in common: steps as one compiled function, seeds, previews, pictures.
+"""The common part of pipelines: compiled steps, seeds, previews and images.
 
-A step is traced once for each form of its arguments and replayed then; the schedule's numbers,
-the guidance's scale and the text are arguments, so that neither another prompt nor another step
-runs the network's code again. What a pipeline does is in a few methods:
+A step is traced once for each form of its arguments, and then replayed. The schedule's numbers, the
+guidance scale and the text are arguments, so another prompt or step does not run the network's
+Python code again. A pipeline defines these methods:
 
 ==================  ================================================================
-`conditions`        the texts, and whatever else steps read: a dictionary of arrays
+`conditions`        the texts, and other inputs of steps: a dictionary of arrays
 `plan`              the schedule
 `begin`             the first latents
 `predict`           the network's output after guidance; traced
 `after_step`        a change of latents after a step; traced
-`decode`            a picture of the last latents
+`decode`            an image from the last latents
 ==================  ================================================================
 """
 
@@ -56,26 +56,28 @@ R = TypeVar("R")
 
 
 class Pipeline(ABC):
-    """Pictures of texts, by the networks of one folder.
+    """A text-to-image pipeline, with the networks of one folder.
 
     Parameters
     ----------
     folder : PipelineFolder
-        Open until the pipeline is closed.
+        Stays open until the pipeline is closed.
 
     Attributes
     ----------
     networks : dict of str to Module
-        By the component's name.
+        Networks by the component's name.
     tokenizers : dict of str to PromptTokenizer
-        Likewise.
+        Tokenizers by the component's name.
     scheduler : Scheduler
     """
 
-    steps: ClassVar[int] = 50  # unless a request says how many
+    # Defaults of a request.
+    steps: ClassVar[int] = 50
     guidance: ClassVar[float] = 7.5
     strength: ClassVar[float] = 0.8
-    multiple: int = 8  # that sides of pictures have to be of
+    # Sides of images have to be multiples of this.
+    multiple: int = 8
 
     def __init__(self, folder: PipelineFolder) -> None:
         self.folder = folder
@@ -90,8 +92,10 @@ class Pipeline(ABC):
         scheduler = folder["scheduler"]
         self.scheduler = Scheduler(scheduler.class_name, scheduler.settings)
         self._step = compile_method(self._one_step)
-        self._size: tuple[int, ...] = ()  # of the latents that were last made
-        self._changed: dict[tuple[str, str], Slot] = {}  # what adapters changed
+        # Shape of the previous latents.
+        self._size: tuple[int, ...] = ()
+        # Weights that adapters have changed.
+        self._changed: dict[tuple[str, str], Slot] = {}
         self._closed = False
 
     def __repr__(self) -> str:
@@ -110,30 +114,30 @@ class Pipeline(ABC):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Components that are networks of this pipeline."""
+        """Return the components that are networks of this pipeline."""
         return ("text_encoder", "text_encoder_2", "text_encoder_3", "unet", "transformer", "vae")
 
     def network(self, name: str) -> Any:  # noqa: ANN401  networks are called each in its way
-        """Network of a component.
+        """Return the network of a component.
 
         Raises
         ------
         ModelError
-            The folder has none.
+            The folder has no such component.
         """
         if name not in self.networks:
             self.networks[name] = open_network(self.folder[name])
         return self.networks[name]
 
     def load_lora_weights(self, path: str | Path, scale: float = 1.0) -> None:
-        """Add an adapter of low rank to the weights.
+        """Add a LoRA adapter to the weights.
 
         Parameters
         ----------
         path : path
-            Safetensors with names of kohya's scripts, peft's or diffusers'.
+            Safetensors file with names of kohya's scripts, peft or diffusers.
         scale : float
-            How much of it.
+            Factor of the adapter.
 
         Raises
         ------
@@ -142,13 +146,13 @@ class Pipeline(ABC):
         """
         with devices.preferring(self.session):
             changes = read_changes(path, self.networks)
-            # Before the first weight changes: what was traced has the old ones.
+            # Before the first weight changes, because traced steps have the old ones.
             self._step.clear()
             self._changed.update({(c.network, c.slot.path): c.slot for c in changes})
             apply_changes(changes, scale)
 
     def unload_lora_weights(self) -> None:
-        """Read all weights that adapters changed anew."""
+        """Read all weights that adapters changed again."""
         with devices.preferring(self.session):
             self._step.clear()
             for (name, _), slot in self._changed.items():
@@ -159,18 +163,18 @@ class Pipeline(ABC):
         self._changed.clear()
 
     def forget(self) -> None:
-        """Give back the memory of what was traced; the next picture is traced anew."""
+        """Release the memory of traced steps; the next image traces them again."""
         self._step.clear()
 
     def close(self) -> None:
-        """Give back memory and files; again is harmless."""
+        """Release memory and files; calling it again is harmless."""
         if not self._closed:
             self._closed = True
             self.forget()
             self.networks.clear()
             self.folder.close()
 
-    # What is asked for.
+    # Requests.
 
     def generate(
         self,
@@ -178,7 +182,7 @@ class Pipeline(ABC):
         negative_prompt: str | None = None,
         **options: Any,  # noqa: ANN401  those of `Request`
     ) -> Generated:
-        """Make pictures of a text.
+        """Generate images from a text.
 
         Parameters
         ----------
@@ -188,7 +192,7 @@ class Pipeline(ABC):
         Raises
         ------
         OptionError
-            An argument is out of its range, or this pipeline has no use for it.
+            An argument is out of range, or not supported by this pipeline.
         ContextError
             The pipeline is closed.
         """
@@ -216,11 +220,11 @@ class Pipeline(ABC):
         return Generated([to_picture(v) for v in values] if is_pil else values, seeds)
 
     def _one(self, request: Request, conditions: Conditions, draw: Draw) -> Floats:
-        """A picture, (1, height, width, 3) from 0 to 1; or its latents."""
+        """Return an image, (1, height, width, 3) from 0 to 1, or its latents."""
         schedule = self.plan(request)
         latents, more = self.begin(request, schedule, draw)
         if latents.shape != self._size:
-            # What was traced for another size has memory of its own.
+            # Steps traced for another size hold memory of their own.
             self.forget()
             self._size = latents.shape
         latents = self._run_steps(request, schedule, latents, {**conditions, **more}, draw)
@@ -236,7 +240,7 @@ class Pipeline(ABC):
         conditions: Conditions,
         draw: Draw,
     ) -> wx.Array:
-        """Latents behind all steps."""
+        """Return the latents after all steps."""
         nothing = wx.zeros(latents.shape)
         kept: tuple[wx.Array, ...] = (nothing,) * (schedule.table.shape[1] - 1)
         for number, i in enumerate(schedule.steps):
@@ -258,17 +262,17 @@ class Pipeline(ABC):
             return np.clip(self.preview(latents)[0] * 0.5 + 0.5, 0, 1)
 
     def numbers(self, schedule: Schedule, i: int) -> dict[str, Floats]:
-        """Numbers of step `i` that are arguments of it, f32.
+        """Return the numbers that are arguments of step `i`, f32.
 
         The default has ``coefficients`` (1 + kept, 3 + kept), ``scale`` () of the input,
-        ``timestep`` (1,), and ``onward`` (2,): shares of picture and noise behind the step.
+        ``timestep`` (1,), and ``onward`` (2,): shares of image and noise after the step.
         """
-        behind = schedule.noise_scales[i + 1] if i + 1 < len(schedule) else (1.0, 0.0)
+        onward = schedule.noise_scales[i + 1] if i + 1 < len(schedule) else (1.0, 0.0)
         return {
             "coefficients": schedule.coefficients(i).astype(np.float32),
             "scale": np.array(schedule.input_scale(i), np.float32),
             "timestep": schedule.timesteps[i : i + 1].astype(np.float32),
-            "onward": np.array(behind, np.float32),
+            "onward": np.array(onward, np.float32),
         }
 
     def _one_step(
@@ -279,7 +283,7 @@ class Pipeline(ABC):
         numbers: Conditions,
         conditions: Conditions,
     ) -> tuple[wx.Array, tuple[wx.Array, ...]]:
-        """Latents behind a step, and what the next one needs; see `Schedule`."""
+        """Return the latents after a step, and the arrays kept for the next; see `Schedule`."""
         output = self.predict(latents * numbers["scale"], numbers["timestep"], conditions)
         terms = [latents, output, noise, *kept]
         factors = numbers["coefficients"]
@@ -289,30 +293,30 @@ class Pipeline(ABC):
         ]
         return self.after_step(made[0], numbers, conditions), tuple(made[1:])
 
-    # What pipelines do differently.
+    # Methods that pipelines define.
 
     @abstractmethod
     def conditions(self, request: Request) -> Conditions:
-        """What steps read of the request."""
+        """Return the inputs of steps that come from the request."""
 
     def plan(self, request: Request) -> Schedule:
-        """The schedule."""
+        """Return the schedule of a request."""
         return self.choose_scheduler(request).plan(request.num_inference_steps or self.steps)
 
     @abstractmethod
     def begin(
         self, request: Request, schedule: Schedule, draw: Draw
     ) -> tuple[wx.Array, Conditions]:
-        """First latents, and what steps read of a picture that was given."""
+        """Return the first latents, and the inputs of steps that come from a source image."""
 
     @abstractmethod
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
-        """Output of the network after guidance; of arrays alone, since it is traced.
+        """Return the network's output after guidance; traced, so it uses arrays only.
 
         Parameters
         ----------
         x : array
-            Latents, scaled as the schedule says.
+            Latents, times the schedule's input scale.
         timestep : (1,)
         conditions : dict of str to Array
         """
@@ -320,58 +324,58 @@ class Pipeline(ABC):
     def after_step(
         self, latents: wx.Array, numbers: Conditions, conditions: Conditions
     ) -> wx.Array:
-        """What becomes of latents behind a step; traced as `predict` is."""
+        """Change latents after a step; traced as `predict` is."""
         del numbers, conditions
         return latents
 
     @abstractmethod
     def decode(self, latents: wx.Array) -> Floats:
-        """Picture (n, height, width, 3) from -1 to 1, not cut."""
+        """Decode latents to an image (n, height, width, 3) from -1 to 1, not clipped."""
 
     def preview(self, latents: wx.Array) -> Floats:
-        """Picture as `decode`, perhaps a smaller or rougher one."""
+        """Decode latents as `decode`, perhaps smaller or less exactly."""
         return self.decode(latents)
 
     @abstractmethod
     def export_latents(self, latents: wx.Array) -> Floats:
-        """Latents as diffusers' pipeline has them."""
+        """Return latents in the layout of diffusers' pipeline."""
 
     def draw_like(self, latents: wx.Array, draw: Draw) -> wx.Array:
-        """Standard normal numbers for latents, drawn in diffusers' order of axes."""
+        """Draw standard normal numbers for latents, in diffusers' order of axes."""
         return wx.array(draw(latents.shape).astype(np.float32))
 
-    # What they may use.
+    # Helpers of pipelines.
 
     def choose_scheduler(self, request: Request) -> Scheduler:
-        """The folder's scheduler, or that of the request."""
+        """Return the folder's scheduler, or that of the request."""
         return self.scheduler.select(request.scheduler) if request.scheduler else self.scheduler
 
     def get_guidance(self, request: Request) -> float:
-        """Scale of the guidance."""
+        """Return the guidance scale."""
         scale = request.guidance_scale
         return self.guidance if scale is None else float(scale)
 
     def choose_size(self, request: Request, default: tuple[int, int]) -> tuple[int, int]:
-        """Height and width of the picture.
+        """Return the height and width of the image.
 
         Raises
         ------
         OptionError
-            They are no multiples of `multiple`, or out of range.
+            They are not multiples of `multiple`, or out of range.
         """
         height = default[0] if request.height is None else request.height
         width = default[1] if request.width is None else request.width
         step = self.multiple
         if any(side % step or not step <= side <= MAX_SIDE for side in (height, width)):
             raise OptionError(
-                f"a picture of {width} x {height} pixels, needs multiples of {step} from {step} "
+                f"an image of {width} x {height} pixels, needs multiples of {step} from {step} "
                 f"to {MAX_SIDE}"
             )
         return height, width
 
 
 def compile_method(method: Callable[..., R]) -> Compiled[..., R]:
-    """A method as a compiled function that does not keep its object: who drops one gets it back."""
+    """Compile a method without keeping its object alive, so that it is freed when dropped."""
     weak = WeakMethod(method)
 
     def call(*args: Any) -> R:  # noqa: ANN401  those of the method

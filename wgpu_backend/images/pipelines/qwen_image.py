@@ -1,4 +1,4 @@
-"""Qwen-Image, and Qwen-Image-Edit, which looks at a picture: Wu et al. 2025."""
+"""Qwen-Image, and Qwen-Image-Edit, which takes a reference image: Wu et al. 2025."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wgpu_backend.images.vision_patches import vision_patches
 _CHAT = "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 _PICTURE = "<|vision_start|>{}<|vision_end|>{}"
 _MARKER = "<|image_pad|>"
-# What the networks were trained with.
+# The instructions of training.
 _DESCRIBE = (
     "Describe the image by detailing the color, shape, size, texture, quantity, text, spatial "
     "relationships of the objects and background:"
@@ -35,15 +35,16 @@ _EDIT = (
 
 @register("QwenImagePipeline", "QwenImageImg2ImgPipeline", "QwenImageInpaintPipeline")
 class QwenImage(FlowPipeline):
-    """Qwen-Image: Qwen2.5-VL's last states, without those of the instructions in front."""
+    """Qwen-Image: Qwen2.5-VL's last states, without those of the leading instructions."""
 
     guidance: ClassVar[float] = 4.0
     words: ClassVar[int] = 1024
     packs: ClassVar[bool] = True
-    dropped: ClassVar[int] = 34  # tokens of instructions
+    # Tokens of the instructions.
+    dropped: ClassVar[int] = 34
 
     def conditions(self, request: Request) -> Conditions:
-        """The prompt and, where there is guidance, the negative prompt, with places of tokens."""
+        """Return the prompt, and the negative prompt if guided, with positions of tokens."""
         return self._both(request, None)
 
     def _both(self, request: Request, picture: Any) -> Conditions:  # noqa: ANN401  Pillow's image
@@ -61,7 +62,7 @@ class QwenImage(FlowPipeline):
         return {f"{which}text": states, f"{which}rope": wx.array(rope)}
 
     def encode_text(self, text: str, picture: Any) -> wx.Array:  # noqa: ANN401  Pillow's image
-        """States (1, tokens, width) of a prompt with its instructions."""
+        """Return the states (1, tokens, width) of a prompt with its instructions."""
         del picture
         length = self.words + self.dropped
         chat = _CHAT.format(_DESCRIBE, text)
@@ -69,11 +70,11 @@ class QwenImage(FlowPipeline):
         return self.networks["text_encoder"](tokens.ids[0])[-1]
 
     def get_grids(self, request: Request) -> list[tuple[int, int]]:
-        """Rows and columns of tokens of all pictures, that which is made first."""
+        """Return the rows and columns of tokens of all images, the generated one first."""
         return [self.get_grid(request)]
 
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
-        """Velocity of latents, after guidance that keeps the length of each token's."""
+        """Return the velocity after guidance that keeps the length of each token's vector."""
         rows, columns = x.shape[1] // 2, x.shape[2] // 2
         output = self._velocity(x, timestep, conditions, "")
         if "guidance" in conditions:
@@ -99,12 +100,12 @@ def _length(tokens: wx.Array) -> wx.Array:
 
 @register("QwenImageEditPipeline")
 class QwenImageEdit(QwenImage):
-    """Qwen-Image-Edit: a picture is looked at by the text encoder, and as tokens of its latents.
+    """Qwen-Image-Edit: the text encoder and the transformer both take a reference image.
 
     Attributes
     ----------
     area : int
-        Pixels that the picture is scaled to.
+        Pixels that the reference image is scaled to.
     in_a_row : bool
         See `wgpu_backend.models.images.qwen_vl.QwenVLEncoder`.
     """
@@ -117,28 +118,28 @@ class QwenImageEdit(QwenImage):
         self.in_a_row = False
 
     def starts_from_image(self, request: Request) -> bool:
-        """The picture is looked at."""
+        """Return False: the image is a reference."""
         return False
 
     def _scale_image(self, request: Request) -> Any:  # noqa: ANN401  Pillow's image
         if request.image is None:
-            raise OptionError(f"{self.folder.class_name} edits a picture, give image")
+            raise OptionError(f"{self.folder.class_name} edits an image, give image")
         picture = pictures.load_picture(request.image)
         size = pictures.fit_area(picture.size, self.area, 32)
         return pictures.resize(picture, *size)
 
     def picture_size(self, request: Request) -> tuple[int, int]:
-        """Height and width; those of the scaled picture."""
+        """Return height and width; by default those of the scaled reference image."""
         width, height = self._scale_image(request).size
         return self.choose_size(request, (height, width))
 
     def get_grids(self, request: Request) -> list[tuple[int, int]]:
-        """Rows and columns of tokens of the picture that is made, and of that which is given."""
+        """Return the rows and columns of tokens of the generated image and the reference."""
         width, height = self._scale_image(request).size
         return [self.get_grid(request), (height // self.multiple, width // self.multiple)]
 
     def conditions(self, request: Request) -> Conditions:
-        """The texts with the picture, and its tokens."""
+        """Return the texts with the reference image, and its tokens."""
         picture = self._scale_image(request)
         seen = pack(self.encode_mean(pictures.encoder_input(picture)))
         return {**self._both(request, picture), "seen": seen}
@@ -146,14 +147,14 @@ class QwenImageEdit(QwenImage):
     def begin(
         self, request: Request, schedule: Schedule, draw: Draw
     ) -> tuple[wx.Array, Conditions]:
-        """First latents."""
+        """Return the first latents."""
         height, width = self.picture_size(request)
         factor = self.vae.factor
         shape = (1, self.vae.channels, height // factor, width // factor)
         return self._first_noise(request, shape, draw) * schedule.initial_scale, {}
 
     def encode_text(self, text: str, picture: Any) -> wx.Array:  # noqa: ANN401  Pillow's image
-        """States (1, tokens, width) of a prompt with its instructions and the picture."""
+        """Return the states (1, tokens, width) of a prompt with instructions and image."""
         settings = self.folder["processor"].settings
         if "image_processor" in settings:
             settings = settings.section("image_processor")

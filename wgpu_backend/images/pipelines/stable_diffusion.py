@@ -1,6 +1,6 @@
 """Stable Diffusion 1 and 2, XL, and 3: Rombach et al. 2022; Podell et al. 2023; Esser et al. 2024.
 
-They differ in how texts become vectors, and in the network.
+They differ in the text encoders and in the network.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from wgpu_backend.images.pipelines.latent import LatentPipeline, apply_guidance,
 from wgpu_backend.images.pipelines.pipeline import Conditions
 from wgpu_backend.images.requests import Request
 
-T5_TOKENS = 256  # unless a request says how many
+# Default length of T5's prompts.
+T5_TOKENS = 256
 
 
 @register(
@@ -28,29 +29,29 @@ class StableDiffusion(LatentPipeline):
     """Stable Diffusion 1 and 2: one CLIP, whose tokens the UNet attends to."""
 
     def conditions(self, request: Request) -> Conditions:
-        """The prompt's tokens, behind the negative prompt's where there is guidance."""
+        """Return the prompt's states, after the negative prompt's if guided."""
         texts = self.texts(request)
         rows = [self.clip("", text).last for text in texts]
         return {"text": wx.concat(rows), **self.guidance_conditions(request)}
 
     def texts(self, request: Request) -> list[str]:
-        """[negative, prompt], or the prompt alone where there is no guidance."""
+        """Return [negative, prompt], or the prompt only without guidance."""
         if self.get_guidance(request) <= 1:
             return [request.prompt]
         return [request.negative_prompt or "", request.prompt]
 
     def guidance_conditions(self, request: Request) -> Conditions:
-        """The guidance's scale, where there is guidance."""
+        """Return the guidance scale, if there is guidance."""
         scale = self.get_guidance(request)
         return {"guidance": wx.array([scale], "f32")} if scale > 1 else {}
 
     def clip(self, which: str, text: str):  # noqa: ANN201  what the network's file says
-        """What a CLIP says of a text; `which` is ``""`` or ``"_2"``."""
+        """Run a CLIP on a text; `which` is ``""`` or ``"_2"``."""
         tokens = self.tokenizers[f"tokenizer{which}"].batch([text])
         return self.networks[f"text_encoder{which}"](tokens.ids)
 
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
-        """Noise in latents, after guidance."""
+        """Return the noise in latents, after guidance."""
         x = twice(x, conditions)
         if "painted" in conditions:
             x = wx.concat([x, twice(conditions["painted"], conditions)], axis=-1)
@@ -66,15 +67,15 @@ class StableDiffusion(LatentPipeline):
     "StableDiffusionXLInpaintPipeline",
 )
 class StableDiffusionXL(StableDiffusion):
-    """Stable Diffusion XL: two CLIPs side by side, and the picture's size as numbers."""
+    """Stable Diffusion XL: two CLIPs with concatenated states, and the image size as input."""
 
     guidance: ClassVar[float] = 5.0
     native: ClassVar[int] = 128
 
     def conditions(self, request: Request) -> Conditions:
-        """Tokens and vector of the texts, and sizes."""
+        """Return the states and pooled vector of the texts, and sizes."""
         height, width = self.picture_size(request)
-        # Original size, where it was cut, and the size that is wanted.
+        # Original size, upper left corner of the crop, and target size.
         numbers = np.array([height, width, 0, 0, height, width], np.float32)
         texts = self.texts(request)
         encoded = [self._encode_text(text) for text in texts]
@@ -88,7 +89,7 @@ class StableDiffusionXL(StableDiffusion):
         }
 
     def _encode_text(self, text: str) -> tuple[wx.Array, wx.Array]:
-        """Tokens (1, 77, width) and vector (1, width) of a text."""
+        """Return states (1, 77, width) and vector (1, width) of a text."""
         parts = [self.clip(which, text) for which in ("", "_2") if self._has(which)]
         tokens = wx.concat([part.states[-2] for part in parts], axis=-1)
         return tokens, parts[-1].pooled
@@ -97,7 +98,7 @@ class StableDiffusionXL(StableDiffusion):
         return f"text_encoder{which}" in self.networks
 
     def _zeros(self) -> bool:
-        """Whether no negative prompt is zeros, not an empty text."""
+        """Return whether a missing negative prompt is zeros, not an empty text."""
         return self.folder.index.flag("force_zeros_for_empty_prompt", default=True)
 
 
@@ -107,7 +108,7 @@ class StableDiffusionXL(StableDiffusion):
     "StableDiffusion3InpaintPipeline",
 )
 class StableDiffusion3(StableDiffusion):
-    """Stable Diffusion 3 and 3.5: two CLIPs and T5, whose tokens follow theirs."""
+    """Stable Diffusion 3 and 3.5: two CLIPs, then the states of T5."""
 
     denoiser: ClassVar[str] = "transformer"
     guidance: ClassVar[float] = 7.0
@@ -116,7 +117,7 @@ class StableDiffusion3(StableDiffusion):
     native: ClassVar[int] = 128
 
     def conditions(self, request: Request) -> Conditions:
-        """Tokens and vector of the texts."""
+        """Return the states and pooled vector of the texts."""
         encoded = [self._encode_text(request, text) for text in self.texts(request)]
         return {
             "text": wx.concat([tokens for tokens, _ in encoded]),
@@ -125,7 +126,7 @@ class StableDiffusion3(StableDiffusion):
         }
 
     def _encode_text(self, request: Request, text: str) -> tuple[wx.Array, wx.Array]:
-        """Tokens (1, 77 + T5's, width) and vector (1, width) of a text."""
+        """Return states (1, 77 + T5's, width) and vector (1, width) of a text."""
         parts = [self.clip(which, text) for which in ("", "_2")]
         of_t5 = self._encode_t5(request, text)
         side_by_side = wx.concat([part.states[-2] for part in parts], axis=-1)
@@ -136,7 +137,7 @@ class StableDiffusion3(StableDiffusion):
         return wx.concat([padded, of_t5], axis=1), pooled
 
     def _encode_t5(self, request: Request, text: str) -> wx.Array:
-        """T5's tokens; zeros in a folder without T5."""
+        """Return T5's states; zeros in a folder without T5."""
         length = request.max_sequence_length or T5_TOKENS
         if "text_encoder_3" not in self.networks:
             width = self.folder["transformer"].settings.uint("joint_attention_dim")
@@ -145,7 +146,7 @@ class StableDiffusion3(StableDiffusion):
         return self.networks["text_encoder_3"](ids)
 
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
-        """Velocity of latents, after guidance."""
+        """Return the velocity of latents, after guidance."""
         x = twice(x, conditions)
         if "painted" in conditions:
             x = wx.concat([x, twice(conditions["painted"], conditions)], axis=-1)

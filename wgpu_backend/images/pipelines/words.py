@@ -1,7 +1,7 @@
-"""Pictures of sentences in a small vocabulary, pixel by pixel: the bundled picture model.
+"""The bundled image model: images of sentences in a small vocabulary, pixel by pixel.
 
-Noise and pictures are (n, side, side, 3); there is no autoencoder. What a picture is begun with
-and masks work as in other pipelines: Meng et al. 2022, "SDEdit", §3.
+Noise and images are (n, side, side, 3); there is no autoencoder. Image to image and masks work as
+in other pipelines: Meng et al. 2022, "SDEdit", §3.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from wgpu_backend.images.requests import Draw, Floats, Request
 from wgpu_backend.images.schedulers import Schedule, first_step
 
 _log = logging.getLogger("wgpu_backend.images")
-_FILLERS = frozenset(("a", "an", "the"))  # words that say nothing, and are no numbers
+# Words that are ignored.
+_FILLERS = frozenset(("a", "an", "the"))
 
 
 @register("PicturePipeline")
 class PicturePipeline(Pipeline):
-    """A `PictureTransformer` over pixels, and the words that it knows."""
+    """A `PictureTransformer` over pixels, and its vocabulary."""
 
     steps: ClassVar[int] = 20
     guidance: ClassVar[float] = 1.2
@@ -42,16 +43,16 @@ class PicturePipeline(Pipeline):
 
     @property
     def transformer(self) -> Any:  # noqa: ANN401  a network of some file of models
-        """What draws."""
+        """Return the network."""
         return self.networks["transformer"]
 
     # Words.
 
     def encode(self, sentence: str) -> NDArray[np.int32]:
-        """Numbers of the words that the vocabulary has, (words,), 0 behind the last.
+        """Return the ids of known words, (words,), padded with 0.
 
-        Words that it does not have, and those behind the last that it can take, are told in a
-        warning of the logger ``wgpu_backend.images``.
+        Unknown words, and those beyond the length of a prompt, are reported in a warning of the
+        logger ``wgpu_backend.images``.
         """
         length: int = self.transformer.words
         words = [w for w in re.findall(r"[^\W_]+", sentence.lower()) if w not in _FILLERS]
@@ -64,17 +65,17 @@ class PicturePipeline(Pipeline):
         return np.array((known + [0] * length)[:length], np.int32)
 
     def conditions(self, request: Request) -> Conditions:
-        """Words of the prompt, behind those of the negative prompt where there is guidance."""
+        """Return the words of the prompt, after those of the negative prompt if guided."""
         scale = self.get_guidance(request)
         if scale <= 1:
             return {"words": wx.array(self.encode(request.prompt)[None])}
         rows = [self.encode(text) for text in (request.negative_prompt or "", request.prompt)]
         return {"words": wx.array(np.stack(rows)), "guidance": wx.array([scale], "f32")}
 
-    # What a picture is begun with.
+    # Image to image.
 
     def plan(self, request: Request) -> Schedule:
-        """All steps, or the last of them where a picture is begun with."""
+        """Return the schedule: all steps, or the last of them for image to image."""
         schedule = super().plan(request)
         if request.image is not None:
             whole = request.mask_image is not None
@@ -86,12 +87,12 @@ class PicturePipeline(Pipeline):
     def begin(
         self, request: Request, schedule: Schedule, draw: Draw
     ) -> tuple[wx.Array, Conditions]:
-        """Noise, and with how much of a picture in it; what the mask keeps."""
+        """Return the noise, mixed with a source image if there is one, and the mask."""
         side = self.multiple
         height, width = self.choose_size(request, (side, side))
         if (height, width) != (side, side):
             raise OptionError(
-                f"a picture of {width} x {height} pixels, this model draws {side} x {side}"
+                f"an image of {width} x {height} pixels, this model generates {side} x {side}"
             )
         noise = self._noise(request, draw)
         if request.image is None:
@@ -115,7 +116,7 @@ class PicturePipeline(Pipeline):
     # Steps.
 
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
-        """Velocity, noise less picture, after guidance."""
+        """Return the velocity, noise less image, after guidance."""
         share = timestep * 0.001
         both = twice(x, conditions)
         drawn = self.transformer(both, share, conditions["words"])
@@ -124,7 +125,7 @@ class PicturePipeline(Pipeline):
     def after_step(
         self, latents: wx.Array, numbers: Conditions, conditions: Conditions
     ) -> wx.Array:
-        """Pixels, with the known picture where the mask is black, as noisy as they are."""
+        """Restore the known image where the mask is black, with the step's noise."""
         if "mask" not in conditions:
             return latents
         shares, mask = numbers["onward"], conditions["mask"]
@@ -132,9 +133,9 @@ class PicturePipeline(Pipeline):
         return (1.0 - mask) * known + mask * latents
 
     def decode(self, latents: wx.Array) -> Floats:
-        """Pixels as they are, (n, side, side, 3) from -1 to 1, not cut."""
+        """Return the pixels unchanged, (n, side, side, 3) from -1 to 1, not clipped."""
         return latents.numpy()
 
     def export_latents(self, latents: wx.Array) -> Floats:
-        """Pixels (n, 3, side, side)."""
+        """Return the pixels as (n, 3, side, side)."""
         return first(latents.numpy())

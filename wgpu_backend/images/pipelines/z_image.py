@@ -13,16 +13,16 @@ from wgpu_backend.images.requests import Request
 
 @register("ZImagePipeline", "ZImageImg2ImgPipeline", "ZImageInpaintPipeline")
 class ZImage(FlowPipeline):
-    """Z-Image: Qwen3's states behind all layers but the last.
+    """Z-Image: Qwen3's states after all layers but the last.
 
-    Guidance adds its scale times the difference to the prompt's output, so that 0 leaves it as it
-    is; the default is that of Z-Image, Turbo wants 0.
+    Guidance adds its scale times the difference to the prompt's output, so 0 means no guidance. The
+    default is for Z-Image; use 0 for Turbo.
     """
 
     guidance: ClassVar[float] = 5.0
 
     def conditions(self, request: Request) -> Conditions:
-        """The prompt and, where there is guidance, the negative prompt, with places of tokens."""
+        """Return the prompt, and the negative prompt if guided, with positions of tokens."""
         found = self._text(request, request.prompt, "")
         scale = self.get_guidance(request)
         if scale > 0:
@@ -34,7 +34,7 @@ class ZImage(FlowPipeline):
         tokenizer = self.tokenizers["tokenizer"]
         chat = tokenizer.chat(text, enable_thinking=True)
         length = request.max_sequence_length or self.words
-        # Nothing is padded: nobody would see it.
+        # No padding: attention would ignore it.
         tokens = tokenizer.batch([chat], length, longest=True)
         states = self.networks["text_encoder"](tokens.ids[0])[-2]
         height, width = (side // self.vae.factor for side in self.picture_size(request))
@@ -42,7 +42,7 @@ class ZImage(FlowPipeline):
         return {f"{which}text": states, f"{which}rope": wx.array(rope)}
 
     def predict(self, x: wx.Array, timestep: wx.Array, conditions: Conditions) -> wx.Array:
-        """Velocity of latents, after guidance; the network says it the other way round."""
+        """Return the velocity of latents, after guidance; the network's sign is opposite."""
         time = (1000.0 - timestep) / 1000.0
         transformer = self.networks["transformer"]
         output = transformer(x, time, conditions["text"], conditions["rope"])

@@ -1,4 +1,4 @@
-"""Schedulers of diffusers by their names, made of the settings in a folder."""
+"""Schedulers by diffusers' names, made from the settings in a folder."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ CLASSES: dict[str, Callable[[Settings, Request], Schedule]] = {
     "DPMSolverMultistepScheduler": dpmpp_2m,
     "FlowMatchEulerDiscreteScheduler": flow_euler,
 }
-"""What plans the steps, by the class in model_index.json."""
+"""The functions that plan steps, by the class in model_index.json."""
 
 _FLOW = "FlowMatchEulerDiscreteScheduler"
 _DPM = "DPMSolverMultistepScheduler"
-# What older names leave open; a key that is here replaces a folder's.
+# Settings that a name without them implies; they replace those of a folder.
 _PLAIN = {"use_karras_sigmas": False, "use_exponential_sigmas": False, "use_beta_sigmas": False}
 NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "ddim": ("DDIMScheduler", {"clip_sample": False}),
@@ -58,19 +58,19 @@ NAMES: dict[str, tuple[str, dict[str, Any]]] = {
     "dpmpp-2m-sde": (_DPM, _PLAIN | {"algorithm_type": "sde-dpmsolver++"}),
     "flow-euler": (_FLOW, {}),
 }
-"""Schedulers that a user may ask for: class, and settings that go with the name."""
+"""The names of schedulers in requests: class, and settings that the name implies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduler:
-    """A scheduler, and what its folder says.
+    """A scheduler with the settings of a folder.
 
     Parameters
     ----------
     class_name : str
         A key of `CLASSES`.
     settings : Settings
-        Of scheduler_config.json.
+        Settings of scheduler_config.json.
     """
 
     class_name: str
@@ -93,28 +93,28 @@ class Scheduler:
         first : int
             Step to begin with; see `first_step`.
         sigmas : sequence of float, optional
-            Of flow matching: noise of each step before it is shifted, as `linear_sigmas`.
+            For flow matching: noise of each step before the shift, as `linear_sigmas`.
         mu : float, optional
-            Of flow matching: how much is shifted, as `linear_mu` or `klein_mu` has it.
+            For flow matching: the shift, as from `linear_mu` or `klein_mu`.
         eta : float
-            Of DDIM: share of DDPM's noise that each step adds.
+            For DDIM: share of DDPM's noise that each step adds.
 
         Raises
         ------
         ModelError
-            The class or one of the settings is not known.
+            The class or a setting is unknown.
         OptionError
             An argument does not fit.
         """
-        planned = CLASSES.get(self.class_name)
-        if planned is None:
+        make = CLASSES.get(self.class_name)
+        if make is None:
             raise self.settings.error(
                 "_class_name", f"is {self.class_name!r}, known are {', '.join(CLASSES)}"
             )
-        return planned(self.settings, Request(steps, first, sigmas, mu, eta))
+        return make(self.settings, Request(steps, first, sigmas, mu, eta))
 
     def select(self, name: str) -> Scheduler:
-        """Another scheduler over the same training, as diffusers' ``from_config`` makes one.
+        """Return another scheduler for the same model, as diffusers' ``from_config`` does.
 
         Parameters
         ----------

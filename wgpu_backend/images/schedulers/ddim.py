@@ -15,7 +15,7 @@ def ddim(settings: Settings, request: Request) -> Schedule:
     Raises
     ------
     ModelError
-        A setting is not known.
+        A setting is unknown.
     """
     diffusion.refuse_clipping(settings, clips=True)
     alphas = diffusion.alphas_cumprod(settings)

@@ -1,9 +1,9 @@
-"""How much noise training has put on pictures, and where steps lie in it.
+"""The noise of training at each timestep, and the placement of steps in it.
 
-Ho et al. 2020, §2: a picture after t steps is ``√ā_t x + √(1 − ā_t) noise``. Here are ā_t
-(`alphas_cumprod`), timesteps by their spacing (Lin et al. 2023, table 2), noise levels
-``σ = √(1/ā − 1)`` (Karras et al. 2022), and what networks' outputs say about picture and noise.
-Sums are in f32 where diffusers has f32, so that tables are equal.
+Ho et al. 2020, §2: an image after t steps is ``√ā_t x + √(1 − ā_t) noise``. This module computes
+ā_t (`alphas_cumprod`), timesteps by their spacing (Lin et al. 2023, table 2), noise levels ``σ =
+√(1/ā − 1)`` (Karras et al. 2022), and image and noise from a network's output. Sums are in f32
+where diffusers has f32, so that tables are equal.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from wgpu_backend.files.huggingface.settings import Settings
 F32s = NDArray[np.float32]
 Floats = NDArray[np.floating[Any]]
 _RHO = 7.0  # Karras et al. 2022, §3
-_SMALLEST = 2.0**-24  # of ā, where it would be 0
+# Replaces an ā of 0.
+_SMALLEST = 2.0**-24
 
 
 def train_steps(settings: Settings, steps: int) -> int:
-    """Steps of training.
+    """Return the number of training steps.
 
     Raises
     ------
     OptionError
-        Pictures are asked for in more steps than that.
+        `steps` is larger.
     """
     count = settings.uint("num_train_timesteps", default=1000)
     if steps > count:
@@ -39,7 +40,7 @@ def train_steps(settings: Settings, steps: int) -> int:
 
 
 def alphas_cumprod(settings: Settings) -> F32s:
-    """Share of the picture after each step of training.
+    """Return the share of the image after each training step.
 
     Returns
     -------
@@ -48,7 +49,7 @@ def alphas_cumprod(settings: Settings) -> F32s:
     Raises
     ------
     ModelError
-        The schedule of betas is not known.
+        The schedule of betas is unknown.
     """
     if "trained_betas" in settings:
         betas = np.array(settings.numbers("trained_betas"), np.float32)
@@ -79,7 +80,7 @@ def _betas(settings: Settings) -> F32s:
 
 
 def _line(low: float, high: float, count: int) -> F32s:
-    """Numbers at equal distances in f32, counted from the nearer end, each rounded once."""
+    """Return equally spaced f32 numbers, counted from the nearer end, each rounded once."""
     first, last = np.float32(low), np.float32(high)
     step = np.float64((last - first) / np.float32(max(count - 1, 1)))
     places = np.arange(count)
@@ -88,34 +89,34 @@ def _line(low: float, high: float, count: int) -> F32s:
 
 
 def _without_signal(made: Floats) -> Floats:
-    """Moved and stretched so that the last step is noise alone (Lin et al. 2023, algorithm 1)."""
+    """Shift and scale so that the last step is pure noise (Lin et al. 2023, algorithm 1)."""
     roots = np.sqrt(made)
     return ((roots - roots[-1]) * roots[0] / (roots[0] - roots[-1])) ** 2
 
 
 def final_alpha(settings: Settings, alphas: F32s, *, default: bool) -> float:
-    """Share of the picture behind the last step; `default` says whether it is all of it."""
+    """Return the share of the image after the last step; `default` means all of it."""
     return 1.0 if settings.flag("set_alpha_to_one", default=default) else float(alphas[0])
 
 
 def space_timesteps(settings: Settings, steps: int, *, default: str) -> Floats:
-    """Timesteps of the steps, the largest first.
+    """Return the timesteps of the steps, the largest first.
 
     Parameters
     ----------
     settings : Settings
     steps : int
     default : str
-        Of ``timestep_spacing``.
+        Default of ``timestep_spacing``.
 
     Returns
     -------
-    (steps,), whole numbers but for ``linspace``
+    (steps,), whole numbers except for ``linspace``
 
     Raises
     ------
     ModelError
-        The spacing is not known.
+        The spacing is unknown.
     """
     count = train_steps(settings, steps)
     kind = settings.text("timestep_spacing", default=default)
@@ -130,7 +131,7 @@ def space_timesteps(settings: Settings, steps: int, *, default: str) -> Floats:
 
 
 def noise_levels(settings: Settings) -> F32s:
-    """Noise per picture after each step of training; raises as `alphas_cumprod`."""
+    """Return the ratio of noise to image after each training step; raises as `alphas_cumprod`."""
     alphas = alphas_cumprod(settings)
     if settings.flag("rescale_betas_zero_snr", default=False):
         alphas[-1] = _SMALLEST
@@ -138,7 +139,7 @@ def noise_levels(settings: Settings) -> F32s:
 
 
 def respace_sigmas(settings: Settings, highest: float, lowest: float, steps: int) -> Floats | None:
-    """Noise levels that do not come from timesteps, where settings ask for such."""
+    """Return noise levels that do not come from timesteps, if the settings require it."""
     if settings.flag("use_beta_sigmas", default=False):
         return lowest + beta_quantiles(steps) * (highest - lowest)
     ramp = np.linspace(0, 1, steps)
@@ -151,18 +152,18 @@ def respace_sigmas(settings: Settings, highest: float, lowest: float, steps: int
 
 
 def find_timesteps(sigmas: Floats, levels: F32s) -> Floats:
-    """Timesteps, with fractions, that have these noise levels; by the levels' logarithms."""
+    """Return the fractional timesteps of noise levels, interpolated by logarithms."""
     wanted = np.log(np.maximum(sigmas, 1e-10))
     return np.interp(wanted, np.log(levels).astype(np.float64), np.arange(len(levels)))
 
 
 def last_sigma(settings: Settings, levels: F32s) -> float:
-    """Noise behind the last step.
+    """Return the noise after the last step.
 
     Raises
     ------
     ModelError
-        Its name is not known.
+        The setting is unknown.
     """
     kind = settings.text("final_sigmas_type", default="zero")
     if kind not in ("zero", "sigma_min"):
@@ -174,18 +175,18 @@ Prediction = Callable[[float, float], NDArray[Any]]
 
 
 def prediction(settings: Settings) -> Prediction:
-    """What outputs of the network say.
+    """Return the conversion of the network's output to image and noise.
 
     Returns
     -------
     callable
-        Given the shares of picture a and noise s in a sample, (2, 2): picture and noise, each as
-        what sample and output are multiplied by.
+        Takes the shares of image a and noise s in a sample, and returns (2, 2): the factors of
+        sample and output for the image, then for the noise.
 
     Raises
     ------
     ModelError
-        The kind of outputs is not known.
+        The kind of output is unknown.
     """
     kind = settings.text("prediction_type", default="epsilon")
     made = _PREDICTIONS.get(kind)
@@ -200,7 +201,7 @@ def _from_noise(a: float, s: float) -> NDArray[Any]:
 
 
 def _from_velocity(a: float, s: float) -> NDArray[Any]:
-    """Salimans and Ho 2022, §4: the output is a · noise − s · picture."""
+    """Convert a velocity, a · noise − s · image (Salimans and Ho 2022, §4)."""
     return np.array([[a, -s], [s, a]])
 
 
@@ -216,25 +217,27 @@ _PREDICTIONS: dict[str, Prediction] = {
 
 
 def refuse_clipping(settings: Settings, *, clips: bool) -> None:
-    """Refuse samples that are cut to a range: steps are sums.
+    """Raise if samples are to be clipped: steps are linear sums.
 
     Raises
     ------
     ModelError
-        The settings ask for it, as `clips` says where they are silent.
+        The settings require it; `clips` is the default of ``clip_sample``.
     """
     for name, default in (("clip_sample", clips), ("thresholding", False)):
         if settings.flag(name, default=default):
             raise settings.error(name, "is true, only schedules of unclipped latents are known")
 
 
-_A = 0.6  # of both ends; the distribution is symmetric
-_TERMS = 60  # at 1/2 and below, each is at most half of the one before
+# Both parameters of the beta distribution, which is symmetric.
+_A = 0.6
+# Terms of the series: up to 1/2, each is at most half of the preceding one.
+_TERMS = 60
 _HALVINGS = 60
 
 
 def beta_quantiles(steps: int) -> NDArray[np.float64]:
-    """(steps,) quantiles of 1 down to 0."""
+    """Return the (steps,) quantiles of 1 down to 0: Lee et al. 2024, "Beta Sampling", §3."""
     wanted = 1 - np.linspace(0, 1, steps)
     lower = np.minimum(wanted, 1 - wanted)
     low, high = np.zeros(steps), np.full(steps, 0.5)
@@ -247,7 +250,7 @@ def beta_quantiles(steps: int) -> NDArray[np.float64]:
 
 
 def _share(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Share of the distribution below x, for x up to 1/2: DLMF 8.17.7, the series of ₂F₁."""
+    """Return the distribution function at x up to 1/2: DLMF 8.17.7, the series of ₂F₁."""
     term, total = np.ones_like(x), np.zeros_like(x)
     for k in range(_TERMS):
         total += term / (_A + k)

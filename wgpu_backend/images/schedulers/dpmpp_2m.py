@@ -1,7 +1,7 @@
 """DPM-Solver++ of two outputs: Lu et al. 2022, "DPM-Solver++", algorithm 2, and its SDE form.
 
-Pictures that outputs predict are combined: D₀ of this step, and D₁, how they change in λ, the
-logarithm of signal by noise. With σ noise per picture, e^(−h) is σ' / σ for h from σ to σ'.
+A step combines predicted images: D₀ of this step, and D₁, their slope in λ, the logarithm of signal
+by noise. With σ the ratio of noise to image, e^(−h) is σ' / σ for h from σ to σ'.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.images.schedulers import diffusion
 from wgpu_backend.images.schedulers.schedule import Floats, Request, Schedule
 
-_FEW = 15  # steps below which the last is of one output
+# With fewer steps, the last one uses one output.
+_FEW = 15
 _REFUSED = ("use_lu_lambdas", "use_flow_sigmas", "use_dynamic_shifting")
 
 
 def dpmpp_2m(settings: Settings, request: Request) -> Schedule:
-    """Plan DPM++ 2M, with Karras' noise levels where settings ask for them.
+    """Plan DPM++ 2M, with Karras' noise levels if the settings require it.
 
     Raises
     ------
     ModelError
-        A setting is not known.
+        A setting is unknown.
     """
     _refuse(settings)
     stochastic = settings.text("algorithm_type", default="dpmsolver++") == "sde-dpmsolver++"
@@ -71,7 +72,7 @@ def _refuse(settings: Settings) -> None:
         if kind not in known:
             raise settings.error(name, f"is {kind!r}, known are {', '.join(known)}")
     if settings.uint("solver_order", default=2) not in (1, 2):
-        raise settings.error("solver_order", "is none of 1, 2")
+        raise settings.error("solver_order", "is neither 1 nor 2")
 
 
 def _times_and_levels(
@@ -91,7 +92,7 @@ def _times_and_levels(
 
 
 def _usable(settings: Settings, levels: diffusion.F32s) -> int:
-    """Steps of training whose λ is not too low."""
+    """Return the number of training steps whose λ is not too low."""
     lowest = settings.value("lambda_min_clipped")
     if not isinstance(lowest, int | float) or math.isinf(lowest):
         return len(levels)
@@ -99,7 +100,7 @@ def _usable(settings: Settings, levels: diffusion.F32s) -> int:
 
 
 def _times(settings: Settings, steps: int, count: int) -> diffusion.Floats:
-    """Timesteps: those of one step more, without the last, but for ``trailing``."""
+    """Return timesteps: those of one step more, without the last, except for ``trailing``."""
     total = diffusion.train_steps(settings, steps)
     kind = settings.text("timestep_spacing", default="linspace")
     if kind == "linspace":
@@ -113,7 +114,7 @@ def _times(settings: Settings, steps: int, count: int) -> diffusion.Floats:
 
 
 def _ends(settings: Settings, i: int, steps: int) -> bool:
-    """Whether a step is the last, and of one output for that."""
+    """Return whether a step is the last, and therefore uses one output."""
     few = settings.flag("lower_order_final", default=True) and steps < _FEW
     ends = settings.flag("euler_at_final", default=False) or few
     ends = ends or settings.text("final_sigmas_type", default="zero") == "zero"
@@ -127,24 +128,26 @@ def _share(sigma: float) -> float:
 def _step(
     sigma: float, to: float, before: float | None, *, heun: bool, stochastic: bool
 ) -> tuple[float, float, float, float]:
-    """What sample, picture of this step, that of the step before, and noise are multiplied by.
+    """Return the factors of sample, this step's image, the preceding one's, and noise.
 
     Parameters
     ----------
     sigma, to : float
-        Noise per picture before and behind the step.
+        Ratio of noise to image before and after the step.
     before : float or None
-        λ that the step before went; None for a step of one output.
+        Length of the preceding step in λ; None for a step of one output.
     heun, stochastic : bool
-        Which form.
+        Variant of the solver.
     """
     power = 2 if stochastic else 1
-    shrunk = (to / sigma) ** power  # e^(−h), or e^(−2h)
+    # e^(−h), or e^(−2h).
+    shrunk = (to / sigma) ** power
     share = _share(to)
     sample = (to * share) / (sigma * _share(sigma)) * (shrunk**0.5 if stochastic else 1.0)
     noise = to * share * (1 - shrunk) ** 0.5 if stochastic else 0.0
     newest = share * (1 - shrunk)
-    if not before or sigma == to:  # no slope is known between equal levels
+    # Equal levels have no slope.
+    if not before or sigma == to:
         return sample, newest, 0.0, noise
     h = math.log(sigma / to)
     changed = share * (1 - (1 - shrunk) / (power * h)) if heun else newest / 2

@@ -1,7 +1,7 @@
 """Euler's method in the noise level: Karras et al. 2022, algorithms 1 and 2 without added noise.
 
-Samples are picture plus σ · noise here, and the network is given them divided by √(σ² + 1).
-Ancestral steps go down to less noise than the next level has, and add the rest anew.
+Samples are image plus σ · noise here; the network takes them divided by √(σ² + 1). Ancestral steps
+go down to less noise than the next level has, and add new noise for the rest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def euler(settings: Settings, request: Request) -> Schedule:
     Raises
     ------
     ModelError
-        A setting is not known.
+        A setting is unknown.
     """
     for name, known in (("interpolation_type", "linear"), ("timestep_type", "discrete")):
         kind = settings.text(name, default=known)
@@ -51,7 +51,7 @@ def euler_ancestral(settings: Settings, request: Request) -> Schedule:
 
 
 def _down_and_up(sigma: float, to: float) -> tuple[float, float]:
-    """Noise level that a step goes down to, and noise that is added."""
+    """Return the noise level that a step goes down to, and the noise that it adds."""
     up = (to**2 * (sigma**2 - to**2) / sigma**2) ** 0.5
     return (to**2 - up**2) ** 0.5, up
 
@@ -69,7 +69,7 @@ def _schedule(
     def row(sigma: float, to: float) -> Floats:
         down, up = part(sigma, to)
         share = 1 / (sigma**2 + 1) ** 0.5
-        # The network saw the sample times this share; noise is counted per picture.
+        # The network took the sample times this share; noise is relative to the image.
         picture = predict(share, sigma * share)[0] * (share, 1.0)
         slope = (np.array([1.0, 0.0]) - picture) / sigma
         return np.array([[*(np.array([1.0, 0.0]) + slope * (down - sigma)), up]])

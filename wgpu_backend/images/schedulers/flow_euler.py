@@ -1,8 +1,7 @@
 """Euler's method for flow matching: Lipman et al. 2023; Esser et al. 2024, §3.
 
-A sample is ``(1 − σ) picture + σ noise``, and networks say noise minus picture, so a step is
-``x + (σ' − σ) output``. How σ lies over the steps is shifted towards noise where pictures have
-many pixels (Esser et al., §5.3.2).
+A sample is ``(1 − σ) image + σ noise``, and networks predict noise minus image, so a step is
+``x + (σ' − σ) output``. For large images σ is shifted towards noise (Esser et al., §5.3.2).
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from wgpu_backend.images.schedulers import diffusion
 from wgpu_backend.images.schedulers.schedule import Request, Schedule
 
 Sigmas = diffusion.Floats
-_LONG = 4300  # tokens
+# Tokens.
+_LONG = 4300
 
 
 def flow_euler(settings: Settings, request: Request) -> Schedule:
@@ -28,7 +28,7 @@ def flow_euler(settings: Settings, request: Request) -> Schedule:
     Raises
     ------
     ModelError
-        A setting is not known.
+        A setting is unknown.
     OptionError
         `mu` or `sigmas` do not fit.
     """
@@ -53,13 +53,14 @@ def flow_euler(settings: Settings, request: Request) -> Schedule:
 
 
 def _row(sigma: float, to: float, *, stochastic: bool) -> NDArray[np.float64]:
-    if stochastic:  # the picture, and new noise
+    # A stochastic step goes to the image, and adds new noise.
+    if stochastic:
         return np.array([[1 - to, -(1 - to) * sigma, to]])
     return np.array([[1.0, to - sigma, 0.0]])
 
 
 def _base_sigmas(settings: Settings, request: Request) -> Sigmas:
-    """Sigmas before they are shifted: those that are asked for, or the training's."""
+    """Return the sigmas before the shift: those of the request, or the training's."""
     if request.sigmas is not None:
         if len(request.sigmas) != request.steps:
             raise OptionError(f"{len(request.sigmas)} sigmas for {request.steps} steps")
@@ -82,7 +83,7 @@ def _shift(settings: Settings, mu: float | None, sigmas: Sigmas) -> Sigmas:
     if not settings.flag("use_dynamic_shifting", default=False):
         return _static(settings, sigmas)
     if mu is None:
-        raise OptionError("scheduler: shifts by the picture's size, give mu")
+        raise OptionError("scheduler: the shift depends on the image's size, give mu")
     kind = settings.text("time_shift_type", default="exponential")
     if kind not in ("exponential", "linear"):
         raise settings.error("time_shift_type", f"is {kind!r}, known are exponential, linear")
@@ -91,7 +92,7 @@ def _shift(settings: Settings, mu: float | None, sigmas: Sigmas) -> Sigmas:
 
 
 def _stretch(settings: Settings, sigmas: Sigmas) -> Sigmas:
-    """Sigmas whose last is what settings say."""
+    """Stretch sigmas so that the last is that of the settings."""
     last = settings.number("shift_terminal", default=0.0)
     if not last or sigmas[-1] == 1:
         return sigmas
@@ -99,18 +100,18 @@ def _stretch(settings: Settings, sigmas: Sigmas) -> Sigmas:
 
 
 def linear_sigmas(steps: int) -> list[float]:
-    """Sigmas from 1 to ``1 / steps``, which FLUX, Qwen-Image and Z-Image begin with."""
+    """Return sigmas from 1 to ``1 / steps``, as for FLUX, Qwen-Image and Z-Image."""
     return np.linspace(1.0, 1 / steps, steps).tolist()
 
 
 def linear_mu(settings: Settings, tokens: int) -> float:
-    """How much sigmas of a picture are shifted, linear in its tokens: FLUX.1 and Qwen-Image.
+    """Return the shift of sigmas, linear in the tokens: FLUX.1 and Qwen-Image.
 
     Parameters
     ----------
     settings : Settings
     tokens : int
-        That the transformer has for the picture.
+        Number of the image's tokens.
     """
     low, high = (settings.number(f"{end}_shift", default=d) for end, d in _SHIFTS)
     few, many = (settings.uint(f"{end}_image_seq_len", default=d) for end, d in _TOKENS)
@@ -123,10 +124,10 @@ _TOKENS = (("base", 256), ("max", 4096))
 
 
 def klein_mu(tokens: int, steps: int) -> float:
-    """How much FLUX.2's sigmas are shifted: its authors' fit in tokens and steps.
+    """Return the shift of FLUX.2's sigmas: its authors' fit in tokens and steps.
 
-    Two lines in the number of tokens, for 10 and 200 steps, and between them linear in steps; of
-    pictures with more than 4,300 tokens the line for 200.
+    Two lines in the number of tokens, for 10 and 200 steps, with linear interpolation in steps;
+    beyond 4,300 tokens the line for 200.
     """
     of_200 = 0.00016927 * tokens + 0.45666666
     if tokens > _LONG:

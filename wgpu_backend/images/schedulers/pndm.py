@@ -1,8 +1,8 @@
 """PNDM without its Runge-Kutta steps: Liu et al. 2022, equations 9 and 12.
 
-The first step is made twice: from its end, the network is asked again, and the step is repeated
-from its beginning with the mean of both outputs. From then on outputs before are taken into
-account, up to three of them (Adams and Bashforth).
+The first step runs twice: the network is evaluated again at its end, and the step is repeated from
+its beginning with the mean of both outputs. Later steps use up to three earlier outputs (Adams and
+Bashforth).
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ from wgpu_backend.images.schedulers.schedule import (
     Schedule,
 )
 
-# By how many outputs are there: weights of the newest, and of those before it.
+# Weights of the newest output and of earlier ones, by the number of outputs.
 _WEIGHTS = (
     (1.0,),
     (3 / 2, -1 / 2),
     (23 / 12, -16 / 12, 5 / 12),
     (55 / 24, -59 / 24, 37 / 24, -9 / 24),
 )
-_BEGINNING = KEPT + 3  # column of the sample with which the first step began
+# Column of the sample at the beginning of the first step.
+_BEGINNING = KEPT + 3
 _KEPT = 4
 
 
 def pndm(settings: Settings, request: Request) -> Schedule:
-    """Plan PNDM: a network is asked once more than there are steps.
+    """Plan PNDM, which evaluates the network once more than there are steps.
 
     Raises
     ------
     ModelError
-        A setting is not known.
+        A setting is unknown.
     """
     if not settings.flag("skip_prk_steps", default=False):
         raise settings.error("skip_prk_steps", "is false, Runge-Kutta steps are not known")
@@ -72,7 +73,7 @@ def _predicts_velocity(settings: Settings) -> bool:
 
 
 def _step(alpha: float, before: float, *, velocity: bool) -> tuple[float, float]:
-    """What sample and output are multiplied by in equation 9."""
+    """Return the factors of sample and output in equation 9."""
     noise, noise_before = 1 - alpha, 1 - before
     below = alpha * noise_before**0.5 + (alpha * noise * before) ** 0.5
     on_sample, on_output = (before / alpha) ** 0.5, (alpha - before) / below
@@ -82,7 +83,7 @@ def _step(alpha: float, before: float, *, velocity: bool) -> tuple[float, float]
 
 
 def _rows(count: int, on_sample: float, on_output: float) -> NDArray[np.float64]:
-    """Rows of the step before which there were `count`."""
+    """Return the rows of the step after `count` others."""
     made = np.zeros((1 + _KEPT, KEPT + _KEPT))
     again = count == 1
     made[0, _BEGINNING if again else SAMPLE] = on_sample
@@ -90,7 +91,8 @@ def _rows(count: int, on_sample: float, on_output: float) -> NDArray[np.float64]
     columns = (OUTPUT, KEPT, KEPT + 1, KEPT + 2)
     for column, weight in zip(columns, weights, strict=False):
         made[0, column] = on_output * weight
-    if again:  # this output counts for the mean alone
+    # The repeated step's output is used for the mean only.
+    if again:
         made[1, KEPT] = 1.0
     else:
         made[1, OUTPUT] = 1.0

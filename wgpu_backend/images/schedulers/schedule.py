@@ -1,15 +1,15 @@
-"""What a scheduler plans: for each step a timestep, and how the next sample is made of tensors.
+"""A schedule: for each step a timestep, and the coefficients of the next sample.
 
-Every scheduler here makes the next sample, and what it remembers, as sums of tensors times
-numbers that are known before the first step. So a plan is tables, and a step is
+Every scheduler here computes the next sample, and the tensors it keeps, as sums of tensors times
+numbers that are known before the first step. So a schedule consists of tables, and a step is
 
 ::
 
     next     =  c₀₀ sample + c₀₁ output + c₀₂ noise + c₀₃ kept₁ + …
     kept₁    =  c₁₀ sample + c₁₁ output + c₁₂ noise + c₁₃ kept₁ + …
 
-A recorded graph of a step takes the row of coefficients as an input and stays the same over all
-steps and all schedulers that keep as much.
+A recorded graph of a step takes the row of coefficients as an input. It is the same for all steps,
+and for all schedulers that keep the same number of tensors.
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ from numpy.typing import NDArray
 from wgpu_backend.errors import OptionError
 
 Floats = NDArray[np.float64]
-Tensor = Any  # NumPy's arrays and the package's: what adds, and multiplies with numbers
+# NumPy's arrays and the package's: any type with addition, and products with numbers.
+Tensor = Any
 SAMPLE, OUTPUT, NOISE, KEPT = 0, 1, 2, 3
-"""Columns of a step's coefficients; from the last on, what is kept."""
+"""The columns of a step's coefficients; kept tensors are from the last one on."""
 _MAX_STEPS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a schedule is asked for.
+    """The parameters of a schedule.
 
     Parameters
     ----------
     steps : int
     first : int
-        Step to begin with, as image to image does; those before it are left out.
+        First step to run, for image to image; earlier ones are skipped.
     sigmas : sequence of float, optional
-        For flow matching: noise of each step, before it is shifted.
+        For flow matching: noise of each step before the shift.
     mu : float, optional
-        For flow matching with a dynamic shift: how much.
+        For flow matching with a dynamic shift: the shift.
     eta : float
-        For DDIM: share of the noise of DDPM that is added in each step.
+        For DDIM: share of DDPM's noise that each step adds.
     """
 
     steps: int
@@ -64,29 +65,29 @@ class Request:
 
 @dataclass
 class Schedule:
-    """Timesteps, and the coefficients of every step.
+    """The timesteps, and the coefficients of every step.
 
     Parameters
     ----------
     timesteps : (steps,), f32 or i64
-        As the scheduler of diffusers has them; the network's argument is made of them.
+        Timesteps as in diffusers; the network's argument is computed from them.
     table : (steps, 1 + kept, 3 + kept), f64
-        Coefficients of each step, see above.
+        Coefficients of each step, see the module.
     noise_scales : (steps, 2), f64
-        What a picture and noise are multiplied by, to be where the step begins.
+        Factors of image and noise at the beginning of each step.
     sigmas : (steps + 1,), f32 or None
-        Noise of each step and behind the last, where the scheduler counts in it.
+        Noise of each step and after the last, for schedulers defined by sigmas.
     initial_scale : float
-        Of the first noise.
+        Factor of the first noise.
     input_scales : (steps,), f64 or None
-        What the network's input is multiplied by; None for 1.
+        Factors of the network's input; None for 1.
     first : int
-        Step to begin with.
+        First step to run.
 
     Attributes
     ----------
     kept : tuple of arrays
-        What the last `step` left for the next.
+        Tensors that the last `step` kept for the next.
     """
 
     timesteps: NDArray[np.float32] | NDArray[np.int64]
@@ -99,40 +100,40 @@ class Schedule:
     kept: tuple[Tensor, ...] = field(default=(), repr=False)
 
     def __len__(self) -> int:
-        """How many steps there are, those before `first` among them."""
+        """Return the number of steps, including those before `first`."""
         return len(self.timesteps)
 
     @property
     def steps(self) -> range:
-        """Indices of the steps to be made."""
+        """Return the indices of the steps to run."""
         return range(self.first, len(self))
 
     def coefficients(self, i: int) -> Floats:
-        """(1 + kept, 3 + kept) numbers of step `i`: what is made, by what it is made of."""
+        """Return the (1 + kept, 3 + kept) coefficients of step `i`: results by operands."""
         return self.table[i]
 
     def uses_noise(self, i: int) -> bool:
-        """Whether step `i` adds noise of its own."""
+        """Return whether step `i` adds new noise."""
         return bool(self.table[i, :, NOISE].any())
 
     def input_scale(self, i: int) -> float:
-        """What the network's input is multiplied by in step `i`."""
+        """Return the factor of the network's input in step `i`."""
         return 1.0 if self.input_scales is None else float(self.input_scales[i])
 
     def scale_input(self, x: Tensor, i: int) -> Tensor:
-        """Input of the network in step `i`."""
+        """Return the network's input in step `i`."""
         scale = self.input_scale(i)
         return x if scale == 1.0 else x * scale
 
     def add_noise(self, picture: Tensor, noise: Tensor, i: int) -> Tensor:
-        """A picture's latents with as much noise as step `i` expects.
+        """Add the noise that step `i` expects to the latents of an image.
 
         Parameters
         ----------
         picture, noise : array
-            Of one shape; NumPy's or the package's.
+            Arrays of one shape; NumPy's or the package's.
         i : int
-            `len` of the schedule gives the picture itself.
+            The `len` of the schedule returns the image itself.
         """
         if i >= len(self):
             return picture
@@ -140,16 +141,16 @@ class Schedule:
         return picture * float(kept) + noise * float(added)
 
     def step(self, output: Tensor, i: int, sample: Tensor, noise: Tensor = None) -> Tensor:
-        """Sample behind step `i`.
+        """Return the sample after step `i`.
 
         Parameters
         ----------
         output : array
-            Of the network, after guidance.
+            Output of the network, after guidance.
         i : int
-            Steps are made in order, from `first` on.
+            Steps run in order, from `first` on.
         sample : array
-            Before the step.
+            Sample before the step.
         noise : array, optional
             Standard normal, of the sample's shape; needed where `uses_noise`.
 
@@ -168,21 +169,21 @@ class Schedule:
 
 
 def first_step(steps: int, strength: float, *, whole: bool = True) -> int:
-    """Step with which image to image begins, so that about ``steps · strength`` are made.
+    """Return the first step of image to image, so that about ``steps · strength`` steps run.
 
     Parameters
     ----------
     steps : int
     strength : float
-        How much of the picture is made anew, from 0 to 1.
+        Share of the image that is replaced, from 0 to 1.
     whole : bool
-        Make ``floor(steps · strength)`` steps, as Stable Diffusion 1 and XL; otherwise one more
-        where that is no whole number, as pipelines of flow matching do.
+        Whether to round ``steps · strength`` down, as Stable Diffusion 1 and XL do, or up, as
+        flow-matching pipelines do.
 
     Raises
     ------
     OptionError
-        No step would be left, or strength is not within 0 and 1.
+        No step would run, or strength is not between 0 and 1.
     """
     made = min(steps * strength, steps)
     first = steps - int(made) if whole else int(steps - made)
@@ -194,7 +195,7 @@ def first_step(steps: int, strength: float, *, whole: bool = True) -> int:
 
 
 def _sum(row: Floats, terms: Sequence[Tensor]) -> Tensor:
-    """Sum of the terms that count; None where none does."""
+    """Sum the terms with factors; None if there are none."""
     total = None
     for factor, term in zip(row.tolist(), terms, strict=True):
         if factor:
