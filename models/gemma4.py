@@ -86,7 +86,6 @@ def attention(
 
     Parameters
     ----------
-    config : LayerConfig
     rope, local_rope : Rotary
         Rotations of layers without a window, and with one.
     period : int
@@ -107,13 +106,7 @@ def attention(
 
 
 class LayerInputs(nn.Module):
-    """The inputs of all layers for each token: an embedding plus a projection of the state.
-
-    Parameters
-    ----------
-    config : Config
-    vocabulary : int
-    """
+    """The inputs of all layers for each token: an embedding plus a projection of the state."""
 
     tokens: nn.Embedding = nn.weight("per_layer_token_embd", "vocabulary", "all")
     projection: nn.Linear = nn.weight("per_layer_model_proj", "all", "width")

@@ -220,7 +220,7 @@ def test_what_cannot_be_planned_is_told():
         (lambda: of("EulerDiscreteScheduler", beta_schedule="x"), ModelError, "'x', known are lin"),
         (lambda: of("EulerDiscreteScheduler", prediction_type="x"), ModelError, "'x', known are e"),
         (lambda: of("DPMSolverMultistepScheduler", use_lu_lambdas=True), ModelError, "is true, kn"),
-        (lambda: of("DPMSolverMultistepScheduler", solver_order=3), ModelError, "none of 1, 2"),
+        (lambda: of("DPMSolverMultistepScheduler", solver_order=3), ModelError, "neither 1 nor 2"),
     ):
         with pytest.raises(error, match=message):
             call()

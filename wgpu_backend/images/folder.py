@@ -43,7 +43,6 @@ class Component:
 
     Parameters
     ----------
-    folder : Path
     name : str
         ``unet``, ``text_encoder_2``.
     class_name : str
@@ -179,7 +178,6 @@ class PipelineFolder:
 
     Parameters
     ----------
-    path : Path
     variant : str or None
         Variant of all components, see `Component`.
 

@@ -342,7 +342,6 @@ class Strengths:
             ``unet``, ``transformer``, ``text_encoder`` …
         module : str
             Name of the module in the component, with dots.
-        rank : int
 
         Raises
         ------

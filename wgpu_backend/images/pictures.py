@@ -171,8 +171,6 @@ def resize(picture: Image.Image, width: int, height: int, how: str = "stretch") 
 
     Parameters
     ----------
-    picture : Image
-    width, height : int
     how : str
         ``stretch`` changes the proportions; ``crop`` keeps the centre; ``fit`` keeps the whole
         image, on black.
@@ -288,7 +286,6 @@ def png_bytes(picture: Image.Image, made_by: Mapping[str, object] | None = None)
 
     Parameters
     ----------
-    picture : Image
     made_by : Mapping, optional
         Metadata such as ``prompt``, ``seed``, ``steps`` and ``model``, each written as a text chunk
         of its name; None is left out.

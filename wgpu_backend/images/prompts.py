@@ -101,7 +101,6 @@ class PromptTokenizer:
 
         Parameters
         ----------
-        texts : sequence of str
         length : int, optional
             Tokens of a row; `max_length` by default.
         longest : bool, optional
@@ -136,7 +135,6 @@ class PromptTokenizer:
 
         Parameters
         ----------
-        prompt : str
         enable_thinking : bool, optional
             A variable of the template; None leaves it undefined.
 
@@ -169,7 +167,6 @@ class _Parsing:
 
     Parameters
     ----------
-    tokenizer : Tokenizer
     prepared : callable
         Normalises a text before it is encoded.
     """
@@ -212,7 +209,6 @@ def prompt_tokenizer(
 
     Parameters
     ----------
-    metadata : Mapping
     max_length : int or None
         Most tokens of a prompt.
 

@@ -36,7 +36,6 @@ class Step:
         Index of the step, from 0.
     count : int
         Total number of steps.
-    timestep : float
     latents : Array
         Latents after the step, in the network's layout.
     preview : callable
@@ -60,10 +59,8 @@ class Request:
 
     Parameters
     ----------
-    prompt : str
     negative_prompt : str or None
         Content to avoid.
-    num_inference_steps : int or None
     guidance_scale : float or None
         Strength of the guidance away from the negative prompt.
     latents : array or None

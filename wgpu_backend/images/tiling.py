@@ -34,7 +34,6 @@ def tile_side(session: Session, factor: int, widest: int) -> int:
 
     Parameters
     ----------
-    session : Session
     factor : int
         Pixels along the side of a latent.
     widest : int

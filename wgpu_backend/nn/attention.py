@@ -43,7 +43,6 @@ def attend(
         None where the layer reads the keys of another layer or of an encoder.
     v : (tokens, kv_heads, v_cols), f32, or None
         None where values are the first columns of keys, see `v_cols`.
-    batch : Batch
     scale : float
         Factor of scores.
     window : int

@@ -17,7 +17,6 @@ def attention_weights(attended: Attended, count: int) -> Tensor:
 
     Parameters
     ----------
-    attended : Attended
     count : int
         Tokens of the text; rows after them are padding.
 

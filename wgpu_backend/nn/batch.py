@@ -32,8 +32,6 @@ class Work:
 
     Parameters
     ----------
-    sequence : int
-    tokens : sequence of int
     outputs : sequence of int
         Places in `tokens` whose results are requested.
     inputs : mapping of str to ndarray
@@ -106,9 +104,6 @@ class Attended:
     q : (tokens, heads, k_cols), f32
     k : (tokens, kv_heads, k_cols), f32, or None
         None where the layer reads keys that another layer stored.
-    scale, softcap : float
-    window, chunk, symmetric_window : int
-    causal : bool
     sinks : (heads,) or None
     besides : str
         Further terms of the scores, in words; empty for none.
@@ -132,12 +127,9 @@ class Batch:
 
     Parameters
     ----------
-    context : Context
-    shape : BatchShape
     tokens : (tokens,), i32
     inputs : GraphInputs
         All other inputs, made on first use.
-    cache : Cache
     attended : dict of int to Attended
         Operands by layer, filled while the graph is built.
     """
@@ -194,7 +186,6 @@ class Batch:
 
         Parameters
         ----------
-        layer : int
         key : (tokens, heads, k_cols), f32
         value : (tokens, heads, v_cols), f32, or None
             None where values are the first columns of keys.
@@ -225,11 +216,9 @@ class BatchArrays:
 
     Parameters
     ----------
-    shape : BatchShape
     arrays : mapping of str to ndarray
         Arrays by the names of the graph's inputs, zeros at first. Only `names` are written;
         inputs that the graph does not use may be missing.
-    cache : Cache
     extra_inputs : mapping of str to ModelInput
         Model inputs in addition to tokens.
     causal : bool

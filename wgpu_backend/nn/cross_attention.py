@@ -23,7 +23,6 @@ class CrossAttention(Module):
 
     Parameters
     ----------
-    config : LayerConfig
     scale : float or None
         Factor of scores; None for ``head ** -0.5``.
     prefix : str
@@ -90,10 +89,6 @@ class CrossLayer(DecoderLayer):
 
     Parameters
     ----------
-    config : LayerConfig
-    mixer : SelfAttention
-    cross : CrossAttention
-    mlp : FeedForward
     before : three str
         Names of the norms.
     """

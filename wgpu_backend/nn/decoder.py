@@ -21,10 +21,6 @@ class Decoder(Transformer):
     A subclass builds a layer in `layer`, and sets options of all layers as class attributes. Less
     common ones are in ``help("wgpu_backend.nn.transformer.Transformer")``.
 
-    Parameters
-    ----------
-    backend : Backend
-
     Attributes
     ----------
     norm : type of Norm

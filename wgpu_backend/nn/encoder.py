@@ -18,10 +18,6 @@ class Encoder(Transformer):
     `LanguageModel.embed` pools the states of the rows. A reranker's classifier scores a pooled
     state, where the file has one.
 
-    Parameters
-    ----------
-    backend : Backend
-
     Attributes
     ----------
     classifier_activation : str

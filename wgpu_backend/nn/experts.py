@@ -139,7 +139,6 @@ class Experts(Module):
 
     Parameters
     ----------
-    config : LayerConfig
     activation : str or callable
         See `MLP`.
     routing : Routing or None

@@ -24,7 +24,6 @@ class LatentAttention(Module):
 
     Parameters
     ----------
-    config : LayerConfig
     rope : Rotary or None
         Rotation of the shared part.
     scale : float or None

@@ -65,9 +65,6 @@ class Layer(DecoderLayer):
 
     Parameters
     ----------
-    config : LayerConfig
-    mixer : Mixer
-    mlp : FeedForward
     before : pair of str or None
         Names of the norms before mixer and feed-forward; None where there is none.
     after : pair of str or None
@@ -117,9 +114,6 @@ class PostNormLayer(DecoderLayer):
 
     Parameters
     ----------
-    config : LayerConfig
-    mixer : Mixer
-    mlp : FeedForward
     norms : pair of str
         Names of the norms.
     """
@@ -153,9 +147,6 @@ class ParallelLayer(DecoderLayer):
 
     Parameters
     ----------
-    config : LayerConfig
-    mixer : Mixer
-    mlp : FeedForward
     norm : str
         Name of the norm before both.
     mlp_norm : str or None
@@ -197,13 +188,7 @@ def _normalise(norm: Norm | None, x: Tensor) -> Tensor:
 
 
 class MixerLayer(DecoderLayer):
-    """``x += mixer(norm(x))``, and no feed-forward.
-
-    Parameters
-    ----------
-    config : LayerConfig
-    mixer : Mixer
-    """
+    """``x += mixer(norm(x))``, and no feed-forward."""
 
     norm: Norm
 
@@ -220,13 +205,7 @@ class MixerLayer(DecoderLayer):
 
 
 class FeedForwardLayer(DecoderLayer):
-    """``x += mlp(norm(x))``, without a mixer or a cache.
-
-    Parameters
-    ----------
-    config : LayerConfig
-    mlp : FeedForward
-    """
+    """``x += mlp(norm(x))``, without a mixer or a cache."""
 
     norm: Norm
 

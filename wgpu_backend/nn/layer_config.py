@@ -24,7 +24,6 @@ class LayerConfig:
         Keys of the file.
     shapes : mapping of str to tuple of int
         Shapes of all weights of the file, by name.
-    index, count : int
     make_norm : callable
         Makes a norm of the model's kind.
     """

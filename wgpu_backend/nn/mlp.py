@@ -62,7 +62,6 @@ def require_activation(activation: AnyActivation, *, gated: bool = False) -> Non
 
     Parameters
     ----------
-    activation : str or callable
     gated : bool
         Whether activations that need a gate are allowed.
 
@@ -92,7 +91,6 @@ class MLP(Module):
 
     Parameters
     ----------
-    config : LayerConfig
     activation : str or callable
         Name in `ACTIVATIONS`, or a function of one tensor; the file's ``feed_forward_activation``
         overrides it.

@@ -190,7 +190,6 @@ class Model(Module, ABC):
 
         Parameters
         ----------
-        executor : Executor
         sequences : int
             Sequences that may be long at the same time.
         positions : int

@@ -42,7 +42,6 @@ class TokenInput:
     ----------
     shape : tuple of int
         Shape of the values of one token.
-    dtype : DType
     positions : bool
         Whether tokens of a chunk without values get their position in every element; else 0.
     """
@@ -72,10 +71,6 @@ class RowsInput:
 
     A chunk has (tokens, cols), with NaN in the first column of rows without values. The model
     replaces its own rows by them: ``batch.input_mask(name).where(batch.input(name), x)``.
-
-    Parameters
-    ----------
-    cols : int
     """
 
     cols: int
@@ -100,13 +95,7 @@ class RowsInput:
 
 @dataclass(frozen=True, slots=True)
 class SequenceInput:
-    """Values for every sequence of a pass, such as the grid of its image.
-
-    Parameters
-    ----------
-    shape : tuple of int
-    dtype : DType
-    """
+    """Values for every sequence of a pass, such as the grid of its image."""
 
     shape: tuple[int, ...] = ()
     dtype: DType = F32

@@ -118,7 +118,6 @@ def populate(module: Module, find: Find, prefix: str = "") -> bool:
 
     Parameters
     ----------
-    module : Module
     find : callable
         Returns the weight of a name, or None.
     prefix : str

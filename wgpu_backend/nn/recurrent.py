@@ -17,10 +17,6 @@ class Mamba(Module):
 
     Steps, inputs and outputs of the scan are normalised where the file has weights for it, as in
     Jamba, or sets ``ssm.dt_b_c_rms``, as in Falcon Mamba.
-
-    Parameters
-    ----------
-    config : LayerConfig
     """
 
     expand: Linear = weight("ssm_in", "expanded", "width")
@@ -88,10 +84,6 @@ class Mamba2(Module):
 
     Where the file has its weight, the gated result of the scan is normalised over each group of
     heads.
-
-    Parameters
-    ----------
-    config : LayerConfig
 
     Raises
     ------
@@ -172,7 +164,6 @@ class GatedDelta(Module):
 
     Parameters
     ----------
-    config : LayerConfig
     tiled : bool
         Whether keys are assigned to heads round-robin; otherwise adjacent heads share a key.
 
@@ -265,12 +256,7 @@ class GatedDelta(Module):
 
 
 class ShortConv(Module):
-    """``c * conv(b * x)`` of three projections (Liquid AI 2025, "LFM2 Technical Report", §2.1).
-
-    Parameters
-    ----------
-    config : LayerConfig
-    """
+    """``c * conv(b * x)`` of three projections (Liquid AI 2025, "LFM2 Technical Report", §2.1)."""
 
     expand: Linear = weight("shortconv.in_proj", "expanded", "width")
     conv: Filter = weight("shortconv.conv", "width", "taps")

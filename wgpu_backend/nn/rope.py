@@ -25,7 +25,6 @@ class Rotary:
 
     Parameters
     ----------
-    options : RopeOptions
     factors : (dims / 2,) or None
         Divisors of the frequencies.
     long_factors : (dims / 2,) or None

@@ -29,7 +29,6 @@ class SelfAttention(Module):
 
     Parameters
     ----------
-    config : LayerConfig
     rope : Rotary or None
         None for other positional encodings, or none.
     window : int or None

@@ -30,10 +30,6 @@ class Transformer(Model):
     adds the logits of the next token, `Encoder` lets tokens attend to all of their text. Dense
     modules, as in sentence-transformers, map a pooled state, where the file has them.
 
-    Parameters
-    ----------
-    backend : Backend
-
     Attributes
     ----------
     norm : type of Norm

@@ -69,7 +69,6 @@ class Pipeline(ABC):
         Networks by the component's name.
     tokenizers : dict of str to PromptTokenizer
         Tokenizers by the component's name.
-    scheduler : Scheduler
     """
 
     # Defaults of a request.
@@ -318,7 +317,6 @@ class Pipeline(ABC):
         x : array
             Latents, times the schedule's input scale.
         timestep : (1,)
-        conditions : dict of str to Array
         """
 
     def after_step(

@@ -89,7 +89,6 @@ class Scheduler:
 
         Parameters
         ----------
-        steps : int
         first : int
             Step to begin with; see `first_step`.
         sigmas : sequence of float, optional

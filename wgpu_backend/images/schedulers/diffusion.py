@@ -104,8 +104,6 @@ def space_timesteps(settings: Settings, steps: int, *, default: str) -> Floats:
 
     Parameters
     ----------
-    settings : Settings
-    steps : int
     default : str
         Default of ``timestep_spacing``.
 

@@ -109,7 +109,6 @@ def linear_mu(settings: Settings, tokens: int) -> float:
 
     Parameters
     ----------
-    settings : Settings
     tokens : int
         Number of the image's tokens.
     """

@@ -37,7 +37,6 @@ class Request:
 
     Parameters
     ----------
-    steps : int
     first : int
         First step to run, for image to image; earlier ones are skipped.
     sigmas : sequence of float, optional
@@ -173,7 +172,6 @@ def first_step(steps: int, strength: float, *, whole: bool = True) -> int:
 
     Parameters
     ----------
-    steps : int
     strength : float
         Share of the image that is replaced, from 0 to 1.
     whole : bool

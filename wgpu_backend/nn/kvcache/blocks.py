@@ -24,8 +24,6 @@ class SequenceBlocks:
 
     Parameters
     ----------
-    blocks : list of int
-    length : int
     torn : dict of int to int
         Number of missing first positions of a block, by its place: a shift leaves such blocks.
     """

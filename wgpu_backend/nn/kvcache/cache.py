@@ -35,7 +35,6 @@ class GraphInputs:
 
     Parameters
     ----------
-    context : Context
     declared : mapping of str to (shape, dtype)
         Inputs that can be made.
     tokens : int
@@ -90,7 +89,6 @@ class KeyValues:
         block and of the layer's chunk.
     longest : int
         Most positions of any sequence in the table.
-    inputs : GraphInputs
     ends_name : str
         Name of the input of `ends`.
     window, chunk : int
@@ -172,11 +170,9 @@ class Cache(Protocol):
 
         Parameters
         ----------
-        layer : int
         key : (tokens, heads, k_cols), f32
         value : (tokens, heads, v_cols), f32, or None
             None where values are the first columns of keys.
-        inputs : GraphInputs
         """
         ...
 

@@ -30,8 +30,6 @@ class EncodedCache(PagedCache):
 
     Parameters
     ----------
-    executor : Executor
-    layers : mapping of int to EncodedShape
     positions : int
         Total positions of the texts of all sequences.
     dtype : DType

@@ -48,8 +48,6 @@ def make_cache(
 
     Parameters
     ----------
-    executor : Executor
-    layers : sequence of LayerCache
     sequences : int
         Sequences that may be long at the same time: windows and states have room for these.
     positions : int
@@ -113,7 +111,6 @@ def state_rows(states: Mapping[int, StateShape], sequences: int) -> int:
     ----------
     states : mapping of int to StateShape
         States by layer.
-    sequences : int
     """
     values = sum(prod(shape) for state in states.values() for shape in state.shapes.values())
     fitting = STATES_NBYTES // max(F32.nbytes(values), 1)

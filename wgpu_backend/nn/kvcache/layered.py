@@ -144,7 +144,6 @@ class LayeredCache:
         The part with recurrent states.
     positions : int
         Total positions of all sequences.
-    checkpoints : Checkpoints
     texts : EncodedCache or None
         The part with an encoder's keys and values.
     """

@@ -49,7 +49,6 @@ class PagedCache:
 
     Parameters
     ----------
-    executor : Executor
     layers : sequence of LayerCache
         One for each layer. Entries other than `LayerShape` and `SharedLayer` are ignored.
     positions : int

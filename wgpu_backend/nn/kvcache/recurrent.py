@@ -36,8 +36,6 @@ class RecurrentCache:
 
     Parameters
     ----------
-    executor : Executor
-    layers : mapping of int to StateShape
     rows : int
         Number of rows, without the row of zeros.
 

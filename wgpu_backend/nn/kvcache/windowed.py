@@ -53,7 +53,6 @@ class WindowedCache(PagedCache):
     ----------
     executor, layers, positions, dtype, prefix
         See `PagedCache`; `positions` is the number stored at the same time.
-    sight : Sight
     """
 
     def __init__(
@@ -135,7 +134,6 @@ class WindowedCache(PagedCache):
 
         Parameters
         ----------
-        sequence : int
         checkpoints : sequence of int
             Positions that the sequence may be cut to; the last is its end.
         short : bool
