@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     )
     from wgpu_backend.files.gguf.config import Config
     from wgpu_backend.files.gguf.reader import open_gguf
-    from wgpu_backend.files.huggingface.creating import create
+    from wgpu_backend.files.huggingface.create import create
     from wgpu_backend.files.quantize.files import quantize
     from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
     from wgpu_backend.graph.fusion import Graph
@@ -164,7 +164,7 @@ _HOMES = {
     ),
     "files.gguf.config": "Config",
     "files.gguf.reader": "open_gguf",
-    "files.huggingface.creating": "create",
+    "files.huggingface.create": "create",
     "files.quantize.files": "quantize",
     "graph.capabilities": "Capabilities DeviceInfo",
     "graph.fusion": "Graph OpNode",

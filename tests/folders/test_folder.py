@@ -19,7 +19,7 @@ from tests.folders.test_values import interleaved
 from tests.quantise.test_files import finish
 from wgpu_backend.dtypes import Q4_0
 from wgpu_backend.files.huggingface.folder import open_folder
-from wgpu_backend.files.quantize import quantised
+from wgpu_backend.files.quantize import quantize_rows
 
 TOKENS = [0, 5, 17, 40, 3, 99]
 
@@ -82,7 +82,7 @@ def test_matrices_that_are_turned_are_read_whole(tmp_path, rng):
     wb.create(tmp_path / "a.gguf", folder, "Q4_0", importance=tmp_path / "matrix.gguf")
     with wb.open_gguf(tmp_path / "a.gguf") as file:
         turned = np.ascontiguousarray(tensors["h.0.mlp.c_fc.weight"].T)
-        assert file.data("blk.0.ffn_up.weight") == quantised(turned, Q4_0, sums[0] / 2)
+        assert file.data("blk.0.ffn_up.weight") == quantize_rows(turned, Q4_0, sums[0] / 2)
 
 
 def test_floats_of_eight_bits_are_loaded_with_their_scales(tmp_path):
@@ -153,7 +153,7 @@ DAMAGES = {
     ),
     "a tensor of another model": (
         {"tensors": {**llama_tensors(), "model.layers.0.mixer.weight": np.ones((2, 2), "f4")}},
-        "tensor 'model.layers.0.mixer.weight' is none that LlamaForCausalLM has",
+        "unexpected tensor 'model.layers.0.mixer.weight' for LlamaForCausalLM",
     ),
     "heads that do not fit": (
         {"config": {"num_key_value_heads": 3}},

@@ -8,7 +8,7 @@ import pytest
 from tests.folders.folders import crafted, safetensors
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.huggingface.safetensors import open_safetensors
-from wgpu_backend.files.huggingface.values import as_f32, stored
+from wgpu_backend.files.huggingface.values import as_f32, read_values
 
 
 def read(path, data):
@@ -29,9 +29,9 @@ def test_values_come_back(tmp_path, rng):
     file, found = read(tmp_path / "x.safetensors", safetensors(tensors))
     assert list(found) == ["a", "b", "c"]
     for name, values in tensors.items():
-        made = stored(found[name])
+        made = read_values(found[name])
         np.testing.assert_array_equal(made.read(0, made.rows).reshape(made.shape), values)
-    widened = as_f32(tensors["c"], stored(found["c"]).dtype)
+    widened = as_f32(tensors["c"], read_values(found["c"]).dtype)
     np.testing.assert_array_equal(widened.view("u4") >> 16, tensors["c"])
     file.close()
 
@@ -47,7 +47,7 @@ def test_values_come_back(tmp_path, rng):
 def test_floats_of_eight_bits_are_exact(tmp_path, kind, codes, values):
     data = safetensors({"a": np.array([codes], "u1")}, {"a": kind})
     file, found = read(tmp_path / "x.safetensors", data)
-    np.testing.assert_array_equal(stored(found["a"]).read(0, 1)[0].astype("f8"), values)
+    np.testing.assert_array_equal(read_values(found["a"]).read(0, 1)[0].astype("f8"), values)
     file.close()
 
 

@@ -11,7 +11,7 @@ from tests.folders.folders import TOKENIZER, write_folder
 from tests.folders.random_tokenizers import differences
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.files.gguf.reader import open_gguf
-from wgpu_backend.files.huggingface.creating import create
+from wgpu_backend.files.huggingface.create import create
 from wgpu_backend.files.huggingface.folder import open_folder
 from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.files.huggingface.tokens import tokenizer_keys

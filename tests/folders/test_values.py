@@ -6,7 +6,7 @@ import pytest
 from tests.folders.folders import safetensors
 from wgpu_backend.dtypes import MXFP4
 from wgpu_backend.errors import ModelError
-from wgpu_backend.files.huggingface import arrangements as a
+from wgpu_backend.files.huggingface import transforms as a
 from wgpu_backend.files.huggingface import values as v
 from wgpu_backend.files.huggingface.safetensors import open_safetensors
 
@@ -36,41 +36,45 @@ def apart(x, heads, kv_heads):
 
 
 CASES = {
-    "interleaved": ((24, 3), lambda x: a.halves_interleaved(x, 3), lambda x: interleaved(x, 3)),
-    "transposed": ((5, 33), a.transposed, lambda x: x.T),
-    "transposed experts": ((3, 5, 4), a.transposed, lambda x: x.swapaxes(1, 2)),
-    "even rows": ((3, 6, 5), lambda x: a.every_other(x, 0), lambda x: x[:, ::2]),
-    "odd rows": ((1, 6), lambda x: a.every_other(a.columns(x), 1), lambda x: x[:, 1::2, None]),
-    "first halves": ((3, 6, 5), lambda x: a.half(x, 0), lambda x: x[:, :3]),
-    "second halves": ((3, 6, 5), lambda x: a.half(x, 1), lambda x: x[:, 3:]),
-    "later rows": ((7, 2), lambda x: a.without_first(x, 3), lambda x: x[3:]),
+    "interleaved": ((24, 3), lambda x: a.interleave_halves(x, 3), lambda x: interleaved(x, 3)),
+    "transposed": ((5, 33), a.transpose, lambda x: x.T),
+    "transposed experts": ((3, 5, 4), a.transpose, lambda x: x.swapaxes(1, 2)),
+    "even rows": ((3, 6, 5), lambda x: a.take_every_other(x, 0), lambda x: x[:, ::2]),
+    "odd rows": (
+        (1, 6),
+        lambda x: a.take_every_other(a.as_columns(x), 1),
+        lambda x: x[:, 1::2, None],
+    ),
+    "first halves": ((3, 6, 5), lambda x: a.take_half(x, 0), lambda x: x[:, :3]),
+    "second halves": ((3, 6, 5), lambda x: a.take_half(x, 1), lambda x: x[:, 3:]),
+    "later rows": ((7, 2), lambda x: a.drop_first(x, 3), lambda x: x[3:]),
     "three of each head": (
         (18, 3),
-        lambda x: a.queries_keys_values(x, 3, 3),
+        lambda x: a.ungroup_qkv(x, 3, 3),
         lambda x: apart(x, 3, 3),
     ),
     "heads that share": (
         (32, 3),
-        lambda x: a.queries_keys_values(x, 12, 2),
+        lambda x: a.ungroup_qkv(x, 12, 2),
         lambda x: apart(x, 12, 2),
     ),
     "rows of heads, turned": (
         (21, 4),
-        lambda x: a.transposed(a.rows_of_each(a.matrices(x, 3), 2, 7)),
+        lambda x: a.transpose(a.slice_rows(a.split_matrices(x, 3), 2, 7)),
         lambda x: x.reshape(3, 7, 4)[:, 2:].swapaxes(1, 2),
     ),
-    "an axis less": ((5, 1, 4), lambda x: a.shaped(x, 5, 4), lambda x: x[:, 0]),
-    "a row as groups": ((12,), lambda x: a.shaped(x, 3, 4), lambda x: x.reshape(3, 4)),
+    "an axis less": ((5, 1, 4), lambda x: a.reshape(x, 5, 4), lambda x: x[:, 0]),
+    "a row as groups": ((12,), lambda x: a.reshape(x, 3, 4), lambda x: x.reshape(3, 4)),
     "decays": (
         (3, 4),
         v.negative_exponentials,
         lambda x: -np.exp(x.astype("f8")).astype("f4"),
     ),
     "one more": ((33,), lambda x: v.plus(x, 1.0), lambda x: x + 1),
-    "stacked": ((3, 4), lambda x: a.stacked([x, v.plus(x, 1.0)]), lambda x: np.stack([x, x + 1])),
+    "stacked": ((3, 4), lambda x: a.stack([x, v.plus(x, 1.0)]), lambda x: np.stack([x, x + 1])),
     "even of transposed": (
         (2, 3, 4),
-        lambda x: a.every_other(a.transposed(x), 0),
+        lambda x: a.take_every_other(a.transpose(x), 0),
         lambda x: x.swapaxes(1, 2)[:, ::2],
     ),
 }
@@ -87,7 +91,7 @@ def test_changes_are_numpys_however_they_are_read(rng, name):
 
 def test_biases_are_moved_as_rows_are(rng):
     x = rng.standard_normal(24).astype("f4")
-    made = a.flat(a.halves_interleaved(a.columns(v.constant(x)), 3))
+    made = a.flatten_columns(a.interleave_halves(a.as_columns(v.constant(x)), 3))
     np.testing.assert_array_equal(made.read(0, 1)[0], interleaved(x[:, None], 3)[:, 0])
 
 
@@ -98,7 +102,7 @@ def test_scales_are_of_all_of_rows_or_of_blocks(rng, shape, repeat):
     x = rng.standard_normal((5, 6)).astype("f4")
     scales = np.asarray(rng.uniform(0.5, 2, shape), "f4")
     wide = np.kron(scales, np.ones(repeat, "f4"))[:5, :6] if repeat else scales
-    made = v.scaled(v.constant(x), scales, (2, 3))
+    made = v.apply_scales(v.constant(x), scales, (2, 3))
     np.testing.assert_array_equal(read_in_parts(made, 2), (x * wide).astype("f2"))
 
 
@@ -120,14 +124,17 @@ def test_packed_mxfp4_has_the_same_codes_in_gguf_order(tmp_path, rng):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x: a.halves_interleaved(x, 2), "has 5 rows, needs an even number for each of 2"),
-        (lambda x: a.queries_keys_values(x, 3, 2), "has 5 rows, needs those of 3 heads and 2"),
-        (lambda x: a.matrices(x, 2), r"of shape \(5, 6\), needs a multiple of 2 rows"),
-        (lambda x: a.rows_of_each(x, 2, 6), r"of shape \(5, 6\), needs rows 2 to 6"),
-        (lambda x: a.shaped(x, 6, 5), r"of shape \(5, 6\), needs as many values as \(6, 5\)"),
-        (lambda x: a.every_other(x, 0), r"of shape \(5, 6\), needs an even number of rows"),
-        (lambda x: v.scaled(x, np.ones((2, 3), "f4"), (2, 3)), r"has scales of shape \(2, 3\)"),
-        (lambda x: a.stacked([x, a.transposed(x)]), r"parts of f32 \(5, 6\) and of f32 \(6, 5\)"),
+        (lambda x: a.interleave_halves(x, 2), "has 5 rows, needs an even number for each of 2"),
+        (lambda x: a.ungroup_qkv(x, 3, 2), "has 5 rows, needs those of 3 heads and 2"),
+        (lambda x: a.split_matrices(x, 2), r"of shape \(5, 6\), needs a multiple of 2 rows"),
+        (lambda x: a.slice_rows(x, 2, 6), r"of shape \(5, 6\), needs rows 2 to 6"),
+        (lambda x: a.reshape(x, 6, 5), r"of shape \(5, 6\), needs as many values as \(6, 5\)"),
+        (lambda x: a.take_every_other(x, 0), r"of shape \(5, 6\), needs an even number of rows"),
+        (
+            lambda x: v.apply_scales(x, np.ones((2, 3), "f4"), (2, 3)),
+            r"has scales of shape \(2, 3\)",
+        ),
+        (lambda x: a.stack([x, a.transpose(x)]), r"parts of f32 \(5, 6\) and of f32 \(6, 5\)"),
     ],
 )
 def test_shapes_that_do_not_fit_are_told(change, message):

@@ -256,14 +256,14 @@ def test_parts_whose_digests_nobody_tells_are_pulled(registry, store: Store, tmp
 
 def test_a_changed_part_is_refused(registry, store: Store, tmp_path: Path, monkeypatch):
     registry.fault, registry.files = "split", split_of(tmp_path)
-    listed = hub.listed
+    listed = hub.list_files
 
     def changed(*given):
         found = listed(*given)
         registry.files["Q4_0/Tiny-tag-00002-of-00003.gguf"] = bytes(found[4].size)
         return found
 
-    monkeypatch.setattr(pull, "listed", changed)
+    monkeypatch.setattr(pull, "list_files", changed)
     with pytest.raises(StoreError, match="its SHA-256 is"):
         puller(store).pull(ModelName.parse(registry.name))
 
@@ -292,7 +292,7 @@ def test_a_tag_that_no_file_has_is_not_found(registry, store: Store):
 def test_tags_name_files_as_on_the_hub(tag: str, want: str):
     stems = ["m-UD-Q4_K_M", "m-Q4_K_M", "Q8_0/m-Q8_0", "UD-Q8_K_XL/m-UD-Q8_K_XL", "BF16/m"]
     files = [hub.HubFile(f"{stem}-00001-of-00001.gguf", 1, "") for stem in stems]
-    found = hub.parts_of_tag(files, ModelName.parse(f"hf.co/a/b:{tag}"))
+    found = hub.find_parts(files, ModelName.parse(f"hf.co/a/b:{tag}"))
     assert [f"{want}-00001-of-00001.gguf"] * bool(want) == [file.path for file in found]
 
 

@@ -49,7 +49,7 @@ def whole(registry, store: Store, name: ModelName) -> bool:
     manifest = store.entry(name).manifest
     taken = registry.taken["/v2/me/model/manifests/tag"]
     blobs = {layer.digest for layer in manifest.blobs}
-    return taken == manifest.encoded() and blobs == set(registry.blobs)
+    return taken == manifest.encode() and blobs == set(registry.blobs)
 
 
 def test_a_model_is_pushed_in_chunks_and_only_once(registry, store: Store, name):
@@ -142,7 +142,7 @@ def test_other_bytes_are_refused_by_the_registry(registry, store: Store, name):
     with pytest.raises(StoreError, match=r"HTTP status 400 \(other bytes\)"):
         pusher(store).push(name)
     assert "/v2/me/model/manifests/tag" not in registry.taken
-    assert json.loads(store.entry(name).manifest.encoded())["schemaVersion"] == 2
+    assert json.loads(store.entry(name).manifest.encode())["schemaVersion"] == 2
 
 
 def test_a_registry_without_encryption_is_told_at_once(store: Store, name):

@@ -13,7 +13,7 @@ from tests.model_store.registry import Registry
 from tests.model_store.test_push import name, pusher, registry, store, whole  # noqa: F401
 from wgpu_backend.errors import StoreError
 from wgpu_backend.files.store.names import ModelName
-from wgpu_backend.files.store.signing import Key
+from wgpu_backend.files.store.push import Key
 from wgpu_backend.files.store.store import Store
 
 Ed25519PrivateKey = pytest.importorskip(

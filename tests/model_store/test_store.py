@@ -21,8 +21,7 @@ from wgpu_backend.files.store import stored
 from wgpu_backend.files.store.manifest import Manifest
 from wgpu_backend.files.store.modelfile import Modelfile, parse_modelfile
 from wgpu_backend.files.store.names import ModelName
-from wgpu_backend.files.store.pruning import prune
-from wgpu_backend.files.store.store import Store
+from wgpu_backend.files.store.store import Store, prune
 from wgpu_backend.files.store.stored import create, open_stored
 
 NAME = ModelName.parse("story")
@@ -220,8 +219,8 @@ def test_what_a_manifest_says_besides_is_kept(store: Store, tmp_path: Path):
     store.copy(NAME, copy)
     assert store.entry(copy).digest == store.entry(NAME).digest
     entry = create(store, made, Modelfile("copy", system="New."), tmp_path)
-    assert json.loads(entry.manifest.encoded())["layers"][0]["name"] == "a.gguf"
-    assert b'"mediaType":"' in entry.manifest.encoded()
+    assert json.loads(entry.manifest.encode())["layers"][0]["name"] == "a.gguf"
+    assert b'"mediaType":"' in entry.manifest.encode()
 
 
 def test_damage_is_told(store: Store, tmp_path: Path):
@@ -371,7 +370,7 @@ def not_allowed(root, *, onerror, **_):
 
 def in_two_hours(monkeypatch):
     now = time.time()
-    monkeypatch.setattr("wgpu_backend.files.store.pruning.time.time", lambda: now + 7200)
+    monkeypatch.setattr("wgpu_backend.files.store.store.time.time", lambda: now + 7200)
 
 
 def test_blobs_of_no_model_go_and_no_others(store: Store, monkeypatch):
@@ -379,7 +378,7 @@ def test_blobs_of_no_model_go_and_no_others(store: Store, monkeypatch):
     foreign = store.root / "manifests/other.example/me/model/tag"
     foreign.parent.mkdir(parents=True)
     kept = store.add_bytes("license", b"another registry's")
-    foreign.write_bytes(store.entry(NAME).manifest.encoded())
+    foreign.write_bytes(store.entry(NAME).manifest.encode())
     manifest = json.loads(foreign.read_bytes())
     manifest["layers"].append({**kept.json(), "digest": kept.digest.replace(":", "-")})
     foreign.write_text(json.dumps(manifest))
@@ -402,7 +401,7 @@ def test_in_doubt_no_blob_goes(store: Store, monkeypatch, doubt):
     if doubt == "damaged":
         (manifest.parent / "other").write_bytes(manifest.read_bytes()[:100])
     elif doubt == "unreadable":
-        monkeypatch.setattr("wgpu_backend.files.store.pruning.os.walk", not_allowed)
+        monkeypatch.setattr("wgpu_backend.files.store.store.os.walk", not_allowed)
     elif doubt == "none":
         manifest.unlink()
     elif doubt == "folder":

@@ -23,7 +23,7 @@ from wgpu_backend.dtypes import (
     QUANTISABLE,
 )
 from wgpu_backend.errors import DTypeError, ModelError, ShapeError
-from wgpu_backend.files.quantize import decoded, encode_blocks
+from wgpu_backend.files.quantize import decode_blocks, encode_blocks
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.layouts.planes import joined, plane_nbytes, planes
@@ -59,14 +59,14 @@ def cast_to(dtype, blocks, rows, cols=COLS, target=F32):
 def test_a_cast_gives_the_bits_of_the_reference(any_gpu, rng, dtype):
     blocks = matrix(rng, dtype)
     got = values_of(any_gpu, cast_to(dtype, blocks, ROWS))
-    same_bits(got, decoded(dtype, blocks).reshape(ROWS, COLS))
+    same_bits(got, decode_blocks(dtype, blocks).reshape(ROWS, COLS))
 
 
 @pytest.mark.parametrize("dtype", RECORDED, ids=str)
 def test_a_cast_of_what_libggml_made(any_gpu, dtype):
     blocks = recorded()[dtype.name].reshape(-1, dtype.block_nbytes)
     got = values_of(any_gpu, cast_to(dtype, blocks, 4))
-    same_bits(got, decoded(dtype, blocks).reshape(4, COLS))
+    same_bits(got, decode_blocks(dtype, blocks).reshape(4, COLS))
     # The four rows are normal numbers of deviation 0.05.
     assert 0.03 < got.std() < 0.06
 
@@ -75,7 +75,7 @@ def test_a_cast_of_what_libggml_made(any_gpu, dtype):
 def test_the_numpy_device_gives_the_same_values(rng, dtype):
     blocks = matrix(rng, dtype)
     got = values_of(NumpyExecutor(), cast_to(dtype, blocks, ROWS))
-    same_bits(got, decoded(dtype, blocks).reshape(ROWS, COLS))
+    same_bits(got, decode_blocks(dtype, blocks).reshape(ROWS, COLS))
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 64])
@@ -117,7 +117,7 @@ def test_rows(any_gpu, rng, dtype):
     def looked_up(ctx):
         return ctx.from_bytes(dtype, blocks.tobytes(), ROWS, COLS).rows(ctx.from_numpy(ids))
 
-    want = decoded(dtype, blocks).reshape(ROWS, COLS)
+    want = decode_blocks(dtype, blocks).reshape(ROWS, COLS)
     same_bits(values_of(any_gpu, looked_up), want[ids])
 
 
@@ -130,7 +130,7 @@ def test_rows_and_products_of_a_weight_in_parts(split, check, rng, dtype):
     def held(ctx):
         return weight(ctx._executor, rows, COLS, dtype, blocks.tobytes())
 
-    want = decoded(dtype, blocks).reshape(rows, COLS)[ids]
+    want = decode_blocks(dtype, blocks).reshape(rows, COLS)[ids]
     assert len(held(Context(split)).storage.handle) > 1
     same_bits(values_of(split, lambda ctx: held(ctx).rows(ctx.from_numpy(ids))), want)
     check(split, lambda ctx: held(ctx).mulmat(tensor(ctx, x)), limit=LIMIT)
@@ -144,7 +144,7 @@ def test_a_cast_to_halves_rounds_once(gpu, check, rng, dtype, target):
 
 def test_a_cast_of_some_rows_and_of_three_axes(gpu, rng):
     blocks = matrix(rng, Q6_K, 12)
-    want = decoded(Q6_K, blocks).reshape(3, 4, COLS)
+    want = decode_blocks(Q6_K, blocks).reshape(3, 4, COLS)
 
     def some(ctx):
         return ctx.from_bytes(Q6_K, blocks.tobytes(), 3, 4, COLS)[1:].cast(dtype=F32)
@@ -179,7 +179,7 @@ def test_q1_0_is_a_sign_and_a_scale():
     block[0, 2], block[0, 17] = 0b101, 0x80
     want = np.full(128, -0.5, "f4")
     want[[0, 2, 127]] = 0.5
-    assert np.array_equal(decoded(Q1_0, block)[0], want)
+    assert np.array_equal(decode_blocks(Q1_0, block)[0], want)
 
 
 def test_q2_0_is_a_scale_and_two_bits():
@@ -188,21 +188,21 @@ def test_q2_0_is_a_scale_and_two_bits():
     block[0, 2], block[0, 17] = 0b11_10_01_00, 0b01_00_00_11
     want = np.full(64, -0.5, "f4")
     want[:4], want[60:] = [-0.5, 0, 0.5, 1], [1, -0.5, -0.5, 0]
-    assert np.array_equal(decoded(Q2_0, block)[0], want)
+    assert np.array_equal(decode_blocks(Q2_0, block)[0], want)
 
 
 def test_q8_1_is_a_scale_a_sum_and_bytes():
     quants_of = np.arange(-16, 16, dtype=np.int8)
     head = np.array([0.25, -4.0], "<f2").view(np.uint8)
     block = np.concatenate([head, quants_of.view(np.uint8)])[None]
-    assert np.array_equal(decoded(Q8_1, block)[0], quants_of * np.float32(0.25))
+    assert np.array_equal(decode_blocks(Q8_1, block)[0], quants_of * np.float32(0.25))
 
 
 def test_q8_k_is_a_scale_and_bytes_and_sums():
     quants_of = np.arange(-128, 128).astype(np.int8)
     scale, sums = np.array([0.1], "<f4"), np.ones(16, "<i2")
     block = np.concatenate([a.view(np.uint8) for a in (scale, quants_of, sums)])[None]
-    assert np.array_equal(decoded(Q8_K, block)[0], quants_of * np.float32(0.1))
+    assert np.array_equal(decode_blocks(Q8_K, block)[0], quants_of * np.float32(0.1))
 
 
 # What devices write.
@@ -317,7 +317,7 @@ def test_a_state_in_blocks_is_read_as_floats(full, rng, kind):
         ctx.compute(state.set_rows(tensor(ctx, x), ctx.from_numpy([5, 6, 7, 8])))
         got, part = state.numpy(), state[6:8].numpy()
     want = np.zeros((9, 64), "f4")
-    want[5:] = decoded(Q8_0, encode_blocks(Q8_0, x)).reshape(4, 64)
+    want[5:] = decode_blocks(Q8_0, encode_blocks(Q8_0, x)).reshape(4, 64)
     same_bits(got, want)
     same_bits(np.ascontiguousarray(part), want[6:8])
 

@@ -11,7 +11,7 @@ from tests.builders import Dims, dequantised, tiny_model
 from wgpu_backend.dtypes import F32, Q4_K, Q8_0
 from wgpu_backend.errors import GGUFError, ModelError, OptionError
 from wgpu_backend.files.gguf.reader import open_gguf
-from wgpu_backend.files.quantize import quantised
+from wgpu_backend.files.quantize import quantize_rows
 from wgpu_backend.files.quantize.importance import read_importances
 
 WIDE = Dims(width=256, head_dim=64, feed_forward=256, layers=1)
@@ -39,7 +39,7 @@ def test_tensors_are_quantised_and_keys_kept(model, weights, tmp_path):
         assert list(after.tensors) == list(before.tensors)
         name = "blk.0.ffn_up.weight"
         assert after.tensors[name].dtype == Q4_K
-        assert after.data(name) == quantised(weights[name], Q4_K)
+        assert after.data(name) == quantize_rows(weights[name], Q4_K)
         assert after.tensors["blk.0.attn_norm.weight"].dtype == F32
         assert report.types == {n: info.dtype for n, info in after.tensors.items()}
     assert shares == sorted(shares)
@@ -75,7 +75,7 @@ def test_experts_have_importances_of_their_own(tmp_path, rng):
     wb.quantize(tmp_path / "in.gguf", out, "Q4_K_M", importance=tmp_path / "imatrix.gguf")
     means = [sums[0] / 4, np.ones(256, "f4"), sums[2] / 7]
     with open_gguf(out) as file:
-        want = b"".join(quantised(values[k], Q4_K, means[k]) for k in range(3))
+        want = b"".join(quantize_rows(values[k], Q4_K, means[k]) for k in range(3))
         assert file.data(name) == want
         assert file.metadata["quantize.imatrix.chunks_count"] == 5
 

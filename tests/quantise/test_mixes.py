@@ -7,7 +7,7 @@ import pytest
 from tests.quantise.layouts import LAYOUTS, infos, recorded
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import OptionError
-from wgpu_backend.files.quantize.mixes import MIXES, mix_named, tensor_types
+from wgpu_backend.files.quantize.mixes import MIXES, find_mix, tensor_types
 
 
 def layers(ranges):
@@ -33,7 +33,7 @@ def test_q2_0_is_chosen_where_tq2_0_is(name):
     """llama.cpp treats the two alike, but that blocks of 64 values fit more rows."""
     layout, wide = LAYOUTS[name], {}
     for mix in ("Q2_0", "TQ2_0"):
-        types = tensor_types(mix_named(mix), layout.config, infos(layout), weighted=False)
+        types = tensor_types(find_mix(mix), layout.config, infos(layout), weighted=False)
         wide[mix] = {
             info.name: str(types[info.name]).removeprefix("t")
             for info in infos(layout)
@@ -43,7 +43,7 @@ def test_q2_0_is_chosen_where_tq2_0_is(name):
 
 
 def test_q2_0_has_the_number_of_llama_cpp():
-    assert (mix_named("q2_0").number, str(mix_named("Q2_0").dtype)) == (41, "q2_0")
+    assert (find_mix("q2_0").number, str(find_mix("Q2_0").dtype)) == (41, "q2_0")
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
@@ -60,7 +60,7 @@ def test_each_tensor_has_the_type_that_llama_cpp_chooses(name, weighted):
 
 def test_norms_routers_and_convolutions_stay_as_they_are():
     layout = LAYOUTS["mixtral"]
-    types = tensor_types(mix_named("Q4_K_M"), layout.config, infos(layout), weighted=False)
+    types = tensor_types(find_mix("Q4_K_M"), layout.config, infos(layout), weighted=False)
     kept = {re.sub(r"\d+", "N", name) for name, dtype in types.items() if dtype == F32}
     assert kept == {
         "blk.N.attn_norm.weight",
@@ -73,12 +73,12 @@ def test_norms_routers_and_convolutions_stay_as_they_are():
 
 def test_rows_that_no_block_fits_become_f16():
     layout = LAYOUTS["odd"]
-    types = tensor_types(mix_named("Q4_K_M"), layout.config, infos(layout), weighted=False)
+    types = tensor_types(find_mix("Q4_K_M"), layout.config, infos(layout), weighted=False)
     assert types["blk.0.ffn_up.weight"] == F16
 
 
 def test_names_are_those_of_llama_cpp():
-    assert mix_named("q4_k") is mix_named("Q4_K_M")
-    assert mix_named("Q4_K_M").number == 15
+    assert find_mix("q4_k") is find_mix("Q4_K_M")
+    assert find_mix("Q4_K_M").number == 15
     with pytest.raises(OptionError, match="type 'Q9': known are F32, F16, BF16, Q4_0"):
-        mix_named("Q9")
+        find_mix("Q9")

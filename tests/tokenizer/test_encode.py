@@ -198,7 +198,7 @@ def test_two_texts_have_two_separators_between_them_in_roberta():
 
 
 def test_two_texts_need_marks_between_them():
-    with pytest.raises(TokenizerError, match="where BOS and EOS are added, by add_bos_token False"):
+    with pytest.raises(TokenizerError, match="needs BOS and EOS, but add_bos_token is False"):
         Tokenizer.from_metadata(byte_pairs(HELLO)).encode_pair("Hello", "Hello")
 
 

@@ -14,8 +14,8 @@ from wgpu_backend.cli.names import BUNDLED, STORY, regular, writable
 from wgpu_backend.cli.progress import bar
 from wgpu_backend.cli.quantising import matrix_file, note_unweighted
 from wgpu_backend.errors import OptionError
-from wgpu_backend.files.huggingface.creating import create
-from wgpu_backend.files.quantize.mixes import MIXES, mix_named
+from wgpu_backend.files.huggingface.create import create
+from wgpu_backend.files.quantize.mixes import MIXES, find_mix
 
 
 def create_either(
@@ -97,7 +97,7 @@ def create_file(
 
 def _require_known(type_name: str) -> None:
     try:
-        mix_named(type_name)
+        find_mix(type_name)
     except OptionError:
         known = ", ".join(mix.name for mix in MIXES)
         raise UsageError(f"--type: {brief(type_name)}, known are {known}") from None

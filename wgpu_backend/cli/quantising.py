@@ -13,7 +13,7 @@ from wgpu_backend.cli.names import model_path, regular, writable
 from wgpu_backend.cli.progress import bar
 from wgpu_backend.errors import OptionError
 from wgpu_backend.files.quantize.files import Report, quantize
-from wgpu_backend.files.quantize.mixes import mix_named
+from wgpu_backend.files.quantize.mixes import find_mix
 
 
 def quantise_file(
@@ -56,10 +56,10 @@ def quantise_file(
 def _require_type(out: Path, dtype: str) -> None:
     """Raise for an unknown type; mention the order of arguments if two are swapped."""
     try:
-        mix_named(dtype)
+        find_mix(dtype)
     except OptionError as error:
         try:
-            mix_named(str(out))
+            find_mix(str(out))
         except OptionError:
             raise error from None
         raise UsageError(

@@ -22,8 +22,7 @@ from wgpu_backend.cli.library import parameters_of, stored, system_of, text_of_m
 from wgpu_backend.cli.names import exists, model_path
 from wgpu_backend.files.gguf.config import Config, Value
 from wgpu_backend.files.gguf.reader import GGUFFile
-from wgpu_backend.files.huggingface.folder import Folder
-from wgpu_backend.files.huggingface.opening import open_model_file
+from wgpu_backend.files.huggingface.folder import Folder, open_model_file
 from wgpu_backend.files.quantize.mixes import file_type
 
 TEMPLATE = "tokenizer.chat_template"

@@ -6,7 +6,7 @@ import json
 
 from wgpu_backend.cli.console import answer, print_table
 from wgpu_backend.cli.names import model_path
-from wgpu_backend.files.huggingface.opening import open_model_file
+from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.text.tokenizer import Tokenizer
 
 

@@ -25,7 +25,7 @@ from wgpu_backend.errors import ModelError
 from wgpu_backend.files.huggingface.json_files import read_json
 from wgpu_backend.files.huggingface.safetensors import StoredTensor
 from wgpu_backend.files.huggingface.settings import Settings
-from wgpu_backend.files.huggingface.values import Values, as_f32, raw_rows, stored
+from wgpu_backend.files.huggingface.values import Values, as_f32, raw_rows, read_values
 from wgpu_backend.files.huggingface.weights import Weights
 
 INDEX = "model_index.json"
@@ -123,7 +123,7 @@ class Component:
         ModelError
             There is no such tensor, or it has another shape or no floats.
         """
-        return stored(self._find(name, shape))
+        return read_values(self._find(name, shape))
 
     def array(self, name: str, shape: Sequence[int] | None = None) -> NDArray[Any]:
         """Read a whole tensor: floats as f32, other types unchanged.
@@ -139,7 +139,7 @@ class Component:
             size = int(np.prod(tensor.shape, dtype=np.int64))
             cols = tensor.shape[-1] if tensor.shape else 1
             return raw_rows(tensor, kind)(0, size // cols if cols else 0).reshape(tensor.shape)
-        values = stored(tensor)
+        values = read_values(tensor)
         return as_f32(values.read(0, values.rows), values.dtype).reshape(tensor.shape)
 
     def choose(self, classes: Mapping[str, T]) -> T:

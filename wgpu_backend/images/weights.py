@@ -16,7 +16,7 @@ from wgpu_backend.array.nn import Module, Slot
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.huggingface.safetensors import StoredTensor
-from wgpu_backend.files.huggingface.values import as_f32, raw_rows, stored
+from wgpu_backend.files.huggingface.values import as_f32, raw_rows, read_values
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.images.folder import Component
 from wgpu_backend.images.gguf_component import GgufComponent
@@ -127,5 +127,5 @@ def host_values(tensor: StoredTensor) -> tuple[DType, NDArray[np.generic]]:
     if tensor.kind in _PLAIN:
         dtype, kind = _PLAIN[tensor.kind]
         return dtype, raw_rows(tensor, kind)(0, rows)
-    values = stored(tensor)
+    values = read_values(tensor)
     return values.dtype, values.read(0, values.rows)

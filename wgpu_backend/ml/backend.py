@@ -12,7 +12,7 @@ from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import BackendError, ContextError, GGUFError, ModelError, Unclosed
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.gguf.reader import GGUFFile, TensorInfo
-from wgpu_backend.files.huggingface.opening import open_model_file
+from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.graph.capabilities import DeviceInfo, Profile
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec

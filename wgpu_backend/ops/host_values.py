@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import BF16, DType, bf16_to_f32
-from wgpu_backend.files.quantize import decoded
+from wgpu_backend.files.quantize import decode_blocks
 from wgpu_backend.graph.spec import Spec
 
 Array = NDArray[Any]
@@ -50,4 +50,4 @@ def dequantise(dtype: DType, data: bytes | memoryview, spec: Spec) -> Array:
         assert dtype.numpy is not None
         values = raw.view(dtype.numpy).reshape(spec.shape)
         return values.astype(np.float32) if values.dtype == np.float16 else values.copy()
-    return decoded(dtype, raw.reshape(-1, dtype.block_nbytes)).reshape(spec.shape)
+    return decode_blocks(dtype, raw.reshape(-1, dtype.block_nbytes)).reshape(spec.shape)

@@ -11,7 +11,7 @@ from tests.builders import Dims, tiny_model
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.device.wgsl.module import load
 from wgpu_backend.dtypes import MXFP4, Q4_0, Q4_K, Q5_0, Q5_1, Q6_K, Q8_0, U32
-from wgpu_backend.files.quantize import decoded
+from wgpu_backend.files.quantize import decode_blocks
 from wgpu_backend.graph.capabilities import MAX_TEXEL_ROWS, TEXEL_NBYTES, TEXEL_ROW_NBYTES
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select_layout
@@ -277,7 +277,7 @@ def test_rows_and_exact_products_need_no_second_copy(rounding, rng, dtype):
     with Context(rounding) as ctx:
         rows = matrix.rows(ctx.from_numpy(ids)).numpy()
         product = matrix.mulmat(ctx.from_numpy(x)).numpy()
-    wide = decoded(dtype, np.frombuffer(data, np.uint8).reshape(-1, dtype.block_nbytes))
+    wide = decode_blocks(dtype, np.frombuffer(data, np.uint8).reshape(-1, dtype.block_nbytes))
     wide = wide.reshape(77, 512)
     np.testing.assert_allclose(rows, wide[ids], rtol=1e-6, atol=1e-7)
     assert nmse(product, x @ wide.T) < LIMIT

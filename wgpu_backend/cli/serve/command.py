@@ -141,7 +141,7 @@ def _settings(
 
 def _prune(store: Store) -> None:
     """Remove unreferenced blobs, as Ollama does at start-up."""
-    from wgpu_backend.files.store.pruning import prune
+    from wgpu_backend.files.store.store import prune
 
     kept = os.environ.get("OLLAMA_NOPRUNE", "").strip().lower() not in ("", "0", "false")
     if kept or store.read_only:

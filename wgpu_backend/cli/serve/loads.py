@@ -138,7 +138,7 @@ def _known(made: LoadSpec, asked: int | None) -> LoadSpec:
     """
     if asked is not None or made.num_ctx is None:
         return made
-    from wgpu_backend.files.huggingface.opening import open_model_file
+    from wgpu_backend.files.huggingface.folder import open_model_file
 
     with suppress(BackendError, OSError), open_model_file(made.path) as file:
         if (table := file.tensors.get("position_embd.weight")) is not None:

@@ -21,13 +21,13 @@ def story() -> Stored:
     from wgpu_backend.files.store.manifest import CONFIG_TYPE, LAYER_TYPE, Layer, Manifest
     from wgpu_backend.files.store.names import ModelName
     from wgpu_backend.files.store.store import Entry
-    from wgpu_backend.files.store.stored import Stored, details_of
+    from wgpu_backend.files.store.stored import Stored, file_details
 
     digest, facts = sha256(BUNDLED), BUNDLED.stat()
     layer = Layer(LAYER_TYPE + "model", f"sha256:{digest}", facts.st_size)
     manifest = Manifest(Layer(CONFIG_TYPE, f"sha256:{digest}", 0), (layer,))
     entry = Entry(ModelName.parse(STORY), manifest, digest, facts.st_mtime)
-    return Stored(entry, BUNDLED, details=details_of(BUNDLED))
+    return Stored(entry, BUNDLED, details=file_details(BUNDLED))
 
 
 def pipelines(folders: Sequence[Path]) -> dict[str, Path]:

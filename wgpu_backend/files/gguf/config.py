@@ -2,9 +2,9 @@
 
 Keys are written as in the GGUF specification but without the architecture: ``block_count`` is
 looked up as ``llama.block_count`` in a llama file, while keys such as ``general.name`` and
-``tokenizer.ggml.model`` stand for themselves. Metadata comes from files that anybody may have
-written, so each method checks the type and the error names the file and the key. What the values
-mean together (heads that divide, sizes that match) is for the models to check.
+``tokenizer.ggml.model`` are used unchanged. Metadata comes from untrusted files, so each method
+checks the type, and the error names the file and the key. Relations between values (heads that
+divide, sizes that match) are checked by the models.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ Value: TypeAlias = str | int | float | bool | list[str] | npt.NDArray[np.generic
 _GLOBAL_PREFIXES = (
     "general.", "tokenizer.", "quantize.", "split.", "adapter.", "imatrix.", "training.", "xielu.",
 )  # fmt: skip
-_MAX_LAYERS = 65_536  # a file holds no more tensors than that, so no more layers either
+# A file has at most this many tensors, so it cannot have more layers.
+_MAX_LAYERS = 65_536
 _MAX_UINT = 2**64 - 1  # the widest integer of the format
 
 
@@ -34,7 +35,7 @@ _MAX_UINT = 2**64 - 1  # the widest integer of the format
 class Config:
     """Metadata of one model.
 
-    In every method a default of None means that the key is needed: ModelError if it is missing.
+    In every method a default of None means that the key is required: ModelError if it is missing.
 
     Parameters
     ----------
@@ -49,7 +50,7 @@ class Config:
 
     @property
     def architecture(self) -> str:
-        """Value of ``general.architecture``."""
+        """Return the value of ``general.architecture``."""
         name = self.metadata.get("general.architecture")
         if name is None:
             raise ModelError(
@@ -63,12 +64,12 @@ class Config:
         return self._full(key) in self.metadata
 
     def string(self, key: str, default: str | None = None) -> str:
-        """Text.
+        """Return a string.
 
         Raises
         ------
         ModelError
-            The key is missing and there is no default, or the value is no string.
+            The key is missing and there is no default, or the value is not a string.
         """
         value = self._value(key, default)
         if not isinstance(value, str):
@@ -78,12 +79,13 @@ class Config:
     def uint(
         self, key: str, default: int | None = None, *, at_least: int = 0, at_most: int = _MAX_UINT
     ) -> int:
-        """Integer of any width and signedness within `at_least` and `at_most`, both included.
+        """Return an integer of any width and signedness from `at_least` to `at_most`.
 
         Raises
         ------
         ModelError
-            The key is missing and there is no default, or the value is no integer in that range.
+            The key is missing and there is no default, or the value is not an integer in that
+            range.
         """
         value = self._value(key, default)
         if not isinstance(value, int) or isinstance(value, bool):
@@ -94,12 +96,12 @@ class Config:
         return value
 
     def strings(self, key: str, default: list[str] | None = None) -> list[str]:
-        """Array of strings.
+        """Return an array of strings.
 
         Raises
         ------
         ModelError
-            The key is missing and there is no default, or the value is no array of strings.
+            The key is missing and there is no default, or the value is not an array of strings.
         """
         value = self._value(key, default)
         if not isinstance(value, list):
@@ -107,37 +109,37 @@ class Config:
         return value
 
     def ints(self, key: str, default: list[int] | None = None) -> list[int]:
-        """Array of integers of any width.
+        """Return an array of integers of any width.
 
         Raises
         ------
         ModelError
-            The key is missing and there is no default, or the value is no array of integers.
+            The key is missing and there is no default, or the value is not an array of integers.
         """
         if default is not None and key not in self:
             return default
         return self._numbers(key, "iu", "an array of integers").tolist()
 
     def floats(self, key: str, default: list[float] | None = None) -> list[float]:
-        """Array of floats; elements may be infinite.
+        """Return an array of floats; elements may be infinite.
 
         Raises
         ------
         ModelError
-            The key is missing and there is no default, or the value is no array of floats.
+            The key is missing and there is no default, or the value is not an array of floats.
         """
         if default is not None and key not in self:
             return default
         return self._numbers(key, "f", "an array of floats").tolist()
 
     def is_array(self, key: str) -> builtins.bool:
-        """Whether the value of a key is an array of numbers or truth values."""
+        """Return whether the value of a key is an array of numbers or truth values."""
         return isinstance(self.metadata.get(self._full(key)), np.ndarray)
 
     def float_per_layer(
         self, key: str, layers: int, default: builtins.float | None = None
     ) -> list[builtins.float]:
-        """One number a layer: the file holds an array, or one number for all layers.
+        """Return one number per layer, from an array or one number for all layers.
 
         Raises
         ------
@@ -152,12 +154,12 @@ class Config:
         return values
 
     def bools(self, key: str, count: int) -> list[builtins.bool]:
-        """First `count` values of an array of truth values, or of numbers that are 0 or not.
+        """Return the first `count` values of an array of bools, or of numbers as bools.
 
         Raises
         ------
         ModelError
-            The key is missing, or the value is no such array.
+            The key is missing, or the value is not such an array.
         """
         values = self._numbers(key, "biu", "an array of bools").astype(np.bool).tolist()
         if len(values) < count:
@@ -165,12 +167,12 @@ class Config:
         return values[:count]
 
     def uint_per_layer(self, key: str, layers: int, default: int | None = None) -> list[int]:
-        """One unsigned integer a layer: the file holds an array, or one number for all layers.
+        """Return one unsigned integer per layer, from an array or one number for all layers.
 
         Raises
         ------
         ModelError
-            As `uint`, or the array has another length, or `layers` is absurd.
+            As `uint`, or the array has another length, or `layers` is too large.
         """
         if layers > _MAX_LAYERS:
             raise self._error(key, f"is wanted for {layers} layers, at most {_MAX_LAYERS} fit")
@@ -186,12 +188,12 @@ class Config:
     # Last, because these two names hide the builtins from annotations below them.
 
     def bool(self, key: str, default: bool | None = None) -> bool:
-        """Truth value.
+        """Return a truth value.
 
         Raises
         ------
         ModelError
-            The key is missing and there is no default, or the value is no bool.
+            The key is missing and there is no default, or the value is not a bool.
         """
         value = self._value(key, default)
         if not isinstance(value, bool):
@@ -199,12 +201,12 @@ class Config:
         return value
 
     def float(self, key: str, default: float | None = None) -> float:
-        """Finite number. An integer is refused: writers store these keys as floats.
+        """Return a finite number. An integer is rejected: writers store these keys as floats.
 
         Raises
         ------
         ModelError
-            The key is missing and there is no default, or the value is no finite float.
+            The key is missing and there is no default, or the value is not a finite float.
         """
         value = self._value(key, default)
         if not isinstance(value, float):
@@ -237,7 +239,7 @@ class Config:
 
 
 def _kind(value: Value) -> str:
-    """Name a value's type as messages do."""
+    """Describe a value's type for a message."""
     if isinstance(value, list):
         return "an array of strings"
     if isinstance(value, np.ndarray):

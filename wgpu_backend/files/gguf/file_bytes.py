@@ -1,8 +1,8 @@
-"""Bytes of a file, read where and when they are wanted.
+"""Reading of a file's bytes on demand.
 
-Files are read and not mapped: a mapping of a file that somebody cuts ends the process with a
-signal, where a read comes back short and can be told. Every read compares the file with what it
-was when it was opened, so what is written over meanwhile is not taken for weights.
+Files are read and not memory-mapped: if a mapped file is truncated, the process ends with a signal,
+whereas a short read can be reported. Every read compares the file with its state when it was
+opened, so that bytes written meanwhile are not taken for weights.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Protocol
 
 from wgpu_backend.errors import GGUFError, ModelError
 
-# Windows would change line ends; a pipe that takes a file's place would block; a terminal that does
-# would become the process's own.
+# Without these flags Windows changes line ends, a pipe in the file's place blocks, and a terminal
+# there becomes the controlling terminal of the process.
 _FLAGS = ("O_BINARY", "O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_NOINHERIT")
 _KINDS = (
     (stat.S_ISDIR, "a directory"),
@@ -28,11 +28,11 @@ _KINDS = (
 
 
 class Source(Protocol):
-    """Bytes that are read when they are wanted."""
+    """A sequence of bytes that are read on demand."""
 
     @property
     def nbytes(self) -> int:
-        """How many there are."""
+        """Return the number of bytes."""
         ...
 
     def read_into(self, out: memoryview, offset: int) -> None:
@@ -41,19 +41,19 @@ class Source(Protocol):
 
 
 def require_regular(path: Path, mode: int) -> None:
-    """Refuse what is no regular file: it could block, or never end.
+    """Raise if a file is not a regular one: it could block, or never end.
 
     Parameters
     ----------
     path : Path
-        For the message.
+        The file, for the message.
     mode : int
-        As `os.stat` gives it.
+        The mode from `os.stat`.
 
     Raises
     ------
     GGUFError
-        Naming what it is.
+        It is another kind of file; the message names the kind.
     """
     if not stat.S_ISREG(mode):
         kind = next((kind for is_kind, kind in _KINDS if is_kind(mode)), "no file")
@@ -63,21 +63,22 @@ def require_regular(path: Path, mode: int) -> None:
 class FileBytes:
     """An open regular file.
 
-    Threads may share it, and a signal handler may close what its thread is reading.
+    Threads may share it, and a signal handler may close it while its thread reads it.
 
     Parameters
     ----------
     path : Path
+        The file to open.
 
     Attributes
     ----------
     nbytes : int
-        Bytes it had when it was opened.
+        Number of bytes when it was opened.
 
     Raises
     ------
     GGUFError
-        There is no such file, it may not be read, or it is no regular one.
+        There is no such file, it may not be read, or it is not a regular file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,7 +86,9 @@ class FileBytes:
         self._lock = threading.RLock()
         self._descriptor: int | None = None
         try:
-            require_regular(path, path.stat().st_mode)  # opening alone may wind a tape
+            # Checked before opening, too: opening a device can have side effects, such as winding a
+            # tape.
+            require_regular(path, path.stat().st_mode)
             self._descriptor = os.open(path, _flags())
             self._opened = os.fstat(self._descriptor)
             require_regular(path, self._opened.st_mode)
@@ -101,12 +104,12 @@ class FileBytes:
         self.nbytes = self._opened.st_size
 
     def __del__(self) -> None:
-        # Nobody else is left, so there is no lock to wait for.
+        # No other reference is left, so there is no lock to wait for.
         if getattr(self, "_descriptor", None) is not None:
             self._close()
 
     def read(self, subject: str, offset: int, nbytes: int) -> bytes:
-        """Bytes from `offset` on, as `read_into` reads them."""
+        """Return the bytes from `offset` on, read as by `read_into`."""
         out = bytearray(nbytes)
         self.read_into(subject, memoryview(out), offset)
         return bytes(out)
@@ -117,16 +120,17 @@ class FileBytes:
         Parameters
         ----------
         subject : str
-            What is read, for messages.
+            The thing that is read, for messages.
         out : memoryview
-            Of bytes.
+            Buffer of bytes.
         offset : int
-            With as many bytes as `out` behind it, by the size that the file had.
+            First byte; at least as many bytes as `out` has follow it, by the size when it was
+            opened.
 
         Raises
         ------
         GGUFError
-            The file was cut or written to since it was opened, or cannot be read.
+            The file was truncated or written to since it was opened, or cannot be read.
         ModelError
             It was closed.
         """
@@ -134,7 +138,7 @@ class FileBytes:
             if self._descriptor is None:
                 raise ModelError(f"{self.path}: {subject} asked of a closed file, open it again")
             try:
-                got = _filled(self._descriptor, out, offset)
+                got = _fill(self._descriptor, out, offset)
                 now = os.fstat(self._descriptor)
             except OSError as error:
                 raise GGUFError(f"{self.path}: {subject}: {error.strerror}") from error
@@ -152,7 +156,7 @@ class FileBytes:
             )
 
     def close(self) -> None:
-        """Close the file, after the read that is under way; again is harmless."""
+        """Close the file, after a read in progress; a second call does nothing."""
         with self._lock:
             self._close()
 
@@ -168,8 +172,11 @@ class FileRange:
     Parameters
     ----------
     file : FileBytes
+        The open file.
     subject : str
+        Name of the range in messages.
     offset, nbytes : int
+        First byte and number of bytes.
     """
 
     __slots__ = ("_file", "_offset", "_subject", "nbytes")
@@ -183,7 +190,7 @@ class FileRange:
 
 
 class HeldRange:
-    """Bytes that are in memory already."""
+    """A range of bytes in memory."""
 
     __slots__ = ("_view", "nbytes")
 
@@ -202,8 +209,8 @@ def _flags() -> int:
     return flags
 
 
-def _filled(descriptor: int, out: memoryview, offset: int) -> int:
-    """Fill `out` as far as the file goes, and say how far; a read alone may come back shorter."""
+def _fill(descriptor: int, out: memoryview, offset: int) -> int:
+    """Fill `out` as far as the file goes; return the number of bytes, as a read may be short."""
     done = 0
     while done < out.nbytes:
         got = _read_once(descriptor, out[done:], offset + done)
@@ -214,7 +221,8 @@ def _filled(descriptor: int, out: memoryview, offset: int) -> int:
 
 
 def _read_once(descriptor: int, out: memoryview, offset: int) -> int:
-    if hasattr(os, "preadv"):  # which leaves alone where a forked child reads
+    # preadv does not move the file position, which a forked child shares.
+    if hasattr(os, "preadv"):
         return os.preadv(descriptor, [out], offset)
     os.lseek(descriptor, offset, os.SEEK_SET)
     data = os.read(descriptor, min(out.nbytes, _AT_ONCE))

@@ -1,15 +1,14 @@
-"""Parses the header of GGUF files, versions 2 and 3, little-endian, and trusts nothing in it.
+"""A parser of GGUF headers, versions 2 and 3, little-endian, for untrusted files.
 
-This file knows the format and its limits; it does not know what a model makes of keys and tensors.
+This file knows the format and its limits, but not the meaning of keys and tensors for a model.
 ::
 
     magic version n_tensors n_kv │ key type value … │ name dims type offset … │ pad │ data pad …
     ╰──────── 24 bytes ────────╯ ╰─── metadata ───╯ ╰──── tensor infos ────╯
 
-Every count and length is compared with the bytes that are left before anything is allocated for
-it, so memory stays within a small multiple of the header that is really there. Whatever the bytes
-are, the result is a header whose tensors lie inside the file and apart from each other, or a
-`GGUFError`.
+Every count and length is compared with the remaining bytes before memory is allocated for it, so
+memory stays within a small multiple of the header's real size. For any bytes the result is a header
+whose tensors lie inside the file and do not overlap, or a `GGUFError`.
 """
 
 from __future__ import annotations
@@ -30,15 +29,16 @@ from wgpu_backend.errors import GGUFError
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.gguf.file_bytes import FileBytes
 
-_FIRST_NBYTES = 1 << 20  # of a file are read at first, then always twice as many
+# Bytes of the first read; each further one doubles it.
+_FIRST_NBYTES = 1 << 20
 _MAX_KEYS = 65_536
 _MAX_TENSORS = 65_536
 _MAX_KEY_NBYTES = 65_535
-_MAX_NAME_NBYTES = 63  # ggml keeps names in 64 bytes with a NUL
+# ggml stores names in 64 bytes including a NUL.
+_MAX_NAME_NBYTES = 63
 _MAX_STRING_NBYTES = 64 << 20
 _MAX_DIMS = 4
-# The specification asks for multiples of 8; llama.cpp reads any power of two, and nothing here
-# depends on more, so nor do we.
+# The specification requires multiples of 8; llama.cpp accepts any power of two, and so does this.
 _MAX_ALIGNMENT = 1 << 20
 _DEFAULT_ALIGNMENT = 32
 
@@ -54,7 +54,7 @@ _NUMBERS: dict[int, np.dtype[np.generic]] = {
     }.items()
 }  # fmt: skip
 
-# Types of the format that no kernel here reads: name, elements a block, bytes a block.
+# Types of the format without kernels here: name, elements per block, bytes per block.
 _OTHER_TYPES: dict[int, DType] = {
     number: DType(name, block, block_nbytes, number, None)
     for number, name, block, block_nbytes in (
@@ -68,7 +68,7 @@ _U64 = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class TensorInfo:
-    """Where one tensor lies and what it is.
+    """The place and type of one tensor.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class TensorInfo:
     offset : int
         First byte, counted from the start of the file.
     nbytes : int
-        Bytes of data, padding not included.
+        Bytes of data, without padding.
     """
 
     name: str
@@ -93,7 +93,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Everything before the data of a file.
+    """The part of a file before its data.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Header:
     tensors : Mapping of str to TensorInfo
         In file order, which is also the order of their offsets.
     numbers : Mapping of str to np.dtype
-        Types that the file has for lone numbers and bools of the metadata.
+        Types that the file has for scalar numbers and bools of the metadata.
     """
 
     version: int
@@ -118,13 +118,13 @@ class Header:
 
 
 def parse_header(buffer: bytes | FileBytes, source: str, check_types: bool) -> Header:
-    """Parse the header of a file, or of one that is in memory; `source` is its name in messages.
+    """Parse the header of a file, or of one in memory; `source` is its name in messages.
 
     Raises
     ------
     GGUFError
-        The file is damaged or hostile; or, with `check_types`, a tensor has a type that no kernel
-        here reads. The message names key or tensor and the numbers.
+        The file is damaged or hostile; or, with `check_types`, a tensor has a type without a kernel
+        here. The message names key or tensor and the numbers.
     """
     cursor = _Cursor(source, buffer)
     version = _read_version(cursor)
@@ -144,8 +144,8 @@ def parse_header(buffer: bytes | FileBytes, source: str, check_types: bool) -> H
 class _Cursor:
     """A position in the header; no read goes past the end.
 
-    `subject` is what is being read, for messages; `buffer` is as much of the file as was needed
-    so far.
+    `subject` is the thing being read, for messages; `buffer` is the part of the file that was
+    needed so far.
     """
 
     def __init__(self, source: str, data: bytes | FileBytes) -> None:
@@ -161,7 +161,7 @@ class _Cursor:
         raise GGUFError(f"{self.source}: {self.subject}: {message}")
 
     def advance(self, nbytes: int) -> int:
-        """Step over `nbytes` bytes that are there, and return where they start."""
+        """Step over `nbytes` bytes, and return the place where they start."""
         start = self.position
         if nbytes > self.size - start:
             self.fail(f"needs {nbytes} bytes at offset {start}, {self.size - start} are left")
@@ -170,7 +170,7 @@ class _Cursor:
         return start
 
     def fetch(self, end: int) -> bytes:
-        """Have the bytes up to `end` in the buffer, as far as the file goes, and return it."""
+        """Read the file up to `end` into the buffer, as far as it goes, and return the buffer."""
         here = len(self.buffer)
         if here < min(end, self.size) and self._file is not None:
             wanted = min(max(end, 2 * here, _FIRST_NBYTES), self.size)
@@ -198,7 +198,7 @@ class _Cursor:
         return self.buffer[start : start + length]
 
     def name(self, limit: int) -> str:
-        """Key or tensor name: these are looked up and printed, so they have to be clean text."""
+        """Read a key or tensor name; these are looked up and printed, so they must be UTF-8."""
         raw = self.raw_string(limit)
         if not raw:
             self.fail("name of 0 bytes, needs at least 1")
@@ -210,7 +210,7 @@ class _Cursor:
     def numbers(self, kind: int, count: int) -> npt.NDArray[np.generic]:
         dtype = _NUMBERS[kind]
         start = self.advance(count * dtype.itemsize)
-        # Slicing copies, so that the array does not keep the whole header.
+        # The slice is a copy, so that the array does not keep the whole header in memory.
         values = np.frombuffer(self.buffer[start : self.position], dtype)
         if kind == _BOOL:
             values = values != 0
@@ -218,7 +218,7 @@ class _Cursor:
         return values
 
     def strings(self, count: int) -> list[str]:
-        """Array of strings: the hot loop of large vocabularies, hence no calls to the above."""
+        """Read an array of strings; the hot loop for large vocabularies, so it calls nothing."""
         if count * 8 > self.size - self.position:
             self.advance(count * 8)
         buffer, position, size = self.buffer, self.position, self.size
@@ -243,8 +243,8 @@ class _Cursor:
                     )
                 buffer = self.fetch(position)
                 here = len(buffer)
-            # Tokens may be pieces of characters. Two that differ must not become the same text, as
-            # with "replace"; these surrogates give the file's bytes back on encoding.
+            # Tokens may be pieces of characters. With "replace", two different ones could become
+            # the same text; surrogates restore the file's bytes on encoding.
             append(buffer[start:position].decode("utf-8", "surrogateescape"))
         self.position = position
         return strings
@@ -270,14 +270,14 @@ def _read_version(cursor: _Cursor) -> int:
 def _read_metadata(
     cursor: _Cursor, count: int
 ) -> tuple[dict[str, Value], int, dict[str, np.dtype[np.generic]]]:
-    """Read all keys, the alignment that tensors follow, and the types of lone numbers."""
+    """Read all keys, the alignment of tensors, and the types of scalar numbers."""
     metadata: dict[str, Value] = {}
     numbers: dict[str, np.dtype[np.generic]] = {}
     alignment = _DEFAULT_ALIGNMENT
     for index in range(count):
         cursor.subject = f"key {index}"
         key = cursor.name(_MAX_KEY_NBYTES)
-        cursor.subject = f"key {_shown(key)}"
+        cursor.subject = f"key {_quote(key)}"
         if key in metadata:
             cursor.fail("is there twice, needs to be there once")
         kind = cursor.u32()
@@ -291,7 +291,7 @@ def _read_metadata(
 
 def _read_value(cursor: _Cursor, kind: int) -> Value:
     if kind == _STRING:
-        # Scalar strings are shown to people and rendered; surrogates would fail far from here.
+        # Scalar strings are printed and rendered; surrogates would fail there, far from here.
         return cursor.raw_string(_MAX_STRING_NBYTES).decode("utf-8", "replace")
     if kind == _ARRAY:
         return _read_array(cursor)
@@ -322,7 +322,7 @@ def _check_alignment(cursor: _Cursor, kind: int, value: Value) -> int:
 def _read_tensors(
     cursor: _Cursor, count: int, alignment: int, check_types: bool
 ) -> dict[str, TensorInfo]:
-    """Read all infos, then place them: where the data starts is known after the last one."""
+    """Read all infos, then place them: the start of the data is known only after the last one."""
     infos: dict[str, TensorInfo] = {}
     for index in range(count):
         cursor.subject = f"tensor {index}"
@@ -330,14 +330,14 @@ def _read_tensors(
         if info.name in infos:
             cursor.fail("is there twice, needs to be there once")
         infos[info.name] = info
-    start = _padded(cursor.position, alignment)
-    return _placed(cursor, infos, start, alignment)
+    start = _align(cursor.position, alignment)
+    return _place(cursor, infos, start, alignment)
 
 
 def _read_tensor(cursor: _Cursor, check_types: bool) -> TensorInfo:
     """Read one info; its offset is still relative to the start of the data."""
     name = cursor.name(_MAX_NAME_NBYTES)
-    cursor.subject = f"tensor {_shown(name)}"
+    cursor.subject = f"tensor {_quote(name)}"
     n_dims = cursor.u32()
     if n_dims > _MAX_DIMS:
         cursor.fail(f"{n_dims} dimensions, at most {_MAX_DIMS}")
@@ -363,14 +363,14 @@ def _read_dtype(cursor: _Cursor, check_types: bool) -> DType:
     return dtype
 
 
-def _placed(
+def _place(
     cursor: _Cursor, infos: dict[str, TensorInfo], start: int, alignment: int
 ) -> dict[str, TensorInfo]:
-    """Check that tensors are aligned, in order, apart and inside; make offsets absolute."""
+    """Check that tensors are aligned, in order, disjoint and inside; make offsets absolute."""
     placed: dict[str, TensorInfo] = {}
     end, last = start, cursor.position
     for info in infos.values():
-        cursor.subject = f"tensor {_shown(info.name)}"
+        cursor.subject = f"tensor {_quote(info.name)}"
         if info.offset % alignment:
             cursor.fail(f"offset {info.offset}, needs a multiple of {alignment}")
         offset = start + info.offset
@@ -380,17 +380,17 @@ def _placed(
         if last > cursor.size:
             cursor.fail(f"ends at byte {last}, the file has {cursor.size}; it is truncated")
         placed[info.name] = replace(info, offset=offset)
-        end = _padded(last, alignment)
+        end = _align(last, alignment)
     # Some writers pad the last tensor and some do not; half a padding is a truncated file.
     if last < cursor.size < end:
         cursor.fail(f"padding ends at byte {end}, the file has {cursor.size}; it is truncated")
     return placed
 
 
-def _padded(nbytes: int, alignment: int) -> int:
+def _align(nbytes: int, alignment: int) -> int:
     return -(-nbytes // alignment) * alignment
 
 
-def _shown(name: str) -> str:
-    """Quote a name for one line of a message, however long and odd it is."""
+def _quote(name: str) -> str:
+    """Quote a name for one line of a message, however long it is."""
     return repr(name if len(name) <= 80 else name[:77] + "...")

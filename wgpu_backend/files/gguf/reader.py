@@ -1,8 +1,8 @@
-"""GGUF files: checked, and their tensors' bytes handed out when they are wanted.
+"""Open GGUF files: their checked headers, and the bytes of tensors on demand.
 
-This file knows the life of an open file, and the parts of a split one; what bytes mean is in
-`gguf_header`. A split model has names that end in ``-00001-of-00003.gguf``. Every part is a GGUF
-file of its own: the first has the model's keys, each has some of the tensors.
+This file handles open files and the parts of split ones; the format is in `header`. A split model
+has files whose names end in ``-00001-of-00003.gguf``. Every part is a GGUF file: the first has the
+model's keys, and each has some of the tensors.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ __all__ = ["GGUFFile", "TensorInfo", "open_gguf", "open_parts", "parse_gguf"]
 PART_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 SPLIT_KEYS = ("split.no", "split.count", "split.tensors.count")
 _MAX_PARTS = 65_535  # split.count is a uint16
-_SHOWN = 9  # names of missing parts in a message
+# Names of missing parts in a message.
+_SHOWN = 9
 
 
 class GGUFFile:
     """An open file: metadata, tensor infos and the bytes of the tensors.
 
-    Made by `open_gguf` and `parse_gguf`; closes as a context manager or by `close`.
+    Created by `open_gguf` and `parse_gguf`; closed as a context manager or by `close`.
 
     Parameters
     ----------
     path : Path
         The file, as messages name it.
     header : Header
-        What its first part says; its fields are attributes of the file too.
+        Header of its first part; its fields are attributes of the file, too.
     data : bytes or FileBytes
         The whole file.
 
     Attributes
     ----------
     paths : tuple of Path
-        The files that tensors lie in: one, or all parts of a split model.
+        The files that contain the tensors: one, or all parts of a split model.
     """
 
     def __init__(self, path: Path, header: Header, data: bytes | FileBytes) -> None:
@@ -72,12 +73,12 @@ class GGUFFile:
         self.close()
 
     def data(self, name: str) -> memoryview:
-        """Exact bytes of one tensor, read-only; they stay good after `close`.
+        """Return the exact bytes of one tensor, read-only; they stay valid after `close`.
 
         Raises
         ------
         GGUFError
-            The file was cut or written to since it was opened; the message has both sizes.
+            The file was truncated or written to since it was opened; the message has both sizes.
         ModelError
             The file has no tensor of that name, or is closed.
         """
@@ -87,7 +88,7 @@ class GGUFFile:
         return memoryview(whole).toreadonly()
 
     def source(self, name: str) -> Source:
-        """Bytes of one tensor to be read piece by piece, while the file is open.
+        """Return the bytes of one tensor for reading in pieces, while the file is open.
 
         Reading raises as `data` does.
 
@@ -108,11 +109,11 @@ class GGUFFile:
         return FileRange(self._data, f"tensor {name!r}", info.offset, info.nbytes)
 
     def rows_together(self, name: str) -> int:
-        """How many rows of a tensor are best read together, as they cost the same as one: 1."""
+        """Return the number of rows of a tensor that are best read together: here 1."""
         return 1
 
     def close(self) -> None:
-        """Let go of the file; a second call does nothing."""
+        """Close the file; a second call does nothing."""
         data, self._data = self._data, None
         if isinstance(data, FileBytes):
             data.close()
@@ -140,32 +141,32 @@ class _SplitFile(GGUFFile):
         self.unclosed = Unclosed(f"file {first.path}", *parts)
 
     def source(self, name: str) -> Source:
-        """Bytes of one tensor, read of the part that it lies in; as `GGUFFile.source`."""
+        """Return the bytes of one tensor from the part that contains it, as `GGUFFile.source`."""
         if self._data is not None and name not in self.tensors:
             return super().source(name)
         return self._part_of.get(name, self._parts[0]).source(name)
 
     def close(self) -> None:
-        """Let go of the files; a second call does nothing."""
+        """Close the files; a second call does nothing."""
         super().close()
         for part in self._parts:
             part.close()
 
 
 def open_gguf(path: str | PathLike[str], check_types: bool = True) -> GGUFFile:
-    """Open a file and read its header; of a split model, all parts where the first is named.
+    """Open a file and read its header; for the first part of a split model, open all parts.
 
     Parameters
     ----------
     path : path-like
-        A regular file. The other parts of a split model lie in the same folder.
+        A regular file. The other parts of a split model are in the same folder.
     check_types : bool
-        Refuse tensors of types that no kernel here reads. Without, such a file can be looked at.
+        Reject tensors of types without a kernel here. If false, such a file can be inspected.
 
     Raises
     ------
     GGUFError
-        The file is not there, damaged or hostile; the message names key or tensor and the numbers.
+        The file is missing, damaged or hostile; the message names key or tensor and the numbers.
         Or it is a directory, a pipe or a device, which are not opened. Or a part of a split model
         is missing, or belongs to another model; the message names it.
     """
@@ -177,13 +178,13 @@ def open_gguf(path: str | PathLike[str], check_types: bool = True) -> GGUFFile:
             opened.pop_all()
             return first
         others = _other_parts(first, count)
-        split = _joined([first, *(opened.enter_context(_open_one(o, check_types)) for o in others)])
+        split = _join([first, *(opened.enter_context(_open_one(o, check_types)) for o in others)])
         opened.pop_all()
         return split
 
 
 def open_parts(paths: Sequence[Path], check_types: bool = True) -> GGUFFile:
-    """Open one file, or the parts of a split model in any order, whatever their names are.
+    """Open one file, or the parts of a split model in any order and with any names.
 
     Raises
     ------
@@ -195,7 +196,7 @@ def open_parts(paths: Sequence[Path], check_types: bool = True) -> GGUFFile:
         found = parts[0] if len(parts) == 1 and _split_key(parts[0], "split.count", 1) < 2 else None
         if found is None:
             parts.sort(key=lambda part: _split_key(part, "split.no"))
-            found = _joined(parts)
+            found = _join(parts)
         opened.pop_all()
         return found
 
@@ -221,7 +222,7 @@ def _split_key(file: GGUFFile, key: str, default: int | None = None) -> int:
 
 
 def _other_parts(first: GGUFFile, count: int) -> list[Path]:
-    """Paths of the second part and of all after it.
+    """Return the paths of the second part and of all after it.
 
     Raises
     ------
@@ -251,8 +252,8 @@ def _other_parts(first: GGUFFile, count: int) -> list[Path]:
     return paths
 
 
-def _joined(parts: Sequence[GGUFFile]) -> GGUFFile:
-    """Parts as one file.
+def _join(parts: Sequence[GGUFFile]) -> GGUFFile:
+    """Join parts into one file.
 
     Raises
     ------
@@ -262,7 +263,7 @@ def _joined(parts: Sequence[GGUFFile]) -> GGUFFile:
     first, seen = parts[0], dict[str, GGUFFile]()
     count, total = _split_key(first, "split.count"), first.metadata.get("split.tensors.count")
     for number, part in enumerate(parts):
-        _require_kin(part, number, first)
+        _require_same_model(part, number, first)
         for name in part.tensors:
             if name in seen:
                 raise GGUFError(
@@ -280,8 +281,8 @@ def _joined(parts: Sequence[GGUFFile]) -> GGUFFile:
     return _SplitFile(parts)
 
 
-def _require_kin(part: GGUFFile, number: int, first: GGUFFile) -> None:
-    """Refuse what is not the part of that number (from 0) of the model of the first part."""
+def _require_same_model(part: GGUFFile, number: int, first: GGUFFile) -> None:
+    """Raise if a file is not the part with this number (from 0) of the first part's model."""
     count = _split_key(first, "split.count")
     own = _split_key(part, "split.no"), _split_key(part, "split.count")
     if own != (number, count):
@@ -291,7 +292,7 @@ def _require_kin(part: GGUFFile, number: int, first: GGUFFile) -> None:
         )
     for key in ("split.tensors.count", "general.architecture"):
         value, wanted = part.metadata.get(key), first.metadata.get(key)
-        # Only the first part has to have the model's own keys.
+        # Only the first part must have the model's own keys.
         if value != wanted and (value is not None or key in SPLIT_KEYS):
             raise GGUFError(
                 f"{part.path}: {key} is {value!r}, that of {first.path.name} is {wanted!r}: a part "
@@ -302,7 +303,7 @@ def _require_kin(part: GGUFFile, number: int, first: GGUFFile) -> None:
 def parse_gguf(
     data: bytes, path: str | PathLike[str] = "<memory>", check_types: bool = True
 ) -> GGUFFile:
-    """Read a file that is in memory already; `path` is only its name in messages.
+    """Parse a file in memory; `path` is only its name in messages.
 
     Raises
     ------

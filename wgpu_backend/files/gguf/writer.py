@@ -1,7 +1,7 @@
-"""Writes GGUF files, version 3: keys first, then tensors as their bytes come.
+"""Writing of GGUF files, version 3: keys first, then tensors in pieces.
 
-Nothing is held but the header. What is written goes by another name until it is whole, so a file
-of the name that was asked for is always a whole one. The format is in `gguf_header`.
+Only the header is kept in memory. The file has a temporary name until it is complete, so a file
+with the requested name is always complete. The format is in `header`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,22 @@ _NUMBERS = {
     "u1": 0, "i1": 1, "u2": 2, "i2": 3, "u4": 4, "i4": 5, "f4": 6, "b1": _BOOL, "u8": 10,
     "i8": 11, "f8": 12,
 }  # fmt: skip
-_AT_ONCE = 1 << 20  # bytes that are read of a tensor
-_INTEGERS = ("u4", "i4", "u8", "i8")  # a lone integer takes the first that holds it
+# Bytes of a tensor per read.
+_AT_ONCE = 1 << 20
+# A scalar integer gets the first type that can hold it.
+_INTEGERS = ("u4", "i4", "u8", "i8")
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingTensor:
-    """A tensor that is to be written.
+    """A tensor to write.
 
     Parameters
     ----------
     name : str
-        As the file shall have it: ``blk.0.attn_q.weight``.
+        Name in the file: ``blk.0.attn_q.weight``.
     dtype : DType
-        One that GGUF has a number for.
+        A type that GGUF has a number for.
     shape : tuple of int
         Row-major.
     pieces : callable
@@ -59,7 +61,7 @@ class OutgoingTensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of data, padding not included."""
+        """Return the bytes of data, without padding."""
         rows = int(np.prod(self.shape[:-1], dtype=np.int64)) if self.shape else 1
         return rows * self.dtype.nbytes(self.shape[-1] if self.shape else 1)
 
@@ -70,30 +72,30 @@ def write_gguf(
     tensors: Sequence[OutgoingTensor],
     progress: Callable[[float], None] | None = None,
 ) -> None:
-    """Write a file, whole or not at all.
+    """Write a file, completely or not at all.
 
     Parameters
     ----------
     path : Path
-        What is there by that name is replaced, once the new file is whole.
+        An existing file is replaced once the new one is complete.
     metadata : Mapping of str to Value or np.generic
-        NumPy's numbers and arrays are written as what they are; Python's integers as the first of
-        u32, i32, u64 and i64 that holds them, floats as f32.
+        NumPy's numbers and arrays keep their types; Python's integers become the first of u32, i32,
+        u64 and i64 that holds them, floats f32.
     tensors : sequence of OutgoingTensor
         In the file's order.
     progress : callable or None
-        Called with the share of bytes written, 0 to 1; what it raises ends writing.
+        Called with the share of bytes written, 0 to 1; an exception from it ends writing.
 
     Raises
     ------
     ModelError
         There is no room, or the pieces of a tensor are not as many bytes as it has.
     GGUFError
-        `path` is something else than a regular file.
+        `path` is not a regular file.
     OSError
         It cannot be written; names the file.
     """
-    total, pieces = encoded(path, metadata, tensors)
+    total, pieces = encode_file(path, metadata, tensors)
     with whole_file(path, total) as file:
         done = 0
         for piece in pieces:
@@ -102,34 +104,34 @@ def write_gguf(
                 progress(done / total)
 
 
-def encoded(
+def encode_file(
     path: Path, metadata: Mapping[str, Value | np.generic], tensors: Sequence[OutgoingTensor]
 ) -> tuple[int, Iterator[bytes | memoryview]]:
-    """Size of a whole file, and its bytes piece by piece; `path` is its name in messages."""
+    """Return the size of a whole file, and its bytes in pieces; `path` is for messages."""
     head = header(metadata, tensors)
 
     def pieces() -> Iterator[bytes | memoryview]:
         yield head
         for tensor in tensors:
-            yield from _checked(path, tensor)
+            yield from _check_size(path, tensor)
             yield _padding(tensor.nbytes)
 
-    return len(head) + sum(_padded(tensor.nbytes) for tensor in tensors), pieces()
+    return len(head) + sum(_align(tensor.nbytes) for tensor in tensors), pieces()
 
 
-def merged(file: GGUFFile) -> tuple[int, Iterator[bytes | memoryview]]:
-    """Size and bytes of one file that has the keys and tensors of all parts of a split one."""
+def merge_parts(file: GGUFFile) -> tuple[int, Iterator[bytes | memoryview]]:
+    """Return the size and bytes of one file with the keys and tensors of a split one."""
     tensors = [
         OutgoingTensor(info.name, info.dtype, info.shape, partial(_read, file, info.name))
         for info in file.tensors.values()
     ]
-    return encoded(file.path, kept_metadata(file), tensors)
+    return encode_file(file.path, copy_metadata(file), tensors)
 
 
-def kept_metadata(file: GGUFFile) -> dict[str, Value | np.generic]:
-    """Keys of a file with the types that it has for them, but those that tell how it is laid out.
+def copy_metadata(file: GGUFFile) -> dict[str, Value | np.generic]:
+    """Return the keys of a file with their types, except those that describe its layout.
 
-    What is written is one file, whose tensors begin at multiples of 32 bytes.
+    The written file is a single one, whose tensors begin at multiples of 32 bytes.
     """
     return {
         key: file.numbers[key].type(value) if key in file.numbers else value
@@ -147,10 +149,10 @@ def _read(file: GGUFFile, name: str) -> Iterator[memoryview]:
 
 
 def header(metadata: Mapping[str, Value | np.generic], tensors: Sequence[OutgoingTensor]) -> bytes:
-    """Everything before the data of a file, padded."""
+    """Encode the part of a file before the data, with padding."""
     out = [struct.pack("<4sIQQ", b"GGUF", _VERSION, len(tensors), len(metadata))]
     for key, value in metadata.items():
-        out += (_string(key), *_typed(value))
+        out += (_string(key), *_encode_value(value))
     offset = 0
     for tensor in tensors:
         dims = tensor.shape[::-1]
@@ -158,20 +160,21 @@ def header(metadata: Mapping[str, Value | np.generic], tensors: Sequence[Outgoin
         out.append(_string(tensor.name))
         out.append(struct.pack(f"<I{len(dims)}Q", len(dims), *dims))
         out.append(struct.pack("<IQ", tensor.dtype.ggml, offset))
-        offset += _padded(tensor.nbytes)
+        offset += _align(tensor.nbytes)
     made = b"".join(out)
     return made + _padding(len(made))
 
 
 @contextmanager
 def whole_file(path: Path, nbytes: int) -> Generator[BinaryIO]:
-    """Open a file that has another name until the block ends, and is gone where it fails.
+    """Open a file with a temporary name until the block ends; delete it if the block fails.
 
     Parameters
     ----------
     path : Path
+        Final name of the file.
     nbytes : int
-        How many are going to be written; refused where the disk has less room.
+        Number of bytes to write; rejected if the disk has less room.
 
     Raises
     ------
@@ -188,10 +191,11 @@ def whole_file(path: Path, nbytes: int) -> Generator[BinaryIO]:
         with draft.open("wb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())  # or a power cut leaves an empty file by the right name
+            # Otherwise a power cut could leave an empty file with the final name.
+            os.fsync(file.fileno())
         draft.replace(path)
     except OSError as error:
-        # A reader's error, of another file, keeps its own name.
+        # An error while reading another file keeps that file's name.
         if str(error.filename) not in ("None", str(draft), str(path.parent)):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
@@ -199,8 +203,8 @@ def whole_file(path: Path, nbytes: int) -> Generator[BinaryIO]:
         draft.unlink(missing_ok=True)
 
 
-def _checked(path: Path, tensor: OutgoingTensor) -> Iterator[bytes | memoryview]:
-    """Pieces of a tensor, which have to be as many bytes as the header says."""
+def _check_size(path: Path, tensor: OutgoingTensor) -> Iterator[bytes | memoryview]:
+    """Yield the pieces of a tensor, and check that they have as many bytes as the header says."""
     nbytes = 0
     for piece in tensor.pieces():
         nbytes += piece.nbytes if isinstance(piece, memoryview) else len(piece)
@@ -212,8 +216,8 @@ def _checked(path: Path, tensor: OutgoingTensor) -> Iterator[bytes | memoryview]
         )
 
 
-def _typed(value: Value | np.generic) -> tuple[bytes, ...]:
-    """Type and bytes of a value."""
+def _encode_value(value: Value | np.generic) -> tuple[bytes, ...]:
+    """Encode the type and bytes of a value."""
     if isinstance(value, str):
         return struct.pack("<I", _STRING), _string(value)
     if isinstance(value, list):
@@ -239,14 +243,14 @@ def _number(value: float | np.generic) -> NDArray[np.generic]:
 
 
 def _string(text: str) -> bytes:
-    # Tokens may be pieces of characters, which reading has made surrogates of.
+    # Tokens may be pieces of characters, which the reader decodes to surrogates.
     raw = text.encode("utf-8", "surrogateescape")
     return struct.pack("<Q", len(raw)) + raw
 
 
-def _padded(nbytes: int) -> int:
+def _align(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def _padding(nbytes: int) -> bytes:
-    return bytes(_padded(nbytes) - nbytes)
+    return bytes(_align(nbytes) - nbytes)

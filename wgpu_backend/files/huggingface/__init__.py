@@ -1,1 +1,1 @@
-"""Models as Hugging Face folders have them: config.json, a tokenizer, and safetensors."""
+"""Hugging Face checkpoints: config.json, a tokenizer, and safetensors."""

@@ -1,6 +1,6 @@
-"""What a family of models calls its tensors and settings, and how GGUF files call them.
+"""Model families: names of tensors and settings in checkpoints, and their names in GGUF files.
 
-A family is a class with tables, in a file of `families/`; those of a family inherit.
+A family is a class with tables, in a file of `families/`; related families inherit from each other.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import ClassVar, TypeVar
 
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.arrangements import columns, flat
-from wgpu_backend.files.huggingface.choices import activation_key, layer_count, window_keys
 from wgpu_backend.files.huggingface.rope import has_factors, rope_factors, rope_keys, rope_settings
 from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.shared_settings import activation_key, layer_count, window_keys
+from wgpu_backend.files.huggingface.transforms import as_columns, flatten_columns
 from wgpu_backend.files.huggingface.values import Values
 
 Change = Callable[[Values, Settings], Values]
 Names = Mapping[str, str | Mapping[str, Change]]
-"""Names of modules by a folder's, ``*`` for numbers; a module may become several, or be changed."""
+"""GGUF module names by checkpoint names, ``*`` for numbers; several with changes if split."""
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _USELESS = re.compile(
@@ -37,14 +37,15 @@ _ALIASES = (
 )
 
 
-def named(ends: Names, *tables: Names, stack: str = "layers") -> Names:
-    """Names of the modules around the layers, and of those of each layer; later tables count.
+def make_names(ends: Names, *tables: Names, stack: str = "layers") -> Names:
+    """Combine the names of modules around the layers with those of each layer.
 
     Parameters
     ----------
     ends, *tables : Names
+        Names around the layers, and per layer; later tables override earlier ones.
     stack : str
-        What the folder calls the list of layers.
+        The folder's name of the list of layers.
     """
     made = dict(ends)
     for name, to in {name: to for table in tables for name, to in table.items()}.items():
@@ -58,14 +59,14 @@ def named(ends: Names, *tables: Names, stack: str = "layers") -> Names:
 
 
 class Family:
-    """Models of one kind, for one folder.
+    """A family of models, for one checkpoint.
 
     Parameters
     ----------
     settings : Settings
-        Of config.json; those of the text model where it has others.
+        Settings of config.json, or those of its text model.
     class_name : str
-        What config.json calls the model.
+        Name of the model's class in config.json.
     """
 
     architecture: ClassVar[str]
@@ -74,43 +75,46 @@ class Family:
         "language_model.model.", "model.language_model.", "language_model.", "model.",
     )  # fmt: skip
     left_out: ClassVar[tuple[str, ...]] = ()
-    """Keys that other families have and this one does not."""
+    """Keys of other families that this one omits."""
     useless: ClassVar[str] = r"(?!)"
-    """Expression of further tensors that nothing reads."""
+    """A regular expression of further unused tensors."""
     defaults: ClassVar[Mapping[str, object]] = {}
-    """Settings that transformers has where config.json does not."""
+    """Defaults of transformers for settings missing in config.json."""
     by_class: ClassVar[Mapping[str, Mapping[str, object]]] = {}
-    """Those of one class of a family; they come before `defaults`."""
+    """Defaults of one class of a family; they override `defaults`."""
     harmless: ClassVar[tuple[str, ...]] = ()
-    """Settings that transformers does not read, either, or that change no number."""
+    """Settings that transformers ignores, or that change no number."""
     needed: ClassVar[Mapping[str, object]] = {}
-    """Settings that have to be what the models here do."""
+    """Settings for which only one value is supported."""
     activation: ClassVar[str | None] = "silu"
-    """What the model has between its matrices if the file does not say; None if it is fixed."""
+    """The default activation; None if it is fixed."""
     activation_settings: ClassVar[tuple[str, ...]] = ("hidden_act",)
     biases: ClassVar[Mapping[str, str]] = {
         "attention_bias": r"self_attn\.\w+_proj\.bias$",
         "mlp_bias": r"mlp\..*_proj\.bias$",
     }
-    """Expressions of the biases that are left out where these settings are false."""
+    """Regular expressions of the biases that are unused if these settings are false."""
     is_partial: ClassVar[bool] = False
-    """Whether a part of each head may be rotated."""
+    """Whether only a part of each head may be rotated."""
     has_local_rope: ClassVar[bool] = False
-    """Whether layers with a window have a rotation of their own."""
+    """Whether layers with a window have a separate rotation."""
 
     def __init__(self, settings: Settings, class_name: str) -> None:
         usual = {**self.defaults, **self.by_class.get(class_name, {})}
-        values = {**{k: v for k, v in usual.items() if not _named(settings, k)}, **settings.values}
+        values = {
+            **{k: v for k, v in usual.items() if not _has_setting(settings, k)},
+            **settings.values,
+        }
         self.settings = Settings(settings.source, values, settings.asked)
         self.class_name = class_name
         self.rope = rope_settings(self.settings, local=self.has_local_rope)
         off = [flag for flag in self.biases if not self.settings.flag(flag, default=True)]
         self._without = re.compile("|".join(self.biases[flag] for flag in off) or r"(?!)")
 
-    # What follows is replaced where a family differs.
+    # The following methods are overridden by families that differ.
 
     def keys(self) -> dict[str, Value]:
-        """Keys without the architecture's name before them.
+        """Return the family's own keys, without the architecture's prefix.
 
         Raises
         ------
@@ -120,21 +124,21 @@ class Family:
         return {}
 
     def extra(self) -> dict[str, Values]:
-        """Tensors that are made of settings, by their names in GGUF files."""
-        return rope_factors(self.rope, self.rotated) if has_factors(self.rope) else {}
+        """Return tensors that are computed from settings, by their names in GGUF files."""
+        return rope_factors(self.rope, self.rotary_size) if has_factors(self.rope) else {}
 
     def slides(self) -> list[bool]:
-        """Which layers have a window; none of a family without any."""
+        """Return which layers have a window; empty for a family without windows."""
         return []
 
     @property
-    def rotated(self) -> int:
-        """Values of a head that are rotated.
+    def rotary_size(self) -> int:
+        """Return the number of rotated values of a head.
 
         Raises
         ------
         ModelError
-            They are not all, and models of the family rotate all.
+            A part of the head is rotated, and models of the family rotate all of it.
         """
         share = self.rope.number("partial_rotary_factor", default=1.0)
         if share != 1 and not self.is_partial:
@@ -145,16 +149,16 @@ class Family:
 
     @property
     def is_tied(self) -> bool:
-        """Whether the embedding is the output, too, whatever the folder has of it."""
+        """Return whether the embedding is the output, too, even if there is an output tensor."""
         return self.settings.flag("tie_word_embeddings", default=False)
 
     def all_keys(self) -> dict[str, Value]:
-        """Keys that most families have, and the family's own.
+        """Return the keys that most families have, and the family's own.
 
         Raises
         ------
         ModelError
-            A setting is missing, of another type, or none that can be followed.
+            A setting is missing, of another type, or not supported.
         """
         for name, value in self.needed.items():
             found = self.settings.value(name)
@@ -164,8 +168,8 @@ class Family:
         return {**common, **self.keys()}
 
     def useful(self, name: str) -> bool:
-        """Whether a tensor of a folder is one that models have, and this one uses."""
-        module, suffix = parted(self.bare(name))
+        """Return whether the model uses a tensor of the folder."""
+        module, suffix = split_suffix(self.bare(name))
         if self.is_tied and suffix == ".weight" and self.names.get(module) == "output":
             return False
         if self._without.search(name):
@@ -177,52 +181,54 @@ class Family:
             return False
         return not _USELESS.search(name) and not re.search(self.useless, name)
 
-    def renamed(self, name: str, values: Values) -> list[tuple[str, int | None, Values]]:
-        """What becomes of a tensor of the folder.
+    def rename(self, name: str, values: Values) -> list[tuple[str, int | None, Values]]:
+        """Return the GGUF tensors that a tensor of the folder becomes.
 
         Parameters
         ----------
         name : str
             ``model.layers.0.mlp.experts.3.up_proj.weight``
         values : Values
+            Values of the tensor.
 
         Returns
         -------
         list of (str, int or None, Values)
-            Names in GGUF files, and which part of that tensor it is where it is one of several.
+            Names in GGUF files, and the number of the part if it is one of several of that tensor.
 
         Raises
         ------
         ModelError
             The family has no such tensor, or it has another shape.
         """
-        module, suffix = parted(self.bare(name))
+        module, suffix = split_suffix(self.bare(name))
         numbers = [int(number) for number in _NUMBER.findall(module)]
         to = self.names.get(_NUMBER.sub("*", module))
         if to is None or len(numbers) > 2:
-            raise ModelError(f"tensor {name!r} is none that {self.class_name} has")
+            raise ModelError(f"unexpected tensor {name!r} for {self.class_name}")
         part = numbers[1] if len(numbers) == 2 else None
         changes: Mapping[str, Change | None] = {to: None} if isinstance(to, str) else to
         return [
-            (_numbered(made, numbers) + suffix, part, self._changed(values, suffix, change))
+            (_fill_number(made, numbers) + suffix, part, self._apply(values, suffix, change))
             for made, change in changes.items()
         ]
 
     def bare(self, name: str) -> str:
-        """Name without what some folders have before it."""
+        """Return a name without the prefix that some folders have."""
         prefix = next((prefix for prefix in self.prefixes if name.startswith(prefix)), "")
         return name.removeprefix(prefix)
 
-    def _changed(self, values: Values, suffix: str, change: Change | None) -> Values:
+    def _apply(self, values: Values, suffix: str, change: Change | None) -> Values:
         if change is None:
             return values
-        if suffix == ".bias":  # its values are moved as the rows of its matrix are
-            return flat(change(columns(values), self.settings))
+        # A bias is reordered like the rows of its matrix.
+        if suffix == ".bias":
+            return flatten_columns(change(as_columns(values), self.settings))
         return change(values, self.settings)
 
 
-def parted(name: str) -> tuple[str, str]:
-    """Module and suffix: biases may end in ``_bias``, weights in nothing; scans have no suffix."""
+def split_suffix(name: str) -> tuple[str, str]:
+    """Split a name into module and suffix; a bias may end in ``_bias``, scans have none."""
     if name.endswith(_SCANS):
         return name, ""
     for end, suffix in ((".weight", ".weight"), (".bias", ".bias"), ("_bias", ".bias")):
@@ -231,18 +237,18 @@ def parted(name: str) -> tuple[str, str]:
     return name, ".weight"
 
 
-def _named(settings: Settings, name: str) -> bool:
-    """Whether settings have a key, or another one that means the same."""
+def _has_setting(settings: Settings, name: str) -> bool:
+    """Return whether settings have a key or an alias of it."""
     group = next((names for names in _ALIASES if name in names), (name,))
     return any(alias in settings.values for alias in group)
 
 
-def _numbered(name: str, numbers: list[int]) -> str:
+def _fill_number(name: str, numbers: list[int]) -> str:
     return name.replace("*", str(numbers[0])) if numbers else name
 
 
 def common_keys(family: Family) -> dict[str, Value]:
-    """Keys that most families have, of the settings that are there."""
+    """Return the keys that most families have, from the settings that are present."""
     s = family.settings
     made: dict[str, Value] = {"block_count": layer_count(s)}
     for key, names in _UINTS.items():
@@ -256,18 +262,18 @@ def common_keys(family: Family) -> dict[str, Value]:
     if family.activation is not None:
         made |= activation_key(s, family.activation_settings, family.activation)
     if "partial_rotary_factor" in family.rope:
-        made["rope.dimension_count"] = family.rotated
+        made["rope.dimension_count"] = family.rotary_size
     made |= window_keys(s, family.slides())
     return made | rope_keys(family.rope, s)
 
 
 def head_size(settings: Settings) -> int:
-    """Values of a head, which config.json may leave to be computed.
+    """Return the size of a head, computed if config.json omits it.
 
     Raises
     ------
     ModelError
-        The width is no multiple of the heads.
+        The width is not a multiple of the heads.
     """
     width, heads = settings.uint("hidden_size"), settings.uint("num_attention_heads")
     if "head_dim" in settings:
@@ -301,7 +307,7 @@ F = TypeVar("F", bound=type[Family])
 
 
 def family(*class_names: str) -> Callable[[F], F]:
-    """Register a family under names that config.json's ``architectures`` may have."""
+    """Register a family under class names of config.json's ``architectures``."""
 
     def register(made: F) -> F:
         for name in class_names:
@@ -314,20 +320,20 @@ def family(*class_names: str) -> Callable[[F], F]:
 
 
 def families() -> dict[str, type[Family]]:
-    """Every known family by class name; found by listing the folder."""
+    """Return every known family by class name, found by listing the folder."""
     package = import_module(f"{__package__}.families")
     for module in iter_modules(package.__path__):
         import_module(f"{package.__name__}.{module.name}")
     return dict(sorted(_FAMILIES.items()))
 
 
-def family_of(settings: Settings) -> Family:
-    """Family of the model that a config.json describes.
+def find_family(settings: Settings) -> Family:
+    """Return the family of the model that a config.json describes.
 
     Raises
     ------
     ModelError
-        It names no class, or one that is unknown.
+        It names no class, or an unknown one.
     """
     names = settings.texts("architectures")
     known = families()

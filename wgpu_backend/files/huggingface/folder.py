@@ -1,4 +1,4 @@
-"""A Hugging Face folder, opened as a GGUF file is: keys, tensors, and their bytes when wanted."""
+"""A Hugging Face checkpoint with the interface of a GGUF file."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ import numpy as np
 from gguf import size_label
 
 from wgpu_backend.dtypes import F32
-from wgpu_backend.errors import ModelError, Unclosed
+from wgpu_backend.errors import GGUFError, ModelError, Unclosed
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.gguf.file_bytes import Source
 from wgpu_backend.files.gguf.header import Header, TensorInfo
-from wgpu_backend.files.gguf.reader import GGUFFile
+from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
 from wgpu_backend.files.gguf.writer import ALIGNMENT
-from wgpu_backend.files.huggingface.choices import warn_of_unread
-from wgpu_backend.files.huggingface.family import Family, family_of
+from wgpu_backend.files.huggingface.family import Family, find_family
 from wgpu_backend.files.huggingface.json_files import read_json
 from wgpu_backend.files.huggingface.modules import read_modules
 from wgpu_backend.files.huggingface.settings import Settings
-from wgpu_backend.files.huggingface.tensors import held_type, main_type, renamed
+from wgpu_backend.files.huggingface.shared_settings import warn_unread
+from wgpu_backend.files.huggingface.tensors import main_type, rename_tensors, stored_type
 from wgpu_backend.files.huggingface.tokens import tokenizer_keys
 from wgpu_backend.files.huggingface.values import Values, as_f32
 from wgpu_backend.files.huggingface.weights import Weights
-from wgpu_backend.files.quantize.mixes import mix_named
+from wgpu_backend.files.quantize.mixes import find_mix
 
 CONFIG = "config.json"
 _VERSION, _QUANTISATION_VERSION = 3, 2
 
 
 class Folder(GGUFFile):
-    """An open folder: what `GGUFFile` has, made of the folder's files.
+    """An open checkpoint with the interface of `GGUFFile`.
 
     Parameters
     ----------
     path : Path
         The folder.
     header : Header
-        What a GGUF file of it would say.
+        Header of an equivalent GGUF file.
     values : Mapping of str to Values
         The tensors.
     weights : sequence of Weights
-        Closed with the folder.
+        Open files, closed with the folder.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class Folder(GGUFFile):
 
     @property
     def weight_files(self) -> list[Path]:
-        """Files that the weights are in."""
+        """Return the files that contain the weights."""
         return [path for weights in self._weights for path in weights.paths]
 
     def source(self, name: str) -> Source:
-        """Bytes of one tensor, made piece by piece; as `GGUFFile.source`."""
+        """Return the bytes of one tensor, made piece by piece, as `GGUFFile.source`."""
         if not self._open:
             raise ModelError(
                 f"{self.path}: tensor {name!r} asked of a closed folder, open it again"
@@ -72,11 +72,11 @@ class Folder(GGUFFile):
         return _Made(self.values[name], info)
 
     def rows_together(self, name: str) -> int:
-        """How many rows of a tensor cost the same as one, as they are made together."""
+        """Return the number of rows of a tensor that are made together at the cost of one."""
         return self.values[name].step
 
     def close(self) -> None:
-        """Let go of the files; a second call does nothing."""
+        """Close the files; a second call does nothing."""
         if self._open:
             self._open = False
             for weights in self._weights:
@@ -85,7 +85,7 @@ class Folder(GGUFFile):
 
 
 class _Made:
-    """Bytes of a tensor in the type that its info says: the one it has, or f32."""
+    """Bytes of a tensor in its info's type: the type in the folder, or f32."""
 
     def __init__(self, values: Values, info: TensorInfo) -> None:
         self._values, self._info = values, info
@@ -106,28 +106,28 @@ class _Made:
 def open_folder(path: str | PathLike[str]) -> Folder:
     """Open a folder with config.json, a tokenizer and safetensors.
 
-    Weights have the types that they have in the folder, but for vectors and small tables, which
-    are f32 in GGUF files.
+    Weights keep their types, except vectors and small tables, which are f32 in GGUF files.
 
     Raises
     ------
     ModelError
-        A file is missing or damaged, config.json names a class that is not known, or what it says
-        does not fit the tensors; nothing stays open.
+        A file is missing or damaged, config.json names an unknown class, or its settings do not fit
+        the tensors; no file stays open.
     TokenizerError
-        The tokenizer is of a kind that is not known.
+        The tokenizer is of an unknown kind.
     """
     path = Path(path)
     config = path / CONFIG
     settings = Settings(str(config), read_json(config))
-    family = family_of(settings)
-    keys = family.all_keys()  # before tensors are asked whether they fit what these say
+    family = find_family(settings)
+    # Checked before the tensors, which are compared with these settings.
+    keys = family.all_keys()
     modules = read_modules(path)
     try:
         modules.weights.append(weights := Weights(path))
-        values = renamed(weights, family) | modules.values
+        values = rename_tensors(weights, family) | modules.values
         header = _header(path, family, keys | modules.keys, values)
-        warn_of_unread(family.settings, family.rope, family.harmless)
+        warn_unread(family.settings, family.rope, family.harmless)
     except BaseException:
         modules.close()
         raise
@@ -140,7 +140,7 @@ def _header(
     infos: dict[str, TensorInfo] = {}
     offset = 0
     for name, value in values.items():
-        dtype = held_type(name, value)
+        dtype = stored_type(name, value)
         nbytes = value.rows * dtype.nbytes(value.cols)
         infos[name] = TensorInfo(name, dtype, value.shape, offset, nbytes)
         offset += nbytes
@@ -150,13 +150,13 @@ def _header(
 def _metadata(
     path: Path, family: Family, keys: Mapping[str, Value], values: Mapping[str, Values]
 ) -> dict[str, Value]:
-    """Keys of a GGUF file of the folder."""
+    """Return the keys of an equivalent GGUF file."""
     made: dict[str, Value] = {
         "general.architecture": family.architecture,
         "general.type": "model",
         "general.name": path.resolve().name,
         "general.size_label": _size(values),
-        "general.file_type": mix_named(str(main_type(values))).number,
+        "general.file_type": find_mix(str(main_type(values))).number,
         "general.quantization_version": _QUANTISATION_VERSION,
     }
     for key, value in keys.items():
@@ -165,7 +165,7 @@ def _metadata(
 
 
 def _size(values: Mapping[str, Values]) -> str:
-    """How many parameters there are, for people: ``135M``, ``8x7B``."""
+    """Format the number of parameters: ``135M``, ``8x7B``."""
     shared, one_expert, counts = 0, 0, list[int]()
     for name, value in values.items():
         size = value.rows * value.cols
@@ -176,3 +176,33 @@ def _size(values: Mapping[str, Values]) -> str:
             shared += size
     experts = sum(counts) // len(counts) if counts else 0
     return size_label(shared, shared, one_expert, experts)
+
+
+def open_model_file(path: str | Path, check_types: bool = True) -> GGUFFile:
+    """Open a GGUF file or a checkpoint.
+
+    Parameters
+    ----------
+    path : str or Path
+        A file, or a folder with config.json.
+    check_types : bool
+        Reject tensors of types without a kernel here, as `open_gguf` does.
+
+    Raises
+    ------
+    ModelError, TokenizerError
+        As `open_gguf` and `open_folder`.
+    """
+    path = Path(path)
+    try:
+        is_folder = path.is_dir()
+    except OSError:
+        # The name may be too long, which opening reports.
+        is_folder = False
+    if not is_folder:
+        return open_gguf(path, check_types)
+    if not (path / CONFIG).exists():
+        raise GGUFError(
+            f"{path}: a directory without {CONFIG}, needs a GGUF file or a model's folder"
+        )
+    return open_folder(path)

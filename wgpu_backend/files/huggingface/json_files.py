@@ -1,4 +1,4 @@
-"""JSON out of files that anybody may have written."""
+"""Reading of JSON from untrusted files."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from typing import Any, cast
 from wgpu_backend.errors import GGUFError, ModelError
 from wgpu_backend.files.gguf.file_bytes import FileBytes
 
-_MAX_NBYTES = 256 << 20  # vocabularies of a million tokens have a tenth of that
+# Ten times the size of a vocabulary of a million tokens.
+_MAX_NBYTES = 256 << 20
 
 
-def parsed(raw: bytes, subject: str) -> dict[str, Any]:
-    """Object that bytes of JSON hold.
+def parse_json(raw: bytes, subject: str) -> dict[str, Any]:
+    """Parse a JSON object.
 
     Parameters
     ----------
     raw : bytes
+        The JSON text.
     subject : str
-        Begins the message.
+        Start of the error message.
 
     Raises
     ------
     ModelError
-        They are no JSON, nothing but an object, or have a key twice.
+        It is not JSON, not an object, or has a key twice.
     """
     try:
         made: object = json.loads(raw, object_pairs_hook=_unique)
@@ -37,17 +39,17 @@ def parsed(raw: bytes, subject: str) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Object that a file holds; raises as `parsed` does, or where the file cannot be read."""
-    return parsed(read_bytes(path), str(path))
+    """Read a file's JSON object; raises as `parse_json`, or if the file cannot be read."""
+    return parse_json(read_bytes(path), str(path))
 
 
 def read_bytes(path: Path) -> bytes:
-    """All of a small file.
+    """Read all of a small file.
 
     Raises
     ------
     ModelError
-        It is not there, cannot be read or is too large.
+        It is missing, cannot be read or is too large.
     """
     try:
         file = FileBytes(path)

@@ -1,4 +1,4 @@
-"""What sentence-transformers does with the states of a text: modules.json and its folders."""
+"""Modules of sentence-transformers after the model: modules.json and its folders."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, cast
 
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.json_files import parsed, read_bytes, read_json
+from wgpu_backend.files.huggingface.json_files import parse_json, read_bytes, read_json
 from wgpu_backend.files.huggingface.settings import Settings
-from wgpu_backend.files.huggingface.values import Values, stored
+from wgpu_backend.files.huggingface.values import Values, read_values
 from wgpu_backend.files.huggingface.weights import Weights
 
 _MODULES = "modules.json"
-# Modes in the order of sentence-transformers' parts of a vector, as engine/pooling.py names them,
-# and the keys that ask for them; its releases have spelled the last one in two ways.
+# Modes in the order of sentence-transformers' parts of a vector, by engine/pooling.py's names, and
+# the keys that select them; releases differ in the spelling of the last one.
 _POOLINGS: Mapping[str, tuple[str, ...]] = {
     "cls": ("pooling_mode_cls_token",),
     "max": ("pooling_mode_max_tokens",),
@@ -26,27 +26,29 @@ _POOLINGS: Mapping[str, tuple[str, ...]] = {
     "last": ("pooling_mode_lasttoken", "pooling_mode_last_token"),
 }
 _SPELLINGS = {"lasttoken": "last", "last_token": "last", "mean_sqrt_len_tokens": "mean_sqrt_len"}
-_NUMBERS = {"mean": 1, "cls": 2, "last": 3}  # of ``pooling_type``
-# Names in nn.mlp.ACTIVATIONS of PyTorch's classes; empty where nothing is done.
+# Values of ``pooling_type``.
+_NUMBERS = {"mean": 1, "cls": 2, "last": 3}
+# Names in nn.mlp.ACTIVATIONS of PyTorch's classes; empty for the identity.
 _ACTIVATIONS = {
     "Identity": "", "Tanh": "tanh", "ReLU": "relu", "GELU": "gelu_erf", "SiLU": "silu",
     "Sigmoid": "sigmoid",
 }  # fmt: skip
-_FIRST_DENSE, _MOST_DENSE = 2, 2  # named by their places in EmbeddingGemma, as in llama.cpp
+# Dense layers are numbered by their places in EmbeddingGemma, as in llama.cpp.
+_FIRST_DENSE, _MOST_DENSE = 2, 2
 
 
 @dataclass(slots=True)
 class Modules:
-    """What the modules add to a folder's file.
+    """The keys and tensors that modules add to a model.
 
     Parameters
     ----------
     keys : dict of str to Value
-        Keys without the architecture's name before them.
+        Keys without the architecture's prefix.
     values : dict of str to Values
         Tensors by their names in GGUF files.
     weights : list of Weights
-        Open files, which whoever asked for the modules closes.
+        Open files, which the caller closes.
     """
 
     keys: dict[str, Value] = field(default_factory=dict[str, Value])
@@ -60,18 +62,18 @@ class Modules:
 
 
 def read_modules(path: Path) -> Modules:
-    """Read the modules of a folder; none where it has no modules.json.
+    """Read the modules of a folder; empty if it has no modules.json.
 
     Raises
     ------
     ModelError
-        A module is of a kind that is not known, or stands where none of its kind can, or a file is
-        missing or damaged; nothing stays open.
+        A module is of an unknown kind or in an unsupported order, or a file is missing or damaged;
+        no file stays open.
     """
     made = Modules()
     pooled = normalised = False
     try:
-        for kind, folder in _listed(path / _MODULES):
+        for kind, folder in _list_modules(path / _MODULES):
             if kind == "Pooling" and not pooled:
                 made.keys |= _pooling(folder)
                 pooled = True
@@ -90,11 +92,13 @@ def read_modules(path: Path) -> Modules:
     return made
 
 
-def _listed(modules: Path) -> Iterator[tuple[str, Path]]:
-    """Kind and folder of each module behind the model, but for those that change nothing."""
+def _list_modules(modules: Path) -> Iterator[tuple[str, Path]]:
+    """Yield kind and folder of each module after the model, except those without effect."""
     if not modules.exists():
         return
-    wrapped: object = parsed(b'{"modules":' + read_bytes(modules) + b"}", str(modules))["modules"]
+    wrapped: object = parse_json(b'{"modules":' + read_bytes(modules) + b"}", str(modules))[
+        "modules"
+    ]
     if not isinstance(wrapped, list):
         raise ModelError(f"{modules}: JSON of another kind, needs a list")
     for number, step in enumerate(cast("list[object]", wrapped)):
@@ -110,7 +114,7 @@ def _listed(modules: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _pooling(folder: Path) -> dict[str, Value]:
-    """Which states make a vector; several modes are put side by side."""
+    """Return the pooling key; several modes are concatenated."""
     config = folder / "config.json"
     settings = Settings(str(config), read_json(config))
     flags = (
@@ -118,7 +122,7 @@ def _pooling(folder: Path) -> dict[str, Value]:
         for mode, names in _POOLINGS.items()
         if any(settings.flag(name, default=False) for name in names)
     )
-    modes = list(flags) or _named(settings)
+    modes = list(flags) or _read_modes(settings)
     unknown = [mode for mode in modes if mode not in _POOLINGS]
     if unknown or not modes:
         which = f"names {', '.join(map(repr, unknown))}" if unknown else "is missing"
@@ -128,8 +132,8 @@ def _pooling(folder: Path) -> dict[str, Value]:
     return {"pooling": "+".join(sorted(modes, key=list(_POOLINGS).index))}
 
 
-def _named(settings: Settings) -> list[str]:
-    """Modes of ``pooling_mode``, which is a name or a list of names."""
+def _read_modes(settings: Settings) -> list[str]:
+    """Return the modes of ``pooling_mode``, which is a name or a list of names."""
     value = settings.value("pooling_mode")
     names = settings.texts("pooling_mode") if isinstance(value, list) else []
     names = [settings.text("pooling_mode")] if isinstance(value, str) else names
@@ -137,13 +141,13 @@ def _named(settings: Settings) -> list[str]:
 
 
 def _add_dense(made: Modules, folder: Path) -> None:
-    """Add a matrix, its bias and its activation to what there is.
+    """Add a matrix, its bias and its activation.
 
     Raises
     ------
     ModelError
-        There are too many, its activation is not known, or a tensor has another shape than its
-        config.json says.
+        There are too many, its activation is unknown, or a tensor has another shape than in its
+        config.json.
     """
     config = folder / "config.json"
     settings = Settings(str(config), read_json(config))
@@ -158,7 +162,7 @@ def _add_dense(made: Modules, folder: Path) -> None:
     weights = Weights(folder)
     made.weights.append(weights)
     for name, tensor in weights.tensors.items():
-        values, suffix = stored(tensor), name.rsplit(".", 1)[-1]
+        values, suffix = read_values(tensor), name.rsplit(".", 1)[-1]
         wanted = {"linear.weight": shape, "linear.bias": shape[:1]}.get(name)
         if values.shape != wanted:
             needs = "no such tensor" if wanted is None else f"shape {wanted}"

@@ -1,4 +1,4 @@
-"""How positions rotate: settings of both layouts, and the keys and tensors made of them."""
+"""Rotary positions: settings of both layouts, and the keys and tensors made of them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ _YARN: Mapping[str, tuple[str, ...]] = {
 
 
 def rope_settings(settings: Settings, *, local: bool) -> Settings:
-    """How positions rotate: of ``rope_parameters``, ``rope_scaling``, or the top of config.json.
+    """Return the rotary settings of ``rope_parameters``, ``rope_scaling``, or config.json itself.
 
     Parameters
     ----------
     settings : Settings
+        Settings of config.json.
     local : bool
-        Whether layers with a window may have a base of their own, which is then ``local_theta``.
+        Whether layers with a window may have a separate base, which becomes ``local_theta``.
 
     Raises
     ------
     ModelError
-        They are rotated by another one that has more than a base, or may not be.
+        Such layers differ in more than the base, or may not differ.
     """
     name = "rope_parameters" if "rope_parameters" in settings else "rope_scaling"
     rope = settings.section(name)
@@ -68,8 +69,8 @@ def _local_base(rope: Settings, base: object, *, local: bool) -> object:
     return base if found is None else found
 
 
-def kind_of(rope: Settings) -> str:
-    """Kind of a rotation.
+def rope_kind(rope: Settings) -> str:
+    """Return the kind of rotation.
 
     Raises
     ------
@@ -83,19 +84,19 @@ def kind_of(rope: Settings) -> str:
 
 
 def is_long(rope: Settings) -> bool:
-    """Whether frequencies have factors for short contexts and for long ones."""
-    return kind_of(rope) in _LONG or "long_factor" in rope
+    """Return whether frequencies have factors for short and for long contexts."""
+    return rope_kind(rope) in _LONG or "long_factor" in rope
 
 
 def has_factors(rope: Settings) -> bool:
-    """Whether frequencies have factors that differ by pair."""
-    return kind_of(rope) == "llama3" or is_long(rope)
+    """Return whether frequencies have factors that differ by pair."""
+    return rope_kind(rope) == "llama3" or is_long(rope)
 
 
 def rope_keys(rope: Settings, settings: Settings) -> dict[str, Value]:
-    """Keys of how positions rotate; frequencies that differ by number are a tensor."""
+    """Return the keys of rotation; frequencies that differ by pair are a tensor instead."""
     made: dict[str, Value] = {}
-    kind = kind_of(rope)
+    kind = rope_kind(rope)
     if "rope_theta" in rope:
         made["rope.freq_base"] = rope.number("rope_theta")
     if "local_theta" in rope:
@@ -118,7 +119,7 @@ def rope_keys(rope: Settings, settings: Settings) -> dict[str, Value]:
 
 
 def _yarn_keys(rope: Settings, settings: Settings) -> dict[str, Value]:
-    """Peng et al. 2023; GGUF has the magnitude as a factor of the paper's."""
+    """Return YaRN's keys (Peng et al. 2023); GGUF's magnitude is relative to the paper's."""
     length = _old_context(rope, settings)
     factor = rope.number("factor", default=_whole_context(settings) / max(length, 1))
     made: dict[str, Value] = {
@@ -127,7 +128,8 @@ def _yarn_keys(rope: Settings, settings: Settings) -> dict[str, Value]:
         "rope.scaling.original_context_length": length,
     }
     for key, names in _YARN.items():
-        if rope.value(*names):  # transformers takes 0 for none
+        # transformers treats 0 as missing.
+        if rope.value(*names):
             made[f"rope.scaling.{key}"] = rope.number(*names)
     if not rope.flag("truncate", default=True):
         made["rope.scaling.yarn_truncate"] = False
@@ -136,12 +138,12 @@ def _yarn_keys(rope: Settings, settings: Settings) -> dict[str, Value]:
 
 
 def stretch(factor: float, multiplier: float = 1.0) -> float:
-    """YaRN's temperature, times a number: Peng et al. 2023, §3.4."""
+    """Return YaRN's temperature, times a number: Peng et al. 2023, §3.4."""
     return 1 + 0.1 * multiplier * math.log(factor) if factor > 1 else 1.0
 
 
 def yarn_magnitude(rope: Settings, factor: float) -> float:
-    """Factor of what is rotated: as it is given, or as DeepSeek's two numbers make it."""
+    """Return the factor of rotated values, as given or by DeepSeek's two numbers."""
     one = rope.number("mscale", default=0.0)
     all_dim = rope.number("mscale_all_dim", default=0.0)
     usual = stretch(factor, one) / stretch(factor, all_dim) if one and all_dim else stretch(factor)
@@ -149,10 +151,10 @@ def yarn_magnitude(rope: Settings, factor: float) -> float:
 
 
 def _long_keys(rope: Settings, settings: Settings) -> dict[str, Value]:
-    """Ding et al. 2024, "LongRoPE", §3.3; YaRN's magnitude (Peng et al. 2023, §3.4) if named."""
+    """Return LongRoPE's keys (Ding et al. 2024, §3.3), with YaRN's magnitude if it is named."""
     old = _old_context(rope, settings)
     ratio = rope.number("factor", default=_whole_context(settings) / max(old, 1))
-    kind = kind_of(rope)
+    kind = rope_kind(rope)
     if kind not in (*_LONG, "yarn"):
         raise rope.error("rope_type", f"is {kind!r}, known with long_factor are su, longrope, yarn")
     usual = 1.0
@@ -175,20 +177,21 @@ def _old_context(rope: Settings, settings: Settings) -> int:
 
 
 def rope_factors(rope: Settings, dims: int) -> dict[str, Values]:
-    """Tensors of what frequencies are divided by, where there is such.
+    """Return tensors of the divisors of frequencies, if there are any.
 
     Parameters
     ----------
     rope : Settings
+        The rotary settings.
     dims : int
-        Values of a head that are rotated.
+        Number of rotated values of a head.
 
     Raises
     ------
     ModelError
-        Factors of long contexts are more or fewer than pairs.
+        There are more or fewer factors of long contexts than pairs.
     """
-    if kind_of(rope) == "llama3":
+    if rope_kind(rope) == "llama3":
         return {"rope_freqs.weight": constant(llama3_factors(rope, dims))}
     if not is_long(rope):
         return {}
@@ -202,10 +205,10 @@ def rope_factors(rope: Settings, dims: int) -> dict[str, Values]:
 
 
 def llama3_factors(rope: Settings, size: int) -> NDArray[np.float32]:
-    """What frequencies are divided by: (size / 2,), f32.
+    """Return the divisors of frequencies: (size / 2,), f32.
 
-    Dubey et al. 2024, "The Llama 3 Herd of Models", as the published code has it: waves shorter
-    than a part of the old context stay, long ones are slowed down, and between there is a ramp.
+    Dubey et al. 2024, "The Llama 3 Herd of Models", as in the published code: waves shorter than a
+    part of the old context stay, long ones are slowed down, with a ramp between.
     """
     factor, context = rope.number("factor"), rope.uint("original_max_position_embeddings")
     low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")

@@ -1,4 +1,4 @@
-"""Safetensors files: where each tensor lies, and nothing in the header trusted.
+"""Safetensors files: the places of tensors, from an untrusted header.
 
 ::
 
@@ -6,7 +6,7 @@
     8   n bytes of JSON
 
 The format is https://github.com/huggingface/safetensors#format: offsets count from the end of the
-header, and the tensors fill what is behind it without holes or overlaps.
+header, and the tensors fill the rest of the file without holes or overlaps.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from typing import Any, cast
 
 from wgpu_backend.errors import GGUFError, ModelError
 from wgpu_backend.files.gguf.file_bytes import FileBytes
-from wgpu_backend.files.huggingface.json_files import parsed
+from wgpu_backend.files.huggingface.json_files import parse_json
 
 BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "I16": 16, "U16": 16,
     "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "I64": 64, "U64": 64, "F64": 64,
 }  # fmt: skip
-_MAX_HEADER_NBYTES = 100_000_000  # as the format's own reader has it
+# The limit of the format's own reader.
+_MAX_HEADER_NBYTES = 100_000_000
 _MAX_DIMS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Where one tensor lies and what it is.
+    """The place and type of one tensor.
 
     Parameters
     ----------
     file : FileBytes
+        The open file.
     name : str
         As in the file: ``model.layers.0.self_attn.q_proj.weight``.
     kind : str
@@ -44,7 +46,7 @@ class StoredTensor:
     shape : tuple of int
         Row-major.
     offset, nbytes : int
-        In the file.
+        First byte and number of bytes in the file.
     """
 
     file: FileBytes
@@ -56,7 +58,7 @@ class StoredTensor:
 
 
 def read_header(file: FileBytes) -> dict[str, StoredTensor]:
-    """Read which tensors a file has.
+    """Read the tensors of a file's header.
 
     Raises
     ------
@@ -71,7 +73,7 @@ def read_header(file: FileBytes) -> dict[str, StoredTensor]:
 
 
 def read_metadata(file: FileBytes) -> dict[str, str]:
-    """What a file says of itself; ModelError where that is no table of texts."""
+    """Read a file's metadata; ModelError if it is not a table of strings."""
     found: object = _header(file)[0].get("__metadata__", {})
     if not isinstance(found, dict):
         raise ModelError(f"{file.path}: __metadata__ is no JSON object")
@@ -79,7 +81,7 @@ def read_metadata(file: FileBytes) -> dict[str, str]:
 
 
 def _header(file: FileBytes) -> tuple[dict[str, Any], int]:
-    """The header, and where tensors begin."""
+    """Return the header, and the place where tensors begin."""
     path = file.path
     if file.nbytes < 8:
         raise ModelError(f"{path}: {file.nbytes} bytes, a safetensors file has at least 8")
@@ -89,11 +91,11 @@ def _header(file: FileBytes) -> tuple[dict[str, Any], int]:
             f"{path}: header of {nbytes} bytes, {file.nbytes - 8} are left and at most "
             f"{_MAX_HEADER_NBYTES} may be"
         )
-    return dict(parsed(file.read("header", 8, nbytes), f"{path}: header")), 8 + nbytes
+    return dict(parse_json(file.read("header", 8, nbytes), f"{path}: header")), 8 + nbytes
 
 
 def open_safetensors(path: Path) -> tuple[FileBytes, dict[str, StoredTensor]]:
-    """Open a file and read which tensors it has; the caller closes it.
+    """Open a file and read its header; the caller closes it.
 
     Raises
     ------
@@ -102,7 +104,8 @@ def open_safetensors(path: Path) -> tuple[FileBytes, dict[str, StoredTensor]]:
     """
     try:
         file = FileBytes(path)
-    except GGUFError as error:  # of the floor that opens files, whatever is in them
+    except GGUFError as error:
+        # FileBytes raises this for any kind of file.
         raise ModelError(str(error)) from None
     try:
         return file, read_header(file)
@@ -150,7 +153,7 @@ def _counts(subject: str, value: object) -> tuple[int, ...]:
 def _require_filled(
     path: Path, tensors: Mapping[str, StoredTensor], start: int, nbytes: int
 ) -> None:
-    """Check that tensors lie one behind the other: what overlaps is hostile, what is left lost."""
+    """Check that tensor ranges are contiguous; reject overlaps and gaps."""
     end = start
     for tensor in sorted(tensors.values(), key=lambda tensor: (tensor.offset, tensor.nbytes)):
         if tensor.offset != end:

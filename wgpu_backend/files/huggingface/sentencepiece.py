@@ -1,4 +1,4 @@
-"""SentencePiece models: pieces with scores and types, and how text is normalised before.
+"""SentencePiece models: pieces with scores and types, and the normalisation of text.
 
 The format is protobuf (https://protobuf.dev/programming-guides/encoding/); of the messages in
 sentencepiece_model.proto only the fields that are needed here are read::
@@ -27,7 +27,7 @@ NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 
 @dataclass(frozen=True, slots=True)
 class SentencePieces:
-    """What a SentencePiece model says.
+    """A SentencePiece model.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class SentencePieces:
     kind : int
         `UNIGRAM` or `BYTE_PAIRS`.
     charsmap : bytes
-        How characters are replaced before; empty for not at all.
+        Map of replaced characters; empty for none.
     space_prefix : bool
         Whether text begins with a space that its author did not write.
     single_spaces : bool
@@ -65,7 +65,7 @@ def read_sentencepiece(path: Path) -> SentencePieces:
 
 
 def is_sentencepiece(path: Path) -> bool:
-    """Whether a file is such a model; others call theirs tokenizer.model, too."""
+    """Return whether a file is such a model; other formats use the name tokenizer.model, too."""
     try:
         read_sentencepiece(path)
     except TokenizerError:
@@ -113,7 +113,7 @@ def _message(value: int | bytes) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Numbers and values of the fields of a message."""
+    """Yield numbers and values of the fields of a message."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -135,7 +135,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits a byte, the lowest first, and where it ends."""
+    """Decode a number of seven bits per byte, the lowest first; return it and its end."""
     value = 0
     for shift in range(0, 70, 7):
         byte = data[at]

@@ -1,7 +1,7 @@
-"""Typed, checked access to config.json and what lies beside it.
+"""Typed, checked access to config.json and similar files.
 
-Several names are asked for at once, since each family calls the same thing otherwise; the first
-that is there and not null counts.
+Methods take several names, since families have different names for the same setting; the first one
+with a value that is not null counts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from wgpu_backend.errors import ModelError
 class Settings:
     """Keys of a JSON object.
 
-    In every method a default of None means that one of the keys is needed.
+    In every method a default of None means that one of the keys is required.
 
     Parameters
     ----------
     source : str
-        The file, as messages name it, and where in it the object is.
+        The file, as messages name it, and the place of the object in it.
     values : Mapping
+        The object.
     asked : set of str
-        Keys that were asked for; `unread` tells the others.
+        Keys that were looked up; `unread` lists the others.
     """
 
     source: str
@@ -38,7 +39,7 @@ class Settings:
         return self.values.get(name) is not None
 
     def unread(self) -> list[str]:
-        """Keys that have a value and that nobody asked for."""
+        """Return keys that have a value and were never looked up."""
         return sorted(
             name
             for name, value in self.values.items()
@@ -46,17 +47,18 @@ class Settings:
         )
 
     def value(self, *names: str) -> object | None:
-        """What the first of these keys says, unchecked; None where none is there."""
-        there = [self.values[name] for name in names if name in self]  # all of them are read
+        """Return the value of the first of these keys, unchecked, or None."""
+        # A list, so that all names are recorded as looked up.
+        there = [self.values[name] for name in names if name in self]
         return there[0] if there else None
 
     def uint(self, *names: str, default: int | None = None) -> int:
-        """Whole number, 0 or more.
+        """Return a whole number, 0 or more.
 
         Raises
         ------
         ModelError
-            None of the keys is there and there is no default, or the value is none.
+            No key is present and there is no default, or the value is not such a number.
         """
         value = self._needed(names, default)
         if type(value) is not int or not 0 <= value < 2**63:
@@ -64,35 +66,35 @@ class Settings:
         return value
 
     def number(self, *names: str, default: float | None = None) -> float:
-        """Finite number; raises as `uint`."""
+        """Return a finite number; raises as `uint`."""
         value = self._needed(names, default)
         if type(value) not in (int, float) or not math.isfinite(cast("float", value)):
             raise self._wrong(names, value, "a finite number")
         return float(cast("float", value))
 
     def flag(self, *names: str, default: bool | None = None) -> bool:
-        """Truth value; raises as `uint`."""
+        """Return a truth value; raises as `uint`."""
         value = self._needed(names, default)
         if not isinstance(value, bool):
             raise self._wrong(names, value, "true or false")
         return value
 
     def text(self, *names: str, default: str | None = None) -> str:
-        """Text; raises as `uint`."""
+        """Return a string; raises as `uint`."""
         value = self._needed(names, default)
         if not isinstance(value, str):
             raise self._wrong(names, value, "a text")
         return value
 
     def uints(self, *names: str, default: list[int] | None = None) -> list[int]:
-        """List of whole numbers; raises as `uint`."""
+        """Return a list of whole numbers; raises as `uint`."""
         items = self._items(names, default)
         if not all(type(item) is int and 0 <= item < 2**63 for item in items):
             raise self._wrong(names, items, "a list of whole numbers")
         return cast("list[int]", items)
 
     def numbers(self, *names: str, default: list[float] | None = None) -> list[float]:
-        """List of finite numbers; raises as `uint`."""
+        """Return a list of finite numbers; raises as `uint`."""
         items = self._items(names, default)
         for item in items:
             if type(item) not in (int, float) or not math.isfinite(cast("float", item)):
@@ -100,19 +102,19 @@ class Settings:
         return [float(item) for item in cast("list[float]", items)]
 
     def texts(self, *names: str, default: list[str] | None = None) -> list[str]:
-        """List of texts; raises as `uint`."""
+        """Return a list of strings; raises as `uint`."""
         items = self._items(names, default)
         if not all(isinstance(item, str) for item in items):
             raise self._wrong(names, items, "a list of texts")
         return cast("list[str]", items)
 
     def section(self, name: str) -> Settings:
-        """Object that a key holds; an empty one where the key is not there.
+        """Return the object of a key; empty if the key is missing.
 
         Raises
         ------
         ModelError
-            The value is no object.
+            The value is not an object.
         """
         value = self._needed((name,), cast("dict[str, Any]", {}))
         if not isinstance(value, dict):
@@ -120,7 +122,7 @@ class Settings:
         return Settings(f"{self.source}: {name}", cast("dict[str, Any]", value))
 
     def error(self, name: str, message: str) -> ModelError:
-        """Error that names file and key."""
+        """Create an error that names file and key."""
         return ModelError(f"{self.source}: key {name!r} {message}")
 
     def _items(self, names: tuple[str, ...], default: object) -> list[object]:

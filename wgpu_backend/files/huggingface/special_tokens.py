@@ -1,9 +1,9 @@
-"""Which tokens begin, end and part texts, and whether a tokenizer adds them: keys of GGUF files.
+"""Keys of special tokens: which ones there are, and whether a tokenizer adds them.
 
 tokenizer_config.json names tokens by their texts, config.json by ids, and the post-processor of
-tokenizer.json says what is put around a text: nothing where it has none, whatever
-tokenizer_config.json says, as transformers has it. Of ids the names' count. All tokens that
-generation_config.json says end an answer do, under the key that Ollama writes,
+tokenizer.json defines the tokens added around a text. As in transformers, nothing is added without
+a post-processor, whatever tokenizer_config.json says. Ids by name override others. All tokens that
+end an answer by generation_config.json are kept under the key that Ollama writes,
 ``tokenizer.ggml.eos_token_ids``.
 """
 
@@ -18,7 +18,7 @@ import numpy as np
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.huggingface.json_files import read_bytes, read_json
 from wgpu_backend.files.huggingface.settings import Settings
-from wgpu_backend.files.huggingface.vocab_files import text_of
+from wgpu_backend.files.huggingface.vocab_files import token_text
 
 _KEYS = {
     "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding",
@@ -32,15 +32,15 @@ class SpecialTokens:
     Parameters
     ----------
     settings : Settings
-        Of config.json.
+        Settings of config.json.
     given : Settings
-        Of tokenizer_config.json; empty where there is none.
+        Settings of tokenizer_config.json; empty if there is none.
     tokenizer : Mapping
-        tokenizer.json; empty where there is none.
+        tokenizer.json; empty if there is none.
     ids : Mapping of str to int
         Tokens by their texts.
     generation : Settings
-        Of generation_config.json; empty where there is none.
+        Settings of generation_config.json; empty if there is none.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SpecialTokens:
         self._generation = generation
         self._given = given
         self._ids = ids
-        self._texts = {kind: text_of(given.value(f"{kind}_token")) for kind in _KEYS}
+        self._texts = {kind: token_text(given.value(f"{kind}_token")) for kind in _KEYS}
         self._added: dict[str, bool] = {}
         if tokenizer:
             self._added = {"bos": False, "eos": False}
@@ -64,7 +64,7 @@ class SpecialTokens:
             self._process(cast("Mapping[str, Any]", tokenizer.get("post_processor") or {}))
 
     def keys(self) -> dict[str, Value]:
-        """Ids of the tokens, and which are added to texts."""
+        """Return ids of the tokens, and flags for those that are added to texts."""
         made: dict[str, Value] = {}
         ends = self._numbers("eos")
         for kind, key in _KEYS.items():
@@ -80,7 +80,7 @@ class SpecialTokens:
         return made
 
     def _numbers(self, kind: str) -> list[int]:
-        """Ids that generation_config.json and config.json give a token; several end an answer."""
+        """Return a token's ids in generation_config.json and config.json."""
         found: list[int] = []
         for settings in (self._generation, self._settings):
             value = settings.value(f"{kind}_token_id")
@@ -89,7 +89,7 @@ class SpecialTokens:
         return [number for number in dict.fromkeys(found) if 0 <= number < len(self._ids)]
 
     def _process(self, processor: Mapping[str, Any]) -> None:
-        """Take in what a post-processor adds."""
+        """Record the tokens that a post-processor adds."""
         kind = processor.get("type")
         if kind == "Sequence":
             for inner in cast("list[Mapping[str, Any]]", processor.get("processors") or []):
@@ -124,12 +124,13 @@ class SpecialTokens:
     def _last(self, text: str | None) -> None:
         if text is None:
             return
-        if text != self._texts["eos"]:  # which then ends a turn
+        # The configured EOS then only ends a message.
+        if text != self._texts["eos"]:
             self._texts["eot"], self._texts["eos"] = self._texts["eos"], text
         self._added["eos"] = True
 
     def _between(self, pair: list[str | None], *, ends: bool) -> None:
-        """Tokens between two texts: one that ends the first, and one that parts them."""
+        """Record tokens between two texts: one ends the first, another separates them."""
         sequences = [place for place, text in enumerate(pair) if text is None]
         if len(sequences) != 2:
             return
@@ -140,27 +141,28 @@ class SpecialTokens:
 
 
 def chat_templates(given: Settings, folder: Path) -> dict[str, Value]:
-    """Keys of the chat template, and of others that a folder has for other purposes.
+    """Return the keys of the chat template, and of a folder's further templates.
 
-    As in transformers chat_template.jinja counts before tokenizer_config.json, where an older one
-    often stays, and that before chat_template.json. Files in additional_chat_templates have the
+    As in transformers, chat_template.jinja overrides tokenizer_config.json, where an older one
+    often stays, and that overrides chat_template.json. Files in additional_chat_templates have the
     names of their templates.
 
     Parameters
     ----------
     given : Settings
-        Of tokenizer_config.json.
+        Settings of tokenizer_config.json.
     folder : Path
+        The folder of the checkpoint.
     """
     named = _named_templates(given)
     file, coded = folder / "chat_template.jinja", folder / "chat_template.json"
     if file.exists():
-        named = {"default": _text_of(file)}
+        named = {"default": _read_text(file)}
     elif not named and coded.exists():
         named = _named_templates(Settings(str(coded), read_json(coded)))
     further = folder / "additional_chat_templates"
     if further.is_dir():
-        named |= {path.stem: _text_of(path) for path in sorted(further.glob("*.jinja"))}
+        named |= {path.stem: _read_text(path) for path in sorted(further.glob("*.jinja"))}
     made: dict[str, Value] = {}
     for name, text in named.items():
         bare = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
@@ -170,7 +172,7 @@ def chat_templates(given: Settings, folder: Path) -> dict[str, Value]:
 
 
 def _named_templates(given: Settings) -> dict[str, str]:
-    """Templates of a file by their names; one without is the default."""
+    """Return templates of a file by their names; an unnamed one is the default."""
     value = given.value("chat_template")
     if isinstance(value, str):
         return {"default": value}
@@ -183,12 +185,12 @@ def _named_templates(given: Settings) -> dict[str, str]:
     return made
 
 
-def _text_of(path: Path) -> str:
+def _read_text(path: Path) -> str:
     return read_bytes(path).decode("utf-8", "replace")
 
 
 def _pieces(value: object) -> list[str | None]:
-    """Texts of special tokens, and None for each sequence."""
+    """Return the texts of special tokens, with None for each sequence."""
     made: list[str | None] = []
     for piece in cast("list[Mapping[str, Any]]", value or []):
         token = cast("Mapping[str, Any] | None", piece.get("SpecialToken"))

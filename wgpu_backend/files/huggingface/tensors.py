@@ -1,4 +1,4 @@
-"""The tensors of a folder as a GGUF file has them: names, order, and parts put together."""
+"""Tensors of a folder as in a GGUF file: names, order, and joined parts."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from collections.abc import Mapping
 
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import ModelError
-from wgpu_backend.files.huggingface.arrangements import stacked
-from wgpu_backend.files.huggingface.choices import layer_count
 from wgpu_backend.files.huggingface.family import EXPERT_COUNTS, Family
+from wgpu_backend.files.huggingface.shared_settings import layer_count
+from wgpu_backend.files.huggingface.transforms import stack
 from wgpu_backend.files.huggingface.values import Values
 from wgpu_backend.files.huggingface.weights import Weights
 
-# Of matrices, as llama.cpp's converter has it: small ones whose errors all tokens have.
+# Matrices in f32, as in llama.cpp's converter: small ones whose errors affect all tokens.
 _ALWAYS_F32 = (
     "ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight", "position_embd.weight",
     "token_types.weight", "_norm.weight", "ssm_conv1d.weight",
 )  # fmt: skip
 
 
-def renamed(weights: Weights, family: Family) -> dict[str, Values]:
-    """Tensors of a folder under their names in GGUF files.
+def rename_tensors(weights: Weights, family: Family) -> dict[str, Values]:
+    """Return the tensors of a folder under their names in GGUF files.
 
     Raises
     ------
     ModelError
-        The family has no such tensor, one is there twice, a part or a layer is missing, or one has
-        another shape than the settings say.
+        The family has no such tensor, one exists twice, a part or a layer is missing, or one has
+        another shape than in the settings.
     """
     whole: dict[str, Values] = dict(family.extra())
     parts: dict[str, dict[int, Values]] = {}
@@ -34,7 +34,7 @@ def renamed(weights: Weights, family: Family) -> dict[str, Values]:
     for name, values in weights.values(family.settings, family.useful):
         where = weights.tensors.get(name) or weights.tensors[name + "_blocks"]
         try:
-            made = family.renamed(name, values)
+            made = family.rename(name, values)
         except ModelError as error:
             raise ModelError(f"{where.file.path}: tensor {name!r}: {error}") from None
         for gguf_name, part, changed in made:
@@ -51,7 +51,8 @@ def renamed(weights: Weights, family: Family) -> dict[str, Values]:
     for name, numbered in parts.items():
         whole[name] = _together(weights, family, name, numbered)
     _require_layers(weights, family, whole)
-    if "output.bias" in whole and "output.weight" not in whole:  # tied, but for the bias
+    # The output is tied to the embedding except for its bias.
+    if "output.bias" in whole and "output.weight" not in whole:
         whole["output.weight"] = whole["token_embd.weight"]
     return dict(sorted(whole.items(), key=lambda item: _order(item[0])))
 
@@ -66,13 +67,13 @@ def _together(weights: Weights, family: Family, name: str, parts: Mapping[int, V
             f"{which}"
         )
     try:
-        return stacked([parts[number] for number in range(count)])
+        return stack([parts[number] for number in range(count)])
     except ModelError as error:
         raise ModelError(f"{weights.folder}: {name}: {error}") from None
 
 
 def _require_layers(weights: Weights, family: Family, tensors: Mapping[str, Values]) -> None:
-    """Check that there are as many layers as config.json says; the models check each one."""
+    """Check the number of layers against config.json; the models check each layer."""
     there = {int(name.split(".")[1]) for name in tensors if name.startswith("blk.")}
     count = layer_count(family.settings)
     if there != set(range(count)):
@@ -84,21 +85,21 @@ def _require_layers(weights: Weights, family: Family, tensors: Mapping[str, Valu
 
 
 def _order(name: str) -> tuple[int, int, str]:
-    """What is around the layers first, then layer by layer."""
+    """Return a sort key: tensors around the layers first, then layer by layer."""
     parts = name.split(".")
     return (1, int(parts[1]), name) if parts[0] == "blk" else (0, 0, name)
 
 
-def held_type(name: str, values: Values) -> DType:
-    """Type that a tensor has in the folder's file: f32 for vectors and small tables."""
+def stored_type(name: str, values: Values) -> DType:
+    """Return the type of a tensor in the folder's file: f32 for vectors and small tables."""
     lone = len(values.shape) <= 1 or not name.endswith(".weight")
     return F32 if lone or name.endswith(_ALWAYS_F32) else values.dtype
 
 
 def main_type(tensors: Mapping[str, Values]) -> DType:
-    """Type that most values have."""
+    """Return the type of most values."""
     counts = dict.fromkeys((F32, F16, BF16), 0)
     for name, values in tensors.items():
-        dtype = held_type(name, values)
+        dtype = stored_type(name, values)
         counts[dtype] = counts.get(dtype, 0) + values.rows * values.cols
     return max(counts, key=lambda dtype: counts[dtype])

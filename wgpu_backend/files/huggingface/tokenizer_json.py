@@ -1,8 +1,8 @@
-"""A folder's tokenizer.json, whole and with what tokenizer_config.json adds to it.
+"""A folder's tokenizer.json, completed with tokenizer_config.json, and its pre-tokenizer's name.
 
-It is what the tokenizers library is given, here and by transformers. What the library would pass
-over in silence is an error here. ``truncation`` and ``padding`` are settings of a call, which
-transformers replaces in each; here the context bounds a text.
+The tokenizers library gets this text, here and in transformers. Keys that the library would
+silently ignore are an error here. ``truncation`` and ``padding`` are settings of a call, which
+transformers overrides each time; here the context limits a text.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from wgpu_backend.errors import TokenizerError
 from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.files.huggingface.vocab_files import ROLES
 from wgpu_backend.text.tokenizer.library import build_tokenizer, walk_steps
+from wgpu_backend.text.tokenizer.pretokenizers import PRETOKENIZERS, PreTokenizer
 
 _log = logging.getLogger("wgpu_backend.folders")
 
 _TOKEN = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
 _FLAGS = ("single_word", "lstrip", "rstrip")
-# What older files and those written by hand leave out, by the type of the step.
+# Keys that older or hand-written files omit, by the type of the step.
 _USUAL: dict[str, dict[str, Any]] = {
     "BertNormalizer": {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None},
     "ByteLevel": {"add_prefix_space": False, "trim_offsets": True, "use_regex": True},
@@ -32,22 +33,26 @@ _USUAL: dict[str, dict[str, Any]] = {
         "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100,
     },
 }  # fmt: skip
-# Keys that older files have; the library reads others in their place.
+# Keys of older files, which the library replaced by others.
 _OLDER = {"Metaspace": ("str_rep", "add_prefix_space")}
 _SECTIONS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _LEFT_TO_CALLS = ("truncation", "padding")
 
 
-def completed(tokenizer: Mapping[str, Any], given: Settings, size: int | None) -> dict[str, Any]:
-    """What a tokenizer.json says, with what it leaves out.
+def complete_json(
+    tokenizer: Mapping[str, Any], given: Settings, size: int | None
+) -> dict[str, Any]:
+    """Return a tokenizer.json with its omitted keys.
 
     Parameters
     ----------
     tokenizer : Mapping
+        Content of tokenizer.json.
     given : Settings
-        Of tokenizer_config.json, whose tokens are added, and whose flags count, as in transformers.
+        Settings of tokenizer_config.json, whose tokens are added, and whose flags count, as in
+        transformers.
     size : int or None
-        Rows of the embedding; tokens of `given` beyond them are left out.
+        Rows of the embedding; tokens of `given` after them are dropped.
     """
     made = {"version": "1.0", **tokenizer} | dict.fromkeys(_LEFT_TO_CALLS)
     for name in _SECTIONS:
@@ -56,17 +61,17 @@ def completed(tokenizer: Mapping[str, Any], given: Settings, size: int | None) -
     if isinstance(model, dict):
         fields = cast("dict[str, Any]", model)
         made["model"] = _USUAL["WordPiece"] | fields if _is_words(fields) else fields
-        made["added_tokens"] = _added(made, fields, given, size)
+        made["added_tokens"] = _complete_added(made, fields, given, size)
     return made
 
 
 def check(tokenizer: Mapping[str, Any], source: str) -> None:
-    """Refuse what the library cannot do, would pass over, or does by chance.
+    """Raise for keys that the library cannot use or would ignore, and for random tokens.
 
     Raises
     ------
     TokenizerError
-        Names the file and the key.
+        The message names the file and the key.
     """
     try:
         build_tokenizer(tokenizer)
@@ -90,7 +95,7 @@ def check(tokenizer: Mapping[str, Any], source: str) -> None:
 
 
 def _tiny(model: Mapping[str, Any]) -> dict[str, Any]:
-    """A model with all its settings and of its tokens one, since others say nothing of settings."""
+    """Return a model with all its settings and one token, since errors of others are not wanted."""
     vocabulary: object = model["vocab"]
     if isinstance(vocabulary, list):
         some = cast("list[object]", vocabulary)[:1]
@@ -129,13 +134,13 @@ def _is_words(model: Mapping[str, Any]) -> bool:
     return model.get("type") == "WordPiece"
 
 
-def _added(
+def _complete_added(
     tokenizer: Mapping[str, Any], model: Mapping[str, Any], given: Settings, size: int | None
 ) -> list[dict[str, Any]]:
-    """Added tokens with all flags and the ids that the library gives them."""
+    """Return added tokens with all flags and the ids that the library gives them."""
     listed = cast("list[dict[str, Any]]", tokenizer.get("added_tokens") or [])
-    tokens = {str(token.get("content")): _flagged(token) for token in listed}
-    further = {token["content"]: token for token in _given(given, tokens)}
+    tokens = {str(token.get("content")): _add_flags(token) for token in listed}
+    further = {token["content"]: token for token in _list_configured(given, tokens)}
     vocabulary = _texts(model)
     made: list[dict[str, Any]] = []
     highest = -1
@@ -164,8 +169,8 @@ def _texts(model: Mapping[str, Any]) -> dict[str, int]:
     return {str(piece[0]): i for i, piece in enumerate(pieces) if piece}
 
 
-def _flagged(token: Mapping[str, Any], number: int | None = None) -> dict[str, Any]:
-    """A token with all flags, and an id; control tokens are found in a text as it is."""
+def _add_flags(token: Mapping[str, Any], number: int | None = None) -> dict[str, Any]:
+    """Return a token with all flags, and an id; control tokens are matched in raw text."""
     special = bool(token.get("special"))
     flags = {flag: bool(token.get(flag)) for flag in _FLAGS}
     normalized = bool(token.get("normalized", not special))
@@ -173,22 +178,22 @@ def _flagged(token: Mapping[str, Any], number: int | None = None) -> dict[str, A
     return {**token, **named, **flags, "normalized": normalized, "special": special}
 
 
-def _given(given: Settings, known: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Tokens of tokenizer_config.json: those it lists, then those it gives a role."""
+def _list_configured(given: Settings, known: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield tokens of tokenizer_config.json: those it lists, then those with a role."""
     listed = given.section("added_tokens_decoder").values
     texts = set(known)
     for number in sorted(listed, key=int):
         token = cast("Mapping[str, Any]", listed[number])
         if isinstance(token.get("content"), str) and token["content"]:
             texts.add(token["content"])
-            yield _flagged({name: token[name] for name in _TOKEN if name in token}, int(number))
+            yield _add_flags({name: token[name] for name in _TOKEN if name in token}, int(number))
     for value in _roles(given):
         token = _as_token(value)
         text = token.get("content")
         if isinstance(text, str) and text and text not in texts:
             texts.add(text)
             chosen = {name: token[name] for name in _TOKEN if name in token}
-            yield _flagged(chosen | {"special": True})
+            yield _add_flags(chosen | {"special": True})
 
 
 def _as_token(value: object) -> Mapping[str, Any]:
@@ -201,14 +206,85 @@ def _roles(given: Settings) -> Iterator[object]:
     for role in ROLES:
         yield given.value(f"{role}_token")
     names = ["extra_special_tokens", "additional_special_tokens"]
-    if isinstance(given.value(names[0]), list):  # the newer name of the other
+    # The newer name of the same list.
+    if isinstance(given.value(names[0]), list):
         names.pop()
     for name in names:
-        yield from _listed(given.value(name))
+        yield from _list_values(given.value(name))
 
 
-def _listed(value: object) -> Iterator[object]:
+def _list_values(value: object) -> Iterator[object]:
     if isinstance(value, Mapping):
         yield from cast("Mapping[str, object]", value).values()
     elif isinstance(value, list):
         yield from cast("list[object]", value)
+
+
+# Names of pre-tokenizers in GGUF files. The steps of tokenizer.json are spelled as in
+# `tokenizer.pretokenizers` and looked up there. llama.cpp's converter identifies models by their
+# results for a text, so it may have another name for the same steps.
+
+# Of several names for the same steps, the one of the model that had them first.
+_PREFERRED = (
+    "gpt-2", "roberta-bpe", "llama-bpe", "smaug-bpe", "qwen2", "gpt-4o", "smollm", "starcoder",
+    "deepseek-v3", "bloom", "tekken",
+)  # fmt: skip
+_CONTRACTIONS = "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+_SPELLINGS = (
+    ("\r", r"\r"), ("\n", r"\n"),
+    ("(?i:'s|'t|'re|'ve|'m|'ll|'d)", _CONTRACTIONS),
+    ("(?i:[sdmt]|ll|ve|re)", "(?:[sSdDmMtT]|[lL][lL]|[vV][eE]|[rR][eE])"),
+)  # fmt: skip
+
+
+def pretokenizer_name(tokenizer: dict[str, Any], *, roberta: bool = False) -> str | None:
+    """Return the name of the steps in a tokenizer.json, or None if they are unknown.
+
+    Parameters
+    ----------
+    tokenizer : dict
+        Content of tokenizer.json.
+    roberta : bool
+        Whether to prefer RoBERTa's name among names for equal rules.
+    """
+    steps = tuple(_expressions(tokenizer.get("pre_tokenizer")))
+    whole_words = bool(tokenizer["model"].get("ignore_merges"))
+    found = [name for name, rules in PRETOKENIZERS.items() if _same(rules, steps)]
+    exact = [name for name in found if PRETOKENIZERS[name].ignore_merges == whole_words] or found
+    if roberta and "roberta-bpe" in exact:
+        return "roberta-bpe"
+    preferred = next((name for name in _PREFERRED if name in exact), None)
+    return preferred or next(iter(exact), None)
+
+
+def _same(rules: PreTokenizer, steps: tuple[str, ...]) -> bool:
+    return rules.byte_level and rules.expressions == steps
+
+
+def _expressions(step: object) -> Iterator[str]:
+    """Yield the expressions of a step, including inner steps; renaming bytes has none."""
+    if not isinstance(step, dict):
+        return
+    fields = cast("dict[str, Any]", step)
+    kind = fields.get("type")
+    if kind == "Sequence":
+        for inner in cast("list[object]", fields.get("pretokenizers") or []):
+            yield from _expressions(inner)
+    elif kind == "ByteLevel":
+        if fields.get("use_regex", True):
+            yield from PRETOKENIZERS["gpt-2"].expressions
+    elif kind == "Digits":
+        yield r"\p{N}" if fields.get("individual_digits") else r"\p{N}+"
+    elif kind == "Split":
+        yield _spell(fields)
+    else:
+        yield f"<{kind}>"
+
+
+def _spell(split: dict[str, Any]) -> str:
+    """Return the expression of a split in the spelling of our tables."""
+    pattern = cast("dict[str, Any]", split.get("pattern") or {})
+    expression = str(pattern.get("Regex", pattern.get("String", "")))
+    for theirs, ours in _SPELLINGS:
+        expression = expression.replace(theirs, ours)
+    return expression

@@ -1,20 +1,20 @@
-"""Keys of a tokenizer, out of the files that a folder has of it.
+"""Keys of a tokenizer, from the files of a folder.
 
 ===========================  ==========================================
 file                         ``tokenizer.ggml.model``
 ===========================  ==========================================
-tokenizer.model              ``llama``; ``t5`` where it is unigram
+tokenizer.model              ``llama``; ``t5`` if it is unigram
 tokenizer.json: BPE          ``gpt2``; ``llama`` with bytes as fallback
-vocab.json, merges.txt       ``gpt2``; where there is no tokenizer.json
-spiece.model                 ``t5``; likewise
+vocab.json, merges.txt       ``gpt2``; if there is no tokenizer.json
+spiece.model                 ``t5``; if there is no tokenizer.json
 tokenizer.json: WordPiece    ``bert``
 tokenizer.json: Unigram      ``t5``
-tokenizer.json: what is left ``huggingface``, a name of this project
+tokenizer.json: others       ``huggingface``, a name of this project
 ===========================  ==========================================
 
-These keys are for programs that read no tokenizer.json, such as llama.cpp, and where they cannot
-say what it does, ``tokenizer.ggml.pre`` or ``model`` is ``huggingface``, which llama.cpp refuses.
-Here a folder's tokens are those of its tokenizer.json, which ``tokenizer.huggingface.json`` holds.
+These keys are for programs without support for tokenizer.json, such as llama.cpp. If they cannot
+express it, ``tokenizer.ggml.pre`` or ``model`` is ``huggingface``, which llama.cpp rejects. Here a
+folder's tokens are those of its tokenizer.json, kept in ``tokenizer.huggingface.json``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ import numpy as np
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.huggingface.json_files import read_json
-from wgpu_backend.files.huggingface.pretokenizer_names import pretokenizer_name
 from wgpu_backend.files.huggingface.sentencepiece import (
     BYTE_PAIRS,
     is_sentencepiece,
@@ -40,17 +39,17 @@ from wgpu_backend.files.huggingface.sentencepiece import (
 )
 from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.files.huggingface.special_tokens import SpecialTokens, chat_templates
-from wgpu_backend.files.huggingface.tokenizer_json import check, completed
+from wgpu_backend.files.huggingface.tokenizer_json import check, complete_json, pretokenizer_name
 from wgpu_backend.files.huggingface.vocab_files import (
     VOCABULARY,
+    build_json,
     has_vocabulary,
-    tokenizer_of_files,
 )
 from wgpu_backend.text.tokenizer.library import KEY, LIBRARY, walk_steps
 from wgpu_backend.text.tokenizer.vocabulary import TokenType
 
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
-# Texts of control tokens that some files call ordinary.
+# Texts of control tokens that some files mark as ordinary.
 _CONTROL = re.compile(r"<\|.*\|>|<｜.*｜>|<unused.*>|<pad>|<mask>|<2mass>|\[@BOS@\]", re.DOTALL)
 _BERT = {"BertNormalizer", "BertPreTokenizer"}
 _ADDED_SCORE, _UNUSED_SCORE = -1000.0, -10_000.0
@@ -63,7 +62,7 @@ class Table:
     Parameters
     ----------
     size : int
-        How many there are; those that nothing names are unused.
+        Number of tokens; those without a text are unused.
     """
 
     size: int
@@ -77,17 +76,17 @@ class Table:
         self.scores = [_UNUSED_SCORE] * self.size
 
     def put(self, number: int, text: str, kind: int, score: float = 0.0) -> None:
-        """Name a token."""
+        """Set text, type and score of a token."""
         self.texts[number], self.types[number], self.scores[number] = text, int(kind), score
 
     def mark_bytes(self) -> None:
-        """Say which tokens are bytes, where what has no token becomes them."""
+        """Mark the tokens that are bytes, which replace text without tokens."""
         for number, text in enumerate(self.texts):
             if _BYTE.fullmatch(text):
                 self.types[number] = TokenType.BYTE
 
     def keys(self, model: str, *, scored: bool) -> dict[str, Value]:
-        """Keys of the table."""
+        """Return the keys of the table."""
         made: dict[str, Value] = {
             "tokenizer.ggml.model": model,
             "tokenizer.ggml.tokens": self.texts,
@@ -99,13 +98,14 @@ class Table:
 
 
 class TokenizerFiles:
-    """What a folder has of a tokenizer.
+    """The files of a tokenizer in a folder.
 
     Parameters
     ----------
     folder : Path
+        The folder of the checkpoint.
     settings : Settings
-        Of config.json.
+        Settings of config.json.
 
     Raises
     ------
@@ -122,26 +122,27 @@ class TokenizerFiles:
         self.given = Settings(str(config), read_json(config) if config.exists() else {})
         if not self.json and has_vocabulary(folder):
             self.json_path = folder / VOCABULARY
-            self.json = tokenizer_of_files(folder, self.given, self.given_added())
+            self.json = build_json(folder, self.given, self.list_configured())
         if self.json:
-            self.added()  # tells what is damaged
+            # Called to report damaged entries.
+            self.list_added()
             rows = settings.value("vocab_size")
-            self.json = completed(self.json, self.given, rows if type(rows) is int else None)
+            self.json = complete_json(self.json, self.given, rows if type(rows) is int else None)
 
     @property
     def model(self) -> dict[str, Any]:
-        """The algorithm of tokenizer.json."""
+        """Return the model section of tokenizer.json."""
         model: object = self.json.get("model")
         if not isinstance(model, dict):
             raise TokenizerError(f"{self.json_path}: key 'model' is missing, needs an object")
         return cast("dict[str, Any]", model)
 
     def steps(self, *sections: str) -> list[Mapping[str, Any]]:
-        """Steps of sections of tokenizer.json, and those in them."""
+        """Return the steps of sections of tokenizer.json, including inner steps."""
         return [step for name in sections for step in walk_steps(self.json.get(name))]
 
-    def added(self) -> dict[int, tuple[str, bool]]:
-        """Added tokens by id: texts, and whether they control."""
+    def list_added(self) -> dict[int, tuple[str, bool]]:
+        """Return added tokens by id: texts, and whether they are control tokens."""
         made: dict[int, tuple[str, bool]] = {}
         for token in cast("list[dict[str, Any]]", self.json.get("added_tokens") or []):
             number, text = token.get("id"), token.get("content")
@@ -150,8 +151,8 @@ class TokenizerFiles:
             made[number] = (text, bool(token.get("special")))
         return made
 
-    def given_added(self) -> dict[int, tuple[str, bool]]:
-        """Added tokens of tokenizer_config.json and added_tokens.json."""
+    def list_configured(self) -> dict[int, tuple[str, bool]]:
+        """Return added tokens of tokenizer_config.json and added_tokens.json."""
         made: dict[int, tuple[str, bool]] = {}
         path = self.folder / "added_tokens.json"
         for text, number in (read_json(path) if path.exists() else {}).items():
@@ -162,26 +163,27 @@ class TokenizerFiles:
         return made
 
     def generation(self) -> Settings:
-        """Settings of generation_config.json."""
+        """Return the settings of generation_config.json."""
         path = self.folder / "generation_config.json"
         return Settings(str(path), read_json(path) if path.exists() else {})
 
 
 def tokenizer_keys(folder: Path, settings: Settings) -> dict[str, Value]:
-    """Keys of the tokenizer of a folder.
+    """Return the keys of a folder's tokenizer.
 
     Raises
     ------
     TokenizerError
-        There is none, or it is of a kind that is not known.
+        There is none, or it is of an unknown kind.
     ModelError
         A file is damaged.
     """
     files = TokenizerFiles(folder, settings)
-    made = _of_model(files)
+    made = _model_keys(files)
     texts = cast("list[str]", made["tokenizer.ggml.tokens"])
     ids = {text: number for number, text in enumerate(texts)}
-    if made["tokenizer.ggml.model"] == "bert":  # whose texts are spelled differently here
+    # GGUF spells WordPiece's texts differently.
+    if made["tokenizer.ggml.model"] == "bert":
         ids |= _vocabulary(files)
     if files.json:
         check(files.json, str(files.json_path))
@@ -190,7 +192,7 @@ def tokenizer_keys(folder: Path, settings: Settings) -> dict[str, Value]:
     return made | special.keys() | chat_templates(files.given, folder)
 
 
-def _of_model(files: TokenizerFiles) -> dict[str, Value]:
+def _model_keys(files: TokenizerFiles) -> dict[str, Value]:
     path = files.folder / "tokenizer.model"
     if path.exists() and not (files.json and not is_sentencepiece(path)):
         return _sentencepiece(files, path)
@@ -209,7 +211,7 @@ def _of_model(files: TokenizerFiles) -> dict[str, Value]:
 
 
 def _table(files: TokenizerFiles, highest: int) -> Table:
-    """A table as large as the model's embedding, which has to have the highest id."""
+    """Return a table as large as the model's embedding, which must include the highest id."""
     size = files.settings.uint("vocab_size", default=highest + 1)
     if not highest < size <= 1 << 24:
         raise TokenizerError(
@@ -219,7 +221,7 @@ def _table(files: TokenizerFiles, highest: int) -> Table:
 
 
 def _put_added(table: Table, added: Mapping[int, tuple[str, bool]]) -> None:
-    """Name added tokens; spaces in those that are text are spaces."""
+    """Put added tokens into a table; spaces in ordinary ones are spaces."""
     for number, (text, special) in added.items():
         if number >= table.size:
             continue
@@ -232,7 +234,7 @@ def _put_added(table: Table, added: Mapping[int, tuple[str, bool]]) -> None:
 
 def _sentencepiece(files: TokenizerFiles, path: Path) -> dict[str, Value]:
     model = read_sentencepiece(path)
-    added = _extra(files, len(model.pieces)) | files.added() | files.given_added()
+    added = _extra(files, len(model.pieces)) | files.list_added() | files.list_configured()
     size = files.settings.uint("vocab_size", default=max([len(model.pieces) - 1, *added]) + 1)
     table = Table(min(size, 1 << 24))
     for number, (text, score, kind) in enumerate(model.pieces[: table.size]):
@@ -249,7 +251,7 @@ def _sentencepiece(files: TokenizerFiles, path: Path) -> dict[str, Value]:
 
 
 def _extra(files: TokenizerFiles, pieces: int) -> dict[int, tuple[str, bool]]:
-    """T5's tokens for gaps in a text, which follow the pieces, the last of them first."""
+    """Return T5's sentinel tokens, which follow the pieces in reverse order."""
     count = files.given.uint("extra_ids", default=0)
     return {pieces + count - 1 - i: (f"<extra_id_{i}>", True) for i in range(min(count, 1000))}
 
@@ -262,8 +264,8 @@ def _vocabulary(files: TokenizerFiles) -> dict[str, int]:
     return items
 
 
-def _named(files: TokenizerFiles) -> Table:
-    vocabulary, added = _vocabulary(files), files.added()
+def _make_table(files: TokenizerFiles) -> Table:
+    vocabulary, added = _vocabulary(files), files.list_added()
     table = _table(files, max([*vocabulary.values(), *added]))
     for text, number in vocabulary.items():
         table.put(number, text, TokenType.NORMAL)
@@ -273,20 +275,20 @@ def _named(files: TokenizerFiles) -> Table:
 
 def _byte_pairs(files: TokenizerFiles) -> dict[str, Value]:
     if files.model.get("byte_fallback") and not _is_affixed(files):
-        return _byte_pairs_of_characters(files)
+        return _character_pairs(files)
     if not any(_is(step, "ByteLevel") for step in files.steps("pre_tokenizer", "normalizer")):
         return _other(files)
     processor = cast("Mapping[str, Any]", files.json.get("post_processor") or {})
     roberta = _is(processor, "RobertaProcessing")
     name = pretokenizer_name(files.json, roberta=roberta) if _is_composed(files) else None
-    return _named(files).keys("gpt2", scored=False) | {
+    return _make_table(files).keys("gpt2", scored=False) | {
         "tokenizer.ggml.pre": name or LIBRARY,
         "tokenizer.ggml.merges": [" ".join(pair) for pair in _merges(files)],
     }
 
 
 def _merges(files: TokenizerFiles) -> list[tuple[str, str]]:
-    """Pairs to be merged, the first first; spaces in them are spelled as bytes are."""
+    """Return the pairs to merge in order of rank, with spaces spelled as bytes."""
     made: list[tuple[str, str]] = []
     for item in cast("list[Any]", files.model.get("merges") or []):
         pair = cast("list[str]", item.split(" ") if isinstance(item, str) else item)
@@ -296,9 +298,9 @@ def _merges(files: TokenizerFiles) -> list[tuple[str, str]]:
     return made
 
 
-def _byte_pairs_of_characters(files: TokenizerFiles) -> dict[str, Value]:
-    """Byte pairs that SentencePiece made: the earlier a merge, the better its token's score."""
-    table = _named(files)
+def _character_pairs(files: TokenizerFiles) -> dict[str, Value]:
+    """Return SentencePiece's byte pairs: the earlier a merge, the better its token's score."""
+    table = _make_table(files)
     ids = _vocabulary(files)
     for rank, (left, right) in enumerate(_merges(files)):
         number = ids.get((left + right).replace("Ġ", " "))
@@ -317,19 +319,19 @@ def _byte_pairs_of_characters(files: TokenizerFiles) -> dict[str, Value]:
 
 
 def _is_composed(files: TokenizerFiles) -> bool:
-    """Whether a text is changed by no more than NFC before it is cut, as llama.cpp's are."""
+    """Return whether text is changed only by NFC before it is split, as in llama.cpp."""
     kinds = {step.get("type") for step in files.steps("normalizer")}
     return kinds <= {"NFC", "Sequence"} and not _is_affixed(files)
 
 
 def _is_affixed(files: TokenizerFiles) -> bool:
-    """Whether pairs are marked where they end words or go on."""
+    """Return whether pairs are marked at the end or inside of words."""
     names = ("end_of_word_suffix", "continuing_subword_prefix")
     return any(files.model.get(name) for name in names)
 
 
 def _prepends(files: TokenizerFiles) -> bool:
-    """Whether a step puts a space before the text."""
+    """Return whether a step puts a space before the text."""
     steps = files.steps("normalizer", "pre_tokenizer")
     schemes = [step.get("prepend_scheme", "always") for step in steps if _is(step, "Metaspace")]
     return any(_is(step, "Prepend") for step in steps) or any(s != "never" for s in schemes)
@@ -344,15 +346,16 @@ def _is(step: Mapping[str, Any], kind: str) -> bool:
 
 
 def _words(files: TokenizerFiles) -> dict[str, Value]:
-    """Word pieces: those that begin a word are marked here, in folders those that go on."""
+    """Return word pieces: GGUF marks those that begin a word, checkpoints the other ones."""
     kinds = {step.get("type") for step in files.steps("normalizer", "pre_tokenizer")}
     if files.model["continuing_subword_prefix"] != "##" or not kinds <= _BERT:
         return _other(files)
-    table = _named(files)
+    table = _make_table(files)
     for number, text in enumerate(table.texts):
         if table.types[number] != TokenType.CONTROL:
             table.texts[number] = text[2:] if text.startswith("##") else "▁" + text
-    if len(set(table.texts)) < table.size:  # an added token without the mark, and one that goes on
+    # An added token without the mark and a continuing piece may have the same text.
+    if len(set(table.texts)) < table.size:
         return _other(files)
     made = table.keys("bert", scored=False) | {"tokenizer.ggml.pre": "default"}
     return made | _normaliser_keys(files.json.get("normalizer") or {})
@@ -367,8 +370,8 @@ def _normaliser_keys(normaliser: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def _other(files: TokenizerFiles) -> dict[str, Value]:
-    """Tokens of a kind that GGUF files have no name for."""
-    table = _named(files)
+    """Return tokens of a kind that GGUF files have no name for."""
+    table = _make_table(files)
     if files.model.get("byte_fallback"):
         table.mark_bytes()
     return table.keys(LIBRARY, scored=False)
@@ -376,13 +379,13 @@ def _other(files: TokenizerFiles) -> dict[str, Value]:
 
 def _unigrams(files: TokenizerFiles) -> dict[str, Value]:
     pieces = cast("list[list[Any]]", files.model.get("vocab") or [])
-    table = _table(files, max([len(pieces) - 1, *files.added()]))
+    table = _table(files, max([len(pieces) - 1, *files.list_added()]))
     for number, piece in enumerate(pieces):
         if len(piece) != 2 or not isinstance(piece[0], str):
             raise TokenizerError(f"{files.json_path}: key 'model.vocab' has {str(piece)[:60]!r}")
         table.put(number, piece[0], TokenType.NORMAL, float(piece[1]))
     scores = list(table.scores)
-    _put_added(table, files.added())
+    _put_added(table, files.list_added())
     table.scores[: len(pieces)] = scores[: len(pieces)]
     unknown = files.model.get("unk_id")
     if type(unknown) is int and unknown < table.size:

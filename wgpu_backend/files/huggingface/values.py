@@ -1,8 +1,8 @@
-"""Values of a tensor that are read, and changed, a few rows at a time.
+"""Lazy tensors that are read and converted a few rows at a time.
 
-Nothing here holds a tensor: `Values.read` makes the rows that are asked for, out of rows that it
-asks others for. A tensor of any number of axes is a matrix of rows here, those of its last axis.
-Rows that lie elsewhere than in the file are in `arrangements`.
+No tensor is kept in memory: `Values.read` makes the requested rows from rows of other values. A
+tensor of any rank is treated as a matrix of rows along its last axis. Reordered rows are in
+`transforms`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Values:
     dtype : DType
         f32, f16, bf16 or mxfp4.
     read : callable
-        Given first row and end, the rows: (rows, cols) of the type's NumPy type, or of mxfp4's
-        bytes.
+        Given first row and end, returns the rows: (rows, cols) of the type's NumPy type, or of
+        mxfp4's bytes.
     step : int
-        Rows that are best read together, as they cost the same as one.
+        Number of rows that cost the same as one and are best read together.
     """
 
     shape: tuple[int, ...]
@@ -47,17 +47,17 @@ class Values:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return math.prod(self.shape[:-1])
 
     @property
     def cols(self) -> int:
-        """Values in a row."""
+        """Return the number of values in a row."""
         return self.shape[-1] if self.shape else 1
 
 
 def _e4m3() -> NDArray[np.float16]:
-    """Floats of eight bits, four of them exponent, no infinity (Micikevicius et al. 2022, §3)."""
+    """Return the values of 8-bit floats with a 4-bit exponent (Micikevicius et al. 2022, §3)."""
     code = np.arange(256)
     exponent, mantissa = code >> 3 & 15, code & 7
     value = np.where(exponent, (8 + mantissa) * 2.0 ** (exponent - 10.0), mantissa * 2.0**-9)
@@ -66,25 +66,25 @@ def _e4m3() -> NDArray[np.float16]:
 
 
 _E4M3 = _e4m3()
-# Made of the bytes of a file: its type, and the NumPy type of what is in the file.
+# By the file's type: the type it becomes, the NumPy type of its bytes, and the conversion.
 _KINDS: dict[str, tuple[DType, str, Callable[[Rows], Rows]]] = {
     "F32": (F32, "<f4", lambda rows: rows),
     "F16": (F16, "<f2", lambda rows: rows),
     "BF16": (BF16, "<u2", lambda rows: rows),
     "F64": (F32, "<f8", lambda rows: rows.astype(np.float32)),
     "F8_E4M3": (F16, "u1", lambda rows: _E4M3[rows]),
-    # Halves that lost the lower eight bits.
+    # E5M2 is the upper byte of a half.
     "F8_E5M2": (F16, "u1", lambda rows: (rows.astype(np.uint16) << 8).view(np.float16)),
 }
 
 
-def stored(tensor: StoredTensor) -> Values:
-    """Values of a tensor in a file; floats of eight bits become f16, which holds them exactly.
+def read_values(tensor: StoredTensor) -> Values:
+    """Return the values of a tensor in a file; 8-bit floats become f16, which holds them exactly.
 
     Raises
     ------
     ModelError
-        They are no floats, or there are none.
+        They are not floats, or there are none.
     """
     if tensor.kind not in _KINDS:
         raise ModelError(
@@ -99,7 +99,7 @@ def stored(tensor: StoredTensor) -> Values:
 
 
 def raw_rows(tensor: StoredTensor, kind: str) -> Read:
-    """How rows of a tensor are read as what is in the file."""
+    """Return a reader of a tensor's rows in the file's type."""
     cols = tensor.shape[-1] if tensor.shape else 1
     row_nbytes = cols * np.dtype(kind).itemsize
 
@@ -112,25 +112,25 @@ def raw_rows(tensor: StoredTensor, kind: str) -> Read:
 
 
 def constant(values: NDArray[np.float32]) -> Values:
-    """Values that are known."""
+    """Return values of an array in memory."""
     rows = values.reshape(-1, values.shape[-1])
     return Values(values.shape, F32, lambda begin, end: rows[begin:end])
 
 
 def as_f32(rows: Rows, dtype: DType) -> NDArray[np.float32]:
-    """Rows of a float type as f32."""
+    """Convert rows of a float type to f32."""
     return bf16_to_f32(rows) if dtype == BF16 else rows.astype(np.float32, copy=False)
 
 
 def plus(x: Values, addend: float) -> Values:
-    """Values and a number, added in f32."""
+    """Add a number in f32."""
     return Values(
         x.shape, F32, lambda b, e: as_f32(x.read(b, e), x.dtype) + np.float32(addend), x.step
     )
 
 
 def negative_exponentials(x: Values) -> Values:
-    """Minus the exponentials of values, rounded to f32: decays whose logarithms folders have."""
+    """Return minus the exponentials, rounded to f32: decays from the logarithms in checkpoints."""
 
     def read(begin: int, end: int) -> Rows:
         logarithms = as_f32(x.read(begin, end), x.dtype).astype(np.float64)
@@ -139,21 +139,22 @@ def negative_exponentials(x: Values) -> Values:
     return Values(x.shape, F32, read, x.step)
 
 
-def scaled(x: Values, scales: NDArray[np.float32], block: tuple[int, int]) -> Values:
-    """Values times scales; the result is f16, which has seven more bits than floats of eight.
+def apply_scales(x: Values, scales: NDArray[np.float32], block: tuple[int, int]) -> Values:
+    """Multiply values by scales; the result is f16, which has seven more bits than 8-bit floats.
 
     Parameters
     ----------
     x : Values
+        Values of a matrix.
     scales : ndarray
         One for all, one for each row, or one for each block of a matrix.
     block : tuple of int
-        Rows and columns of a block; where the matrix ends, it may be smaller.
+        Rows and columns of a block; smaller at the matrix's ends.
 
     Raises
     ------
     ModelError
-        The scales are none of these.
+        The scales have another shape.
     """
     height, width = block
     wanted = (-(-x.rows // height), -(-x.cols // width))
@@ -174,9 +175,9 @@ def scaled(x: Values, scales: NDArray[np.float32], block: tuple[int, int]) -> Va
 
 
 def packed_mxfp4(blocks: StoredTensor, scales: StoredTensor) -> Values:
-    """Weights of gpt-oss: (…, cols / 32, 16) bytes of two values and (…, cols / 32) exponents.
+    """Return gpt-oss weights: (…, cols / 32, 16) bytes of two values and (…, cols / 32) exponents.
 
-    A byte holds neighbours, the first in its lower half; GGUF's holds values i and i + 16.
+    A byte holds adjacent values, the first in its lower half; GGUF's holds values i and i + 16.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""Byte pairs of folders without tokenizer.json: vocab.json and merges.txt, as the older files are.
+"""Byte pairs of older folders without tokenizer.json: vocab.json and merges.txt.
 
-What tokenizer.json says beside them is a fact of the class in tokenizer_config.json.
+The further settings of a tokenizer.json follow from the class in tokenizer_config.json.
 """
 
 from __future__ import annotations
@@ -21,42 +21,43 @@ _BYTES = {"type": "ByteLevel", "add_prefix_space": False}
 
 
 def has_vocabulary(folder: Path) -> bool:
-    """Whether a folder has both files."""
+    """Return whether a folder has both files."""
     return (folder / VOCABULARY).exists() and (folder / MERGES).exists()
 
 
 def read_merges(path: Path) -> list[list[str]]:
-    """Pairs of merges.txt, the first first; the line with a version is none."""
+    """Return the pairs of merges.txt in order of rank, without the version line."""
     lines = read_bytes(path).decode("utf-8", "replace").split("\n")
     pairs = [line.split(" ") for line in lines if line.strip()]
     return [pair for pair in pairs if pair[0] != "#version:"]
 
 
 def named_tokens(given: Settings) -> list[str]:
-    """Texts of the tokens that tokenizer_config.json gives a role."""
-    texts = (text_of(given.value(f"{role}_token")) for role in ROLES)
+    """Return the texts of tokens with a role in tokenizer_config.json."""
+    texts = (token_text(given.value(f"{role}_token")) for role in ROLES)
     return [text for text in dict.fromkeys(texts) if text is not None]
 
 
-def text_of(value: object) -> str | None:
-    """Text of a token, which is given as such or with how it is matched."""
+def token_text(value: object) -> str | None:
+    """Return the text of a token, given as a string or as an object."""
     if isinstance(value, Mapping):
         value = cast("Mapping[str, Any]", value).get("content")
     return value if isinstance(value, str) else None
 
 
-def tokenizer_of_files(
+def build_json(
     folder: Path, given: Settings, added: Mapping[int, tuple[str, bool]]
 ) -> dict[str, Any]:
-    """What tokenizer.json would say.
+    """Build an equivalent tokenizer.json.
 
     Parameters
     ----------
     folder : Path
+        The folder of the checkpoint.
     given : Settings
-        Of tokenizer_config.json.
+        Settings of tokenizer_config.json.
     added : Mapping of int to (str, bool)
-        Added tokens: texts, and whether they control.
+        Added tokens: texts, and whether they are control tokens.
 
     Raises
     ------
@@ -67,7 +68,7 @@ def tokenizer_of_files(
     ids = {text: number for text, number in vocabulary.items() if type(number) is int}
     tokens = {ids[text]: (text, True) for text in named_tokens(given) if text in ids} | dict(added)
     return {
-        "added_tokens": list(_added(tokens.items())),
+        "added_tokens": list(_list_added(tokens.items())),
         **_steps(given.text("tokenizer_class", default="")),
         "post_processor": _around(given, ids),
         "decoder": _BYTES,
@@ -75,13 +76,13 @@ def tokenizer_of_files(
     }
 
 
-def _added(tokens: Iterable[tuple[int, tuple[str, bool]]]) -> Iterable[dict[str, Any]]:
+def _list_added(tokens: Iterable[tuple[int, tuple[str, bool]]]) -> Iterable[dict[str, Any]]:
     for number, (text, special) in sorted(tokens):
         yield {"id": number, "content": text, "special": special}
 
 
 def _steps(class_name: str) -> dict[str, Any]:
-    """How a class composes and cuts text; GPT-2's way where it is none that differs."""
+    """Return the normalisation and splitting of a class, by default GPT-2's."""
     if not class_name.startswith("Qwen2"):
         return {"pre_tokenizer": _BYTES}
     [expression] = PRETOKENIZERS["qwen2"].expressions
@@ -91,8 +92,10 @@ def _steps(class_name: str) -> dict[str, Any]:
 
 
 def _around(given: Settings, ids: Mapping[str, int]) -> dict[str, Any] | None:
-    """What a class puts around a text: RoBERTa's kin always, others as they are told."""
-    texts = {role: text_of(given.value(f"{role}_token")) for role in ("bos", "eos", "cls", "sep")}
+    """Return the tokens around a text: always for RoBERTa-like classes, otherwise by flags."""
+    texts = {
+        role: token_text(given.value(f"{role}_token")) for role in ("bos", "eos", "cls", "sep")
+    }
     named = {role: text for role, text in texts.items() if text is not None and text in ids}
     if given.text("tokenizer_class", default="").startswith(_AROUND):
         first, last = named.get("cls", "<s>"), named.get("sep", "</s>")

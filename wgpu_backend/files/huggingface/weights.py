@@ -1,4 +1,4 @@
-"""The tensors of a folder: of one safetensors file, or of the shards that an index lists."""
+"""The tensors of a folder, from one safetensors file or the shards of an index."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from wgpu_backend.files.gguf.file_bytes import FileBytes
 from wgpu_backend.files.huggingface.json_files import read_json
 from wgpu_backend.files.huggingface.safetensors import StoredTensor, open_safetensors
 from wgpu_backend.files.huggingface.settings import Settings
-from wgpu_backend.files.huggingface.values import Values, as_f32, packed_mxfp4, scaled, stored
+from wgpu_backend.files.huggingface.values import (
+    Values,
+    apply_scales,
+    as_f32,
+    packed_mxfp4,
+    read_values,
+)
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _SCALES = (".weight_scale_inv", ".weight_scale")
-# Of activations, which nothing here rounds to eight bits of a float.
+# Scales of activations, which are not rounded to 8-bit floats here.
 _UNUSED = (".input_scale", ".k_scale", ".v_scale", ".activation_scale", ".output_scale")
 _METHODS = ("fp8", "mxfp4", "compressed-tensors", "fbgemm_fp8")
 
@@ -29,14 +35,14 @@ class Weights:
     Parameters
     ----------
     folder : Path
+        The folder of the checkpoint.
     index, single : str
-        Names of the file that lists shards, and of the one that has all tensors where there is no
-        such list.
+        Names of the file that lists shards, and of the file with all tensors if there is no list.
 
     Raises
     ------
     ModelError
-        A shard is missing or damaged, or a tensor is in two; nothing stays open.
+        A shard is missing or damaged, or a tensor is in two; no file stays open.
     """
 
     def __init__(self, folder: Path, *, index: str = INDEX, single: str = SINGLE) -> None:
@@ -56,7 +62,7 @@ class Weights:
 
     @property
     def paths(self) -> list[Path]:
-        """Files that the tensors are in."""
+        """Return the files that contain the tensors."""
         return [file.path for file in self._files]
 
     def _open(self, path: Path) -> None:
@@ -77,7 +83,7 @@ class Weights:
     def values(
         self, settings: Settings, useful: Callable[[str], bool]
     ) -> Iterator[tuple[str, Values]]:
-        """Names and values of the useful tensors; those that are in parts are put together.
+        """Yield names and values of the useful tensors, with parts combined.
 
         Raises
         ------
@@ -92,18 +98,18 @@ class Weights:
                 whole = name.removesuffix("_blocks")
                 yield whole, packed_mxfp4(tensor, self._other(name, whole + "_scales"))
             else:
-                yield name, self._scaled(tensor, block)
+                yield name, self._read_scaled(tensor, block)
 
-    def _scaled(self, tensor: StoredTensor, block: tuple[int, int]) -> Values:
-        values = stored(tensor)
+    def _read_scaled(self, tensor: StoredTensor, block: tuple[int, int]) -> Values:
+        values = read_values(tensor)
         names = (tensor.name.removesuffix(".weight") + suffix for suffix in _SCALES)
         scales = next((self.tensors[name] for name in names if name in self.tensors), None)
         if scales is None:
             return values
-        made = stored(scales)
+        made = read_values(scales)
         factors = as_f32(made.read(0, made.rows), made.dtype).reshape(made.shape)
         try:
-            return scaled(values, np.asarray(factors), block)
+            return apply_scales(values, np.asarray(factors), block)
         except ModelError as error:
             raise ModelError(f"{tensor.file.path}: tensor {tensor.name!r}: {error}") from None
 
@@ -114,13 +120,13 @@ class Weights:
         return found
 
     def close(self) -> None:
-        """Close the files; again is harmless."""
+        """Close the files; a second call does nothing."""
         for file in self._files:
             file.close()
 
 
 def _shards(index: Path, single: str) -> tuple[list[Path], Mapping[str, str]]:
-    """Files that have the tensors, and which of them has which, where an index says so."""
+    """Return the files with tensors, and the file of each tensor if there is an index."""
     folder = index.parent
     if not index.exists():
         return [_single(folder, index.name, single)], {}
@@ -144,7 +150,7 @@ def _shards(index: Path, single: str) -> tuple[list[Path], Mapping[str, str]]:
 
 
 def _single(folder: Path, index: str, single: str) -> Path:
-    """The one file that has all tensors."""
+    """Return the only file with tensors."""
     files = sorted(folder.glob("*.safetensors"))
     if folder / single in files or len(files) == 1:
         return folder / single if folder / single in files else files[0]
@@ -156,7 +162,7 @@ def _single(folder: Path, index: str, single: str) -> Path:
 
 
 def _block(settings: Settings) -> tuple[int, int]:
-    """Rows and columns that share a scale, in models of eight-bit floats."""
+    """Return rows and columns that share a scale, for models of 8-bit floats."""
     quantised = settings.section("quantization_config")
     method = quantised.text("quant_method", default="fp8")
     if method not in _METHODS:

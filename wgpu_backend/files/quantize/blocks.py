@@ -19,7 +19,7 @@ def f16_bytes(scales: Floats) -> Bytes:
     return scales.astype("<f2").view(np.uint8).reshape(-1, 2)
 
 
-def widened(stored: Bytes) -> Floats:
+def read_f16(stored: Bytes) -> Floats:
     """Scales (n,) that `f16_bytes` stored."""
     return stored.view("<f2")[:, 0].astype(np.float32)
 
@@ -37,7 +37,7 @@ def in_blocks(quants: Floats | Bytes, count: int) -> Bytes:
     return quants.astype(np.uint8).reshape(size, -1, count).transpose(2, 1, 0).reshape(count, -1)
 
 
-def joined(bits: int, *parts: Bytes) -> Bytes:
+def pack_bits(bits: int, *parts: Bytes) -> Bytes:
     """Numbers of so many bits in one byte, the first lowest."""
     made = parts[0].copy()
     for index, part in enumerate(parts):
@@ -53,13 +53,13 @@ def nibbles(values: Bytes) -> Bytes:
 def pairs(quants: Bytes, span: int) -> Bytes:
     """Four bits a value: value i and value ``i + span / 2`` of each `span` share a byte."""
     parts = quants.reshape(len(quants), -1, 2, span // 2)
-    return joined(4, parts[:, :, 0], parts[:, :, 1]).reshape(len(quants), -1)
+    return pack_bits(4, parts[:, :, 0], parts[:, :, 1]).reshape(len(quants), -1)
 
 
 def bits2(quants: Bytes) -> Bytes:
     """Two bits a value: values i, i + 32, i + 64 and i + 96 of each 128 share a byte."""
     parts = quants.reshape(len(quants), -1, 4, 32)
-    return joined(2, *(parts[:, :, i] for i in range(4))).reshape(len(quants), -1)
+    return pack_bits(2, *(parts[:, :, i] for i in range(4))).reshape(len(quants), -1)
 
 
 def bit_planes(bits: NDArray[np.bool]) -> Bytes:

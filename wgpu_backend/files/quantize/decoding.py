@@ -12,7 +12,7 @@ from wgpu_backend.files.quantize.blocks import Bytes
 from wgpu_backend.files.quantize.search import Floats
 
 
-def decoded(dtype: DType, blocks: Bytes) -> Floats:
+def decode_blocks(dtype: DType, blocks: Bytes) -> Floats:
     """Values of blocks.
 
     Parameters

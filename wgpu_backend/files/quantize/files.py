@@ -18,11 +18,11 @@ from wgpu_backend.errors import DTypeError, ModelError, OptionError
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.gguf.header import TensorInfo
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf
-from wgpu_backend.files.gguf.writer import OutgoingTensor, kept_metadata, write_gguf
-from wgpu_backend.files.quantize.decoding import decoded
+from wgpu_backend.files.gguf.writer import OutgoingTensor, copy_metadata, write_gguf
+from wgpu_backend.files.quantize.decoding import decode_blocks
 from wgpu_backend.files.quantize.importance import Importances, read_importances
-from wgpu_backend.files.quantize.mixes import Mix, mix_named, tensor_types
-from wgpu_backend.files.quantize.rows import quantised_pieces
+from wgpu_backend.files.quantize.mixes import Mix, find_mix, tensor_types
+from wgpu_backend.files.quantize.rows import quantize_pieces
 from wgpu_backend.files.quantize.search import Floats
 
 # Values that a thread has in memory at a time, and that all of them may have, in whole slabs.
@@ -36,8 +36,6 @@ class Report:
 
     Parameters
     ----------
-    path : Path
-    mix : Mix
     types : Mapping of str to DType
         By the name of a tensor.
     nbytes_before, nbytes : int
@@ -104,7 +102,7 @@ def quantize(
         A file is damaged, quantised already, or has values that the type cannot hold; or there is
         no room. Nothing is written then.
     """
-    source, target, mix = Path(source), Path(target), mix_named(dtype)
+    source, target, mix = Path(source), Path(target), find_mix(dtype)
     matrix = None if importance is None else read_importances(Path(importance))
     with open_gguf(source, check_types=False) as file:
         infos = list(file.tensors.values())
@@ -131,7 +129,6 @@ def write_as(
     ----------
     file : GGUFFile
         Or what has the same keys and tensors.
-    target : Path
     mix : Mix
         What the file will say it is in.
     types : Mapping of str to DType
@@ -148,7 +145,7 @@ def write_as(
         raise OptionError(f"threads: {threads}, needs at least 1")
     _require_possible(file, mix, types, matrix)
     infos = list(file.tensors.values())
-    weights = {} if matrix is None else {info.name: matrix.of(info) for info in infos}
+    weights = {} if matrix is None else {info.name: matrix.find(info) for info in infos}
     threads = threads or os.cpu_count() or 1
     pool = ThreadPoolExecutor(threads)
     tensors = [
@@ -166,11 +163,11 @@ def write_as(
         sum(info.nbytes for info in infos),
         sum(tensor.nbytes for tensor in tensors),
         sum(math.prod(info.shape) for info in infos),
-        () if matrix is None else _unweighted(types, weights),
+        () if matrix is None else _find_unweighted(types, weights),
     )
 
 
-def _unweighted(
+def _find_unweighted(
     types: Mapping[str, DType], weights: Mapping[str, Floats | None]
 ) -> tuple[str, ...]:
     return tuple(name for name, kind in types.items() if kind.quantised and weights[name] is None)
@@ -209,7 +206,7 @@ def _require_possible(
 def _metadata(
     file: GGUFFile, mix: Mix, matrix: Importances | None
 ) -> dict[str, Value | np.generic]:
-    kept = kept_metadata(file)
+    kept = copy_metadata(file)
     kept["general.quantization_version"] = np.uint32(_VERSION)
     kept["general.file_type"] = np.uint32(mix.number)
     if matrix is not None:
@@ -238,7 +235,7 @@ class _Tensor:
 
     def _pieces(self, pool: ThreadPoolExecutor, threads: int) -> Iterator[bytes]:
         """Bytes in order, made by threads that are a few slabs ahead."""
-        step = self._rows_of_slab()
+        step = self._slab_rows()
         ahead = min(2 * threads, _AHEAD // (step * max(1, self.cols)))
         under_way: deque[Future[bytes]] = deque()
         for first, last, weights in self._slabs(step):
@@ -248,7 +245,7 @@ class _Tensor:
         while under_way:
             yield under_way.popleft().result()
 
-    def _rows_of_slab(self) -> int:
+    def _slab_rows(self) -> int:
         """As many as fit, in whole lots of rows that cost the same as one."""
         together = self.file.rows_together(self.info.name)
         rows = max(1, _SLAB // max(1, self.cols))
@@ -274,7 +271,7 @@ class _Tensor:
         if self.dtype == held:
             return bytes(raw)
         values = as_floats(raw, held).reshape(last - first, self.cols)
-        pieces = quantised_pieces(values, self.dtype, weights, first)
+        pieces = quantize_pieces(values, self.dtype, weights, first)
         try:
             return b"".join(piece.tobytes() for piece in pieces)
         except DTypeError as error:
@@ -285,7 +282,7 @@ def as_floats(raw: bytes | bytearray, dtype: DType) -> Floats:
     """Values in f32 of bytes of a float type or block format; one dimension."""
     if dtype.quantised:
         blocks = np.frombuffer(raw, np.uint8).reshape(-1, dtype.block_nbytes)
-        return decoded(dtype, blocks).reshape(-1)
+        return decode_blocks(dtype, blocks).reshape(-1)
     if dtype == BF16:
         return (np.frombuffer(raw, "<u2").astype(np.uint32) << np.uint32(16)).view(np.float32)
     return np.frombuffer(raw, "<f2" if dtype == F16 else "<f4").astype(np.float32, copy=False)

@@ -31,7 +31,6 @@ class Importances:
 
     Parameters
     ----------
-    path : Path
     values : Mapping of str to ndarray
         By the name of a matrix: (columns,), or (experts · columns,), f32.
     chunks : int
@@ -42,7 +41,7 @@ class Importances:
     values: Mapping[str, Floats]
     chunks: int
 
-    def of(self, info: TensorInfo) -> NDArray[np.float32] | None:
+    def find(self, info: TensorInfo) -> NDArray[np.float32] | None:
         """Importances of a matrix, (experts, columns), 1 expert where it has no others; or None.
 
         Raises
@@ -80,12 +79,12 @@ def read_importances(path: Path) -> Importances:
     finally:
         file.close()
     if not is_gguf:
-        return _of_dat(path, data)
+        return _read_dat(path, data)
     with open_gguf(path) as opened:
-        return _of_gguf(path, opened)
+        return _read_gguf(path, opened)
 
 
-def _of_gguf(path: Path, file: GGUFFile) -> Importances:
+def _read_gguf(path: Path, file: GGUFFile) -> Importances:
     names = [name.removesuffix(_SUMS) for name in file.tensors if name.endswith(_SUMS)]
     if not names:
         raise ModelError(f"{path}: no tensor NAME{_SUMS} in the file, it is no importance matrix")
@@ -139,7 +138,7 @@ class _Entries:
         return struct.unpack("<i", self.take(4))[0]
 
 
-def _of_dat(path: Path, data: bytes) -> Importances:
+def _read_dat(path: Path, data: bytes) -> Importances:
     entries, values = _Entries(path, data), dict[str, Floats]()
     for _ in range(entries.number()):
         length = entries.number()

@@ -147,7 +147,7 @@ def main_type(file: GGUFFile) -> str:
     return nbytes.most_common(1)[0][0] if nbytes else ""
 
 
-def mix_named(name: str) -> Mix:
+def find_mix(name: str) -> Mix:
     """Mix of that name, any case; ``Q4_K`` is ``Q4_K_M``, as in llama.cpp.
 
     Raises
@@ -169,7 +169,6 @@ def tensor_types(
 
     Parameters
     ----------
-    mix : Mix
     config : Config
         Keys of the file; layers, heads and experts are counted.
     tensors : sequence of TensorInfo
@@ -297,10 +296,10 @@ class _Rules:
     def _values(self, index: int) -> DType:
         if self.facts.experts == 8:
             return Q8_0
-        chosen = self._values_of_mix(index)
+        chosen = self._mixed_values(index)
         return Q5_K if self.facts.seventy and chosen in (Q3_K, Q4_K) else chosen
 
-    def _values_of_mix(self, index: int) -> DType:
+    def _mixed_values(self, index: int) -> DType:
         mix, shared = self.mix, self.facts.heads_per_kv >= 4
         if mix.name == "Q2_K":
             return Q4_K if shared else Q3_K

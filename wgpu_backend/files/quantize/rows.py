@@ -1,4 +1,4 @@
-"""`quantised`: rows of values in any type that models are written in."""
+"""`quantize_rows`: rows of values in any type that models are written in."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import BF16, F16, F32, DType, convert_values
 from wgpu_backend.errors import DTypeError, ShapeError
-from wgpu_backend.files.quantize import codebook_blocks, small_blocks, super_blocks, ternary_blocks
+from wgpu_backend.files.quantize import block_formats, k_quants
 from wgpu_backend.files.quantize.blocks import Bytes, Quantiser, squares
-from wgpu_backend.files.quantize.decoding import decoded
+from wgpu_backend.files.quantize.decoding import decode_blocks
 from wgpu_backend.files.quantize.search import Floats
 
 # Values at a time: what a search touches then stays in a core's second cache.
 _PIECE = 32768
 _PLAIN = (F32, F16, BF16)
 _QUANTISERS: Mapping[str, Quantiser] = {
-    "q1_0": small_blocks.q1_0,
-    "q2_0": small_blocks.q2_0,
-    "q4_0": small_blocks.q4_0,
-    "q4_1": small_blocks.q4_1,
-    "q5_0": small_blocks.q5_0,
-    "q5_1": small_blocks.q5_1,
-    "q8_0": small_blocks.q8_0,
-    "q2_k": super_blocks.q2_k,
-    "q3_k": super_blocks.q3_k,
-    "q4_k": super_blocks.q4_k,
-    "q5_k": super_blocks.q5_k,
-    "q6_k": super_blocks.q6_k,
-    "iq4_nl": codebook_blocks.iq4_nl,
-    "iq4_xs": codebook_blocks.iq4_xs,
-    "mxfp4": codebook_blocks.mxfp4,
-    "tq1_0": ternary_blocks.tq1_0,
-    "tq2_0": ternary_blocks.tq2_0,
+    "q1_0": block_formats.q1_0,
+    "q2_0": block_formats.q2_0,
+    "q4_0": block_formats.q4_0,
+    "q4_1": block_formats.q4_1,
+    "q5_0": block_formats.q5_0,
+    "q5_1": block_formats.q5_1,
+    "q8_0": block_formats.q8_0,
+    "q2_k": k_quants.q2_k,
+    "q3_k": k_quants.q3_k,
+    "q4_k": k_quants.q4_k,
+    "q5_k": k_quants.q5_k,
+    "q6_k": k_quants.q6_k,
+    "iq4_nl": block_formats.iq4_nl,
+    "iq4_xs": block_formats.iq4_xs,
+    "mxfp4": block_formats.mxfp4,
+    "tq1_0": block_formats.tq1_0,
+    "tq2_0": block_formats.tq2_0,
 }
 WRITABLE = (*(dtype.name for dtype in _PLAIN), *_QUANTISERS)
 # No scale reaches this value in any format, and searches would lose it in overflowing sums.
@@ -56,7 +56,7 @@ _HALVES: Mapping[str, tuple[int, ...]] = {
 _NEEDS_ROW = ("q4_0", "q4_1", "q5_0", "q5_1")
 
 
-def quantised(
+def quantize_rows(
     values: NDArray[np.float32], dtype: DType, importance: NDArray[np.float32] | None = None
 ) -> bytes:
     """Rows of values in a type of GGUF files, bit for bit as llama.cpp writes them.
@@ -83,10 +83,10 @@ def quantised(
     ShapeError
         Columns are no multiple of the block, or importances are not one a column.
     """
-    return b"".join(piece.tobytes() for piece in quantised_pieces(values, dtype, importance))
+    return b"".join(piece.tobytes() for piece in quantize_pieces(values, dtype, importance))
 
 
-def quantised_pieces(
+def quantize_pieces(
     values: NDArray[np.float32],
     dtype: DType,
     importance: NDArray[np.float32] | None = None,
@@ -96,7 +96,7 @@ def quantised_pieces(
 
     Messages count rows from `first_row`.
     """
-    importance = _checked(values, dtype, importance)
+    importance = _check(values, dtype, importance)
     step = max(1, _PIECE // max(1, values.shape[1]))
     for first in range(0, len(values), step):
         rows = np.ascontiguousarray(values[first : first + step], np.float32)
@@ -104,7 +104,7 @@ def quantised_pieces(
         yield _piece(rows, dtype, importance, first_row + first)
 
 
-def rounded_blocks(values: Floats, dtype: DType) -> Bytes:
+def round_blocks(values: Floats, dtype: DType) -> Bytes:
     """Blocks (n, block_nbytes) of values (n, block), which may be no numbers; no importances."""
     with np.errstate(all="ignore"):
         return _QUANTISERS[dtype.name](values, None, None)
@@ -154,7 +154,7 @@ def _plain(rows: Floats, dtype: DType, first: int) -> Bytes:
     return rounded.view(np.uint8)
 
 
-def _checked(
+def _check(
     values: NDArray[np.float32], dtype: DType, importance: NDArray[np.float32] | None
 ) -> Floats | None:
     if dtype not in _PLAIN and dtype.name not in _QUANTISERS:
@@ -204,11 +204,11 @@ def encode_blocks(dtype: DType, values: Floats) -> Bytes:
     (n, block_nbytes), uint8
     """
     rows = np.ascontiguousarray(values, np.float32).reshape(-1, dtype.block)
-    return rounded_blocks(rows, dtype)
+    return round_blocks(rows, dtype)
 
 
 def round_to_blocks(dtype: DType, values: Floats) -> Floats:
     """Encode values into blocks and decode them again; the same shape."""
     if not values.size:
         return values
-    return decoded(dtype, encode_blocks(dtype, values)).reshape(values.shape)
+    return decode_blocks(dtype, encode_blocks(dtype, values)).reshape(values.shape)

@@ -33,7 +33,7 @@ def reciprocal(values: Floats) -> Floats:
     return np.where(values != 0, 1 / values, np.float32(0))
 
 
-def clipped(values: Floats, low: int, high: int) -> Floats:
+def round_clip(values: Floats, low: int, high: int) -> Floats:
     """Nearest whole numbers from `low` to `high`, ties to even; `low` for what is no number."""
     np.rint(values, out=values)
     np.fmax(values, np.float32(low), out=values)
@@ -75,13 +75,13 @@ def symmetric(x: Floats, weights: Floats, steps: int) -> tuple[Floats, Floats]:
         Whole numbers.
     """
     top, weighted = peak(x), weights * x
-    quants = clipped(-np.float32(steps) / top * x, -steps, steps - 1)
+    quants = round_clip(-np.float32(steps) / top * x, -steps, steps - 1)
     along, square = _products(weighted, weights, quants)
     scale = ratio(along, square)
     best = scale * along
     for step in (*range(-9, 0), *range(1, 10)):
         inverse = -(np.float32(steps) + np.float32(0.1) * np.float32(step)) / top
-        tried = clipped(inverse * x, -steps, steps - 1)
+        tried = round_clip(inverse * x, -steps, steps - 1)
         along, square = _products(weighted, weights, tried)
         better = (square > 0) & (along * along > best * square)
         np.copyto(quants, tried, where=better)
@@ -90,11 +90,11 @@ def symmetric(x: Floats, weights: Floats, steps: int) -> tuple[Floats, Floats]:
     return _without_zeros(top, scale, quants, steps)
 
 
-def descended(x: Floats, steps: int) -> tuple[Floats, Floats]:
+def descend_symmetric(x: Floats, steps: int) -> tuple[Floats, Floats]:
     """Scale and quants as of `symmetric`, weights x², by changing one quant at a time."""
     top, weights = peak(x), x * x
     weighted = weights * x
-    quants = clipped(-np.float32(steps) / top * x, -steps, steps - 1)
+    quants = round_clip(-np.float32(steps) / top * x, -steps, steps - 1)
     along, square = _products(weighted, weights, quants)
     for _ in range(5):
         if not _descend(x, weighted, weights, quants, along, square, -steps, steps - 1):
@@ -115,7 +115,7 @@ def positive(x: Floats, weights: Floats, top: int) -> tuple[Floats, Floats]:
         error = _error(x, weights, np.fmin(np.rint(tried * x), np.float32(top)), reciprocal(tried))
         np.copyto(inverse, tried, where=error < best)
         np.copyto(best, error, where=error < best)
-    quants, weighted = clipped(inverse * x, 0, top), weights * x
+    quants, weighted = round_clip(inverse * x, 0, top), weights * x
     along, square = _products(weighted, weights, quants)
     for _ in range(5):
         if not _descend(x, weighted, weights, quants, along, square, 0, top):
@@ -160,11 +160,11 @@ def affine(
     sum_w, sum_x = total(weights), total(weights * x)
     inverse = np.float32(top) / (high - low)
     scale = 1 / inverse
-    quants = clipped(inverse * (x - low), 0, top)
+    quants = round_clip(inverse * (x - low), 0, top)
     best = _distance(x, weights, quants, scale, low, absolute)
     for index in range(tries + 1):
         divisor = np.float32(first) + np.float32(step) * np.float32(index) + np.float32(top)
-        tried = clipped(divisor / (high - low) * (x - low), 0, top)
+        tried = round_clip(divisor / (high - low) * (x - low), 0, top)
         line = _line(x, weights, tried, sum_w, sum_x)
         error = _distance(x, weights, tried, line[0], line[1], absolute)
         better = line[2] & (error < best)
@@ -233,7 +233,7 @@ def _descend(
         old, w = quants[i], weights[i]
         rest, rest_square = along - weighted[i] * old, square - w * old * old
         allowed = rest > 0 if low < 0 else (rest > 0) & (rest_square > 0)
-        new = clipped(x[i] * rest_square / rest, low, high)
+        new = round_clip(x[i] * rest_square / rest, low, high)
         new_along, new_square = rest + weighted[i] * new, rest_square + w * new * new
         better = new_along * new_along * square > along * along * new_square
         taken = allowed & (new != old) & better & (new_square > 0)

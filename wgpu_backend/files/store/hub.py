@@ -52,7 +52,7 @@ def file_url(name: ModelName, file: HubFile) -> str:
     return f"{name.scheme}://{name.host}/{path}"
 
 
-def listed(first: str, page: Callable[[str], tuple[bytes, str]]) -> list[HubFile]:
+def list_files(first: str, page: Callable[[str], tuple[bytes, str]]) -> list[HubFile]:
     """Files of a listing.
 
     Parameters
@@ -86,7 +86,7 @@ def _files(body: bytes) -> Iterator[HubFile]:
             yield HubFile(path, size, str(digest) if known else "")
 
 
-def parts_of_tag(files: list[HubFile], name: ModelName) -> list[HubFile]:
+def find_parts(files: list[HubFile], name: ModelName) -> list[HubFile]:
     """Parts of the split file that a tag stands for, in order; none where there is no such file.
 
     Raises
@@ -102,19 +102,21 @@ def parts_of_tag(files: list[HubFile], name: ModelName) -> list[HubFile]:
     tags = [_DEFAULT, ""] if name.tag == "latest" else [name.tag]
     for tag in tags:
         for (stem, count), parts in sorted(sets.items(), key=lambda each: (len(each[0][0]), each)):
-            if _is_of(tag, stem):
-                return _all_of(name, stem, count, parts)
+            if _matches_tag(tag, stem):
+                return _require_all(name, stem, count, parts)
     return []
 
 
-def _is_of(tag: str, stem: str) -> bool:
+def _matches_tag(tag: str, stem: str) -> bool:
     """Whether a file, without the number of the part, is the one that a tag means."""
     ends = re.search(rf"(^|[-._/]){re.escape(tag)}$", stem, re.IGNORECASE)
     folders = stem.lower().split("/")[:-1]
     return not tag or ends is not None or tag.lower() in folders
 
 
-def _all_of(name: ModelName, stem: str, count: int, parts: dict[int, HubFile]) -> list[HubFile]:
+def _require_all(
+    name: ModelName, stem: str, count: int, parts: dict[int, HubFile]
+) -> list[HubFile]:
     missing = [f"{stem}-{n:05}-of-{count:05}.gguf" for n in range(1, count + 1) if n not in parts]
     if missing:
         raise ModelNotFound(f"{name}: {name.host} has no {', '.join(missing[:9])}")

@@ -39,7 +39,6 @@ class Layer:
 
     Parameters
     ----------
-    media_type : str
     digest : str
         ``sha256:`` and 64 digits.
     size : int
@@ -70,8 +69,6 @@ class Manifest:
 
     Parameters
     ----------
-    config : Layer
-    layers : tuple of Layer
     read : bytes
         What it was read of, which has more than is known here; empty where it is new.
     """
@@ -94,7 +91,7 @@ class Manifest:
         """Layers of one kind, such as ``model``."""
         return [layer for layer in self.layers if layer.kind == kind]
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         """As a file has it; the digest of these bytes is the model's.
 
         One that was read stays as it was, and so does its digest; a new one is as Ollama writes it.
@@ -113,7 +110,6 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
     Parameters
     ----------
-    data : bytes
     where : str
         What messages call it.
 

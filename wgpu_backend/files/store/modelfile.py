@@ -59,8 +59,6 @@ class Modelfile:
         the parts of a split file in any order, or one file.
     parameters : dict
         By name; ``stop`` is a list, as are others that are texts.
-    adapters, licenses : list of str
-    template, system : str or None
     messages : list of (str, str)
         Roles and what they say.
     """
@@ -154,7 +152,7 @@ def _value(name: str, text: str) -> int | float | bool:
     raise KeyError(name)
 
 
-def checked_parameters(given: Mapping[str, object]) -> Values:
+def check_parameters(given: Mapping[str, object]) -> Values:
     """Parameters that were read as JSON, without those that are null; unknown names stay.
 
     Raises
@@ -162,11 +160,13 @@ def checked_parameters(given: Mapping[str, object]) -> Values:
     StoreError
         A value is of the wrong kind.
     """
-    checked = {name: _checked(name, each) for name, each in given.items() if each is not None}
+    checked = {
+        name: _check_parameter(name, each) for name, each in given.items() if each is not None
+    }
     return cast("Values", checked)
 
 
-def _checked(name: str, value: object) -> object:
+def _check_parameter(name: str, value: object) -> object:
     if name in _TEXTS:
         return _texts(name, value)
     if name in _WHOLE:
@@ -230,7 +230,7 @@ def _commands(text: str) -> Iterator[tuple[int, str, str, str]]:
         value, after = _value_from(lines, at, commands, where)
         if not value:
             raise StoreError(f"{where}: {command} has no value")
-        yield at + 1, command, word, _unquoted(value)
+        yield at + 1, command, word, _unquote(value)
 
 
 def _first_word(text: str) -> tuple[str, str]:
@@ -270,7 +270,7 @@ def _command_follows(lines: list[str]) -> list[bool]:
     return found
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     for mark in ('"""', '"'):
         if len(text) >= 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
             return text[len(mark) : -len(mark)]
@@ -282,20 +282,20 @@ def write_modelfile(made: Modelfile) -> str:
     lines = [f"FROM {made.base}"]
     lines += [f"ADAPTER {path}" for path in made.adapters]
     if made.template is not None:
-        lines.append(f"TEMPLATE {_quoted(made.template)}")
+        lines.append(f"TEMPLATE {_quote(made.template)}")
     if made.system is not None:
-        lines.append(f"SYSTEM {_quoted(made.system)}")
+        lines.append(f"SYSTEM {_quote(made.system)}")
     for name, value in made.parameters.items():
         for each in value if isinstance(value, list) else [value]:
             lines.append(f"PARAMETER {name} {_parameter(each)}")
-    lines += [f"MESSAGE {role} {_quoted(said)}" for role, said in made.messages]
-    lines += [f"LICENSE {_quoted(text)}" for text in made.licenses]
+    lines += [f"MESSAGE {role} {_quote(said)}" for role, said in made.messages]
+    lines += [f"LICENSE {_quote(text)}" for text in made.licenses]
     return "\n".join(lines) + "\n"
 
 
 def _parameter(value: object) -> str:
-    return _quoted(value) if isinstance(value, str) else str(value).lower()
+    return _quote(value) if isinstance(value, str) else str(value).lower()
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"""{text}"""' if "\n" in text or '"' in text else f'"{text}"'

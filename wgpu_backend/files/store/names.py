@@ -25,7 +25,6 @@ class ModelName:
     ----------
     host : str
         Of the registry; may end in a port.
-    namespace, model, tag : str
     scheme : str
         With which the registry is spoken to, ``https`` or ``http``.
     """

@@ -18,7 +18,6 @@ class Part:
 
     Parameters
     ----------
-    number : int
     offset, size : int
         Bytes of the blob.
     completed : int
@@ -44,7 +43,7 @@ class Part:
         replace(self.note, json.dumps(fields).encode())
 
 
-def partial_of(path: Path) -> Path:
+def partial_path(path: Path) -> Path:
     """Where a blob grows until it is whole."""
     return path.with_name(f"{path.name}-partial")
 
@@ -55,12 +54,12 @@ def _notes(path: Path) -> Iterator[Path]:
 
 def forget(path: Path) -> None:
     """Remove the parts of a blob, and what is noted of them."""
-    partial_of(path).unlink(missing_ok=True)
+    partial_path(path).unlink(missing_ok=True)
     for note in _notes(path):
         note.unlink()
 
 
-def parts_of(path: Path, size: int, part_sizes: tuple[int, int]) -> list[Part]:
+def plan_parts(path: Path, size: int, part_sizes: tuple[int, int]) -> list[Part]:
     """Parts of a blob, as an earlier pull left them, or anew.
 
     Parameters
@@ -102,4 +101,4 @@ def kept_parts(path: Path, size: int) -> list[Part] | None:
             at += part.size
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return found if found and at == size and partial_of(path).exists() else None
+    return found if found and at == size and partial_path(path).exists() else None

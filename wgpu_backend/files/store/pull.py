@@ -24,7 +24,7 @@ from filelock import FileLock, Timeout
 
 from wgpu_backend.errors import ModelNotFound, StoreError
 from wgpu_backend.files.store.files import settle, sha256
-from wgpu_backend.files.store.hub import HubFile, file_url, listed, parts_of_tag, tree_url
+from wgpu_backend.files.store.hub import HubFile, file_url, find_parts, list_files, tree_url
 from wgpu_backend.files.store.manifest import (
     LAYER_TYPE,
     MANIFEST_TYPE,
@@ -36,9 +36,9 @@ from wgpu_backend.files.store.manifest import (
 )
 from wgpu_backend.files.store.modelfile import Modelfile
 from wgpu_backend.files.store.names import HOST, ModelName
-from wgpu_backend.files.store.parts import Part, forget, kept_parts, partial_of, parts_of
+from wgpu_backend.files.store.parts import Part, forget, kept_parts, partial_path, plan_parts
 from wgpu_backend.files.store.store import Entry, Store, require_room
-from wgpu_backend.files.store.stored import config_of, create
+from wgpu_backend.files.store.stored import create, read_config
 
 STREAMS = 4
 MIN_PART, MAX_PART = 100_000_000, 1_000_000_000
@@ -91,7 +91,6 @@ class Puller:
 
     Parameters
     ----------
-    store : Store
     insecure : bool
         Allow ``http://`` registries.
     streams : int
@@ -153,7 +152,7 @@ class Puller:
                 return entry
             require_room(self._store.root, sum(map(self._missing, manifest.blobs)))
             for layer in manifest.blobs:
-                self._blob(client, f"{address_of(name)}/blobs/{layer.digest}", layer)
+                self._blob(client, f"{registry_url(name)}/blobs/{layer.digest}", layer)
         self._told(Progress("writing manifest"))
         entry = self._store.put(name, manifest)
         self._told(Progress("success"))
@@ -164,8 +163,8 @@ class Puller:
 
         None where the repository has none of that tag.
         """
-        files = listed(tree_url(name), lambda url: self._page(client, name, url))
-        parts = parts_of_tag(files, name)
+        files = list_files(tree_url(name), lambda url: self._page(client, name, url))
+        parts = find_parts(files, name)
         if not parts:
             return None
         layers = [
@@ -173,7 +172,7 @@ class Puller:
             for part in parts
         ]
         digests = [layer.digest for layer in layers]
-        kept = self._kept(name, digests)
+        kept = self._find_kept(name, digests)
         if kept is not None:
             self._told(Progress("success"))
             return kept
@@ -194,14 +193,14 @@ class Puller:
         self._store.drop(layers)
         return entry
 
-    def _kept(self, name: ModelName, digests: list[str]) -> Entry | None:
+    def _find_kept(self, name: ModelName, digests: list[str]) -> Entry | None:
         """The model as an earlier pull made it of the same parts."""
         try:
             entry = self._store.entry(name)
         except ModelNotFound:
             return None
         whole = all(map(self._store.has, entry.manifest.blobs))
-        return entry if whole and config_of(self._store, entry).get(_PARTS) == digests else None
+        return entry if whole and read_config(self._store, entry).get(_PARTS) == digests else None
 
     def _page(self, client: httpx2.Client, name: ModelName, url: str) -> tuple[bytes, str]:
         """A page of the list of a repository's files, and where the next one is."""
@@ -210,7 +209,7 @@ class Puller:
                 with client.stream("GET", url) as response:
                     _require_there(response, name)
                     following = response.links.get("next", {}).get("url", "")
-                    body = _bounded(response)
+                    body = _read_limited(response)
                 return body, str(response.url.join(following)) if following else ""
             except httpx2.HTTPError as error:
                 require_tls(error, name)
@@ -218,13 +217,13 @@ class Puller:
         raise AssertionError  # the last pause raises
 
     def _manifest(self, client: httpx2.Client, name: ModelName) -> Manifest:
-        url = f"{address_of(name)}/manifests/{name.tag}"
+        url = f"{registry_url(name)}/manifests/{name.tag}"
         headers = {"Accept": MANIFEST_TYPE, "Accept-Encoding": "identity"}
         for attempt in range(TRIES):
             try:
                 with client.stream("GET", url, headers=headers) as response:
                     _require_there(response, name)
-                    return parse_manifest(_bounded(response), url)
+                    return parse_manifest(_read_limited(response), url)
             except httpx2.HTTPError as error:
                 require_tls(error, name)
                 if attempt < TRIES - 1:
@@ -266,11 +265,11 @@ class Puller:
                 forget(path)  # of a pull that was killed when it had all
             else:
                 try:
-                    self._fetched(client, url, layer, path, self._part_sizes, checked)
+                    self._fetch(client, url, layer, path, self._part_sizes, checked)
                 except _NoRanges:
                     forget(path)
                     whole = layer.size or 1
-                    self._fetched(client, url, layer, path, (whole, whole), checked)
+                    self._fetch(client, url, layer, path, (whole, whole), checked)
             self._tell(layer, layer.size)
 
     @contextmanager
@@ -292,7 +291,7 @@ class Puller:
             short = digest_hex(layer.digest)[:12]
             self._told(Progress(f"pulling {short}", layer.digest, layer.size, completed))
 
-    def _fetched(
+    def _fetch(
         self,
         client: httpx2.Client,
         url: str,
@@ -301,8 +300,8 @@ class Puller:
         part_sizes: tuple[int, int],
         checked: bool,
     ) -> None:
-        partial = partial_of(path)
-        parts = parts_of(path, layer.size, part_sizes)
+        partial = partial_path(path)
+        parts = plan_parts(path, layer.size, part_sizes)
         with partial.open("r+b" if partial.exists() else "w+b") as file:
             file.truncate(layer.size)
         self._all(client, url, layer, partial, parts)
@@ -443,7 +442,7 @@ def _own_handle(response: httpx2.Response) -> socket.socket:
     return socket.fromfd(found.fileno(), found.family, found.type)
 
 
-def address_of(name: ModelName) -> str:
+def registry_url(name: ModelName) -> str:
     """Where a registry has a model."""
     return f"{name.scheme}://{name.host}/v2/{name.namespace}/{name.model}"
 
@@ -478,7 +477,7 @@ def _require_there(response: httpx2.Response, name: ModelName) -> None:
         raise RegistryFailed(f"{response.url}: HTTP status {status}, needs 200")
 
 
-def _bounded(response: httpx2.Response) -> bytes:
+def _read_limited(response: httpx2.Response) -> bytes:
     """What a manifest may have at most: a small answer may unpack to gigabytes."""
     data = b""
     for chunk in response.iter_bytes():

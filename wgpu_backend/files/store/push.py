@@ -7,14 +7,16 @@ who that is, requests are signed as Ollama signs them.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import re
+import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx2
 
@@ -28,11 +30,13 @@ from wgpu_backend.files.store.pull import (
     Progress,
     RegistryFailed,
     Wait,
-    address_of,
+    registry_url,
     require_tls,
 )
-from wgpu_backend.files.store.signing import SignIn
 from wgpu_backend.files.store.store import Entry, Store
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 Result = TypeVar("Result")
 PART = 100_000_000  # bytes of a chunk
@@ -54,7 +58,6 @@ class _Upload:
 
     Parameters
     ----------
-    layer : Layer
     path : Path
         Of the blob.
     note : Path
@@ -95,12 +98,131 @@ class _Upload:
                 yield data
 
 
+_CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
+_EMPTY_BODY = base64.b64encode(hashlib.sha256().hexdigest().encode()).decode()  # the body of a GET
+
+
+class Key:
+    """An ed25519 key."""
+
+    def __init__(self, private: Ed25519PrivateKey) -> None:
+        self._private = private
+
+    @classmethod
+    def read(cls, path: Path) -> Key:
+        """Read a key of OpenSSH's without a passphrase.
+
+        Raises
+        ------
+        StoreError
+            It cannot be read, is of another kind, or is locked; or cryptography is not installed.
+        """
+        try:
+            from cryptography.exceptions import UnsupportedAlgorithm
+            from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+            from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+        except ImportError:
+            raise StoreError(
+                "to sign in needs the package cryptography: `pip install '.[push]'` in the checkout"
+            ) from None
+        try:
+            private = load_ssh_private_key(path.read_bytes(), None)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from None
+        except (ValueError, TypeError, UnsupportedAlgorithm):  # the second where it is locked
+            private = None
+        if not isinstance(private, Ed25519PrivateKey):
+            raise StoreError(f"{path}: needs an ed25519 key of OpenSSH's without a passphrase")
+        return cls(private)
+
+    @property
+    def name(self) -> str:
+        """The public half, as a line of OpenSSH's has it."""
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        line = self._private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        return line.decode().split()[1]
+
+    def sign(self, message: bytes) -> bytes:
+        """Signature of a message, 64 bytes (RFC 8032)."""
+        return self._private.sign(message)
+
+
+class SignIn(httpx2.Auth):
+    """Gets a token from a registry where that asks for one.
+
+    Parameters
+    ----------
+    address : str
+        Of the registry, the only one that gets the token.
+    path : Path or None
+        Of the key; None for a user who has none.
+    """
+
+    def __init__(self, address: str, path: Path | None) -> None:
+        self._host = _host(httpx2.URL(address))
+        self._path = path
+        self._token = ""
+
+    def auth_flow(
+        self, request: httpx2.Request
+    ) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Send a request, and once more with a token where that is wanted."""
+        own = _host(request.url) == self._host
+        if own and self._token:
+            request.headers["Authorization"] = f"Bearer {self._token}"
+        response = yield request
+        told = response.headers.get("WWW-Authenticate", "")
+        if response.status_code != 401 or not own or not told.lower().startswith("bearer"):
+            return
+        if self._path is None or not self._path.exists():
+            return
+        answer = yield self._token_request(dict(_CHALLENGE.findall(told)))
+        yield from self._with_token(request, answer)
+
+    def _with_token(
+        self, request: httpx2.Request, answer: httpx2.Response
+    ) -> Generator[httpx2.Request, httpx2.Response, None]:
+        answer.read()
+        try:
+            self._token = str(answer.json()["token"])
+        except (ValueError, KeyError, TypeError):
+            status = f"HTTP status {answer.status_code}"
+            raise StoreError(f"{self._host} gives no token for {self._path}: {status}") from None
+        if not isinstance(request.stream, httpx2.ByteStream):
+            raise httpx2.ReadError("there is a token now; what was sent is gone, so send it anew")
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        yield request
+
+    def _token_request(self, parts: dict[str, str]) -> httpx2.Request:
+        """The signed request for a token."""
+        realm = httpx2.URL(parts.get("realm", ""))
+        if _host(realm) != self._host:
+            there = _host(realm)[:60] or "no address"
+            raise StoreError(f"{self._host} has its tokens at {there}, needs its own address")
+        query: list[tuple[str, str | int | float | bool | None]] = [
+            ("nonce", secrets.token_urlsafe(16))
+        ]
+        query += [("scope", each) for each in parts.get("scope", "").split()]
+        query += [("service", parts.get("service", "")), ("ts", str(int(time.time())))]
+        url = realm.copy_merge_params(query)
+        assert self._path is not None
+        key = Key.read(self._path)
+        signature = key.sign(f"GET,{url},{_EMPTY_BODY}".encode())
+        proof = f"{key.name}:{base64.b64encode(signature).decode()}"
+        return httpx2.Request("GET", url, headers={"Authorization": proof})
+
+
+def _host(url: httpx2.URL) -> str:
+    """Host and port."""
+    return url.netloc.decode("ascii", "replace")
+
+
 class Pusher:
     """Brings models to a registry.
 
     Parameters
     ----------
-    store : Store
     insecure : bool
         Allow ``http://`` registries.
     told : callable
@@ -147,15 +269,17 @@ class Pusher:
         self._require_allowed(f"{name.scheme}://", str(name))
         self._told(Progress("retrieving manifest"))
         entry = self._store.entry(name)
-        timeout, signing = httpx2.Timeout(STALL_SECONDS), SignIn(address_of(name), self._key)
+        timeout, signing = httpx2.Timeout(STALL_SECONDS), SignIn(registry_url(name), self._key)
         with httpx2.Client(timeout=timeout, auth=signing) as client:
             for layer in entry.manifest.blobs:
                 self._blob(client, name, layer)
             self._told(Progress("pushing manifest"))
-            url = f"{address_of(name)}/manifests/{name.tag}"
+            url = f"{registry_url(name)}/manifests/{name.tag}"
             headers = {"Content-Type": MANIFEST_TYPE}
-            data = entry.manifest.encoded()
-            self._tried(name, lambda: self._sent(client.put(url, content=data, headers=headers)))
+            data = entry.manifest.encode()
+            self._retry(
+                name, lambda: self._require_success(client.put(url, content=data, headers=headers))
+            )
         self._told(Progress("success"))
         return entry
 
@@ -164,41 +288,41 @@ class Pusher:
             raise StoreError(f"{where}: http is not encrypted; --insecure allows it")
 
     def _blob(self, client: httpx2.Client, name: ModelName, layer: Layer) -> None:
-        url = f"{address_of(name)}/blobs/{layer.digest}"
+        url = f"{registry_url(name)}/blobs/{layer.digest}"
         if not self._has(client, name, url):
             notes = self._store.root / ".uploads"
             note = notes / hashlib.sha256(url.encode()).hexdigest()
             upload = _Upload(layer, self._store.blob(layer.digest), note)
-            self._tried(name, lambda: self._begin(client, name, upload))
+            self._retry(name, lambda: self._begin(client, name, upload))
             while upload.sent < layer.size:
-                self._tried(name, lambda: self._chunk(client, upload))
-            self._tried(name, lambda: self._end(client, upload))
+                self._retry(name, lambda: self._chunk(client, upload))
+            self._retry(name, lambda: self._end(client, upload))
             note.unlink(missing_ok=True)
         self._tell(layer, layer.size)
 
     def _has(self, client: httpx2.Client, name: ModelName, url: str) -> bool:
         """Whether the registry has a blob; a storage that has it may be elsewhere."""
-        found = self._tried(name, lambda: _usable(client.head(url)))
+        found = self._retry(name, lambda: _usable(client.head(url)))
         return found.status_code in (200, 307)
 
     def _begin(self, client: httpx2.Client, name: ModelName, upload: _Upload) -> None:
         """Get an address to send to: that of an earlier push, if it still stands."""
-        if not self._store.read_only and self._resumed(client, upload):
+        if not self._store.read_only and self._resume(client, upload):
             return
-        url = f"{address_of(name)}/blobs/uploads/"
-        response = self._sent(client.post(url, headers={"Content-Length": "0"}))
+        url = f"{registry_url(name)}/blobs/uploads/"
+        response = self._require_success(client.post(url, headers={"Content-Length": "0"}))
         upload.sent = 0
         self._go_on(upload, response)
 
-    def _resumed(self, client: httpx2.Client, upload: _Upload) -> bool:
+    def _resume(self, client: httpx2.Client, upload: _Upload) -> bool:
         try:
             kept = json.loads(upload.note.read_bytes())
             upload.address, upload.redirected = str(kept["address"]), bool(kept["redirected"])
         except (OSError, ValueError, KeyError, TypeError):
             return False
-        return self._located(client, upload)
+        return self._locate(client, upload)
 
-    def _located(self, client: httpx2.Client, upload: _Upload) -> bool:
+    def _locate(self, client: httpx2.Client, upload: _Upload) -> bool:
         """Ask how much the registry has; false where it knows nothing of the upload."""
         self._require_allowed(upload.address, upload.address)
         response = _usable(client.get(upload.address))
@@ -238,9 +362,9 @@ class Pusher:
             if response.status_code == 307:
                 self._to_storage(client, upload, response, start, size)
             else:
-                self._sent(response)
+                self._require_success(response)
         except (httpx2.HTTPError, _Again):
-            if not upload.redirected and not self._located(client, upload):
+            if not upload.redirected and not self._locate(client, upload):
                 raise StoreError(f"{upload.address}: the registry forgot the upload") from None
             raise
         upload.sent = start + size
@@ -258,7 +382,9 @@ class Pusher:
         storage = str(response.url.join(response.headers.get("Location", "")))
         self._require_allowed(storage, storage)
         headers = {"Content-Length": str(size)}
-        self._sent(client.put(storage, content=self._read(upload, start, size), headers=headers))
+        self._require_success(
+            client.put(storage, content=self._read(upload, start, size), headers=headers)
+        )
         upload.redirected = True
 
     def _read(self, upload: _Upload, start: int, size: int) -> Iterator[bytes]:
@@ -278,9 +404,9 @@ class Pusher:
         query = upload.query(self._part)
         headers = {"Content-Type": "application/octet-stream", "Content-Length": "0"}
         url = httpx2.URL(upload.address).copy_merge_params(query)
-        self._sent(client.put(url, headers=headers))
+        self._require_success(client.put(url, headers=headers))
 
-    def _sent(self, response: httpx2.Response) -> httpx2.Response:
+    def _require_success(self, response: httpx2.Response) -> httpx2.Response:
         """The answer to something that was to be taken."""
         status = _usable(response).status_code
         if 200 <= status < 300:
@@ -288,9 +414,9 @@ class Pusher:
         if status in (401, 403):
             raise StoreError(
                 f"{response.url.host} takes nothing from you: HTTP status {status}"
-                f"{_told_by(response)}; {self._remedy()}"
+                f"{_error_text(response)}; {self._remedy()}"
             )
-        raise StoreError(f"{response.url}: HTTP status {status}{_told_by(response)}")
+        raise StoreError(f"{response.url}: HTTP status {status}{_error_text(response)}")
 
     def _remedy(self) -> str:
         """What may help where a registry takes nothing."""
@@ -300,7 +426,7 @@ class Pusher:
             return f"push signs in with {self._key}, which is not there; ssh-keygen makes one"
         return f"it has to know the public half of {self._key}, and whose the model is"
 
-    def _tried(self, name: ModelName, act: Callable[[], Result]) -> Result:
+    def _retry(self, name: ModelName, act: Callable[[], Result]) -> Result:
         for attempt in range(TRIES):
             self._check()
             try:
@@ -329,7 +455,7 @@ def _usable(response: httpx2.Response) -> httpx2.Response:
     return response
 
 
-def _told_by(response: httpx2.Response) -> str:
+def _error_text(response: httpx2.Response) -> str:
     """What a registry says of an error, in brackets."""
     try:
         found = response.json()["errors"][0]["message"]

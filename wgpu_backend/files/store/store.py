@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import logging
+import os
+import re
 import shutil
 import stat
+import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +19,7 @@ from typing import BinaryIO
 from filelock import FileLock
 
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.files.store.files import CHUNK, Told, draft, read_file, replace, settle
+from wgpu_backend.files.store.files import ABANDONED, CHUNK, Told, draft, read_file, replace, settle
 from wgpu_backend.files.store.manifest import (
     LAYER_TYPE,
     MAX_NBYTES,
@@ -26,7 +29,6 @@ from wgpu_backend.files.store.manifest import (
     parse_manifest,
 )
 from wgpu_backend.files.store.names import ModelName
-from wgpu_backend.files.store.pruning import named_digests
 
 _LOG = logging.getLogger("wgpu_backend.model_store")
 
@@ -41,8 +43,6 @@ class Entry:
 
     Parameters
     ----------
-    name : ModelName
-    manifest : Manifest
     digest : str
         SHA-256 of the manifest, 64 digits.
     modified : float
@@ -176,8 +176,8 @@ class Store:
             for layer in manifest.blobs:
                 if not self.has(layer):
                     raise BlobMissing(f"{name}: blob {layer.digest} is missing or has another size")
-            before = self._blobs_of(name)
-            replace(self._manifest(name), manifest.encoded())
+            before = self._list_blobs(name)
+            replace(self._manifest(name), manifest.encode())
             self._drop(before)
             return self.entry(name)
 
@@ -201,7 +201,7 @@ class Store:
             path = self._manifest(name)
             if not path.is_file():
                 raise ModelNotFound(f"model {str(name)!r} not found")
-            blobs = self._blobs_of(name)
+            blobs = self._list_blobs(name)
             path.unlink()
             for folder in path.parents[:3]:
                 if any(folder.iterdir()):
@@ -214,7 +214,7 @@ class Store:
         with self.changing():
             self._drop({layer.digest for layer in layers})
 
-    def _blobs_of(self, name: ModelName) -> set[str]:
+    def _list_blobs(self, name: ModelName) -> set[str]:
         try:
             return {layer.digest for layer in self.entry(name).manifest.blobs}
         except StoreError:  # none, or damaged: then nothing is known to be in its possession
@@ -306,3 +306,94 @@ def require_room(folder: Path, nbytes: int) -> None:
     free = free_bytes(folder)
     if free < nbytes:
         raise StoreError(f"{folder}: {nbytes} bytes are needed, the disk has {free} free")
+
+
+_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
+_DIGEST = re.compile(rb"sha256[:-]([0-9a-fA-F]{64})")
+_FOLDERS = {"blobs", "manifests"}
+
+
+def prune(store: Store) -> int:
+    """Remove blobs that no manifest of any registry names, and that are older than an hour.
+
+    Nothing goes where there is any doubt of what is named: a manifest cannot be read, there is
+    none, or a folder that is not known here; nor while a model comes, whose manifest comes last.
+
+    Returns
+    -------
+    int
+        How many went.
+
+    Raises
+    ------
+    StoreError
+        A manifest cannot be read, or the store is read-only.
+    """
+    store.require_writable()
+    if not (store.root / "blobs").is_dir() or _has_others(store.root):
+        return 0
+    with store.changing():
+        named, blobs = named_digests(store.root), list((store.root / "blobs").iterdir())
+        if not named or any(map(_is_incoming, blobs)):
+            return 0
+        return sum(_remove_if_unused(blob, named) for blob in blobs)
+
+
+def named_digests(root: Path) -> set[str]:
+    """Digests, 64 digits each, that stand anywhere in any manifest of a store.
+
+    Raises
+    ------
+    StoreError
+        A file or a folder of them cannot be read, or is no manifest.
+    """
+    found: set[str] = set()
+    for folder, _, names in os.walk(root / "manifests", onerror=_refuse, followlinks=True):
+        for name in names:
+            if not name.startswith("."):  # drafts, and notes of file managers
+                found |= _named_by(Path(folder, name))
+    return found
+
+
+def _refuse(error: OSError) -> None:
+    if not isinstance(error, FileNotFoundError):  # there is none yet, or it was removed since
+        raise StoreError(f"{error.filename}: cannot be read: {error.strerror}") from None
+
+
+def _named_by(path: Path) -> set[str]:
+    try:
+        data = read_file(path, MAX_NBYTES + 1)
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
+    parse_manifest(data, str(path))
+    return {digest.decode().lower() for digest in _DIGEST.findall(data)}
+
+
+def _has_others(root: Path) -> bool:
+    """Whether a store has folders that are not known here, whose files may name blobs, too."""
+    entries = (each for each in root.iterdir() if not each.name.startswith("."))
+    return any(each.name not in _FOLDERS for each in entries)
+
+
+def _is_incoming(path: Path) -> bool:
+    """Whether a file is part of a blob that somebody fetches."""
+    return _BLOB.fullmatch(path.name) is None and not _is_old(path)
+
+
+def _is_old(path: Path) -> bool:
+    """Whether nobody wrote or renamed a file for an hour."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:  # it has another name since
+        return False
+    return time.time() - max(facts.st_mtime, facts.st_ctime) > ABANDONED
+
+
+def _remove_if_unused(path: Path, named: set[str]) -> bool:
+    blob = _BLOB.fullmatch(path.name)
+    if blob is None or blob[1] in named or not _is_old(path):
+        return False
+    with suppress(OSError):  # somebody has it open, or it is another user's
+        path.unlink()
+        return True
+    return False

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from wgpu_backend.errors import ModelError, ModelNotFound, StoreError
 from wgpu_backend.files.gguf.reader import GGUFFile, open_gguf, open_parts
-from wgpu_backend.files.gguf.writer import merged
+from wgpu_backend.files.gguf.writer import merge_parts
 from wgpu_backend.files.quantize.mixes import file_type
 from wgpu_backend.files.store.files import read_file
 from wgpu_backend.files.store.manifest import CONFIG_TYPE, Layer, Manifest
@@ -31,17 +31,14 @@ class Stored:
 
     Parameters
     ----------
-    entry : Entry
     path : Path
         The GGUF file.
-    adapters : tuple of Path
     parameters : mapping
         How answers are made, by Ollama's names.
     template, system : str
         Empty where the model has none of its own.
     messages : tuple of mappings
         What every conversation begins with.
-    license : str
     details : mapping
         Format, family, size and quantisation.
     """
@@ -145,10 +142,10 @@ def _read(store: Store, layer: Layer) -> bytes:
 
 def details(store: Store, entry: Entry) -> dict[str, object]:
     """What a model is, as Ollama's list has it; from its config, so no model is opened."""
-    return _details(config_of(store, entry))
+    return _details(read_config(store, entry))
 
 
-def config_of(store: Store, entry: Entry) -> dict[str, object]:
+def read_config(store: Store, entry: Entry) -> dict[str, object]:
     """What a model's config blob says; nothing where it is missing or damaged."""
     try:
         return _value(store, entry.manifest.config, "config", dict)
@@ -156,7 +153,7 @@ def config_of(store: Store, entry: Entry) -> dict[str, object]:
         return {}
 
 
-def details_of(path: Path) -> dict[str, object]:
+def file_details(path: Path) -> dict[str, object]:
     """The same of a file that is none of a store's.
 
     Raises
@@ -198,9 +195,6 @@ def create(
 
     Parameters
     ----------
-    store : Store
-    name : ModelName
-    wanted : Modelfile
     folder : Path
         Which paths in it start from.
     told : callable
@@ -223,13 +217,13 @@ def create(
     store.require_writable()
     for _ in range(_MOST_TRIES - 1):
         try:
-            return _created(store, name, wanted, folder, told, facts, fits)
+            return _create_once(store, name, wanted, folder, told, facts, fits)
         except BlobMissing:  # another change let go what was there already
             continue
-    return _created(store, name, wanted, folder, told, facts, fits)
+    return _create_once(store, name, wanted, folder, told, facts, fits)
 
 
-def _created(
+def _create_once(
     store: Store,
     name: ModelName,
     wanted: Modelfile,
@@ -292,7 +286,7 @@ def _base(
 ) -> tuple[list[Layer], dict[str, object]]:
     """Layers and config of what a model is made from: a GGUF file, or another model."""
     if isinstance(base, ModelName):  # as what a client names: no file is looked for
-        return _layers_of(store, base, told)
+        return _model_layers(store, base, told)
     if isinstance(base, tuple):
         told(f"copying {base[0].name}")
         with open_parts(base, check_types=False) as file:
@@ -314,14 +308,14 @@ def _base(
     except StoreError:
         raise ModelNotFound(f"FROM {base}: no such file, and no name of a model") from None
     try:
-        return _layers_of(store, name, told)
+        return _model_layers(store, name, told)
     except ModelNotFound:
         raise ModelNotFound(
             f"FROM {base}: no such file, and no model of that name in the store"
         ) from None
 
 
-def _layers_of(
+def _model_layers(
     store: Store, name: ModelName, told: Callable[[str], None]
 ) -> tuple[list[Layer], dict[str, object]]:
     """Layers and config of a model."""
@@ -344,7 +338,7 @@ def _whole(store: Store, kind: str, file: GGUFFile, told: Callable[[str], None])
     if len(file.paths) == 1:
         return store.add_file(kind, file.path)
     told(f"merging {len(file.paths)} parts")
-    size, pieces = merged(file)
+    size, pieces = merge_parts(file)
     return store.add_pieces(kind, pieces, size)
 
 

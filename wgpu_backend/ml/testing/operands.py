@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import BF16, F16, F32, DType, f32_to_bf16, named
-from wgpu_backend.files.quantize import decoded
+from wgpu_backend.files.quantize import decode_blocks
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 
@@ -112,7 +112,7 @@ def _blocks(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> A
     count = dtype.nbytes(int(np.prod(shape))) // dtype.block_nbytes
     made = rng.integers(0, 256, (2 * count + 16, dtype.block_nbytes), np.uint8)
     with np.errstate(all="ignore"):
-        finite = np.abs(decoded(dtype, made)).max(axis=1) < 1e3
+        finite = np.abs(decode_blocks(dtype, made)).max(axis=1) < 1e3
     chosen = np.resize(made[finite], (count, dtype.block_nbytes))
     return chosen.reshape(*shape[:-1], dtype.nbytes(shape[-1]))
 

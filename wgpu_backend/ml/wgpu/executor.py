@@ -12,7 +12,7 @@ from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.wgsl.module import Access
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError, Unclosed
-from wgpu_backend.files.quantize import decoded
+from wgpu_backend.files.quantize import decode_blocks
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.fusion import Rule
 from wgpu_backend.graph.memory import SLACK
@@ -191,7 +191,7 @@ class WgpuExecutor:
             raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} has not been computed")
         if node.spec.dtype.quantised:
             return strided(
-                decoded(node.spec.dtype, self.blocks(node)).reshape(-1), node.spec
+                decode_blocks(node.spec.dtype, self.blocks(node)).reshape(-1), node.spec
             ).copy()
         (binding,) = node.storage.handle[0].planes.values()
         return decode(self.device.read(binding.buffer, binding.offset, binding.nbytes), node.spec)

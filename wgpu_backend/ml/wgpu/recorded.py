@@ -17,7 +17,7 @@ from wgpu_backend.device.program import Program
 from wgpu_backend.device.ring import Given
 from wgpu_backend.device.wgsl.module import Access, BindingDecl
 from wgpu_backend.errors import ContextError
-from wgpu_backend.files.quantize import decoded
+from wgpu_backend.files.quantize import decode_blocks
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Rule, fuse_nodes
 from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
@@ -63,7 +63,7 @@ def _values(spec: Spec, data: Sequence[bytes | memoryview]) -> Array:
     if not spec.dtype.quantised:
         return decode(data[0], Spec.dense(spec.shape, spec.dtype))
     blocks = join_blocks(spec.dtype, spec.size // spec.dtype.block, data)
-    return decoded(spec.dtype, blocks).reshape(spec.shape)
+    return decode_blocks(spec.dtype, blocks).reshape(spec.shape)
 
 
 class WgpuRecorded:

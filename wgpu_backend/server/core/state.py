@@ -20,7 +20,7 @@ from starlette.responses import StreamingResponse
 
 from wgpu_backend.errors import ModelNotFound, StoreError
 from wgpu_backend.files.gguf.reader import open_gguf
-from wgpu_backend.files.store.modelfile import KNOWN_PARAMETERS, checked_parameters
+from wgpu_backend.files.store.modelfile import KNOWN_PARAMETERS, check_parameters
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import Stored, open_stored
@@ -231,7 +231,7 @@ class State:
     def _usable(self, name: str) -> Stored:
         """Return the model that serves requests for a name, without parameters of other engines."""
         stored = self._meant(name)
-        given = soft_limits(checked_parameters(stored.parameters))
+        given = soft_limits(check_parameters(stored.parameters))
         unknown = given.keys() - KNOWN_PARAMETERS
         if unknown and stored.entry.digest not in self._told:
             self._told.add(stored.entry.digest)

@@ -9,7 +9,7 @@ from wgpu_backend.dtypes import named
 from wgpu_backend.engine.language_model import DEFAULT_CONTEXT
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Config
-from wgpu_backend.files.huggingface.opening import open_model_file
+from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.server.worker.messages import NGRAM, LoadSpec
 

@@ -15,7 +15,7 @@ from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import BackendError
 from wgpu_backend.files.gguf.config import Config
-from wgpu_backend.files.huggingface.opening import open_model_file
+from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.server.worker.channel import Channel
 from wgpu_backend.server.worker.client import HANG_SECONDS, Answer, Client, Lost
 from wgpu_backend.server.worker.frames import Message

@@ -1,1 +1,1 @@
-"""Families of models as Hugging Face folders have them: tables of names, one file for kin."""
+"""Model families in Hugging Face checkpoints: tables of names, one file for related models."""

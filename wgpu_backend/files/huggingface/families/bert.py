@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.arrangements import without_first
-from wgpu_backend.files.huggingface.family import Family, Names, family, named
+from wgpu_backend.files.huggingface.family import Family, Names, family, make_names
 from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.transforms import drop_first
 from wgpu_backend.files.huggingface.values import Values
 
 ENDS: Names = {
@@ -31,7 +31,7 @@ LAYER: Names = {
 
 @family("BertModel", "BertForMaskedLM", "CamembertModel")
 class Bert(Family):
-    """Vectors of texts; what predicts masked words is left out."""
+    """A text encoder; the head that predicts masked words is left out."""
 
     architecture = "bert"
     activation = "gelu_erf"
@@ -43,36 +43,36 @@ class Bert(Family):
     }
     prefixes = ("bert.", "roberta.")
     useless = r"pooler\.dense|^cls\.|^lm_head\."
-    names = named(ENDS, LAYER, stack="encoder.layer")
+    names = make_names(ENDS, LAYER, stack="encoder.layer")
 
     def keys(self) -> dict[str, Value]:
-        """Tokens see both ways."""
+        """Return keys for bidirectional attention and token types."""
         types = self.settings.uint("type_vocab_size", default=1)
         return {"attention.causal": False, "tokenizer.ggml.token_type_count": types}
 
 
 def positions(x: Values, settings: Settings) -> Values:
-    """Positions behind the padding's."""
-    return without_first(x, first_position(settings))
+    """Drop the rows of positions up to the padding's."""
+    return drop_first(x, first_position(settings))
 
 
 def first_position(settings: Settings) -> int:
-    """Row of the first token: that behind the padding's, where there is one."""
+    """Return the row of the first token: the one after the padding's, if there is one."""
     return 1 + settings.uint("pad_token_id") if "pad_token_id" in settings else 0
 
 
 @family("RobertaModel", "RobertaForMaskedLM", "XLMRobertaModel", "XLMRobertaForMaskedLM")
 class Roberta(Bert):
-    """Positions count from the one behind the padding's."""
+    """BERT with positions that count from the one after the padding's."""
 
     defaults: ClassVar[Mapping[str, object]] = {**Bert.defaults, "pad_token_id": 1}
-    names = named(
+    names = make_names(
         {**ENDS, "embeddings.position_embeddings": {"position_embd": positions}},
         LAYER,
         stack="encoder.layer",
     )
 
     def keys(self) -> dict[str, Value]:
-        """BERT's, with fewer positions."""
+        """Return BERT's keys, with fewer positions."""
         rows = self.settings.uint("max_position_embeddings")
         return {**super().keys(), "context_length": rows - first_position(self.settings)}

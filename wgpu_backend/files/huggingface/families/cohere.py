@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.choices import bools, listed
 from wgpu_backend.files.huggingface.families.llama import Decoder
 from wgpu_backend.files.huggingface.family import family
-from wgpu_backend.files.huggingface.rope import kind_of
+from wgpu_backend.files.huggingface.rope import rope_kind
+from wgpu_backend.files.huggingface.shared_settings import bools, find_sliding
 
 
 @family("CohereForCausalLM")
 class CommandR(Decoder):
-    """One norm a layer, and a factor of the logits."""
+    """A model with one norm per layer, and a factor of the logits."""
 
     architecture = "command-r"
     defaults: ClassVar[Mapping[str, object]] = {
@@ -26,18 +26,18 @@ class CommandR(Decoder):
     harmless = ("use_qk_norm",)
 
     def keys(self) -> dict[str, Value]:
-        """The factor; the context is longer than the positions that config.json names."""
+        """Return the factor, and the context, which is longer than config.json's positions."""
         s = self.settings
         made: dict[str, Value] = {
             "context_length": s.uint("model_max_length", "max_position_embeddings"),
             "logit_scale": s.number("logit_scale"),
         }
-        return made if kind_of(self.rope) != "default" else {**made, "rope.scaling.type": "none"}
+        return made if rope_kind(self.rope) != "default" else {**made, "rope.scaling.type": "none"}
 
 
 @family("Cohere2ForCausalLM")
 class Cohere2(CommandR):
-    """Windows in three of four layers."""
+    """A model with windows in three of four layers."""
 
     architecture = "cohere2"
     defaults: ClassVar[Mapping[str, object]] = {
@@ -51,18 +51,18 @@ class Cohere2(CommandR):
     )  # fmt: skip
 
     def keys(self) -> dict[str, Value]:
-        """Windows, also where no layer has one: those without do not rotate."""
+        """Return windows, even if no layer has one: layers without a window do not rotate."""
         s = self.settings
         return {
             **super().keys(),
             "attention.sliding_window": s.uint("sliding_window"),
             "attention.sliding_window_pattern": bools(self.slides()),
             "vocab_size": s.uint("vocab_size"),
-            "rope.dimension_count": self.rotated,
+            "rope.dimension_count": self.rotary_size,
         }
 
     def slides(self) -> list[bool]:
-        """All but every fourth, where config.json does not list them."""
+        """Return all but every fourth layer, unless config.json lists them."""
         s = self.settings
         period = s.uint("sliding_window_pattern", default=4) or 1
-        return listed(s, lambda i: (i + 1) % period != 0)
+        return find_sliding(s, lambda i: (i + 1) % period != 0)

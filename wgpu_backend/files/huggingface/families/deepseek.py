@@ -1,4 +1,4 @@
-"""DeepSeek V2 and V3, Moonlight: latent attention, and experts behind a few layers without."""
+"""DeepSeek V2 and V3, Moonlight: latent attention, and experts after a few dense layers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.arrangements import matrices, rows_of_each, transposed
-from wgpu_backend.files.huggingface.choices import layer_count
 from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS, EXPERTS, MLP
-from wgpu_backend.files.huggingface.family import Family, Names, family, named
-from wgpu_backend.files.huggingface.rope import kind_of, stretch, yarn_magnitude
+from wgpu_backend.files.huggingface.family import Family, Names, family, make_names
+from wgpu_backend.files.huggingface.rope import rope_kind, stretch, yarn_magnitude
 from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.shared_settings import layer_count
+from wgpu_backend.files.huggingface.transforms import slice_rows, split_matrices, transpose
 from wgpu_backend.files.huggingface.values import Values
 
 _LAYER = re.compile(r"^layers\.(\d+)\.")
-_LATENT_EPS = 1e-6  # of norms of latents, whatever that of the others is
+# Epsilon of the norms of latents, independent of that of the others.
+_LATENT_EPS = 1e-6
 _GATING = {"softmax": 1, "sigmoid": 2}
 SHARED: Names = {
     "mlp.gate.e_score_correction": "exp_probs_b",
@@ -26,35 +27,35 @@ SHARED: Names = {
 }
 
 
-def keys_of_latents(x: Values, settings: Settings) -> Values:
-    """What makes keys of latents, turned: queries are multiplied by it instead."""
+def latent_keys(x: Values, settings: Settings) -> Values:
+    """Take the matrices from latents to keys, transposed, since queries are multiplied by them."""
     size = settings.uint("qk_nope_head_dim")
-    return transposed(rows_of_each(_heads(x, settings), 0, size))
+    return transpose(slice_rows(_heads(x, settings), 0, size))
 
 
-def values_of_latents(x: Values, settings: Settings) -> Values:
-    """What makes values of latents."""
+def latent_values(x: Values, settings: Settings) -> Values:
+    """Take the matrices from latents to values."""
     size = settings.uint("qk_nope_head_dim")
-    return rows_of_each(_heads(x, settings), size, size + settings.uint("v_head_dim"))
+    return slice_rows(_heads(x, settings), size, size + settings.uint("v_head_dim"))
 
 
 def _heads(x: Values, settings: Settings) -> Values:
-    return matrices(x, settings.uint("num_attention_heads"))
+    return split_matrices(x, settings.uint("num_attention_heads"))
 
 
-def within(made: Family, name: str) -> bool:
-    """Whether a tensor is of no layer behind the last one."""
+def is_before_end(made: Family, name: str) -> bool:
+    """Return whether a tensor does not belong to a layer after the last one."""
     found = _LAYER.match(made.bare(name))
     return found is None or int(found[1]) < layer_count(made.settings)
 
 
 def expert_keys(settings: Settings, gating: str) -> dict[str, Value]:
-    """How experts are chosen, by scores of a kind if the settings name no other.
+    """Return the keys of routing, with this kind of score unless the settings name another.
 
     Raises
     ------
     ModelError
-        They name one that is not known, or lack the experts' width.
+        They name an unknown kind, or lack the experts' width.
     """
     kind = settings.text("scoring_func", default=gating)
     if kind not in _GATING:
@@ -71,7 +72,7 @@ def expert_keys(settings: Settings, gating: str) -> dict[str, Value]:
 
 @family("DeepseekV2ForCausalLM")
 class DeepSeek2(Family):
-    """Scores of experts are softmax's."""
+    """DeepSeek V2, whose scores of experts are a softmax."""
 
     architecture = "deepseek2"
     biases: ClassVar[Mapping[str, str]] = {
@@ -81,7 +82,7 @@ class DeepSeek2(Family):
     gating = "softmax"
     defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6}
     needed: ClassVar[Mapping[str, object]] = {"rope_interleave": True, "moe_layer_freq": 1}
-    names = named(
+    names = make_names(
         ENDS,
         ATTENTION,
         MLP,
@@ -94,18 +95,18 @@ class DeepSeek2(Family):
             "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
             "self_attn.kv_a_layernorm": "attn_kv_a_norm",
             "self_attn.kv_b_proj": {
-                "attn_k_b": keys_of_latents,
-                "attn_v_b": values_of_latents,
+                "attn_k_b": latent_keys,
+                "attn_v_b": latent_values,
             },
         },
     )
 
     def useful(self, name: str) -> bool:
-        """Layers behind the last one foresee further tokens, which nothing here does."""
-        return super().useful(name) and within(self, name)
+        """Skip layers after the last one, which predict further tokens and are not supported."""
+        return super().useful(name) and is_before_end(self, name)
 
     def keys(self) -> dict[str, Value]:
-        """Sizes of latents and heads, as of attention over latents: all heads share one key."""
+        """Return sizes for attention over latents, in which all heads share one key."""
         s = self.settings
         rank, rotated = s.uint("kv_lora_rank"), s.uint("qk_rope_head_dim")
         made: dict[str, Value] = {
@@ -123,15 +124,15 @@ class DeepSeek2(Family):
             made["attention.latent_norm_rms_epsilon"] = _LATENT_EPS
         if "q_lora_rank" in s:
             made["attention.q_lora_rank"] = s.uint("q_lora_rank")
-        return made | expert_keys(s, self.gating) | self._groups() | self._stretched()
+        return made | expert_keys(s, self.gating) | self._groups() | self._yarn_keys()
 
     @property
-    def rotated(self) -> int:
-        """Values of a head that are rotated."""
+    def rotary_size(self) -> int:
+        """Return the number of rotated values of a head."""
         return self.settings.uint("qk_rope_head_dim")
 
     def _groups(self) -> dict[str, Value]:
-        """Groups of experts, which V2 may have and not use.
+        """Return the groups of experts, which V2 may have and not use.
 
         Raises
         ------
@@ -143,10 +144,10 @@ class DeepSeek2(Family):
             raise self.settings.error("topk_method", f"is {method!r}, needs 'greedy'")
         return {"expert_group_count": 1, "expert_group_used_count": 1} if method == "greedy" else {}
 
-    def _stretched(self) -> dict[str, Value]:
-        """YaRN's magnitude, and the factor of scores where it is not the paper's."""
+    def _yarn_keys(self) -> dict[str, Value]:
+        """Return YaRN's magnitude, and the factor of scores if it differs from the paper's."""
         s, rope = self.settings, self.rope
-        if kind_of(rope) != "yarn":
+        if rope_kind(rope) != "yarn":
             return {}
         all_dim, factor = rope.number("mscale_all_dim", default=0.0), rope.number("factor")
         usual = 1.0 if all_dim else stretch(factor)
@@ -162,7 +163,7 @@ class DeepSeek2(Family):
 
 @family("DeepseekV3ForCausalLM")
 class DeepSeek3(DeepSeek2):
-    """Scores are sigmoids, and groups of experts are chosen first."""
+    """DeepSeek V3, whose scores are sigmoids, with groups of experts chosen first."""
 
     gating = "sigmoid"
     defaults: ClassVar[Mapping[str, object]] = {

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.choices import activation_key, listed
 from wgpu_backend.files.huggingface.families.llama import ATTENTION, MLP
-from wgpu_backend.files.huggingface.family import Family, Names, family, named
+from wgpu_backend.files.huggingface.family import Family, Names, family, make_names
 from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.shared_settings import activation_key, find_sliding
 from wgpu_backend.files.huggingface.values import Values, plus
 
 
 def one_more(x: Values, settings: Settings) -> Values:
-    """Weights of a norm as other models' norms have them."""
+    """Add 1 to the weights of a norm."""
     return plus(x, 1.0)
 
 
@@ -35,7 +35,7 @@ ENDS: Names = {
 
 @family("GemmaForCausalLM")
 class Gemma(Family):
-    """Two norms a layer."""
+    """Gemma 1, with two norms per layer."""
 
     architecture = "gemma"
     activation = "gelu"
@@ -47,10 +47,12 @@ class Gemma(Family):
     }
     needed: ClassVar[Mapping[str, object]] = {"use_bidirectional_attention": False}
     harmless = ("hidden_act",)
-    names = named(ENDS, ATTENTION, MLP, NORMS, {"post_attention_layernorm": {"ffn_norm": one_more}})
+    names = make_names(
+        ENDS, ATTENTION, MLP, NORMS, {"post_attention_layernorm": {"ffn_norm": one_more}}
+    )
 
     def keys(self) -> dict[str, Value]:
-        """Activation of files that have no ``hidden_activation``: their "gelu" means tanh's."""
+        """Return the activation of files without ``hidden_activation``: their "gelu" is tanh's."""
         s = self.settings
         if "hidden_activation" in s or s.text("hidden_act", default="gelu") == "gelu":
             return {}
@@ -59,7 +61,7 @@ class Gemma(Family):
 
 @family("Gemma2ForCausalLM")
 class Gemma2(Gemma):
-    """Four norms a layer, windows in every other one, and capped logits."""
+    """Gemma 2, with four norms per layer, windows in every other layer, and capped logits."""
 
     architecture = "gemma2"
     period = 2
@@ -70,10 +72,10 @@ class Gemma2(Gemma):
         "sliding_window": 4096,
         "query_pre_attn_scalar": 256,
     }
-    names = named(ENDS, ATTENTION, MLP, NORMS)
+    names = make_names(ENDS, ATTENTION, MLP, NORMS)
 
     def keys(self) -> dict[str, Value]:
-        """Caps, 0 for none, and the factor of scores."""
+        """Return caps, 0 for none, and the factor of scores."""
         s = self.settings
         made: dict[str, Value] = {
             name: s.number(name, default=0.0)
@@ -85,16 +87,16 @@ class Gemma2(Gemma):
         return made | {"attention.scale": wide**-0.5}
 
     def slides(self) -> list[bool]:
-        """All but every so many, where config.json does not list them."""
+        """Return all but every n-th layer, unless config.json lists them."""
         s = self.settings
         period = s.uint("sliding_window_pattern", "_sliding_window_pattern", default=self.period)
-        slides = listed(s, lambda i: period == 0 or (i + 1) % period != 0)
+        slides = find_sliding(s, lambda i: period == 0 or (i + 1) % period != 0)
         return slides if "sliding_window" in s else []
 
 
 @family("Gemma3ForCausalLM", "Gemma3ForConditionalGeneration")
 class Gemma3(Gemma2):
-    """Norms of queries and keys; what published files leave out is what the first ones had."""
+    """Gemma 3, with norms of queries and keys, and defaults for keys missing in published files."""
 
     architecture = "gemma3"
     period = 6
@@ -106,7 +108,7 @@ class Gemma3(Gemma2):
     }
 
     def keys(self) -> dict[str, Value]:
-        """Gemma 2's, with defaults."""
+        """Return Gemma 2's keys, with defaults."""
         s = self.settings
         size = s.uint("head_dim", default=256)
         return {
@@ -123,7 +125,7 @@ class Gemma3(Gemma2):
 
 @family("Gemma3TextModel")
 class EmbeddingGemma(Gemma3):
-    """Gemma 3 that sees both ways; the window of config.json is halved when the model is made."""
+    """Gemma 3 with bidirectional attention; the model halves config.json's window later."""
 
     architecture = "gemma-embedding"
     needed: ClassVar[Mapping[str, object]] = {"use_bidirectional_attention": True}

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.families.deepseek import SHARED, expert_keys, within
+from wgpu_backend.files.huggingface.families.deepseek import SHARED, expert_keys, is_before_end
 from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS, EXPERTS, MLP, Decoder
-from wgpu_backend.files.huggingface.family import family, named
+from wgpu_backend.files.huggingface.family import family, make_names
 
 
 @family("Glm4ForCausalLM")
 class Glm4(Decoder):
-    """Four norms a layer, gates and the rest in one matrix, half of each head rotated."""
+    """GLM 4: four norms per layer, gate and up in one matrix, half of each head rotated."""
 
     architecture = "glm4"
     is_partial = True
@@ -22,7 +22,7 @@ class Glm4(Decoder):
         "head_dim": 128,
         "partial_rotary_factor": 0.5,
     }
-    names = named(
+    names = make_names(
         ENDS,
         ATTENTION,
         MLP,
@@ -36,7 +36,7 @@ class Glm4(Decoder):
 
 @family("Glm4MoeForCausalLM")
 class Glm4Moe(Decoder):
-    """Experts behind a few layers without, chosen as in DeepSeek V3."""
+    """GLM 4.5: experts after a few dense layers, chosen as in DeepSeek V3."""
 
     architecture = "glm4moe"
     is_partial = True
@@ -47,7 +47,7 @@ class Glm4Moe(Decoder):
         "first_k_dense_replace": 1,
     }
     harmless = ("use_qk_norm",)
-    names = named(
+    names = make_names(
         ENDS,
         ATTENTION,
         MLP,
@@ -57,9 +57,9 @@ class Glm4Moe(Decoder):
     )
 
     def useful(self, name: str) -> bool:
-        """Layers behind the last one foresee further tokens, which nothing here does."""
-        return super().useful(name) and within(self, name)
+        """Skip layers after the last one, which predict further tokens and are not supported."""
+        return super().useful(name) and is_before_end(self, name)
 
     def keys(self) -> dict[str, Value]:
-        """How experts are chosen."""
+        """Return the keys of routing."""
         return expert_keys(self.settings, "sigmoid")

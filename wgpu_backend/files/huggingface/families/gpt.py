@@ -9,22 +9,22 @@ import numpy as np
 
 from wgpu_backend.dtypes import MXFP4
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.arrangements import every_other, transposed
-from wgpu_backend.files.huggingface.choices import layer_count, listed
 from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS
-from wgpu_backend.files.huggingface.family import Family, family, named
+from wgpu_backend.files.huggingface.family import Family, family, make_names
 from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.shared_settings import find_sliding, layer_count
+from wgpu_backend.files.huggingface.transforms import take_every_other, transpose
 from wgpu_backend.files.huggingface.values import Values
 
 
-def turned(x: Values, settings: Settings) -> Values:
-    """GPT-2's matrices are as multiplied from the right; biases are none."""
-    return x if x.cols == 1 else transposed(x)
+def transpose_matrix(x: Values, settings: Settings) -> Values:
+    """Transpose GPT-2's matrices, which are stored for multiplication from the right."""
+    return x if x.cols == 1 else transpose(x)
 
 
 @family("GPT2LMHeadModel")
 class Gpt2(Family):
-    """Matrices as ``Conv1D`` has them."""
+    """GPT-2, whose matrices are stored as in ``Conv1D``."""
 
     architecture = "gpt2"
     prefixes = ("transformer.",)
@@ -36,21 +36,21 @@ class Gpt2(Family):
         "tie_word_embeddings": True,
     }
     needed: ClassVar[Mapping[str, object]] = {"add_cross_attention": False}
-    names = named(
+    names = make_names(
         {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output"},
         {
             "ln_1": "attn_norm",
-            "attn.c_attn": {"attn_qkv": turned},
-            "attn.c_proj": {"attn_output": turned},
+            "attn.c_attn": {"attn_qkv": transpose_matrix},
+            "attn.c_proj": {"attn_output": transpose_matrix},
             "ln_2": "ffn_norm",
-            "mlp.c_fc": {"ffn_up": turned},
-            "mlp.c_proj": {"ffn_down": turned},
+            "mlp.c_fc": {"ffn_up": transpose_matrix},
+            "mlp.c_proj": {"ffn_down": transpose_matrix},
         },
         stack="h",
     )
 
     def keys(self) -> dict[str, Value]:
-        """The width inside, which published files leave out, and factors of scores."""
+        """Return the inner width, which published files omit, and factors of scores."""
         s = self.settings
         inner = s.uint("n_inner", default=4 * s.uint("n_embd", "hidden_size"))
         return {"feed_forward_length": inner, **self._scales()}
@@ -69,14 +69,14 @@ class Gpt2(Family):
 
 @family("GPTBigCodeForCausalLM")
 class StarCoder(Gpt2):
-    """GPT-2 with one key for all heads; matrices as others have them."""
+    """GPT-2 with one key for all heads, and matrices stored as in other models."""
 
     architecture = "starcoder"
     defaults: ClassVar[Mapping[str, object]] = {
         **Gpt2.defaults,
         "activation_function": "gelu_pytorch_tanh",
     }
-    names = named(
+    names = make_names(
         {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm", "lm_head": "output"},
         {
             "ln_1": "attn_norm",
@@ -90,12 +90,12 @@ class StarCoder(Gpt2):
     )
 
     def keys(self) -> dict[str, Value]:
-        """GPT-2's, and how many keys there are.
+        """Return GPT-2's keys, and the number of key heads.
 
         Raises
         ------
         ModelError
-            Each head has a key, and the rows of a head's three lie together.
+            Each head has its own key, with interleaved rows.
         """
         if not self.settings.flag("multi_query", default=True):
             raise self.settings.error("multi_query", "is false, needs true")
@@ -103,28 +103,28 @@ class StarCoder(Gpt2):
 
 
 def gates(x: Values, settings: Settings) -> Values:
-    """Even rows are gates."""
-    return every_other(_outputs_first(x), 0)
+    """Take the even rows, which are gates."""
+    return take_every_other(_outputs_first(x), 0)
 
 
 def ups(x: Values, settings: Settings) -> Values:
-    """Odd rows are what the gates are for."""
-    return every_other(_outputs_first(x), 1)
+    """Take the odd rows, which the gates multiply."""
+    return take_every_other(_outputs_first(x), 1)
 
 
 def downs(x: Values, settings: Settings) -> Values:
-    """Matrices back to the width of the model."""
+    """Take the matrices back to the width of the model."""
     return _outputs_first(x)
 
 
 def _outputs_first(x: Values) -> Values:
-    """Matrices of floats are as multiplied from the right, packed ones are not, biases are none."""
-    return x if x.dtype == MXFP4 or x.cols == 1 else transposed(x)
+    """Transpose matrices of floats; packed ones and biases stay."""
+    return x if x.dtype == MXFP4 or x.cols == 1 else transpose(x)
 
 
 @family("GptOssForCausalLM")
 class GptOss(Family):
-    """Experts in one tensor, packed or not."""
+    """gpt-oss, with experts in one tensor, packed or not."""
 
     architecture = "gpt-oss"
     activation = None
@@ -137,7 +137,7 @@ class GptOss(Family):
         "swiglu_alpha": 1.702,
         "swiglu_limit": 7.0,
     }
-    names = named(
+    names = make_names(
         ENDS,
         ATTENTION,
         {
@@ -150,7 +150,7 @@ class GptOss(Family):
     )
 
     def keys(self) -> dict[str, Value]:
-        """The width of an expert, and what bounds its activation."""
+        """Return the width of an expert, and the bounds of its activation."""
         s = self.settings
         made: dict[str, Value] = {"expert_feed_forward_length": s.uint("intermediate_size")}
         for name, usual in (("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)):
@@ -159,5 +159,5 @@ class GptOss(Family):
         return made
 
     def slides(self) -> list[bool]:
-        """Every second, from the first on, where config.json does not list them."""
-        return listed(self.settings, lambda i: i % 2 == 0)
+        """Return every second layer from the first on, unless config.json lists them."""
+        return find_sliding(self.settings, lambda i: i % 2 == 0)

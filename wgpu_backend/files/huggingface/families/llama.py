@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.arrangements import half, halves_interleaved
-from wgpu_backend.files.huggingface.choices import all_slide, bools, layer_count, listed
-from wgpu_backend.files.huggingface.family import Family, Names, family, head_size, named
+from wgpu_backend.files.huggingface.family import Family, Names, family, head_size, make_names
 from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.shared_settings import (
+    all_slide,
+    bools,
+    find_sliding,
+    layer_count,
+)
+from wgpu_backend.files.huggingface.transforms import interleave_halves, take_half
 from wgpu_backend.files.huggingface.values import Values
 
 ENDS: Names = {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}
@@ -27,24 +32,24 @@ MLP: Names = {"mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up", "mlp.down_pr
 
 
 def first_half(x: Values, settings: Settings) -> Values:
-    """Gates of a matrix that has gates above the rest."""
-    return half(x, 0)
+    """Take the gates of a matrix that has gates above the rest."""
+    return take_half(x, 0)
 
 
 def second_half(x: Values, settings: Settings) -> Values:
-    """What the gates are for."""
-    return half(x, 1)
+    """Take the rows that the gates multiply."""
+    return take_half(x, 1)
 
 
 def queries(x: Values, settings: Settings) -> Values:
-    """Rows of queries for rotation of neighbours."""
-    return halves_interleaved(x, settings.uint("num_attention_heads"))
+    """Reorder rows of queries for rotation of adjacent pairs."""
+    return interleave_halves(x, settings.uint("num_attention_heads"))
 
 
 def keys(x: Values, settings: Settings) -> Values:
-    """Rows of keys for rotation of neighbours."""
+    """Reorder rows of keys for rotation of adjacent pairs."""
     heads = settings.uint("num_attention_heads")
-    return halves_interleaved(x, settings.uint("num_key_value_heads", default=heads))
+    return interleave_halves(x, settings.uint("num_key_value_heads", default=heads))
 
 
 ROTATED: Names = {
@@ -70,16 +75,16 @@ EXPERTS: Names = {
 class Decoder(Family):
     """A decoder with the names of Llama."""
 
-    names = named(ENDS, ATTENTION, MLP)
+    names = make_names(ENDS, ATTENTION, MLP)
 
 
 @family("LlamaForCausalLM", "LLaMAForCausalLM", "MistralForCausalLM", "MixtralForCausalLM")
 class Llama(Decoder):
-    """Neighbours are rotated, where folders have halves."""
+    """Llama, whose GGUF files rotate adjacent pairs where checkpoints rotate halves."""
 
     architecture = "llama"
     needed: ClassVar[Mapping[str, object]] = {"rope_interleaved": False}
-    names = named(ENDS, ATTENTION, ROTATED, MLP, MIXTURE)
+    names = make_names(ENDS, ATTENTION, ROTATED, MLP, MIXTURE)
     defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-6}
     by_class: ClassVar[Mapping[str, Mapping[str, object]]] = {
         "MistralForCausalLM": {"sliding_window": 4096},
@@ -91,12 +96,12 @@ class Llama(Decoder):
     }
 
     def keys(self) -> dict[str, Value]:
-        """Sizes that could be computed of others."""
+        """Return sizes that could be computed from others."""
         size = head_size(self.settings)
         return {"vocab_size": self.settings.uint("vocab_size"), "rope.dimension_count": size}
 
     def slides(self) -> list[bool]:
-        """All of Mistral's, as in its first version, and of Mixtral's."""
+        """Return all layers of Mistral, as in its first version, and of Mixtral."""
         return all_slide(self.settings) if self.class_name in _SLIDING else []
 
 
@@ -117,7 +122,7 @@ class Granite(Llama):
     }
 
     def keys(self) -> dict[str, Value]:
-        """The multipliers."""
+        """Return Llama's keys and the multipliers."""
         s = self.settings
         multipliers: dict[str, Value] = {
             key: s.number(name) for key, name in _MULTIPLIERS.items() if name in s
@@ -127,10 +132,10 @@ class Granite(Llama):
 
 @family("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM")
 class GraniteMoe(Granite):
-    """Experts of all layers, gates above the rest, and perhaps one that all tokens share."""
+    """Granite with experts in all layers, and optionally a shared expert."""
 
     architecture = "granitemoe"
-    names = named(
+    names = make_names(
         ENDS,
         ATTENTION,
         ROTATED,
@@ -150,7 +155,7 @@ class GraniteMoe(Granite):
     )
 
     def keys(self) -> dict[str, Value]:
-        """The width of what is shared."""
+        """Return Granite's keys and the width of the shared expert."""
         s, name = self.settings, "shared_intermediate_size"
         key = "expert_shared_feed_forward_length"
         return {**super().keys(), **({key: s.uint(name)} if s.value(name) else {})}
@@ -175,7 +180,7 @@ class Arcee(Llama):
 
 @family("SmolLM3ForCausalLM")
 class SmolLM3(Llama):
-    """Llama whose every fourth layer has no positions, if config.json lists no others."""
+    """Llama whose every fourth layer has no positions, unless config.json lists others."""
 
     architecture = "smollm3"
     harmless = ("max_window_layers",)
@@ -186,14 +191,14 @@ class SmolLM3(Llama):
     }
 
     def keys(self) -> dict[str, Value]:
-        """Which layers are rotated."""
+        """Return Llama's keys, and the layers that are rotated."""
         return {**super().keys(), "rope.layers": bools(self._rotates())}
 
     def slides(self) -> list[bool]:
-        """Layers without positions, where windows are asked for."""
+        """Return the layers without positions, if windows are switched on."""
         s, rotates = self.settings, self._rotates()
         there = "sliding_window" in s and s.flag("use_sliding_window", default=False)
-        slides = listed(s, lambda i: there and not rotates[i])
+        slides = find_sliding(s, lambda i: there and not rotates[i])
         return slides if there else []
 
     def _rotates(self) -> list[bool]:
@@ -208,13 +213,13 @@ class SmolLM3(Llama):
 
 @family("OlmoForCausalLM", "OLMoForCausalLM")
 class Olmo(Decoder):
-    """Norms have no weights, and their epsilon is the paper's."""
+    """OLMo, whose norms have no weights and the paper's epsilon."""
 
     architecture = "olmo"
-    names = named(ENDS, ATTENTION, ROTATED, MLP)
+    names = make_names(ENDS, ATTENTION, ROTATED, MLP)
 
     def keys(self) -> dict[str, Value]:
-        """Epsilon, and the largest magnitude of queries, keys and values."""
+        """Return the epsilon, and the bound of queries, keys and values."""
         made: dict[str, Value] = {"attention.layer_norm_epsilon": 1e-5}
         if "clip_qkv" in self.settings:
             made["attention.clamp_kqv"] = self.settings.number("clip_qkv")
@@ -223,11 +228,11 @@ class Olmo(Decoder):
 
 @family("Olmo2ForCausalLM")
 class Olmo2(Decoder):
-    """Norms behind attention and feed-forward."""
+    """OLMo 2, with norms after attention and feed-forward."""
 
     architecture = "olmo2"
     defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5}
-    names = named(
+    names = make_names(
         ENDS,
         ATTENTION,
         MLP,
@@ -240,7 +245,7 @@ class Olmo2(Decoder):
 
 @family("Olmo3ForCausalLM")
 class Olmo3(Olmo2):
-    """Windows in three of four layers, whose rotation is not stretched."""
+    """OLMo 3, with windows in three of four layers, whose rotation is not stretched."""
 
     defaults: ClassVar[Mapping[str, object]] = {
         "rms_norm_eps": 1e-5,
@@ -250,21 +255,21 @@ class Olmo3(Olmo2):
     has_local_rope = True
 
     def slides(self) -> list[bool]:
-        """All but every fourth, where config.json does not list them."""
+        """Return all but every fourth layer, unless config.json lists them."""
         s = self.settings
-        return listed(s, lambda i: (i + 1) % 4 != 0) if "sliding_window" in s else []
+        return find_sliding(s, lambda i: (i + 1) % 4 != 0) if "sliding_window" in s else []
 
 
 @family("OlmoeForCausalLM")
 class Olmoe(Decoder):
-    """Experts, and norms of queries and keys."""
+    """OLMoE, with experts, and norms of queries and keys."""
 
     architecture = "olmoe"
-    names = named(ENDS, ATTENTION, MLP, EXPERTS)
+    names = make_names(ENDS, ATTENTION, MLP, EXPERTS)
     defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5}
 
     def keys(self) -> dict[str, Value]:
-        """Whether weights of experts are normalised, and the bound of queries, keys and values."""
+        """Return whether experts' weights are normalised, and the bound of Q, K and V."""
         s = self.settings
         made: dict[str, Value] = {
             "expert_weights_norm": s.flag("norm_topk_prob", default=False),
@@ -274,7 +279,7 @@ class Olmoe(Decoder):
         return made
 
     def slides(self) -> list[bool]:
-        """All, where config.json has a window."""
+        """Return all layers, if config.json has a window."""
         return all_slide(self.settings)
 
 
@@ -289,17 +294,17 @@ class SeedOss(Decoder):
         "attention_out_bias": r"self_attn\.o_proj\.bias$",
         "mlp_bias": r"mlp\..*_proj\.bias$",
     }
-    names = named(ENDS, ATTENTION, MLP, {"post_attention_layernorm": "post_attention_norm"})
+    names = make_names(ENDS, ATTENTION, MLP, {"post_attention_layernorm": "post_attention_norm"})
 
 
 @family("Starcoder2ForCausalLM")
 class Starcoder2(Decoder):
-    """Layer norms, biases, and no gates."""
+    """StarCoder 2, with layer norms, biases, and no gates."""
 
     architecture = "starcoder2"
     biases: ClassVar[Mapping[str, str]] = {"use_bias": r"(self_attn|mlp)\..*\.bias$"}
     activation = "gelu"
-    names = named(ENDS, ATTENTION, {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"})
+    names = make_names(ENDS, ATTENTION, {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"})
     defaults: ClassVar[Mapping[str, object]] = {
         "norm_epsilon": 1e-5,
         "hidden_act": "gelu_pytorch_tanh",
@@ -308,7 +313,7 @@ class Starcoder2(Decoder):
     harmless = ("mlp_type", "norm_type")
 
     def slides(self) -> list[bool]:
-        """All, where config.json has a window."""
+        """Return all layers, if config.json has a window."""
         return all_slide(self.settings)
 
 

@@ -7,36 +7,36 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.arrangements import columns, shaped
-from wgpu_backend.files.huggingface.family import Family, Names, family, named
+from wgpu_backend.files.huggingface.family import Family, Names, family, make_names
 from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.transforms import as_columns, reshape
 from wgpu_backend.files.huggingface.values import Values, negative_exponentials
 
 
 def decays(x: Values, settings: Settings) -> Values:
-    """Rates of decay, below 0."""
+    """Return decay rates, below 0."""
     return negative_exponentials(x)
 
 
-def decays_of_heads(x: Values, settings: Settings) -> Values:
-    """One rate a head."""
-    return negative_exponentials(columns(x))
+def head_decays(x: Values, settings: Settings) -> Values:
+    """Return one decay rate per head."""
+    return negative_exponentials(as_columns(x))
 
 
-def of_heads(x: Values, settings: Settings) -> Values:
-    """One factor a head."""
-    return columns(x)
+def head_factors(x: Values, settings: Settings) -> Values:
+    """Return one factor per head."""
+    return as_columns(x)
 
 
 def channels(x: Values, settings: Settings) -> Values:
-    """Filters of channels without the axis of one; biases as they are."""
-    return x if x.cols == 1 else shaped(x, x.shape[0], x.cols)
+    """Remove the axis of length one from filters of channels; biases stay."""
+    return x if x.cols == 1 else reshape(x, x.shape[0], x.cols)
 
 
-def in_groups(x: Values, settings: Settings) -> Values:
-    """Weights of the norm, group by group."""
+def group_norm(x: Values, settings: Settings) -> Values:
+    """Split the weights of the norm into groups."""
     groups = settings.uint("n_groups", default=1)
-    return shaped(x, groups, x.cols // max(groups, 1))
+    return reshape(x, groups, x.cols // max(groups, 1))
 
 
 _NO_LIMITS = (None, [0.0, math.inf], [0.0, {"__float__": "Infinity"}])
@@ -53,7 +53,7 @@ ENDS: Names = {"embeddings": "token_embd", "norm_f": "output_norm", "lm_head": "
 
 @family("MambaForCausalLM", "MambaLMHeadModel")
 class Mamba(Family):
-    """State spaces and nothing else, so any number of positions."""
+    """A state-space model without attention, for any number of positions."""
 
     architecture = "mamba"
     biases: ClassVar[Mapping[str, str]] = {
@@ -66,10 +66,10 @@ class Mamba(Family):
     activation = None
     defaults: ClassVar[Mapping[str, object]] = {"tie_word_embeddings": True}
     needed: ClassVar[Mapping[str, object]] = {"hidden_act": "silu"}
-    names = named(ENDS, LAYER, {"mixer.x_proj": "ssm_x", "mixer.dt_proj": "ssm_dt"})
+    names = make_names(ENDS, LAYER, {"mixer.x_proj": "ssm_x", "mixer.dt_proj": "ssm_dt"})
 
     def keys(self) -> dict[str, Value]:
-        """Sizes of states."""
+        """Return sizes of states."""
         s = self.settings
         width = s.uint("hidden_size", "d_model")
         return {
@@ -98,40 +98,40 @@ class Mamba(Family):
 
 @family("FalconMambaForCausalLM")
 class FalconMamba(Mamba):
-    """Normalises what a token selects."""
+    """Mamba with norms of the values that a token selects."""
 
     normalised = True
 
     def keys(self) -> dict[str, Value]:
-        """Mamba's, and the epsilon of these norms."""
+        """Return Mamba's keys, and the epsilon of these norms."""
         eps = self.settings.number("mixer_rms_eps", default=1e-6)
         return {**super().keys(), "ssm.dt_b_c_rms_epsilon": eps}
 
 
 @family("Mamba2ForCausalLM")
 class Mamba2(Mamba):
-    """Heads with one decay each."""
+    """Mamba 2, whose heads have one decay each."""
 
     architecture = "mamba2"
     defaults: ClassVar[Mapping[str, object]] = {"tie_word_embeddings": False, "n_groups": 8}
-    names = named(
+    names = make_names(
         ENDS,
         LAYER,
         {
             "mixer.dt": "ssm_dt",
-            "mixer.A_log": {"ssm_a": decays_of_heads},
-            "mixer.D": {"ssm_d": of_heads},
-            "mixer.norm": {"ssm_norm": in_groups},
+            "mixer.A_log": {"ssm_a": head_decays},
+            "mixer.D": {"ssm_d": head_factors},
+            "mixer.norm": {"ssm_norm": group_norm},
         },
     )
 
     def keys(self) -> dict[str, Value]:
-        """Sizes of states and heads.
+        """Return sizes of states and heads.
 
         Raises
         ------
         ModelError
-            The width inside is no multiple of a head.
+            The inner width is not a multiple of a head.
         """
         s = self.settings
         width, size = s.uint("hidden_size", "d_model"), s.uint("head_dim", default=64)

@@ -1,4 +1,4 @@
-"""GPT-NeoX, Falcon, BLOOM: queries, keys and values of each head, or group of heads, together."""
+"""GPT-NeoX, Falcon, BLOOM: queries, keys and values of each head or group in one matrix."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.arrangements import queries_keys_values
-from wgpu_backend.files.huggingface.family import Family, Names, family, named
+from wgpu_backend.files.huggingface.family import Family, Names, family, make_names
 from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.files.huggingface.transforms import ungroup_qkv
 from wgpu_backend.files.huggingface.values import Values
 
 MLP: Names = {"mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"}
 
 
-def of_each_head(x: Values, settings: Settings) -> Values:
-    """Rows of a matrix whose heads have a key and a value each."""
+def ungroup_heads(x: Values, settings: Settings) -> Values:
+    """Reorder a matrix whose heads have a key and a value each."""
     heads = settings.uint("num_attention_heads", "n_head")
-    return queries_keys_values(x, heads, heads)
+    return ungroup_qkv(x, heads, heads)
 
 
-def of_groups(x: Values, settings: Settings) -> Values:
-    """Rows of a matrix whose groups of heads share a key and a value."""
+def ungroup_shared(x: Values, settings: Settings) -> Values:
+    """Reorder a matrix whose groups of heads share a key and a value."""
     heads = settings.uint("num_attention_heads", "n_head")
-    return queries_keys_values(x, heads, kv_heads(settings))
+    return ungroup_qkv(x, heads, kv_heads(settings))
 
 
 def kv_heads(settings: Settings) -> int:
-    """Heads of keys in a Falcon: of its first architecture, one or as many as of queries."""
+    """Return a Falcon's number of key heads; the first architecture has one, or one per query."""
     heads = settings.uint("num_attention_heads", "n_head")
     if settings.flag("new_decoder_architecture", default=False):
         return settings.uint("num_kv_heads", "n_head_kv", default=heads)
@@ -36,7 +36,7 @@ def kv_heads(settings: Settings) -> int:
 
 @family("GPTNeoXForCausalLM")
 class GptNeoX(Family):
-    """Pythia and others."""
+    """GPT-NeoX: Pythia and others."""
 
     architecture = "gptneox"
     biases: ClassVar[Mapping[str, str]] = {
@@ -52,11 +52,11 @@ class GptNeoX(Family):
         "partial_rotary_factor": 0.25,
     }
     harmless = ("is_decoder",)
-    names = named(
+    names = make_names(
         {"embed_in": "token_embd", "final_layer_norm": "output_norm", "embed_out": "output"},
         {
             "input_layernorm": "attn_norm",
-            "attention.query_key_value": {"attn_qkv": of_each_head},
+            "attention.query_key_value": {"attn_qkv": ungroup_heads},
             "attention.dense": "attn_output",
             "post_attention_layernorm": "ffn_norm",
         },
@@ -64,7 +64,7 @@ class GptNeoX(Family):
     )
 
     def keys(self) -> dict[str, Value]:
-        """Whether blocks stand side by side."""
+        """Return whether attention and feed-forward run in parallel."""
         parallel = self.settings.flag("use_parallel_residual", default=True)
         return {"use_parallel_residual": parallel}
 
@@ -86,13 +86,13 @@ class Falcon(Family):
         "tie_word_embeddings": True,
     }
     harmless = ("num_ln_in_parallel_attn",)
-    names = named(
+    names = make_names(
         {"word_embeddings": "token_embd", "ln_f": "output_norm", "lm_head": "output"},
         {
             "input_layernorm": "attn_norm",
             "ln_mlp": "attn_norm",
             "ln_attn": "attn_norm_2",
-            "self_attention.query_key_value": {"attn_qkv": of_groups},
+            "self_attention.query_key_value": {"attn_qkv": ungroup_shared},
             "self_attention.dense": "attn_output",
         },
         MLP,
@@ -100,12 +100,12 @@ class Falcon(Family):
     )
 
     def keys(self) -> dict[str, Value]:
-        """Sizes that published files leave out.
+        """Return sizes that published files omit.
 
         Raises
         ------
         ModelError
-            Positions are told by ALiBi, or blocks are in turn: Falcon RW, another architecture.
+            It uses ALiBi, or sequential blocks: Falcon RW, another architecture.
         """
         s = self.settings
         if s.flag("alibi", default=False):
@@ -122,7 +122,7 @@ class Falcon(Family):
 
 @family("BloomForCausalLM", "BloomModel")
 class Bloom(Family):
-    """ALiBi, and a norm behind the embedding."""
+    """BLOOM, with ALiBi and a norm after the embedding."""
 
     architecture = "bloom"
     prefixes = ("transformer.",)
@@ -136,7 +136,7 @@ class Bloom(Family):
     harmless = ("n_inner", "masked_softmax_fusion", "bias_dropout_fusion", "skip_bias_add",
         "skip_bias_add_qkv", "attention_softmax_in_fp32", "offset_alibi", "unk_token_id",
     )  # fmt: skip
-    names = named(
+    names = make_names(
         {
             "word_embeddings": "token_embd",
             "word_embeddings_layernorm": "token_embd_norm",
@@ -145,7 +145,7 @@ class Bloom(Family):
         },
         {
             "input_layernorm": "attn_norm",
-            "self_attention.query_key_value": {"attn_qkv": of_each_head},
+            "self_attention.query_key_value": {"attn_qkv": ungroup_heads},
             "self_attention.dense": "attn_output",
             "post_attention_layernorm": "ffn_norm",
         },
@@ -154,7 +154,7 @@ class Bloom(Family):
     )
 
     def keys(self) -> dict[str, Value]:
-        """Sizes that published files leave out."""
+        """Return sizes that published files omit."""
         s = self.settings
         width, heads = s.uint("hidden_size", "n_embed"), s.uint("num_attention_heads", "n_head")
         return {

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.choices import all_slide
 from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS, MLP
-from wgpu_backend.files.huggingface.family import Family, family, named
+from wgpu_backend.files.huggingface.family import Family, family, make_names
+from wgpu_backend.files.huggingface.shared_settings import all_slide
 
 
 @family("PhiForCausalLM")
 class Phi2(Family):
-    """Layer norms, attention and feed-forward side by side."""
+    """Phi 2, with layer norms, and attention in parallel with feed-forward."""
 
     architecture = "phi2"
     activation = "gelu"
@@ -24,14 +24,14 @@ class Phi2(Family):
         "partial_rotary_factor": 0.5,
     }
     needed: ClassVar[Mapping[str, object]] = {"qk_layernorm": False}
-    names = named(
+    names = make_names(
         {**ENDS, "final_layernorm": "output_norm"},
         ATTENTION,
         {"self_attn.dense": "attn_output", "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
     )
 
     def keys(self) -> dict[str, Value]:
-        """Key and value heads are as many as queries' here."""
+        """Return the number of key heads, by default that of query heads."""
         s = self.settings
         heads = s.uint("num_attention_heads")
         return {"attention.head_count_kv": s.uint("num_key_value_heads", default=heads)}
@@ -39,26 +39,26 @@ class Phi2(Family):
 
 @family("Phi3ForCausalLM")
 class Phi3(Family):
-    """Queries, keys and values in one matrix, gates and the rest in another."""
+    """Phi 3, with queries, keys and values in one matrix, and gate and up in another."""
 
     architecture = "phi3"
     is_partial = True
     defaults: ClassVar[Mapping[str, object]] = {"rms_norm_eps": 1e-5}
-    names = named(
+    names = make_names(
         ENDS, ATTENTION, MLP, {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
     )
 
     def keys(self) -> dict[str, Value]:
-        """The context of training, and how much of a head is rotated."""
+        """Return the context of training, and the rotated size of a head."""
         s, rope = self.settings, self.rope
         whole = s.uint("max_position_embeddings")
         old = rope.uint("original_max_position_embeddings", default=whole)
         made: dict[str, Value] = {
             "rope.scaling.original_context_length": old,
-            "rope.dimension_count": self.rotated,
+            "rope.dimension_count": self.rotary_size,
         }
         return made if self.slides() else {**made, "attention.sliding_window": 0}
 
     def slides(self) -> list[bool]:
-        """All, where config.json has a window."""
+        """Return all layers, if config.json has a window."""
         return all_slide(self.settings)

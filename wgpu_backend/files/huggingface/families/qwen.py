@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.choices import all_slide, listed
 from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS, EXPERTS, MLP, Decoder
-from wgpu_backend.files.huggingface.family import family, named
+from wgpu_backend.files.huggingface.family import family, make_names
+from wgpu_backend.files.huggingface.shared_settings import all_slide, find_sliding
 
 
 @family("Qwen2ForCausalLM", "Qwen2Model")
 class Qwen2(Decoder):
-    """Biases of queries, keys and values; windows in the last layers where they are switched on."""
+    """Qwen 2, with biases of queries, keys and values, and optional windows in the last layers."""
 
     architecture = "qwen2"
     biases: ClassVar[Mapping[str, str]] = {}
@@ -21,10 +21,10 @@ class Qwen2(Decoder):
     harmless = ("use_mrope",)
 
     def slides(self) -> list[bool]:
-        """From ``max_window_layers`` on, where config.json does not list them."""
+        """Return the layers from ``max_window_layers`` on, unless config.json lists them."""
         s = self.settings
         first = s.uint("max_window_layers", default=28)
-        slides = listed(s, lambda i: self._has_window(i, first))
+        slides = find_sliding(s, lambda i: self._has_window(i, first))
         there = "sliding_window" in s and s.flag("use_sliding_window", default=False)
         return slides if there else []
 
@@ -34,7 +34,7 @@ class Qwen2(Decoder):
 
 @family("Qwen3ForCausalLM", "Qwen3Model")
 class Qwen3(Qwen2):
-    """Norms of queries and keys."""
+    """Qwen 3, with norms of queries and keys."""
 
     architecture = "qwen3"
     biases: ClassVar[Mapping[str, str]] = {"attention_bias": r"self_attn\.\w+_proj\.bias$"}
@@ -43,12 +43,12 @@ class Qwen3(Qwen2):
 
 @family("Qwen2MoeForCausalLM")
 class Qwen2Moe(Qwen2):
-    """Experts, and one that all tokens share, with a gate."""
+    """Qwen 2 with experts, and a gated shared expert."""
 
     architecture = "qwen2moe"
     biases: ClassVar[Mapping[str, str]] = {"qkv_bias": r"[qkv]_proj\.bias$"}
     needed: ClassVar[Mapping[str, object]] = {"mlp_only_layers": [], "decoder_sparse_step": 1}
-    names = named(
+    names = make_names(
         ENDS,
         ATTENTION,
         MLP,
@@ -62,13 +62,13 @@ class Qwen2Moe(Qwen2):
     )
 
     def keys(self) -> dict[str, Value]:
-        """Widths of the experts, and whether their weights are normalised."""
+        """Return widths of the experts, and whether their weights are normalised."""
         s = self.settings
         widths: dict[str, Value] = {key: s.uint(name) for key, name in _WIDTHS.items() if name in s}
         return {**widths, "expert_weights_norm": s.flag("norm_topk_prob", default=False)}
 
     def _has_window(self, layer: int, first: int) -> bool:
-        """Every second of the first ones, as transformers has it for this class."""
+        """Return every second of the first layers, as transformers does for this class."""
         return layer < first and layer % 2 == 0
 
 
@@ -80,13 +80,13 @@ _WIDTHS = {
 
 @family("Qwen3MoeForCausalLM")
 class Qwen3Moe(Qwen2Moe):
-    """No shared expert; norms of queries and keys."""
+    """Qwen 3 with experts but without a shared one."""
 
     architecture = "qwen3moe"
     biases: ClassVar[Mapping[str, str]] = {"attention_bias": r"self_attn\.\w+_proj\.bias$"}
     harmless = ("max_window_layers",)
 
     def slides(self) -> list[bool]:
-        """All, where windows are switched on."""
+        """Return all layers, if windows are switched on."""
         slides = all_slide(self.settings)
         return slides if self.settings.flag("use_sliding_window", default=False) else []

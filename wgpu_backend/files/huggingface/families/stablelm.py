@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS, MLP, Decoder
-from wgpu_backend.files.huggingface.family import Names, family, named
+from wgpu_backend.files.huggingface.family import Names, family, make_names
 from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.files.huggingface.values import Values, plus
 
 
 def one_more(x: Values, settings: Settings) -> Values:
-    """Weights of a norm as other models' norms have them; biases as they are."""
+    """Add 1 to the weights of a norm; biases stay."""
     return x if x.cols == 1 else plus(x, 1.0)
 
 
@@ -25,7 +25,7 @@ NORMS: Names = {
 
 @family("StableLmForCausalLM", "StableLMEpochForCausalLM")
 class StableLm(Decoder):
-    """The largest normalises each head of queries and keys by weights of its own."""
+    """StableLM, whose largest model normalises each head of queries and keys separately."""
 
     architecture = "stablelm"
     biases: ClassVar[Mapping[str, str]] = {"use_qkv_bias": r"[qkv]_proj\.bias$"}
@@ -33,7 +33,7 @@ class StableLm(Decoder):
     is_partial = True
     harmless = ("rotary_scaling_factor", "qk_layernorm")
     defaults: ClassVar[Mapping[str, object]] = {"partial_rotary_factor": 0.25}
-    names = named(
+    names = make_names(
         ENDS,
         ATTENTION,
         MLP,
@@ -46,7 +46,7 @@ class StableLm(Decoder):
     )
 
     def keys(self) -> dict[str, Value]:
-        """The epsilon, which some call as others their RMS's."""
+        """Return the epsilon, which some files name like that of an RMS norm."""
         s = self.settings
         return {
             "use_parallel_residual": s.flag("use_parallel_residual", default=False),
@@ -56,7 +56,7 @@ class StableLm(Decoder):
 
 @family("NemotronForCausalLM")
 class Nemotron(Decoder):
-    """Norms multiply by one more than the weight."""
+    """Nemotron, whose norms multiply by one more than the weight."""
 
     architecture = "nemotron"
     activation = "relu2"
@@ -65,10 +65,10 @@ class Nemotron(Decoder):
         "hidden_act": "relu2",
         "partial_rotary_factor": 0.5,
     }
-    names = named({**ENDS, "norm": {"output_norm": one_more}}, ATTENTION, MLP, NORMS)
+    names = make_names({**ENDS, "norm": {"output_norm": one_more}}, ATTENTION, MLP, NORMS)
 
     def keys(self) -> dict[str, Value]:
-        """The epsilon of layer norms."""
+        """Return the epsilon of layer norms."""
         s = self.settings
         return {
             "vocab_size": s.uint("vocab_size"),

@@ -23,7 +23,7 @@ from wgpu_backend.errors import BackendError, StoreError
 from wgpu_backend.files.gguf.reader import PART_NAME, open_gguf
 from wgpu_backend.files.store.files import draft, settle, sha256
 from wgpu_backend.files.store.manifest import digest_hex
-from wgpu_backend.files.store.modelfile import Modelfile, checked_parameters, write_modelfile
+from wgpu_backend.files.store.modelfile import Modelfile, check_parameters, write_modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.pull import Progress, Puller
 from wgpu_backend.files.store.push import Pusher
@@ -345,7 +345,7 @@ def _modelfile(state: State, fields: Fields) -> Modelfile:
         current().names[state.store.blob(f"sha256:{digest_hex(digest)}").name] = file[:_NAME]
     return Modelfile(
         _base(state, fields),
-        checked_parameters(fields.get("parameters", dict) or {}),
+        check_parameters(fields.get("parameters", dict) or {}),
         [str(_blob(state, digest)) for digest in adapters.values()],
         fields.texts("license"),
         fields.get("template", str),

@@ -1,4 +1,4 @@
-"""GGUF files made of Hugging Face folders."""
+"""Creation of GGUF files from Hugging Face checkpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wgpu_backend.files.huggingface.folder import Folder, open_folder
 from wgpu_backend.files.huggingface.tensors import main_type
 from wgpu_backend.files.quantize.files import Report, write_as
 from wgpu_backend.files.quantize.importance import read_importances
-from wgpu_backend.files.quantize.mixes import Mix, mix_named, tensor_types
+from wgpu_backend.files.quantize.mixes import Mix, find_mix, tensor_types
 
 
 def create(
@@ -23,28 +23,28 @@ def create(
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Report:
-    """Write a GGUF file of a Hugging Face folder.
+    """Write a GGUF file from a Hugging Face checkpoint.
 
-    Tensors are read, converted and written a few rows at a time, so that a file of any size needs
-    little memory. `out` is there once it is whole, and what was there before stays until then. It
-    is what `quantize` makes of the folder's own file, which needs not be written for it.
+    Tensors are read, converted and written a few rows at a time, so a file of any size needs little
+    memory. `out` appears once it is complete, and an existing file stays until then. The result
+    equals that of `quantize` for the folder's own file, which need not be written for it.
 
     Parameters
     ----------
     out : path-like
-        The file.
+        The file to write.
     folder : path-like
-        With config.json, tokenizer.json or tokenizer.model, and safetensors.
+        Folder with config.json, tokenizer.json or tokenizer.model, and safetensors.
     dtype : str, DType or None
         A type or mix by llama.cpp's name, any case: ``"Q4_K_M"``, ``"Q8_0"``, ``"BF16"``; None for
-        the types that the folder has. What the folder has in blocks stays in them. Vectors and
-        small tables are f32 in any file.
+        the types in the folder. Tensors in block formats keep them. Vectors and small tables are
+        f32 in any file.
     importance : str, Path or None
-        Importance matrix that ``llama-imatrix`` wrote, GGUF or ``.dat``.
+        Importance matrix from ``llama-imatrix``, GGUF or ``.dat``.
     threads : int or None
-        None for one a core.
+        Number of threads; None for one per core.
     progress : callable or None
-        Called with the share that is written, 0 to 1; what it raises ends writing.
+        Called with the share that is written, 0 to 1; an exception from it ends writing.
 
     Returns
     -------
@@ -53,25 +53,25 @@ def create(
     Raises
     ------
     ModelError, TokenizerError
-        The folder is incomplete, damaged or of a kind that is not known, or has a value that is
-        beyond the type's range.
+        The folder is incomplete, damaged or of an unknown kind, or a value is out of the type's
+        range.
     OptionError
         There is no such type.
     OSError
         The file cannot be written.
     """
-    mix = None if dtype is None else mix_named(str(dtype))
+    mix = None if dtype is None else find_mix(str(dtype))
     matrix = None if importance is None else read_importances(Path(importance))
     with open_folder(folder) as opened:
         types = _types(opened, mix, weighted=matrix is not None)
-        mix = mix or mix_named(str(main_type(opened.values)))
+        mix = mix or find_mix(str(main_type(opened.values)))
         return write_as(
             opened, Path(out), mix, types, matrix=matrix, threads=threads, progress=progress
         )
 
 
 def _types(folder: Folder, mix: Mix | None, *, weighted: bool) -> dict[str, DType]:
-    """Type of each tensor: its own, or the mix's where it is in no blocks."""
+    """Return the type of each tensor: the mix's, or its own if it is in blocks."""
     infos = list(folder.tensors.values())
     if mix is None:
         return {info.name: info.dtype for info in infos}

@@ -1,6 +1,6 @@
-"""Rows of tensors in other places than in their files, or under other shapes.
+"""Tensor transforms: rows in another order or under another shape.
 
-As in `values`, nothing is held: each function makes `Values` that read others.
+As in `values`, no tensor is kept in memory: each function makes `Values` that read others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from wgpu_backend.errors import ModelError
 from wgpu_backend.files.huggingface.values import Rows, Values
 
 
-def shaped(x: Values, *shape: int) -> Values:
-    """The same rows under another shape.
+def reshape(x: Values, *shape: int) -> Values:
+    """View the same rows under another shape.
 
     Raises
     ------
     ModelError
-        The shape has others, or more or fewer.
+        The shape has other rows, or another number of them.
     """
     if math.prod(shape) != math.prod(x.shape) or (shape[-1] != x.cols and x.rows != 1):
         raise ModelError(f"of shape {x.shape}, needs as many values as {shape}")
@@ -32,8 +32,8 @@ def shaped(x: Values, *shape: int) -> Values:
     return Values(shape, x.dtype, lambda b, e: x.read(0, 1).reshape(-1, cols)[b:e])
 
 
-def columns(x: Values) -> Values:
-    """Each value a row: biases, to be changed as the rows of their matrices are."""
+def as_columns(x: Values) -> Values:
+    """Make each value a row, so that biases can be moved like the rows of their matrices."""
 
     def read(begin: int, end: int) -> Rows:
         first, last = begin // x.cols, -(-end // x.cols)
@@ -43,23 +43,23 @@ def columns(x: Values) -> Values:
     return Values((*x.shape, 1), x.dtype, read)
 
 
-def flat(x: Values) -> Values:
-    """The reverse of `columns`."""
+def flatten_columns(x: Values) -> Values:
+    """Undo `as_columns`."""
     cols = x.shape[-2]
     return Values(
         x.shape[:-1], x.dtype, lambda b, e: x.read(b * cols, e * cols).reshape(e - b, cols)
     )
 
 
-def halves_interleaved(x: Values, heads: int) -> Values:
-    """Rows of each head as rotation of neighbours wants them, from rotation of halves.
+def interleave_halves(x: Values, heads: int) -> Values:
+    """Reorder the rows of each head from rotation of halves to rotation of adjacent pairs.
 
     Row i of the first half goes to row 2i of its head, row i of the second half to 2i + 1.
 
     Raises
     ------
     ModelError
-        The rows are not those of so many heads.
+        The rows do not fit this number of heads.
     """
     size = x.rows // heads if heads else 0
     if not size or x.rows % heads or size % 2:
@@ -75,8 +75,8 @@ def halves_interleaved(x: Values, heads: int) -> Values:
     return Values(x.shape, x.dtype, read, size)
 
 
-def transposed(x: Values) -> Values:
-    """Last two axes exchanged; a matrix is read as a whole."""
+def transpose(x: Values) -> Values:
+    """Swap the last two axes; a matrix is read as a whole."""
     *lead, rows, cols = x.shape
     if x.dtype == MXFP4:
         raise ModelError("has blocks of mxfp4, which cannot be transposed")
@@ -89,41 +89,41 @@ def transposed(x: Values) -> Values:
     return Values((*lead, cols, rows), x.dtype, read, cols)
 
 
-def every_other(x: Values, first: int) -> Values:
-    """Every second row of each matrix, from row `first` on.
+def take_every_other(x: Values, first: int) -> Values:
+    """Take every second row of each matrix, from row `first` on.
 
     Raises
     ------
     ModelError
-        They have an odd number of rows.
+        The matrices have an odd number of rows.
     """
     _require_even(x)
     shape = (*x.shape[:-2], x.shape[-2] // 2, x.shape[-1])
-    # Matrices have an even number of rows, so their borders are no borders here.
+    # Matrices have an even number of rows, so the stride can cross their borders.
     step = x.step // 2 if x.step % 2 == 0 else x.step
     return Values(shape, x.dtype, lambda b, e: x.read(2 * b, 2 * e)[first::2], step)
 
 
-def half(x: Values, which: int) -> Values:
-    """First (0) or second (1) half of the rows of each matrix.
+def take_half(x: Values, which: int) -> Values:
+    """Take the first (0) or second (1) half of the rows of each matrix.
 
     Raises
     ------
     ModelError
-        They have an odd number of rows.
+        The matrices have an odd number of rows.
     """
     _require_even(x)
     rows = x.shape[-2] // 2
-    return rows_of_each(x, which * rows, (which + 1) * rows)
+    return slice_rows(x, which * rows, (which + 1) * rows)
 
 
-def rows_of_each(x: Values, first: int, end: int) -> Values:
-    """Some rows of each matrix.
+def slice_rows(x: Values, first: int, end: int) -> Values:
+    """Take some rows of each matrix.
 
     Raises
     ------
     ModelError
-        They have fewer.
+        The matrices have fewer rows.
     """
     whole, rows = x.shape[-2], end - first
     if not first < end <= whole:
@@ -136,33 +136,33 @@ def rows_of_each(x: Values, first: int, end: int) -> Values:
     return Values((*x.shape[:-2], rows, x.shape[-1]), x.dtype, read)
 
 
-def matrices(x: Values, count: int) -> Values:
-    """A matrix as several, one behind the other: (count, rows / count, cols).
+def split_matrices(x: Values, count: int) -> Values:
+    """Split a matrix into several: (count, rows / count, cols).
 
     Raises
     ------
     ModelError
-        Its rows are no multiple of the count.
+        The rows are not a multiple of the count.
     """
     if len(x.shape) != 2 or not count or x.rows % count:
         raise ModelError(f"of shape {x.shape}, needs a multiple of {count} rows")
     return replace(x, shape=(count, x.rows // count, x.cols))
 
 
-def queries_keys_values(x: Values, heads: int, kv_heads: int) -> Values:
-    """All queries, then all keys, then all values, where each group of heads had its own.
+def ungroup_qkv(x: Values, heads: int, kv_heads: int) -> Values:
+    """Order all queries, then all keys, then all values, from groups of heads.
 
     Parameters
     ----------
     x : Values
-        Rows of a group: of its heads' queries, of its key, of its value.
+        Rows of each group: its heads' queries, its key, its value.
     heads, kv_heads : int
-        Of queries, and groups.
+        Number of query heads, and of groups.
 
     Raises
     ------
     ModelError
-        The rows are not those of so many heads.
+        The rows do not fit this number of heads.
     """
     count = heads + 2 * kv_heads
     if not kv_heads or heads % kv_heads or x.rows % count:
@@ -178,14 +178,14 @@ def queries_keys_values(x: Values, heads: int, kv_heads: int) -> Values:
     return Values(x.shape, x.dtype, read)
 
 
-def without_first(x: Values, rows: int) -> Values:
-    """A matrix without its first rows."""
+def drop_first(x: Values, rows: int) -> Values:
+    """Drop the first rows of a matrix."""
     shape = (x.rows - rows, x.cols)
     return Values(shape, x.dtype, lambda b, e: x.read(b + rows, e + rows), x.step)
 
 
-def stacked(parts: Sequence[Values]) -> Values:
-    """Tensors of one shape, one behind the other on a new first axis.
+def stack(parts: Sequence[Values]) -> Values:
+    """Stack tensors of one shape on a new first axis.
 
     Raises
     ------
@@ -213,6 +213,6 @@ def _require_even(x: Values) -> None:
 
 
 def _spans(begin: int, end: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """Blocks of so many rows that some rows lie in: which, and from where to where in each."""
+    """Yield the blocks of so many rows that contain some rows: number, begin and end in each."""
     for at in range(begin // size, -(-end // size)):
         yield at, max(begin - at * size, 0), min(end - at * size, size)

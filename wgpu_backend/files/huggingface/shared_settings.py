@@ -1,4 +1,4 @@
-"""Settings that families share and that layers differ by: windows, activations."""
+"""Settings that several families share: layer counts, windows, activations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ACTIVATIONS: Mapping[str, str] = {
     "gelu": "gelu_erf", "gelu_python": "gelu_erf",
     "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu", "gelu_accurate": "gelu",
 }  # fmt: skip
-# Of training, of texts that are written, and of how transformers computes the same numbers.
+# Settings for training, for generation, and for implementation choices of transformers.
 _HARMLESS = frozenset((
     "_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "adapters",
     "architectures", "attention_dropout", "attention_probs_dropout_prob",
@@ -56,17 +56,17 @@ _ROPE_HARMLESS = frozenset(("rope_type", "type", "finetuned", "local_theta", "ro
 
 
 def layer_count(settings: Settings) -> int:
-    """How many layers a model has."""
+    """Return the number of layers of a model."""
     return settings.uint("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 
 
-def listed(settings: Settings, usual: Callable[[int], bool]) -> list[bool]:
-    """Which layers have a window: those of ``layer_types``, or else those of the usual numbers.
+def find_sliding(settings: Settings, usual: Callable[[int], bool]) -> list[bool]:
+    """Return which layers have a window, by ``layer_types`` or else by a rule.
 
     Raises
     ------
     ModelError
-        ``layer_types`` has another length than there are layers, or kinds that are not known.
+        ``layer_types`` has another length than there are layers, or unknown kinds.
     """
     count = layer_count(settings)
     if "layer_types" not in settings:
@@ -80,7 +80,7 @@ def listed(settings: Settings, usual: Callable[[int], bool]) -> list[bool]:
 
 
 def window_keys(settings: Settings, slides: Sequence[bool]) -> dict[str, Value]:
-    """Keys of windows, where some layers have one."""
+    """Return the keys of windows, if some layers have one."""
     if not any(slides):
         return {}
     return {
@@ -90,17 +90,17 @@ def window_keys(settings: Settings, slides: Sequence[bool]) -> dict[str, Value]:
 
 
 def all_slide(settings: Settings) -> list[bool]:
-    """Every layer has a window where there is a ``sliding_window``."""
+    """Return a window for every layer, if there is a ``sliding_window``."""
     return [True] * layer_count(settings) if settings.value("sliding_window") else []
 
 
 def bools(values: Iterable[bool]) -> Value:
-    """An array of truth values, as files hold it."""
+    """Return an array of truth values, as in GGUF files."""
     return np.array(list(values), np.bool)
 
 
 def activation_key(settings: Settings, names: Sequence[str], usual: str) -> dict[str, Value]:
-    """Key of the activation, where it is not the one that models of the architecture have.
+    """Return the key of the activation, if it is not the architecture's usual one.
 
     Raises
     ------
@@ -118,8 +118,8 @@ def activation_key(settings: Settings, names: Sequence[str], usual: str) -> dict
     return {} if made == usual else {"feed_forward_activation": made}
 
 
-def warn_of_unread(settings: Settings, rope: Settings, harmless: Iterable[str]) -> None:
-    """Warn of keys that nothing has asked for and that are not known to be harmless."""
+def warn_unread(settings: Settings, rope: Settings, harmless: Iterable[str]) -> None:
+    """Warn of keys that no code has read and that are not known to be harmless."""
     known = _HARMLESS.union(harmless)
     for part, names in ((settings, known), (rope, _ROPE_HARMLESS)):
         unread = [name for name in part.unread() if name not in names and not name.startswith("_")]

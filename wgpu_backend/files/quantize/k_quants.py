@@ -12,19 +12,19 @@ from wgpu_backend.files.quantize.blocks import (
     f16_bytes,
     in_blocks,
     in_groups,
-    joined,
     nibbles,
+    pack_bits,
     pairs,
+    read_f16,
     squares,
-    widened,
 )
 from wgpu_backend.files.quantize.search import (
     Floats,
     affine,
-    clipped,
-    descended,
+    descend_symmetric,
     peak,
     positive,
+    round_clip,
     symmetric,
     total,
 )
@@ -41,17 +41,19 @@ def q2_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
     else:
         weights = _weights(values, importance, 16, 1)
         search = affine(x, weights, 3, 36, -0.9, 0.05)
-        found = _searched(15, search[0], search[1], weights, len(values))
+        found = _search_scales(15, search[0], search[1], weights, len(values))
     scale, low, scales, lows = found
-    quants = _requantised(x, search[2], 3, scale, low, scales, lows)
-    return np.hstack([joined(4, scales, lows).T, bits2(in_blocks(quants, len(values))), scale, low])
+    quants = _requantize(x, search[2], 3, scale, low, scales, lows)
+    return np.hstack(
+        [pack_bits(4, scales, lows).T, bits2(in_blocks(quants, len(values))), scale, low]
+    )
 
 
 def q3_k(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
     """Third bits and lower two of 256 quants, 16 scales of 6 bits, f16 scale."""
     x, count = in_groups(values, 16), len(values)
     if importance is None:
-        scales, quants = descended(x, 4)
+        scales, quants = descend_symmetric(x, 4)
         scale, stored = _signed_scales(scales.reshape(16, count), 32, 31)
     else:
         weights = _weights(values, importance, 16, 2)
@@ -60,7 +62,7 @@ def q3_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
         found, stored = symmetric(scales.reshape(16, count), sums, 32)
         scale = f16_bytes(found)
         stored -= 32
-    quants = in_blocks(_requantised_signed(x, quants, 4, scale, stored), count)
+    quants = in_blocks(_requantize_signed(x, quants, 4, scale, stored), count)
     low_bits = bits2(quants & np.uint8(3))
     scales = _scales_q3((stored.T + 32).astype(np.uint8))
     return np.hstack([bit_planes(quants > 3), low_bits, scales, scale])
@@ -68,13 +70,13 @@ def q3_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
 
 def q4_k(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
     """f16 scale and minimum, eight of each in 6 bits, 256 quants of 4 bits."""
-    head, quants = _groups_of_32(values, importance, 15, 20, -1.0)
+    head, quants = _quantize_groups(values, importance, 15, 20, -1.0)
     return np.hstack([head, pairs(quants, 64)])
 
 
 def q5_k(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
     """As Q4_K, with the fifth bits of the quants before the lower four."""
-    head, quants = _groups_of_32(values, importance, 31, 15, -0.5)
+    head, quants = _quantize_groups(values, importance, 31, 15, -0.5)
     return np.hstack([head, bit_planes(quants > 15), pairs(nibbles(quants), 64)])
 
 
@@ -84,16 +86,16 @@ def q6_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
     weights = x * x if importance is None else in_groups(importance, 16)
     scales, quants = symmetric(x, weights, 32)
     scale, stored = _signed_scales(scales.reshape(16, count), 128, 127)
-    quants = in_blocks(_requantised_signed(x, quants, 32, scale, stored), count)
+    quants = in_blocks(_requantize_signed(x, quants, 32, scale, stored), count)
     zero = np.abs(scales.reshape(16, count)).max(axis=0) < _NOTHING
     quants[zero] = 0
     low = nibbles(quants).reshape(count, 2, 2, 2, 32)
-    low_bits = joined(4, low[:, :, 0], low[:, :, 1]).reshape(count, 128)
+    low_bits = pack_bits(4, low[:, :, 0], low[:, :, 1]).reshape(count, 128)
     scales = stored.T.astype(np.int8).view(np.uint8)
     return np.hstack([low_bits, bits2(quants >> np.uint8(4)), scales, scale])
 
 
-def _groups_of_32(
+def _quantize_groups(
     values: Floats, importance: Floats | None, top: int, tries: int, first: float
 ) -> tuple[Bytes, Bytes]:
     """Scales and minima in 16 bytes, and the quants, (n, 256)."""
@@ -105,9 +107,9 @@ def _groups_of_32(
     else:
         weights = _weights(values, importance, 32, 2)
         search = affine(x, weights, top, 36, -0.9, 0.05)
-        found = _searched(63, search[0], search[1], weights, len(values))
+        found = _search_scales(63, search[0], search[1], weights, len(values))
     scale, low, scales, lows = found
-    quants = _requantised(x, search[2], top, scale, low, scales, lows)
+    quants = _requantize(x, search[2], top, scale, low, scales, lows)
     head = np.hstack([scale, low, _scales_q4(scales.T, lows.T)])
     return head, in_blocks(quants, len(values))
 
@@ -130,10 +132,12 @@ def _largest_as(
 def _share(top: int, scales: Floats) -> tuple[Bytes, Bytes]:
     largest = np.fmax(scales.max(axis=0), np.float32(0))
     inverse = np.where(largest > 0, np.float32(top) / largest, np.float32(0))
-    return f16_bytes(largest / np.float32(top)), clipped(inverse * scales, 0, top).astype(np.uint8)
+    return f16_bytes(largest / np.float32(top)), round_clip(inverse * scales, 0, top).astype(
+        np.uint8
+    )
 
 
-def _searched(
+def _search_scales(
     top: int, scales: Floats, lows: Floats, weights: Floats, count: int
 ) -> tuple[Bytes, Bytes, Bytes, Bytes]:
     """As `_largest_as`, but the block's scale and minimum are those of least weighted error."""
@@ -149,35 +153,37 @@ def _signed_scales(scales: Floats, low: int, high: int) -> tuple[Bytes, Floats]:
     inverse = np.float32(-low) / top
     some = np.abs(top) > (0 if high == 31 else _NOTHING)
     scale = f16_bytes(np.where(some, 1 / inverse, np.float32(0)))
-    stored = clipped(inverse * scales, -low, high)
+    stored = round_clip(inverse * scales, -low, high)
     return scale, np.where(some, stored, np.float32(-low if high == 31 else 0))
 
 
-def _requantised(
+def _requantize(
     x: Floats, quants: Floats, top: int, scale: Bytes, low: Bytes, scales: Bytes, lows: Bytes
 ) -> Floats:
     """Quants under the scales and minima as stored; as they were where the scale is 0."""
-    d: Floats = (widened(scale) * scales.astype(np.float32)).reshape(-1)
-    m: Floats = (widened(low) * lows.astype(np.float32)).reshape(-1)
-    return np.where(d != 0, clipped((x + m) / d, 0, top), quants)
+    d: Floats = (read_f16(scale) * scales.astype(np.float32)).reshape(-1)
+    m: Floats = (read_f16(low) * lows.astype(np.float32)).reshape(-1)
+    return np.where(d != 0, round_clip((x + m) / d, 0, top), quants)
 
 
-def _requantised_signed(
+def _requantize_signed(
     x: Floats, quants: Floats, steps: int, scale: Bytes, stored: Floats
 ) -> Floats:
-    d: Floats = (widened(scale) * stored).reshape(-1)
-    again = clipped(x / d, -steps, steps - 1) + np.float32(steps)
+    d: Floats = (read_f16(scale) * stored).reshape(-1)
+    again = round_clip(x / d, -steps, steps - 1) + np.float32(steps)
     return np.where(d != 0, again, quants)
 
 
 def _scales_q4(scales: Bytes, lows: Bytes) -> Bytes:
     """Eight scales and eight minima of six bits in 12 bytes."""
-    first, second = (joined(6, part[:, :4], part[:, 4:] >> np.uint8(4)) for part in (scales, lows))
-    return np.hstack([first, second, joined(4, nibbles(scales[:, 4:]), nibbles(lows[:, 4:]))])
+    first, second = (
+        pack_bits(6, part[:, :4], part[:, 4:] >> np.uint8(4)) for part in (scales, lows)
+    )
+    return np.hstack([first, second, pack_bits(4, nibbles(scales[:, 4:]), nibbles(lows[:, 4:]))])
 
 
 def _scales_q3(scales: Bytes) -> Bytes:
     """16 scales of six bits in 12 bytes."""
     upper = (scales >> np.uint8(4)).reshape(-1, 4, 4)
-    high = joined(2, *(upper[:, i] for i in range(4)))
-    return np.hstack([joined(4, nibbles(scales[:, :8]), nibbles(scales[:, 8:])), high])
+    high = pack_bits(2, *(upper[:, i] for i in range(4)))
+    return np.hstack([pack_bits(4, nibbles(scales[:, :8]), nibbles(scales[:, 8:])), high])

@@ -1,0 +1,232 @@
+"""Blocks of 32 values with a scale, and a minimum: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0; and Q1_0 and Q2_0.
+
+Without importances values are rounded plainly, as devices round them too; with importances the
+scale is searched for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from wgpu_backend.files.quantize.blocks import (
+    Bytes,
+    bits2,
+    error_weights,
+    f16_bytes,
+    in_blocks,
+    in_groups,
+    nibbles,
+    pack_bits,
+    pairs,
+    squares,
+)
+from wgpu_backend.files.quantize.search import (
+    Floats,
+    affine,
+    half_away,
+    lowest,
+    peak,
+    reciprocal,
+    round_clip,
+    symmetric,
+    total,
+)
+
+
+def q4_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """f16 scale, 32 quants of 4 bits: ``scale · (quant - 8)``."""
+    scale, quants = _symmetric(values, importance, mean_square, 8)
+    return np.hstack([scale, pairs(quants, 32)])
+
+
+def q5_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """f16 scale, the fifth bits of 32 quants, their four lower ones: ``scale · (quant - 16)``."""
+    scale, quants = _symmetric(values, importance, mean_square, 16)
+    return np.hstack([scale, _fifth_bits(quants), pairs(nibbles(quants), 32)])
+
+
+def q4_1(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """f16 scale and minimum, 32 quants of 4 bits: ``scale · quant + minimum``."""
+    scale, low, quants = _affine(values, importance, mean_square, 15)
+    return np.hstack([scale, low, pairs(quants, 32)])
+
+
+def q5_1(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """f16 scale and minimum, 32 quants of 5 bits, the fifth ones first."""
+    scale, low, quants = _affine(values, importance, mean_square, 31)
+    return np.hstack([scale, low, _fifth_bits(quants), pairs(nibbles(quants), 32)])
+
+
+def q8_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """f16 scale, 32 quants of i8; importances change nothing."""
+    scale = np.abs(values).max(axis=1) / np.float32(127)
+    rounded = half_away(values * reciprocal(scale)[:, None])
+    quants = np.fmin(np.fmax(rounded, -127), 127).astype(np.int8)
+    return np.hstack([f16_bytes(scale), quants.view(np.uint8)])
+
+
+def q1_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """f16 mean magnitude of 128 values, and their signs, 1 where the value is not negative."""
+    scale = total(np.abs(in_groups(values, 128))) / np.float32(128)
+    return np.hstack([f16_bytes(scale), np.packbits(values >= 0, axis=1, bitorder="little")])
+
+
+def q2_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """f16 scale, the largest magnitude of 64 values, and two bits a value, the first lowest.
+
+    ``scale · (code - 1)``, so that code 3 is twice the scale, which no value here becomes.
+    """
+    scale = np.abs(values).max(axis=1)
+    rounded = half_away(values * reciprocal(scale)[:, None]) + 1
+    codes = np.fmin(np.fmax(rounded, 0), 3).astype(np.uint8).reshape(len(values), 16, 4)
+    return np.hstack([f16_bytes(scale), pack_bits(2, *(codes[:, :, i] for i in range(4)))])
+
+
+def _symmetric(
+    values: Floats, importance: Floats | None, mean_square: Floats | None, steps: int
+) -> tuple[Bytes, Bytes]:
+    if importance is not None and mean_square is not None:
+        weights = error_weights(importance, values, mean_square)
+        scale, quants = symmetric(in_groups(values, 32), in_groups(weights, 32), steps)
+        return f16_bytes(scale), in_blocks(quants, len(values))
+    scale = peak(values.T) / np.float32(-steps)
+    # The value of largest magnitude is -steps; one as large of the other sign is cut off.
+    raised = values * reciprocal(scale)[:, None] + np.float32(steps + 0.5)
+    return f16_bytes(scale), _cut(raised, 2 * steps - 1)
+
+
+def _affine(
+    values: Floats, importance: Floats | None, mean_square: Floats | None, top: int
+) -> tuple[Bytes, Bytes, Bytes]:
+    if importance is not None and mean_square is not None:
+        weights = error_weights(importance, values, mean_square)
+        x, w = in_groups(values, 32), in_groups(weights, 32)
+        scale, minimum, quants = affine(x, w, top, 36, -0.9, 0.05)
+        return f16_bytes(scale), f16_bytes(-minimum), in_blocks(quants, len(values))
+    low = lowest(values.T)
+    # Adding 0 takes the sign off 0, which a block of 0 and -0 would have.
+    scale = (values.max(axis=1) - low + np.float32(0)) / np.float32(top)
+    raised = (values - low[:, None]) * reciprocal(scale)[:, None] + np.float32(0.5)
+    return f16_bytes(scale), f16_bytes(low), _cut(raised, top)
+
+
+def _cut(raised: Floats, top: int) -> Bytes:
+    return np.fmin(np.fmax(np.trunc(raised), 0), np.float32(top)).astype(np.uint8)
+
+
+def _fifth_bits(quants: Bytes) -> Bytes:
+    return np.packbits(quants > 15, axis=1, bitorder="little")
+
+
+def tq1_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """Five values a byte, as a fraction of 256 in base 3; of the last 16 values four a byte."""
+    scale, trits = _trits(values)
+    first = trits[:, :160].reshape(-1, 5, 32)
+    second = trits[:, 160:240].reshape(-1, 5, 16)
+    last = np.concatenate(
+        [trits[:, 240:].reshape(-1, 4, 4), np.zeros((len(values), 1, 4), "u2")], 1
+    )
+    return np.hstack([*(_base_3(part) for part in (first, second, last)), f16_bytes(scale)])
+
+
+def tq2_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """Two bits a value."""
+    scale, trits = _trits(values)
+    return np.hstack([bits2(trits.astype(np.uint8)), f16_bytes(scale)])
+
+
+def _trits(values: Floats) -> tuple[Floats, np.ndarray]:
+    """Scale (n,), and values rounded to 0, 1 and 2, (n, 256), u16."""
+    scale = np.abs(values).max(axis=1)
+    rounded = half_away(values * reciprocal(scale)[:, None])
+    return scale, (np.fmin(np.fmax(rounded, -1), 1) + 1).astype(np.uint16)
+
+
+def _base_3(trits: np.ndarray) -> Bytes:
+    digits = trits * np.array([81, 27, 9, 3, 1], np.uint16)[:, None]
+    # Rounded up, so that decoding by multiplications with 3 finds each digit above the point.
+    return ((digits.sum(axis=1, dtype=np.uint16) * np.uint16(256) + 242) // 243).astype(np.uint8)
+
+
+_NOTHING = np.float32(1e-15)
+_NUMBERS = np.array(
+    [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32
+)
+# Halves between neighbours are multiples of 0.5, so what is nearest follows from floor(2 · value).
+_CELLS = np.arange(-254, 228, dtype=np.float32)
+_NEAREST = np.searchsorted(_NUMBERS[1:] + _NUMBERS[:-1], _CELLS, side="right").astype(np.uint8)
+_NEAREST_NUMBER = _NUMBERS[_NEAREST]
+# Twice the midpoints between magnitudes 0, 1, 2, 3, 4, 6, 8 and 12; a tie goes to the smaller one.
+_FP4_CELLS = np.searchsorted([1, 3, 5, 7, 10, 14, 20], np.arange(33), side="left").astype(np.uint8)
+
+
+def iq4_nl(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """f16 scale, 32 places in the table."""
+    x = in_groups(values, 32)
+    scale = _search(x, _weights(values, importance))
+    quants = _NEAREST[_cells(reciprocal(scale) * x)]
+    return np.hstack([f16_bytes(scale), pairs(in_blocks(quants, len(values)), 32)])
+
+
+def iq4_xs(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """f16 scale, upper two and lower four bits of eight scales, 256 places in the table."""
+    x, count = in_groups(values, 32), len(values)
+    scales = _search(x, _weights(values, importance)).reshape(8, count)
+    scale = peak(scales) / np.float32(-32)
+    stored = round_clip(reciprocal(scale) * scales, -32, 31)
+    quants = _NEAREST[_cells(reciprocal((scale * stored).reshape(-1)) * x)]
+    bits = (stored.T + 32).astype(np.uint8)
+    parts = (bits >> np.uint8(4)).reshape(count, 2, 4)
+    upper = pack_bits(2, *(parts[..., i] for i in range(4)))
+    lower = pack_bits(4, nibbles(bits[:, ::2]), nibbles(bits[:, 1::2]))
+    return np.hstack([f16_bytes(scale), upper, lower, pairs(in_blocks(quants, count), 32)])
+
+
+def mxfp4(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
+    """A power of two, and 32 floats of 4 bits; importances change nothing."""
+    largest = np.abs(values).max(axis=1)
+    exponent = np.floor(np.log2(largest)) + np.float32(125)
+    exponent = np.where(largest > 0, np.fmax(exponent, 0), 0).astype(np.uint8)
+    # Magnitudes of the table and cells are whole numbers, so values are scaled to twice as much.
+    scaled = np.ldexp(np.abs(values), 129 - exponent.astype(np.int32)[:, None])
+    cells = np.fmin(np.ceil(scaled), 32).astype(np.intp)
+    quants = _FP4_CELLS[cells]
+    quants |= ((values < 0) & (quants > 0)).astype(np.uint8) << 3
+    return np.hstack([exponent[:, None], pairs(quants, 32)])
+
+
+def _weights(values: Floats, importance: Floats | None) -> Floats:
+    if importance is None:
+        x = in_groups(values, 32)
+        return x * x
+    mean_square = squares(values) * np.float32(2 / values.shape[1])
+    return in_groups(error_weights(importance, values, mean_square), 32)
+
+
+def _cells(values: Floats) -> np.ndarray:
+    """Places in the tables of cells; those of values out of range are the first or the last."""
+    cells = np.floor(2 * values)
+    np.fmin(np.fmax(cells, _CELLS[0], out=cells), _CELLS[-1], out=cells)
+    return (cells - _CELLS[0]).astype(np.intp)
+
+
+def _search(x: Floats, weights: Floats) -> Floats:
+    """Scale of each group with the least weighted error among 16."""
+    top, weighted = peak(x), weights * x
+    along, square = _products(1 / (-top / _NUMBERS[0]), x, weighted, weights)
+    scale = np.where(square > 0, along / square, np.float32(0))
+    best = scale * along
+    for step in range(-7, 8):
+        along, square = _products((np.float32(step) + _NUMBERS[0]) / top, x, weighted, weights)
+        better = (square > 0) & (along * along > best * square)
+        np.copyto(scale, along / square, where=better)
+        np.copyto(best, scale * along, where=better)
+    return np.where(np.abs(top) < _NOTHING, np.float32(0), scale)
+
+
+def _products(
+    inverse: Floats, x: Floats, weighted: Floats, weights: Floats
+) -> tuple[Floats, Floats]:
+    numbers = _NEAREST_NUMBER[_cells(inverse * x)]
+    product = weights * numbers
+    return total(product * x), total(product * numbers)
