@@ -35,7 +35,8 @@ _SETTINGS = (
     "config.json", "scheduler_config.json", "preprocessor_config.json", "processor_config.json",
 )  # fmt: skip
 _INTEGERS = {"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
-_SHOWN = 3  # names in a message
+# Names that a message lists.
+_SHOWN = 3
 
 
 class Component:

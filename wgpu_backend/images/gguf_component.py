@@ -27,7 +27,8 @@ from wgpu_backend.images.folder import Component
 from wgpu_backend.ops.host_values import dequantise
 
 N = TypeVar("N", bound=Module)
-_SHOWN = 3  # names in a message
+# Names that a message lists.
+_SHOWN = 3
 _PREFIX = r"^(?:model\.diffusion_model\.|diffusion_model\.)"
 
 

@@ -38,7 +38,8 @@ from wgpu_backend.files.huggingface.values import as_f32
 from wgpu_backend.images.weights import host_values
 
 F32s = NDArray[np.float32]
-_SHOWN = 3  # names in a message
+# Names that a message lists.
+_SHOWN = 3
 _DENOISERS = ("unet", "transformer")
 _PREFIXES = {
     "lora_unet": _DENOISERS,

@@ -314,6 +314,7 @@ def save_png(
     path = Path(path)
     if path.suffix.lower() != ".png":
         raise OptionError(f"{path}: images are written as PNG, needs a name that ends in .png")
+    # Written under another name and renamed, so that no partial image is left.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(png_bytes(picture, made_by))

@@ -62,6 +62,7 @@ def _scale(pixels: Bytes, length: int, axis: int) -> Bytes:
     if pixels.shape[axis] == length:
         return pixels
     places, weights = _taps(pixels.shape[axis], length)
+    # The most fractional bits with which the largest weight still fits 16 bits.
     bits = 0
     while bits < 22 and int(0.5 + weights.max() * 2.0 ** (bits + 1)) < 1 << 15:
         bits += 1

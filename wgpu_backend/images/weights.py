@@ -27,7 +27,8 @@ _PLAIN: Mapping[str, tuple[DType, str]] = {
     "F16": (F16, "<f2"),
     "BF16": (BF16, "<u2"),
 }
-_SHOWN = 3  # names in a message
+# Names that a message lists.
+_SHOWN = 3
 
 
 def load_network(component: Component, network: N) -> N:

@@ -9,7 +9,8 @@ from wgpu_backend.errors import ModelError
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import Attended
 
-_HIDDEN = -1e30  # a score whose weight is 0, without arithmetic on infinities
+# A score whose weight is 0; infinities would give NaN in arithmetic.
+_HIDDEN = -1e30
 
 
 def attention_weights(attended: Attended, count: int) -> Tensor:

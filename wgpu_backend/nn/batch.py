@@ -208,7 +208,8 @@ class Batch:
         """Select the output rows of (tokens, cols): (outputs, cols)."""
         return x if self.shape.whole else x.rows(self.inputs["outputs"])
 
-    wanted = select_outputs  # the name that models written for 0.1 call
+    # The earlier name, which models outside the package may call.
+    wanted = select_outputs
 
 
 class BatchArrays:
@@ -245,11 +246,13 @@ class BatchArrays:
         self._causal = causal
         own = all_input_specs(shape, cache, extra_inputs)
         self.names = set(own)
+        # Inputs that the graph does not read get an array here, so that `fill` writes all alike.
         self._arrays = {
             name: arrays[name] if name in arrays else np.zeros(extents, dtype.numpy)
             for name, (extents, dtype) in own.items()
         }
         self._sees_ahead = "ends" in arrays or any(name.endswith(".ends") for name in arrays)
+        # A single token always has the same starts, so `_one` does not write them.
         if shape.tokens == 1:
             self._arrays["starts"][1:] = 1
 

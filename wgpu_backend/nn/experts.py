@@ -20,6 +20,7 @@ from wgpu_backend.nn.mlp import (
 from wgpu_backend.nn.module import Module, weight
 
 Scores = Literal["softmax", "sigmoid", "softmax of chosen"]
+# Values of the key expert_gating_func.
 _BY_NUMBER: dict[int, Scores] = {1: "softmax", 2: "sigmoid", 3: "softmax of chosen"}
 
 

@@ -142,8 +142,9 @@ class LatentAttention(Module):
     ) -> Tensor:
         """Attend to the latents themselves, then project each head's result to values."""
         tokens = own.shape[0]
-        seeking = key_up(own.permute(1, 0, 2)).permute(1, 0, 2)  # (tokens, heads, rank)
-        q = seeking.concat(rotated, axis=2)
+        # (tokens, heads, rank): the key projection applied to the queries (§2.1.2).
+        absorbed = key_up(own.permute(1, 0, 2)).permute(1, 0, 2)
+        q = absorbed.concat(rotated, axis=2)
         k = latents.reshape(tokens, 1, self.rank).concat(shared, axis=2)
         y = attend(
             self.layer, q, k, None, batch,

@@ -96,6 +96,7 @@ class Layer(DecoderLayer):
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Map (tokens, width) to the same shape; the last layer keeps the output rows only."""
         y = self.mixer.forward(_normalise(self.mixer_norm, x), batch)
+        # No later layer mixes tokens, so only the output rows are needed from here on.
         if self.last:
             x, y = batch.select_outputs(x), batch.select_outputs(y)
         x = self._apply(self.mixer.project, y, x, self.mixer_post_norm)
@@ -103,6 +104,7 @@ class Layer(DecoderLayer):
 
     def _apply(self, part: Part, y: Tensor, x: Tensor, norm: Norm | None) -> Tensor:
         """Apply a part to `y` and add the residual `x`, in the part's own kernel if possible."""
+        # Without a norm or factor in between, the part's last product adds the residual.
         if norm is None and self.residual_scale == 1:
             return part(y, x)
         y = _normalise(norm, part(y))
@@ -136,6 +138,7 @@ class PostNormLayer(DecoderLayer):
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Map (tokens, width) to the same shape; the last layer keeps the output rows only."""
         y = self.mixer.forward(x, batch)
+        # No later layer mixes tokens, so only the output rows are needed from here on.
         if self.last:
             x, y = batch.select_outputs(x), batch.select_outputs(y)
         x = self.mixer_norm(self.mixer.project(y, x))
@@ -173,6 +176,7 @@ class ParallelLayer(DecoderLayer):
         """Map (tokens, width) to the same shape; the last layer keeps the output rows only."""
         normed = self.mixer_norm(x)
         y = self.mixer.forward(normed, batch)
+        # No later layer mixes tokens, so only the output rows are needed from here on.
         if self.last:
             x, y, normed = (
                 batch.select_outputs(x),

@@ -61,6 +61,7 @@ class Transformer(Model):
     rope_interleaved: ClassVar[bool] = False
     sectioning: ClassVar[Sectioning | None] = None
     local_base: ClassVar[float] = 0.0
+    # The weights of a group are used together, and stored next to each other.
     fused_weights = (
         (
             *("attn_q", "attn_k", "attn_v", "attn_q_a", "attn_kv_a_mqa", "ssm_f_a", "ssm_g_a"),

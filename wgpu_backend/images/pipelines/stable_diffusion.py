@@ -45,7 +45,7 @@ class StableDiffusion(LatentPipeline):
         scale = self.get_guidance(request)
         return {"guidance": wx.array([scale], "f32")} if scale > 1 else {}
 
-    def clip(self, which: str, text: str):  # noqa: ANN201  what the network's file says
+    def clip(self, which: str, text: str):  # noqa: ANN201  the type is in a file of models
         """Run a CLIP on a text; `which` is ``""`` or ``"_2"``."""
         tokens = self.tokenizers[f"tokenizer{which}"].batch([text])
         return self.networks[f"text_encoder{which}"](tokens.ids)

@@ -20,7 +20,8 @@ from wgpu_backend.files.huggingface.settings import Settings
 
 F32s = NDArray[np.float32]
 Floats = NDArray[np.floating[Any]]
-_RHO = 7.0  # Karras et al. 2022, §3
+# Karras et al. 2022, §3.
+_RHO = 7.0
 # Replaces an ā of 0.
 _SMALLEST = 2.0**-24
 

@@ -69,6 +69,7 @@ class GraphInputs:
         return self._pages[of]
 
     def __getitem__(self, name: str) -> Tensor:
+        # Made on demand, so that a graph has only the inputs it reads.
         if name not in self._made:
             shape, dtype = self._declared[name]
             self._made[name] = self.context.input(name, shape, dtype)

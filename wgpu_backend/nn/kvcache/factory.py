@@ -93,6 +93,7 @@ def make_cache(
             parts[recurrent] = [*states]
         if encoded:
             parts[texts := EncodedCache(executor, encoded, positions, dtype)] = ()
+    # Nothing may stay allocated when a later part does not fit.
     except BaseException:
         for part in parts:
             part.close()

@@ -268,6 +268,7 @@ class LayeredCache:
     def resume_point(self, sequence: int, position: int) -> int:
         """Return the last position up to `position` at which every part can resume."""
         found = min(max(position, 0), self.length(sequence))
+        # A part may go further back than another allows, so repeat until all agree.
         while True:
             before = found
             for part in self.parts:
@@ -285,6 +286,7 @@ class LayeredCache:
         if not end:
             self._drop(sequence)
             return 0
+        # All parts are checked before the first one changes, so that a failure changes nothing.
         for part in self.parts:
             part.require_truncate(sequence, end)
         self._all(sequence, lambda part: part.truncate(sequence, end))
@@ -296,6 +298,7 @@ class LayeredCache:
         if source == target:
             return self.remove(source, length)
         end = self.resume_point(source, length)
+        # Checked before the first part changes, as in `remove`.
         for part in self.parts:
             part.require_share(source, target, end)
         self._all(target, lambda part: part.share(source, target, end))
@@ -311,6 +314,7 @@ class LayeredCache:
         require_shift(self, sequence, begin, end)
         if begin == end:
             return
+        # Checked before the first part changes, as in `remove`.
         for part in self.parts:
             self._require_cut_out(part, sequence, begin, end)
         self._all(sequence, lambda part: part.shift(sequence, begin, end))

@@ -107,6 +107,7 @@ class PagedCache:
         except BaseException:
             self.close()
             raise
+        # A shared layer uses the tensors of its source.
         for i, kept in iterate_entries(layers):
             if isinstance(kept, SharedLayer) and kept.layer in shapes:
                 self._states[i], self._shapes[i] = self._states[kept.layer], shapes[kept.layer]
@@ -350,6 +351,7 @@ class PagedCache:
         try:
             for at in range(0, len(moved), TURNED):
                 self._move(moved[at : at + TURNED], begin - end)
+        # The table has changed, and some keys have moved: the sequence is of no use any more.
         except BaseException:
             self._table.drop(sequence)
             raise

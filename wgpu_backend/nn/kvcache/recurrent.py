@@ -51,7 +51,8 @@ class RecurrentCache:
         self._executor = executor
         self._free = list(range(rows, BEGINNING, -1))
         self._references = [0] * (rows + 1)
-        self._rows: dict[int, dict[int, int]] = {}  # of each sequence, by position
+        # Rows of each sequence, by position.
+        self._rows: dict[int, dict[int, int]] = {}
         self.tensors: list[Tensor] = []
         self._states: dict[tuple[int, str], Tensor] = {}
         try:

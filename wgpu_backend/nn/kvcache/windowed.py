@@ -110,7 +110,8 @@ class WindowedCache(PagedCache):
             gone = self._table.missing(sequence, self.sight.first(position), position)
             if gone is None:
                 return position
-            chunk = self.sight.chunk  # the first token of a chunk sees nothing
+            # The first token of a chunk sees nothing earlier, so a chunk's start always resumes.
+            chunk = self.sight.chunk
             position = max(gone * self.block, position - position % chunk if chunk else 0)
 
     def drop(self, sequence: int) -> None:
