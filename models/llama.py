@@ -2,7 +2,7 @@
 
 Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", §2.2: pre-norm blocks
 with RMSNorm, SwiGLU and rotary embeddings; grouped-query attention as in Ainslie et al. 2023. Jiang
-et al. 2024, "Mixtral of Experts", §2: eight networks in place of one, two for each token.
+et al. 2024, "Mixtral of Experts", §2: eight experts instead of one network, two for each token.
 """
 
 from __future__ import annotations
