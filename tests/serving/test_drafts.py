@@ -8,7 +8,7 @@ from tests.models.outlines import outlines, written
 from tests.models.recurrent_cases import recurrent
 from tests.patience import PATIENCE
 from wgpu_backend import Engine, Request
-from wgpu_backend.engine.batching.ngrams import Index
+from wgpu_backend.engine.batching.drafts import Index
 from wgpu_backend.errors import OptionError
 from wgpu_backend.text.grammar import Grammar
 

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import DType
 from wgpu_backend.engine.adapters import Adapters, Given, scaled_files
-from wgpu_backend.engine.answers import Answers
-from wgpu_backend.engine.conversation import Conversation
+from wgpu_backend.engine.answers import Answers, Conversation
+from wgpu_backend.engine.arguments import texts as checked_texts
+from wgpu_backend.engine.arguments import token_ids
 from wgpu_backend.engine.encoding import runner_of
 from wgpu_backend.engine.generation import Stats
-from wgpu_backend.engine.inspection import Inspection
+from wgpu_backend.engine.graph_facts import Pass, described
+from wgpu_backend.engine.pooling import pooled, pooling_of, unit
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.engine.runner import Head, Runner
+from wgpu_backend.engine.runner import HIDDEN, SHORTEST, Head, Runner, bucket
 from wgpu_backend.engine.sessions import Neighbour, Serving, Sessions
-from wgpu_backend.engine.shown import Shown
 from wgpu_backend.errors import (
     ContextFull,
+    ModelError,
+    OptionError,
     OutOfMemory,
     TokenizerError,
     Unclosed,
 )
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.graph.capabilities import DeviceInfo
+from wgpu_backend.graph.html_tables import binary_size, html_table
 from wgpu_backend.ml.backend import Backend
+from wgpu_backend.ml.context import Context
+from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.attention_weights import attention_weights
+from wgpu_backend.nn.batch import Batch, BatchShape, Work
 from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.nn.kvcache.layers import nbytes_per_position
 from wgpu_backend.nn.kvcache.paged import BLOCK
@@ -34,6 +48,9 @@ from wgpu_backend.text.grammar import GrammarVocabulary
 from wgpu_backend.text.tokenizer import Tokenizer
 
 DEFAULT_CONTEXT = 4096
+# Most tokens whose attention weights are returned: their number grows with the square.
+MOST_ATTENDED = 128
+_DIGITS = 4
 # Positions; block tables are allocated for all of them.
 MAX_CONTEXT = 1 << 24
 Item = TypeVar("Item")
@@ -46,7 +63,7 @@ def _depth(device: DeviceInfo) -> int:
     return {"cpu": 1, "software": 2}.get(device.kind, 4)
 
 
-class LanguageModel(Shown, Answers, Inspection):
+class LanguageModel(Answers):
     """A loaded model with its tokenizer, KV cache and recorded graphs.
 
     Attributes
@@ -102,6 +119,27 @@ class LanguageModel(Shown, Answers, Inspection):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        file, *facts = self._facts().values()
+        return f"LanguageModel({file}: {', '.join(facts)})"
+
+    def _repr_html_(self) -> str:
+        return html_table(self._facts().items())
+
+    def _facts(self) -> dict[str, str]:
+        file, info = self.backend.file, self.backend.device
+        tensors = file.tensors.values()
+        size = binary_size(sum(tensor.nbytes for tensor in tensors))
+        count = sum(math.prod(tensor.shape) for tensor in tensors)
+        types = dict.fromkeys(tensor.dtype.name for tensor in tensors)
+        return {
+            "file": str(file.path),
+            "architecture": file.config.architecture,
+            "weights": f"{count / 1e6:.1f} M in {size} of {'/'.join(types)}",
+            "context": f"{self.num_ctx} positions",
+            "device": f"{info.id} {info.name}",
+        }
 
     @property
     def device(self) -> DeviceInfo:
@@ -212,6 +250,156 @@ class LanguageModel(Shown, Answers, Inspection):
         """
         return Conversation(self, self._sessions)
 
+    def logits(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Compute the logits after each token: (tokens, vocabulary).
+
+        Raises
+        ------
+        ContextFull
+            There are more tokens than the context holds.
+        ModelError
+            A token is not in the vocabulary.
+        """
+        rows = self._sessions.vocabulary
+        limit = self.backend.executor.capabilities.max_binding_nbytes // (4 * rows)
+        return self._rows("logits", token_ids(tokens, rows), self._logits, max(1, limit // 2))
+
+    def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Compute the hidden states of each token after the last norm: (tokens, hidden).
+
+        Raises
+        ------
+        ContextFull
+            There are more tokens than the context holds.
+        ModelError
+            A token is not in the vocabulary.
+        """
+        ids = token_ids(tokens, self._sessions.vocabulary)
+        return self._rows("states", ids, HIDDEN, self.runner.chunk)
+
+    def embed(
+        self, texts: str | Sequence[str], *, pooling: str | None = None
+    ) -> NDArray[np.float32]:
+        """Embed texts as unit vectors, each pooled from the states of its tokens: (texts, hidden).
+
+        Parameters
+        ----------
+        pooling : str or None
+            ``"mean"``, ``"cls"`` (the first token), ``"last"``, ``"max"``, ``"weightedmean"`` or
+            ``"mean_sqrt_len"``; the results of several joined by ``+`` are concatenated. None for
+            the file's own pooling, or the mean.
+
+        Raises
+        ------
+        ContextFull
+            A text has more tokens than the context holds.
+        OptionError
+            The pooling is unknown.
+        ModelError
+            The file's own pooling gives no vector of a text.
+        """
+        how = pooling_of(self.backend.config, pooling)
+        rows: list[NDArray[np.float32]] = []
+        for text in checked_texts("texts", texts):
+            found = self._pooled("embed", self.tokenizer.encode(text), how)
+            rows.append(unit(self._made_of(found, self.model.vector)))
+        return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
+
+    def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
+        """Score how well each text answers a query: (texts,), higher is better.
+
+        Raises
+        ------
+        ContextFull
+            The query and a text together have more tokens than the context holds.
+        ModelError
+            The model is not a reranker.
+        """
+        if not self.model.is_reranker:  # before a tokenizer refuses the pair
+            raise self.model.not_a_reranker()
+        scores: list[float] = []
+        for text in checked_texts("texts", texts):
+            ids, types = self.prompter.pair(query, text)
+            how = self.model.scored_pooling
+            found = self._pooled("rerank", ids, how, self._typed(types))
+            scores.append(float(self._made_of(found, self.model.score)[0]))
+        return np.array(scores, np.float32)
+
+    def _pooled(
+        self,
+        asked: str,
+        tokens: Sequence[int],
+        pooling: str,
+        inputs: Mapping[str, NDArray[np.int32]] | None = None,
+    ) -> NDArray[np.float32]:
+        """Compute one pooled state of a text: (hidden,)."""
+        return pooled(self._rows(asked, tokens, HIDDEN, self.runner.chunk, inputs), pooling)
+
+    def _made_of(
+        self, state: NDArray[np.float32], make: Callable[[Tensor], Tensor]
+    ) -> NDArray[np.float32]:
+        """Apply a model's head to one state of a text."""
+
+        def made() -> NDArray[np.float32]:
+            with Context(self.backend.executor) as context:
+                x = context.from_numpy(state[None])
+                y = make(x)
+                return state if y is x else y.numpy()[0]
+
+        return self._sessions.alone(self._session, made)
+
+    def _typed(self, types: Sequence[int]) -> Mapping[str, NDArray[np.int32]]:
+        """Return the token types as an input, if the model has it."""
+        known = "token_types" in self.model.inputs()
+        return {"token_types": np.array(types, np.int32)} if known else {}
+
+    def _rows(
+        self,
+        asked: str,
+        tokens: Sequence[int],
+        head: Head,
+        limit: int,
+        inputs: Mapping[str, NDArray[np.int32]] | None = None,
+    ) -> NDArray[np.float32]:
+        """Compute the results of `head` for every token, in passes of at most `limit` tokens."""
+        if self.model.prompt_encoder() is not None:
+            raise self.model.fail(
+                f"{asked}: {self.model.config.architecture} reads a prompt and writes an answer; "
+                "use generate, or a file of its encoder alone"
+            )
+        if not 0 < len(tokens) <= self.num_ctx:
+            raise ContextFull(
+                f"{asked}: {len(tokens)} tokens, the context holds 1 to {self.num_ctx}"
+            )
+        whole = self._session.calls.take
+        return whole(
+            lambda: self._sessions.alone(
+                self._session, lambda: self._computed(asked, tokens, head, limit, inputs or {})
+            )
+        )
+
+    def _computed(
+        self,
+        asked: str,
+        tokens: Sequence[int],
+        head: Head,
+        limit: int,
+        inputs: Mapping[str, NDArray[np.int32]],
+    ) -> NDArray[np.float32]:
+        self._session.claim(f"{asked}()")
+        self._session.tokens.clear()
+        self.cache.remove(self._session.sequence)
+        step = min(self.runner.chunk, limit)
+        parts: list[NDArray[np.float32]] = []
+        for start in range(0, len(tokens), step):
+            part = tokens[start : start + step]
+            given = {name: array[start : start + step] for name, array in inputs.items()}
+            work = Work(self._session.sequence, part, range(len(part)), given)
+            run = partial(self.runner.run, [work], head, {})
+            parts.append(self._sessions.with_room(self._session, run).wait()[0][: len(part)])
+        self._session.tokens += tokens
+        return np.concatenate(parts)
+
     @property
     def adapters(self) -> Adapters:
         """LoRA adapters and control vectors in use; see `set_adapters`."""
@@ -287,6 +475,132 @@ class LanguageModel(Shown, Answers, Inspection):
         for runner in self._runners:
             runner.forget_variants()
         self._adapters.unload()
+
+    def attention(self, tokens: Sequence[int], layer: int) -> NDArray[np.float32]:
+        """Compute the attention weights between the tokens of a text in one layer.
+
+        Parameters
+        ----------
+        tokens : sequence of int
+            At most 128 token ids.
+
+        Returns
+        -------
+        (heads, tokens, tokens), f32
+            Rows sum to 1, less the share of an attention sink.
+
+        Raises
+        ------
+        ContextFull
+            There are no tokens, or too many.
+        OptionError
+            The model does not have this layer.
+        ModelError
+            The layer has no attention, or not of a kind that can be shown.
+        """
+        ids = token_ids(tokens, self._sessions.vocabulary)
+        most = min(MOST_ATTENDED, self.runner.chunk, self.num_ctx)
+        if not 0 < len(ids) <= most:
+            raise ContextFull(f"attention: {len(ids)} tokens, needs 1 to {most}")
+        layers = self.backend.config.uint("block_count", 1)
+        if not 0 <= layer < layers:
+            raise OptionError(f"layer: {layer}, the model has 0 to {layers - 1}")
+        if self.model.prompt_encoder() is not None:
+            raise ModelError("attention: of a model with an encoder before it cannot be shown")
+        turn = self._session.calls.take
+        session = self._session
+        return turn(lambda: self._sessions.alone(session, lambda: self._attended(ids, layer)))
+
+    def _attended(self, ids: Sequence[int], layer: int) -> NDArray[np.float32]:
+        count = len(ids)
+
+        def build(batch: Batch, _: Tensor) -> Sequence[Tensor]:
+            if layer not in batch.attended:
+                raise ModelError(f"attention: layer {layer} does not attend to tokens")
+            return [attention_weights(batch.attended[layer], count)]
+
+        self._session.claim("attention()")
+        self._session.tokens.clear()
+        self.cache.remove(self._session.sequence)
+        works = [Work(self._session.sequence, ids, range(count))]
+        # A runner of its own, so that its graph is released afterwards.
+        runner = runner_of(self.model, self.cache)
+        try:
+            run = partial(runner.run, works, Head("attention", build), {})
+            found = self._sessions.with_room(self._session, run).wait()[0]
+        finally:
+            runner.close()
+            # Layers after `layer` may not have written their keys and values.
+            self.cache.remove(self._session.sequence)
+        return np.ascontiguousarray(found[:count, :, :count].transpose(1, 0, 2))
+
+    def graphs(self, prompt: int) -> list[Pass]:
+        """Record the graphs of a prompt of so many tokens and of the step after it; run nothing."""
+        longest = min(bucket(prompt + 1, SHORTEST), self.cache.positions)
+        step, whole = (
+            BatchShape(1, 1, 1, longest),
+            BatchShape(bucket(prompt), 1, 1, longest),
+        )
+
+        def recorded() -> list[Pass]:
+            runner = runner_of(self.model, self.cache)
+            try:
+                return [
+                    self._recorded(runner, f"decode step at {prompt}", step),
+                    self._recorded(runner, f"prompt of {prompt} tokens", whole),
+                ]
+            finally:
+                runner.close()
+
+        return self._sessions.alone(self._session, recorded)
+
+    def _recorded(self, runner: Runner, name: str, shape: BatchShape) -> Pass:
+        outputs: list[Tensor] = []
+
+        def build(_: Batch, hidden: Tensor) -> Sequence[Tensor]:
+            model = self.model
+            outputs.append(model.logits(hidden).argmax() if model.has_logits else hidden)
+            return outputs
+
+        made = runner.recorded(shape, Head(f"graph of a {name}", build))
+        can = self.backend.executor.capabilities
+        return described(name, made.scheduled, made.plan, outputs, made.dispatches, can)
+
+    def memory(self) -> Mapping[str, int]:
+        """Return the bytes of weights, cache and recorded graphs on the device."""
+        found = self._sessions.alone(self._session, self.backend.backend_memory)
+        parts = (found.cpu, *found.gpus)
+        return {
+            "weights": sum(sum(part.weights) for part in parts),
+            "cache": sum(sum(part.cache) for part in parts),
+            "graphs": sum(part.graph for part in parts),
+        }
+
+    def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a view of the model as plain data, which can be sent between processes.
+
+        Parameters
+        ----------
+        what : str
+            ``attention`` with `tokens` and `layer`, ``graphs`` with `prompt`, or ``memory``.
+
+        Raises
+        ------
+        OptionError
+            `what` is not a known view.
+        """
+        match what:
+            case "attention":
+                weights = self.attention(given["tokens"], given["layer"])
+                rounded = np.round(weights.astype(np.float64), _DIGITS).tolist()
+                return {"layers": self.backend.config.uint("block_count", 1), "weights": rounded}
+            case "graphs":
+                prompt = min(given["prompt"], self.runner.chunk, self.num_ctx - 1)
+                return {"passes": [asdict(each) for each in self.graphs(prompt)]}
+            case "memory":
+                return dict(self.memory())
+            case _:
+                raise OptionError(f"inspect: {what[:40]!r}, needs attention, graphs or memory")
 
     def memory_report(self) -> str:
         """Return a table of the device memory by owner."""

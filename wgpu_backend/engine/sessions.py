@@ -15,10 +15,9 @@ from itertools import islice
 from typing import Protocol, TypeVar
 
 from wgpu_backend.device.interrupts import held, uninterrupted
-from wgpu_backend.engine.constrained_sampler import ConstrainedSampler
 from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.runner import TOKEN_SLOTS, Runner
-from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
+from wgpu_backend.engine.step_sampler import MOST_AHEAD, ConstrainedSampler, StepSampler
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull
 from wgpu_backend.ops.sampling.host import SamplingOptions, Spelling

@@ -14,10 +14,9 @@ from wgpu_backend.engine.arguments import conversation, shown, within
 from wgpu_backend.engine.batching.completion import Ticket
 from wgpu_backend.engine.batching.core import Core
 from wgpu_backend.engine.batching.draft_model import DraftModel
-from wgpu_backend.engine.batching.drafts import Drafter, Drafts, require_cuttable
+from wgpu_backend.engine.batching.drafts import Drafter, Drafts, NGrams, require_cuttable
 from wgpu_backend.engine.batching.generation import Generation, Mailbox
 from wgpu_backend.engine.batching.intake import Intake
-from wgpu_backend.engine.batching.ngrams import NGrams
 from wgpu_backend.engine.batching.request import Request, RequestFields
 from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.engine.language_model import LanguageModel

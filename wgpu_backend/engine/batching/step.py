@@ -11,12 +11,13 @@ from wgpu_backend.dtypes import I32
 from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.batching.constrained import NOWHERE as NO_ROW
 from wgpu_backend.engine.batching.constrained import Constrained
-from wgpu_backend.engine.runner import Head, Runner, TimedResult, bucket
+from wgpu_backend.engine.runner import SHORTEST, Head, Runner, TimedResult, bucket
 from wgpu_backend.engine.sampling import DRAWS, HISTORY, NEUTRAL, NOWHERE, SAMPLING, build
 from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import Batch, BatchShape, Work
+from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.nn.model import Model
 from wgpu_backend.ops.sampling.host import Plan
 from wgpu_backend.text.grammar.masks import Mask
@@ -298,3 +299,47 @@ def choice_inputs(
             history[here, : given[HISTORY].shape[1]] = given[HISTORY]
     values: dict[str, Array] = {SAMPLING: sampling, DRAWS: draws}
     return {**values, HISTORY: history} if plan.history else values
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyShapes:
+    """The fixed shapes of passes, so that a token's bits do not depend on the rest of the batch.
+
+    Parameters
+    ----------
+    prompts, answers : BatchShape
+        Shape of all prompt passes, and of all decode steps.
+    judged : BatchShape
+        Shape of prompt passes with logits of every token, whose cache is not shared.
+    """
+
+    prompts: BatchShape
+    answers: BatchShape
+    judged: BatchShape
+
+    @classmethod
+    def of(
+        cls, cache: Cache, num_ctx: int, budget: int, slots: int, guessed: int, judged: int
+    ) -> SteadyShapes:
+        """Compute the shapes for a number of slots.
+
+        Parameters
+        ----------
+        num_ctx : int
+            Positions in a context.
+        budget : int
+            Most tokens of a prompt pass.
+        guessed : int
+            Most draft tokens of each answer.
+        judged : int
+            Most tokens of a pass with logits of every token.
+        """
+        room = bucket(num_ctx, SHORTEST)
+        rows, choices = bucket(budget), bucket(slots)
+        outputs = 2 * choices if rows == choices > 1 else choices
+        columns, whole = bucket(slots * (1 + guessed)), bucket(judged)
+        return cls(
+            BatchShape(rows, outputs, choices, cache.reach(room, rows)),
+            BatchShape(columns, columns, choices, cache.reach(room, columns)),
+            BatchShape(whole, whole, choices, cache.reach(room, whole)),
+        )
