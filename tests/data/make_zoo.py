@@ -31,7 +31,6 @@ tiny_models.import_converter()  # whose gguf is newer than the one that others w
 
 from oracle_logits import Oracle  # noqa: E402
 
-from tests.models.kin import KIN, OF_IMAGES, POOLED, SOURCE, given_to  # noqa: E402
 from tests.models.outlines import (  # noqa: E402
     LOGITS,
     OUTLINES,
@@ -40,6 +39,7 @@ from tests.models.outlines import (  # noqa: E402
     outlines,
     written,
 )
+from tests.models.related import OF_IMAGES, POOLED, RELATED, SOURCE, given_to  # noqa: E402
 
 SMALL = {"d": 64, "nh": 4, "nkv": 2, "hd": 16, "ff": 96, "eff": 32, "V": 270, "ctx": 64, "win": 8}
 MOST_LAYERS = 25  # llama.cpp knows some models by more
@@ -156,7 +156,7 @@ def of_an_answer(path: Path) -> tuple[np.ndarray, list[int]]:
 def main(names: list[str]) -> None:
     tiny_models.Dims = Dims
     tiny_models.preload()
-    for name in [n for n in (*KIN, *POOLED) if not names or n in names]:
+    for name in [n for n in (*RELATED, *POOLED) if not names or n in names]:
         with tempfile.TemporaryDirectory() as text:
             folder = Path(text)
             _, told = tiny_models.isolated(

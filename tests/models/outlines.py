@@ -12,7 +12,7 @@ import gguf
 import numpy as np
 
 from tests.builders import add_tokenizer
-from tests.models.kin import KIN
+from tests.models.related import RELATED
 
 DATA = Path(__file__).parent.parent / "data"
 OUTLINES, LOGITS = DATA / "zoo.json", DATA / "logits" / "zoo.npz"
@@ -22,9 +22,9 @@ UNSCALED = ("gemma3n", "gemma4")  # scores, which trained queries keep small
 
 
 def outlines() -> dict[str, dict[str, Any]]:
-    """Outlines by the name of the model: of the tool's, and of their kin."""
+    """Outlines by the name of the model: those of the tool, and related ones."""
     found = json.loads(OUTLINES.read_text(encoding="utf-8"))
-    return found | {name: make(found) for name, make in KIN.items()}
+    return found | {name: make(found) for name, make in RELATED.items()}
 
 
 def written(path: Path, outline: dict[str, Any]) -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tests.models.kin import SOURCE
+from tests.models.related import SOURCE
 from wgpu_backend.dtypes import F32, DType
 from wgpu_backend.engine.encoding import runner_of
 from wgpu_backend.engine.runner import HIDDEN, Head, Work

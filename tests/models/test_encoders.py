@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import wgpu_backend
-from tests.models.kin import POOLED
 from tests.models.outlines import LOGITS, TOKENS, a_reranker, outlines, written
+from tests.models.related import POOLED
 from tests.models.running import running
 from tests.models.test_bad_architectures import changed
 from wgpu_backend.engine.runner import CHUNK, HIDDEN, Head

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.models.kin import OF_IMAGES, WIDTH, given_to
 from tests.models.outlines import LOGITS, ROWS, TOKENS, outlines, written
+from tests.models.related import OF_IMAGES, WIDTH, given_to
 from tests.models.running import running
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.numpy_executor import NumpyExecutor

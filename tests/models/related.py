@@ -1,4 +1,4 @@
-"""Outlines of models that `tiny_models.py` does not make, out of those of their kin.
+"""Outlines of models that `tiny_models.py` does not make, derived from related ones.
 
 `tests/data/make_zoo.py` takes them too.
 """
@@ -143,7 +143,7 @@ def embeddinggemma(outlines: Outlines) -> Outline:
     return found
 
 
-KIN: Mapping[str, Callable[[Outlines], Outline]] = {
+RELATED: Mapping[str, Callable[[Outlines], Outline]] = {
     "nomic-bert-moe": nomic_bert_moe,
     "jina-bert-v3": jina_bert_v3,
     "neo-bert": neo_bert,
