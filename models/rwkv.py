@@ -29,7 +29,7 @@ _DECAY = -0.606531
 Activation = Callable[[Tensor], Tensor]
 
 
-def before(x: Tensor, layer: int, name: str, batch: Batch) -> Tensor:
+def token_shift(x: Tensor, layer: int, name: str, batch: Batch) -> Tensor:
     """Return the difference of the preceding token to each token: (tokens, width)."""
     state = batch.state(layer, name)
     return x.token_shift(state.rows, state.runs).sub(x)
@@ -212,14 +212,14 @@ class RwkvLayer(nn.DecoderLayer):
     def forward(self, x: Tensor, batch: Batch, first: FirstValues | None = None) -> Tensor:
         """Map (tokens, width) to the same shape; RWKV-7 needs the first layer's values."""
         normed = self.time_norm(x)
-        shift = before(normed, self.index, "time", batch)
+        shift = token_shift(normed, self.index, "time", batch)
         if isinstance(self.time, TimeMix7):
             y = self.time.forward(normed, shift, batch, first or FirstValues())
         else:
             y = self.time.forward(normed, shift, batch)
         x = self.time.output(y, x)
         normed = self.channel_norm(x)
-        shift = before(normed, self.index, "channel", batch)
+        shift = token_shift(normed, self.index, "channel", batch)
         if self.last:
             x, normed, shift = (batch.select_outputs(rows) for rows in (x, normed, shift))
         return x.add(self.channel.forward(normed, shift))

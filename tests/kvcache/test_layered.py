@@ -148,10 +148,10 @@ def test_checkpoints_of_others_go_before_a_shift_is_refused():
     while cache.free_positions:
         other += 1
         passes(cache, *[32] * min(16, cache.free_positions // BLOCK), sequence=other)
-    kept = [list(cache.checkpoints.of(n)) for n in range(1, other + 1)]
+    kept = [list(cache.checkpoints.list_ends(n)) for n in range(1, other + 1)]
     cache.shift(0, 10, 50)  # what is in sight moves over the border of a block: one more
     assert cache.length(0) == 260
-    assert [list(cache.checkpoints.of(n)) for n in range(1, other + 1)] != kept
+    assert [list(cache.checkpoints.list_ends(n)) for n in range(1, other + 1)] != kept
 
 
 @pytest.mark.parametrize("ends", [[300], [150, 90, 60], [20] * 15])

@@ -76,7 +76,7 @@ class LayerConfig:
         return self.window(0) if self.config.is_array("attention.sliding_window_pattern") else 0
 
     @property
-    def rotated(self) -> bool:
+    def has_rope(self) -> bool:
         """Return whether queries and keys of the layer are rotated; true by default."""
         key = "rope.layers"
         return self.config.bools(key, self.count)[self.index] if key in self.config else True

@@ -49,13 +49,13 @@ class Linear(Module):
 
     def _product(self, x: Tensor, residual: Tensor | None) -> Tensor:
         if self.scale is not None:
-            return self._scaled(self.weight.linear(x, None), self.scale, residual)
+            return self._apply_scale(self.weight.linear(x, None), self.scale, residual)
         if self.bias is None:
             return self.weight.linear(x, residual)
         y = self.weight.linear(x, self.bias)
         return y if residual is None else y.add(residual)
 
-    def _scaled(self, y: Tensor, scale: Tensor, residual: Tensor | None) -> Tensor:
+    def _apply_scale(self, y: Tensor, scale: Tensor, residual: Tensor | None) -> Tensor:
         """Multiply a product by the file's scale, which some formats leave out of the weight."""
         y = y.mul(scale)
         y = y if self.bias is None else y.add(self.bias)
@@ -65,7 +65,7 @@ class Linear(Module):
         """Map (..., k) to (..., m) at the device's highest precision, for logits."""
         y = self.weight.mulmat_full_prec(x)
         if self.scale is not None:
-            y = self._scaled(y, self.scale, None)
+            y = self._apply_scale(y, self.scale, None)
         elif self.bias is not None:
             y = y.add(self.bias)
         return self.add_adapters(y, x)
@@ -166,13 +166,13 @@ class ExpertLinear(Linear):
 
     def by(self, ids: Tensor, x: Tensor) -> Tensor:
         """Map (tokens, 1 or used, k) with the experts of (tokens, used) ids: (tokens, used, m)."""
-        y = self.scaled(self.weight.mulmat_id(x, ids), ids)
+        y = self.apply_scales(self.weight.mulmat_id(x, ids), ids)
         y = y if self.bias is None else y.add_id(self.bias, ids)
         for adapter in self.adapters:
             y = adapter.by(y, ids, x)
         return y
 
-    def scaled(self, y: Tensor, ids: Tensor) -> Tensor:
+    def apply_scales(self, y: Tensor, ids: Tensor) -> Tensor:
         """Multiply each expert's results, (tokens, used, m), by its scale, if there are any."""
         if self.scale is None:
             return y

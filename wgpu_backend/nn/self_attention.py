@@ -107,7 +107,7 @@ class SelfAttention(Module):
         self.eps = config.make_norm().eps
         if window is None:
             window = config.listed_window() if causal and not chunk else 0
-        self.rope = rope if config.rotated else None
+        self.rope = rope if config.has_rope else None
         self.window, self.softcap, self.clamp = window, softcap, clamp
         self.clamps_normed = clamps_normed
         self._sizes(config)

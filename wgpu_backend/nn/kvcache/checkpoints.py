@@ -24,7 +24,7 @@ class Checkpoints:
         self.rewind = rewind
         self._ends: dict[int, list[int]] = {}
 
-    def of(self, sequence: int) -> Sequence[int]:
+    def list_ends(self, sequence: int) -> Sequence[int]:
         """Return the positions of a sequence's checkpoints, ascending; the last is its end."""
         return self._ends.get(sequence, ())
 
@@ -45,18 +45,20 @@ class Checkpoints:
 
     def cut(self, sequence: int, end: int) -> None:
         """Make `end` the last checkpoint of a sequence; 0 forgets them all."""
-        self._ends[sequence] = [*(each for each in self.of(sequence) if each < end), end]
+        self._ends[sequence] = [*(each for each in self.list_ends(sequence) if each < end), end]
         if not end:
             del self._ends[sequence]
 
     def shift(self, sequence: int, begin: int, end: int) -> None:
         """Move checkpoints after these positions are removed."""
-        moved = [p if p <= begin else max(begin, p - (end - begin)) for p in self.of(sequence)]
+        moved = [
+            p if p <= begin else max(begin, p - (end - begin)) for p in self.list_ends(sequence)
+        ]
         self._ends[sequence] = sorted(set(moved) - {0})
 
     def copy(self, source: int, target: int, end: int) -> None:
         """Copy the checkpoints of `source` up to `end` to `target`."""
-        self._ends[target] = list(self.of(source))
+        self._ends[target] = list(self.list_ends(source))
         self.cut(target, end)
 
     def sacrifice(self, busy: Collection[int]) -> int | None:

@@ -263,7 +263,7 @@ class LayeredCache:
 
     def _retain(self, sequence: int, *, short: bool = False) -> None:
         for part in self.parts:
-            part.retain(sequence, self.checkpoints.of(sequence), short=short)
+            part.retain(sequence, self.checkpoints.list_ends(sequence), short=short)
 
     def resume_point(self, sequence: int, position: int) -> int:
         """Return the last position up to `position` at which every part can resume."""

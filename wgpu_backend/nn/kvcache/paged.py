@@ -39,7 +39,7 @@ from wgpu_backend.ops.attention.paged import Pages
 
 BLOCK = 32
 # Positions whose keys are rotated in one graph.
-TURNED = 16 * BLOCK
+KEYS_AT_ONCE = 16 * BLOCK
 
 
 class PagedCache:
@@ -349,8 +349,8 @@ class PagedCache:
         copied, moved = self._table.cut_out(sequence, begin, end)
         self._copy_slots(sequence, copied)
         try:
-            for at in range(0, len(moved), TURNED):
-                self._move(moved[at : at + TURNED], begin - end)
+            for at in range(0, len(moved), KEYS_AT_ONCE):
+                self._move(moved[at : at + KEYS_AT_ONCE], begin - end)
         # The table has changed, and some keys have moved: the sequence is of no use any more.
         except BaseException:
             self._table.drop(sequence)

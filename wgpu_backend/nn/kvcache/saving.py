@@ -16,7 +16,7 @@ from wgpu_backend.ml.tensor import Tensor
 Run = tuple[int, int]
 Rows = NDArray[np.float32]
 # Rows that one graph reads or writes.
-TOGETHER = 512
+ROWS_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def require_parts(saved: Saved, count: int) -> None:
 
 def read_rows(executor: Executor, tensors: Sequence[Tensor], slots: Sequence[int]) -> list[Rows]:
     """Return rows of each of the tensors, f32."""
-    parts = [_read(executor, tensors, slots[at : at + TOGETHER]) for at in _starts(slots)]
+    parts = [_read(executor, tensors, slots[at : at + ROWS_AT_ONCE]) for at in _starts(slots)]
     if not parts:
         return [np.zeros((0, tensor.shape[1]), np.float32) for tensor in tensors]
     return [np.concatenate(rows) for rows in zip(*parts, strict=True)]
@@ -116,11 +116,11 @@ def write_rows(
     """Write rows of each of the tensors."""
     for at in _starts(slots):
         with Context(executor) as context:
-            ids = context.from_ints(slots[at : at + TOGETHER])
-            given = [context.from_numpy(array[at : at + TOGETHER]) for array in rows]
+            ids = context.from_ints(slots[at : at + ROWS_AT_ONCE])
+            given = [context.from_numpy(array[at : at + ROWS_AT_ONCE]) for array in rows]
             pairs = zip(tensors, given, strict=True)
             context.compute(*(tensor.set_rows(x, ids) for tensor, x in pairs))
 
 
 def _starts(slots: Sequence[int]) -> range:
-    return range(0, len(slots), TOGETHER)
+    return range(0, len(slots), ROWS_AT_ONCE)
