@@ -99,8 +99,8 @@ def test_an_adapter_of_another_architecture_is_refused(store: Store, tmp_path: P
 def test_a_pipe_among_manifests_or_blobs_is_no_file(store: Store, caplog):
     os.mkfifo(store.root / "manifests/registry.ollama.ai/library/story/piped")
     [entry] = store.entries()
-    assert (str(entry.name), "is no regular file" in caplog.text) == ("story:latest", True)
-    with pytest.raises(StoreError, match="story/piped: cannot be read: is no regular file"):
+    assert (str(entry.name), "is not a regular file" in caplog.text) == ("story:latest", True)
+    with pytest.raises(StoreError, match="story/piped: cannot be read: is not a regular file"):
         open_stored(store, ModelName.parse("story:piped"))
     config = store.blob(entry.manifest.config.digest)
     config.unlink()

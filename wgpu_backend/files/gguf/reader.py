@@ -24,7 +24,8 @@ __all__ = ["GGUFFile", "TensorInfo", "open_gguf", "open_parts", "parse_gguf"]
 
 PART_NAME = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
 SPLIT_KEYS = ("split.no", "split.count", "split.tensors.count")
-_MAX_PARTS = 65_535  # split.count is a uint16
+# split.count is a uint16.
+_MAX_PARTS = 65_535
 # Names of missing parts in a message.
 _SHOWN = 9
 

@@ -1,4 +1,4 @@
-"""Quantisers: values in block formats, and whole files, as llama.cpp's make them, in NumPy."""
+"""Quantisation of values and files to block formats in NumPy, bit for bit as in llama.cpp."""
 
 from wgpu_backend.files.quantize.decoding import decode_blocks
 from wgpu_backend.files.quantize.rows import (

@@ -1,7 +1,8 @@
-"""Blocks of 32 values with a scale, and a minimum: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0; and Q1_0 and Q2_0.
+"""Block formats with one scale, or a scale and a minimum, per block.
 
-Without importances values are rounded plainly, as devices round them too; with importances the
-scale is searched for.
+Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 have 32 values per block, Q1_0 and Q2_0 more. Without importances
+values are rounded directly, as on devices; with importances a scale is searched for. TQ1_0 and
+TQ2_0 are ternary. IQ4_NL, IQ4_XS and MXFP4 store indices of a table of 16 numbers.
 """
 
 from __future__ import annotations
@@ -34,31 +35,31 @@ from wgpu_backend.files.quantize.search import (
 
 
 def q4_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """f16 scale, 32 quants of 4 bits: ``scale · (quant - 8)``."""
+    """Quantise to an f16 scale and 32 quants of 4 bits: ``scale · (quant - 8)``."""
     scale, quants = _symmetric(values, importance, mean_square, 8)
     return np.hstack([scale, pairs(quants, 32)])
 
 
 def q5_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """f16 scale, the fifth bits of 32 quants, their four lower ones: ``scale · (quant - 16)``."""
+    """Quantise to an f16 scale, the fifth bits of 32 quants, and their lower four."""
     scale, quants = _symmetric(values, importance, mean_square, 16)
     return np.hstack([scale, _fifth_bits(quants), pairs(nibbles(quants), 32)])
 
 
 def q4_1(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """f16 scale and minimum, 32 quants of 4 bits: ``scale · quant + minimum``."""
+    """Quantise to f16 scale and minimum, and 32 quants of 4 bits: ``scale · quant + minimum``."""
     scale, low, quants = _affine(values, importance, mean_square, 15)
     return np.hstack([scale, low, pairs(quants, 32)])
 
 
 def q5_1(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """f16 scale and minimum, 32 quants of 5 bits, the fifth ones first."""
+    """Quantise to f16 scale and minimum, and 32 quants of 5 bits, the fifth ones first."""
     scale, low, quants = _affine(values, importance, mean_square, 31)
     return np.hstack([scale, low, _fifth_bits(quants), pairs(nibbles(quants), 32)])
 
 
 def q8_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """f16 scale, 32 quants of i8; importances change nothing."""
+    """Quantise to an f16 scale and 32 quants of i8, ignoring importances."""
     scale = np.abs(values).max(axis=1) / np.float32(127)
     rounded = half_away(values * reciprocal(scale)[:, None])
     quants = np.fmin(np.fmax(rounded, -127), 127).astype(np.int8)
@@ -66,15 +67,15 @@ def q8_0(values: Floats, importance: Floats | None, mean_square: Floats | None) 
 
 
 def q1_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """f16 mean magnitude of 128 values, and their signs, 1 where the value is not negative."""
+    """Quantise to the f16 mean magnitude of 128 values, and a bit for each that is not negative."""
     scale = total(np.abs(in_groups(values, 128))) / np.float32(128)
     return np.hstack([f16_bytes(scale), np.packbits(values >= 0, axis=1, bitorder="little")])
 
 
 def q2_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """f16 scale, the largest magnitude of 64 values, and two bits a value, the first lowest.
+    """Quantise to an f16 scale, the largest of 64 magnitudes, and two bits each, the first lowest.
 
-    ``scale · (code - 1)``, so that code 3 is twice the scale, which no value here becomes.
+    ``scale · (code - 1)``, so code 3 is twice the scale, which no value here becomes.
     """
     scale = np.abs(values).max(axis=1)
     rounded = half_away(values * reciprocal(scale)[:, None]) + 1
@@ -90,7 +91,7 @@ def _symmetric(
         scale, quants = symmetric(in_groups(values, 32), in_groups(weights, 32), steps)
         return f16_bytes(scale), in_blocks(quants, len(values))
     scale = peak(values.T) / np.float32(-steps)
-    # The value of largest magnitude is -steps; one as large of the other sign is cut off.
+    # The value of largest magnitude becomes -steps; its negative is clipped.
     raised = values * reciprocal(scale)[:, None] + np.float32(steps + 0.5)
     return f16_bytes(scale), _cut(raised, 2 * steps - 1)
 
@@ -104,7 +105,7 @@ def _affine(
         scale, minimum, quants = affine(x, w, top, 36, -0.9, 0.05)
         return f16_bytes(scale), f16_bytes(-minimum), in_blocks(quants, len(values))
     low = lowest(values.T)
-    # Adding 0 takes the sign off 0, which a block of 0 and -0 would have.
+    # Adding 0 removes the sign of -0, which a block of 0 and -0 would have.
     scale = (values.max(axis=1) - low + np.float32(0)) / np.float32(top)
     raised = (values - low[:, None]) * reciprocal(scale)[:, None] + np.float32(0.5)
     return f16_bytes(scale), f16_bytes(low), _cut(raised, top)
@@ -119,7 +120,7 @@ def _fifth_bits(quants: Bytes) -> Bytes:
 
 
 def tq1_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """Five values a byte, as a fraction of 256 in base 3; of the last 16 values four a byte."""
+    """Quantise to five values per byte, as a fraction of 256 in base 3; four for the last 16."""
     scale, trits = _trits(values)
     first = trits[:, :160].reshape(-1, 5, 32)
     second = trits[:, 160:240].reshape(-1, 5, 16)
@@ -130,13 +131,13 @@ def tq1_0(values: Floats, importance: Floats | None, mean_square: Floats | None)
 
 
 def tq2_0(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """Two bits a value."""
+    """Quantise to two bits per value."""
     scale, trits = _trits(values)
     return np.hstack([bits2(trits.astype(np.uint8)), f16_bytes(scale)])
 
 
 def _trits(values: Floats) -> tuple[Floats, np.ndarray]:
-    """Scale (n,), and values rounded to 0, 1 and 2, (n, 256), u16."""
+    """Return scale (n,), and values rounded to 0, 1 and 2, (n, 256), u16."""
     scale = np.abs(values).max(axis=1)
     rounded = half_away(values * reciprocal(scale)[:, None])
     return scale, (np.fmin(np.fmax(rounded, -1), 1) + 1).astype(np.uint16)
@@ -144,7 +145,7 @@ def _trits(values: Floats) -> tuple[Floats, np.ndarray]:
 
 def _base_3(trits: np.ndarray) -> Bytes:
     digits = trits * np.array([81, 27, 9, 3, 1], np.uint16)[:, None]
-    # Rounded up, so that decoding by multiplications with 3 finds each digit above the point.
+    # Rounded up, so that decoding by repeated multiplication with 3 finds each digit.
     return ((digits.sum(axis=1, dtype=np.uint16) * np.uint16(256) + 242) // 243).astype(np.uint8)
 
 
@@ -152,7 +153,7 @@ _NOTHING = np.float32(1e-15)
 _NUMBERS = np.array(
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32
 )
-# Halves between neighbours are multiples of 0.5, so what is nearest follows from floor(2 · value).
+# Midpoints between table entries are multiples of 0.5, so floor(2 · value) determines the nearest.
 _CELLS = np.arange(-254, 228, dtype=np.float32)
 _NEAREST = np.searchsorted(_NUMBERS[1:] + _NUMBERS[:-1], _CELLS, side="right").astype(np.uint8)
 _NEAREST_NUMBER = _NUMBERS[_NEAREST]
@@ -161,7 +162,7 @@ _FP4_CELLS = np.searchsorted([1, 3, 5, 7, 10, 14, 20], np.arange(33), side="left
 
 
 def iq4_nl(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """f16 scale, 32 places in the table."""
+    """Quantise to an f16 scale and 32 indices."""
     x = in_groups(values, 32)
     scale = _search(x, _weights(values, importance))
     quants = _NEAREST[_cells(reciprocal(scale) * x)]
@@ -169,7 +170,7 @@ def iq4_nl(values: Floats, importance: Floats | None, mean_square: Floats | None
 
 
 def iq4_xs(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """f16 scale, upper two and lower four bits of eight scales, 256 places in the table."""
+    """Quantise to an f16 scale, upper two and lower four bits of eight scales, and 256 indices."""
     x, count = in_groups(values, 32), len(values)
     scales = _search(x, _weights(values, importance)).reshape(8, count)
     scale = peak(scales) / np.float32(-32)
@@ -183,11 +184,11 @@ def iq4_xs(values: Floats, importance: Floats | None, mean_square: Floats | None
 
 
 def mxfp4(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """A power of two, and 32 floats of 4 bits; importances change nothing."""
+    """Quantise to a power of two and 32 4-bit floats, ignoring importances."""
     largest = np.abs(values).max(axis=1)
     exponent = np.floor(np.log2(largest)) + np.float32(125)
     exponent = np.where(largest > 0, np.fmax(exponent, 0), 0).astype(np.uint8)
-    # Magnitudes of the table and cells are whole numbers, so values are scaled to twice as much.
+    # Twice the value, so that magnitudes of the table and cells are whole numbers.
     scaled = np.ldexp(np.abs(values), 129 - exponent.astype(np.int32)[:, None])
     cells = np.fmin(np.ceil(scaled), 32).astype(np.intp)
     quants = _FP4_CELLS[cells]
@@ -204,14 +205,14 @@ def _weights(values: Floats, importance: Floats | None) -> Floats:
 
 
 def _cells(values: Floats) -> np.ndarray:
-    """Places in the tables of cells; those of values out of range are the first or the last."""
+    """Return indices of cells, clipped to the first and the last."""
     cells = np.floor(2 * values)
     np.fmin(np.fmax(cells, _CELLS[0], out=cells), _CELLS[-1], out=cells)
     return (cells - _CELLS[0]).astype(np.intp)
 
 
 def _search(x: Floats, weights: Floats) -> Floats:
-    """Scale of each group with the least weighted error among 16."""
+    """Return the scale of each group with the least weighted error among 16."""
     top, weighted = peak(x), weights * x
     along, square = _products(1 / (-top / _NUMBERS[0]), x, weighted, weights)
     scale = np.where(square > 0, along / square, np.float32(0))

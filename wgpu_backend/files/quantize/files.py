@@ -1,4 +1,4 @@
-"""`quantize`: a GGUF file written again in other types, tensor by tensor."""
+"""`quantize`: a GGUF file rewritten in other types, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -25,25 +25,30 @@ from wgpu_backend.files.quantize.mixes import Mix, find_mix, tensor_types
 from wgpu_backend.files.quantize.rows import quantize_pieces
 from wgpu_backend.files.quantize.search import Floats
 
-# Values that a thread has in memory at a time, and that all of them may have, in whole slabs.
+# Values that one thread, and all threads together, may have in memory, in whole slabs.
 _SLAB, _AHEAD = 1 << 18, 1 << 24
-_VERSION = 2  # of the formats: GGML_QNT_VERSION
+# GGML_QNT_VERSION, the version of the formats.
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was written.
+    """A summary of a written file.
 
     Parameters
     ----------
+    path : Path
+        The file.
+    mix : Mix
+        Its mix of types.
     types : Mapping of str to DType
-        By the name of a tensor.
+        Types by the name of a tensor.
     nbytes_before, nbytes : int
-        Of tensors, in the file that was read and in the one that was written.
+        Bytes of tensors, in the file that was read and in the one that was written.
     values : int
-        Numbers in all tensors.
+        Number of values in all tensors.
     unweighted : tuple of str
-        Block-format tensors that the importance matrix says nothing of; none without one.
+        Block-format tensors that are not in the importance matrix; empty without a matrix.
     """
 
     path: Path
@@ -56,7 +61,7 @@ class Report:
 
     @property
     def bits_per_weight(self) -> float:
-        """Bits of tensors over their numbers."""
+        """Return the bits of tensors per value."""
         return 8 * self.nbytes / max(self.values, 1)
 
 
@@ -70,25 +75,26 @@ def quantize(
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Report:
-    """Write a GGUF file again with its matrices in another type.
+    """Rewrite a GGUF file with its matrices in another type.
 
-    Types of tensors and bytes of blocks are those of llama.cpp's ``llama-quantize``. Norms, biases,
-    routers, convolutions and other small tensors stay as they are.
+    Types of tensors and bytes of blocks equal those of llama.cpp's ``llama-quantize``. Norms,
+    biases, routers, convolutions and other small tensors keep their types.
 
     Parameters
     ----------
     source, target : str or Path
-        GGUF files; of a split model, the first part. `target` has another name until it is whole.
+        GGUF files; of a split model, the first part. `target` has a temporary name until it is
+        complete.
     dtype : str
         A type or mix by llama.cpp's name, any case: ``"Q4_K_M"``, ``"Q8_0"``, ``"BF16"``.
     importance : str, Path or None
-        Importance matrix that ``llama-imatrix`` wrote, GGUF or ``.dat``.
+        Importance matrix from ``llama-imatrix``, GGUF or ``.dat``.
     allow_requantize : bool
-        Take values that were quantised before, which costs more accuracy than quantising once.
+        Accept quantised values, which costs more accuracy than quantising once.
     threads : int or None
-        None for one a core.
+        Number of threads; None for one per core.
     progress : callable or None
-        Called with the share of bytes written, 0 to 1; what it raises ends the work.
+        Called with the share of bytes written, 0 to 1; an exception from it ends the work.
 
     Returns
     -------
@@ -99,8 +105,8 @@ def quantize(
     OptionError
         There is no such type.
     ModelError, GGUFError
-        A file is damaged, quantised already, or has values that the type cannot hold; or there is
-        no room. Nothing is written then.
+        A file is damaged, already quantised, or has values out of the type's range; or there is no
+        room. Nothing is written then.
     """
     source, target, mix = Path(source), Path(target), find_mix(dtype)
     matrix = None if importance is None else read_importances(Path(importance))
@@ -123,18 +129,20 @@ def write_as(
     threads: int | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> Report:
-    """Write what an open file has with its tensors in other types, some rows at a time.
+    """Write an open file with its tensors in other types, some rows at a time.
 
     Parameters
     ----------
     file : GGUFFile
-        Or what has the same keys and tensors.
+        The file, or an object with the same interface.
+    target : Path
+        The file to write.
     mix : Mix
-        What the file will say it is in.
+        Mix to record in the file.
     types : Mapping of str to DType
-        Of every tensor.
+        Type of every tensor.
     matrix, threads, progress
-        As in `quantize`, the matrix read.
+        As in `quantize`, with the matrix already read.
 
     Raises
     ------
@@ -192,7 +200,7 @@ def _require_floats(file: GGUFFile, types: Mapping[str, DType]) -> None:
 def _require_possible(
     file: GGUFFile, mix: Mix, types: Mapping[str, DType], matrix: Importances | None
 ) -> None:
-    """Refuse what cannot be done before anything is written."""
+    """Raise if a conversion is impossible, before anything is written."""
     for info in file.tensors.values():
         wanted = types[info.name]
         if wanted == info.dtype:
@@ -218,7 +226,7 @@ def _metadata(
 
 @dataclass(frozen=True, slots=True)
 class _Tensor:
-    """A tensor of a file on its way into another, in another type or the same."""
+    """A tensor that is copied from one file to another, in another type or the same."""
 
     file: GGUFFile
     info: TensorInfo
@@ -234,7 +242,7 @@ class _Tensor:
         return OutgoingTensor(self.info.name, self.dtype, self.info.shape, pieces)
 
     def _pieces(self, pool: ThreadPoolExecutor, threads: int) -> Iterator[bytes]:
-        """Bytes in order, made by threads that are a few slabs ahead."""
+        """Yield bytes in order, made by threads that are a few slabs ahead."""
         step = self._slab_rows()
         ahead = min(2 * threads, _AHEAD // (step * max(1, self.cols)))
         under_way: deque[Future[bytes]] = deque()
@@ -246,13 +254,13 @@ class _Tensor:
             yield under_way.popleft().result()
 
     def _slab_rows(self) -> int:
-        """As many as fit, in whole lots of rows that cost the same as one."""
+        """Return the rows of a slab, a multiple of the rows that are read together."""
         together = self.file.rows_together(self.info.name)
         rows = max(1, _SLAB // max(1, self.cols))
         return max(together, rows // together * together)
 
     def _slabs(self, step: int) -> Iterator[tuple[int, int, Floats | None]]:
-        """First row, end, and importances of columns, which experts have each of their own."""
+        """Yield first row, end, and importances of columns, which differ by expert."""
         if not self.info.nbytes:
             return
         experts = 1 if self.importance is None else len(self.importance)
@@ -264,7 +272,7 @@ class _Tensor:
                 yield first, min(first + step, end), weights
 
     def _slab(self, first: int, last: int, weights: Floats | None) -> bytes:
-        """Some rows in the type that is wanted."""
+        """Return some rows in the target type."""
         held, row_nbytes = self.info.dtype, self.info.dtype.nbytes(self.cols)
         raw = bytearray((last - first) * row_nbytes)
         self.file.source(self.info.name).read_into(memoryview(raw), first * row_nbytes)
@@ -279,7 +287,7 @@ class _Tensor:
 
 
 def as_floats(raw: bytes | bytearray, dtype: DType) -> Floats:
-    """Values in f32 of bytes of a float type or block format; one dimension."""
+    """Decode bytes of a float type or block format to f32, in one dimension."""
     if dtype.quantised:
         blocks = np.frombuffer(raw, np.uint8).reshape(-1, dtype.block_nbytes)
         return decode_blocks(dtype, blocks).reshape(-1)

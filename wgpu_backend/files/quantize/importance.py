@@ -1,7 +1,7 @@
-"""Importance matrices: mean squares of what each column of a matrix is multiplied with.
+"""Importance matrices: mean squares of the values that each column is multiplied with.
 
-llama.cpp's ``llama-imatrix`` writes them as GGUF files (sums and counts for each matrix, of each
-expert apart), and wrote them in a format of its own before (``.dat``).
+llama.cpp's ``llama-imatrix`` writes them as GGUF files, with sums and counts for each matrix and
+expert. Older files are in a format of their own (``.dat``).
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ _MAX_NAME = 4096
 
 @dataclass(frozen=True, slots=True)
 class Importances:
-    """What a file says.
+    """The content of an importance matrix.
 
     Parameters
     ----------
+    path : Path
+        The file.
     values : Mapping of str to ndarray
         By the name of a matrix: (columns,), or (experts · columns,), f32.
     chunks : int
-        Pieces of text that they were measured with; 0 where the file does not say.
+        Number of text chunks that they were measured with; 0 if unknown.
     """
 
     path: Path
@@ -42,12 +44,12 @@ class Importances:
     chunks: int
 
     def find(self, info: TensorInfo) -> NDArray[np.float32] | None:
-        """Importances of a matrix, (experts, columns), 1 expert where it has no others; or None.
+        """Return a matrix's importances, (experts, columns), with 1 expert if it has none; or None.
 
         Raises
         ------
         ModelError
-            There are others than the matrix has columns and experts.
+            Their number does not fit the matrix's columns and experts.
         """
         values = self.values.get(info.name)
         if values is None:
@@ -55,8 +57,9 @@ class Importances:
         columns = info.shape[len(info.shape) - 1]
         experts = info.shape[len(info.shape) - 3] if len(info.shape) > 2 else 1
         if values.size != experts * columns:
+            # Importances of a tied embedding are those of the output.
             if info.name == "token_embd.weight":
-                return None  # where it is the output as well, they are those of the output
+                return None
             raise ModelError(
                 f"{self.path}: {values.size} importances for {info.name}, which has "
                 f"{experts} × {columns} columns"
@@ -65,12 +68,12 @@ class Importances:
 
 
 def read_importances(path: Path) -> Importances:
-    """Read a file, of either format.
+    """Read a file of either format.
 
     Raises
     ------
     ModelError, GGUFError
-        It is not there, damaged, or holds no importances; names what is wrong.
+        It is missing, damaged, or has no importances; the message has the details.
     """
     file = FileBytes(path)
     try:
@@ -94,13 +97,13 @@ def _read_gguf(path: Path, file: GGUFFile) -> Importances:
 
 def _means(path: Path, file: GGUFFile, name: str) -> Floats:
     if name + _COUNTS not in file.tensors:
-        raise ModelError(f"{path}: tensor {name}{_SUMS} has no {name}{_COUNTS} beside it")
+        raise ModelError(f"{path}: tensor {name}{_SUMS} has no {name}{_COUNTS}")
     sums, counts = _floats(path, file, name + _SUMS), _floats(path, file, name + _COUNTS)
     if sums.size % counts.size:
         raise ModelError(f"{path}: {name} has {sums.size} sums for {counts.size} counts")
     rows, times = sums.reshape(counts.size, -1), np.rint(counts)[:, None]
     with np.errstate(all="ignore"):
-        # An expert that was never chosen counts all its columns alike.
+        # All columns of an expert that was never chosen count the same.
         means = np.where(times > 0, rows / times, np.float32(1))
     return _sound(path, name, means.reshape(-1))
 
@@ -120,7 +123,7 @@ def _sound(path: Path, name: str, values: Floats) -> Floats:
 
 
 class _Entries:
-    """Numbers and texts of the older format, one behind the other."""
+    """A reader of the numbers and texts of the older format."""
 
     def __init__(self, path: Path, data: bytes) -> None:
         self.path, self.data, self.at = path, data, 0

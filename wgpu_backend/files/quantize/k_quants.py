@@ -1,4 +1,4 @@
-"""K-quants: blocks of 256 values in groups of 16 or 32, whose scales are quantised themselves."""
+"""K-quants: blocks of 256 values in groups of 16 or 32, whose scales are quantised as well."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NOTHING = np.float32(1e-15)
 
 
 def q2_k(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """16 bytes of scale and minimum in 4 bits each, 256 quants of 2 bits, f16 scale and minimum."""
+    """Quantise to 16 4-bit scales and minima, 256 quants of 2 bits, and f16 scale and minimum."""
     x = in_groups(values, 16)
     if importance is None:
         search = affine(x, np.abs(x), 3, 15, -0.5, 0.1, absolute=True)
@@ -50,7 +50,7 @@ def q2_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
 
 
 def q3_k(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """Third bits and lower two of 256 quants, 16 scales of 6 bits, f16 scale."""
+    """Quantise to third and lower two bits of 256 quants, 16 6-bit scales, and an f16 scale."""
     x, count = in_groups(values, 16), len(values)
     if importance is None:
         scales, quants = descend_symmetric(x, 4)
@@ -69,19 +69,19 @@ def q3_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
 
 
 def q4_k(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """f16 scale and minimum, eight of each in 6 bits, 256 quants of 4 bits."""
+    """Quantise to f16 scale and minimum, eight of each in 6 bits, and 256 quants of 4 bits."""
     head, quants = _quantize_groups(values, importance, 15, 20, -1.0)
     return np.hstack([head, pairs(quants, 64)])
 
 
 def q5_k(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """As Q4_K, with the fifth bits of the quants before the lower four."""
+    """Quantise as Q4_K, with the fifth bits of the quants before the lower four."""
     head, quants = _quantize_groups(values, importance, 31, 15, -0.5)
     return np.hstack([head, bit_planes(quants > 15), pairs(nibbles(quants), 64)])
 
 
 def q6_k(values: Floats, importance: Floats | None, mean_square: Floats | None) -> Bytes:
-    """Lower four and upper two bits of 256 quants, 16 scales of i8, f16 scale."""
+    """Quantise to lower four and upper two bits of 256 quants, 16 i8 scales, and an f16 scale."""
     x, count = in_groups(values, 16), len(values)
     weights = x * x if importance is None else in_groups(importance, 16)
     scales, quants = symmetric(x, weights, 32)
@@ -98,7 +98,7 @@ def q6_k(values: Floats, importance: Floats | None, mean_square: Floats | None) 
 def _quantize_groups(
     values: Floats, importance: Floats | None, top: int, tries: int, first: float
 ) -> tuple[Bytes, Bytes]:
-    """Scales and minima in 16 bytes, and the quants, (n, 256)."""
+    """Return scales and minima in 16 bytes, and the quants, (n, 256), for groups of 32."""
     x = in_groups(values, 32)
     if importance is None:
         weights = np.sqrt(total(x * x) / np.float32(32)) + np.abs(x)
@@ -115,7 +115,7 @@ def _quantize_groups(
 
 
 def _weights(values: Floats, importance: Floats, size: int, factor: int) -> Floats:
-    """What errors count, by the mean square of the block times `factor`; as columns."""
+    """Return the weights of errors, by the block's mean square times `factor`, as columns."""
     mean_square = np.float32(factor) * squares(values) / np.float32(256)
     return in_groups(error_weights(importance, values, mean_square), size)
 
@@ -123,7 +123,7 @@ def _weights(values: Floats, importance: Floats, size: int, factor: int) -> Floa
 def _largest_as(
     top: int, scales: Floats, lows: Floats, count: int
 ) -> tuple[Bytes, Bytes, Bytes, Bytes]:
-    """f16 scale and minimum (n, 2), and those of groups (groups, n), a block's largest `top`."""
+    """Return f16 scale and minimum (n, 2), and those of groups (groups, n), at most `top`."""
     scale, stored = _share(top, scales.reshape(-1, count))
     low, stored_low = _share(top, lows.reshape(-1, count))
     return scale, low, stored, stored_low
@@ -140,7 +140,7 @@ def _share(top: int, scales: Floats) -> tuple[Bytes, Bytes]:
 def _search_scales(
     top: int, scales: Floats, lows: Floats, weights: Floats, count: int
 ) -> tuple[Bytes, Bytes, Bytes, Bytes]:
-    """As `_largest_as`, but the block's scale and minimum are those of least weighted error."""
+    """Return the same as `_largest_as`, with the block's scales of least weighted error."""
     sums = total(weights).reshape(-1, count)
     scale, stored = positive(scales.reshape(-1, count), sums, top)
     low, stored_low = positive(lows.reshape(-1, count), sums, top)
@@ -148,7 +148,7 @@ def _search_scales(
 
 
 def _signed_scales(scales: Floats, low: int, high: int) -> tuple[Bytes, Floats]:
-    """f16 scale (n, 2), and scales of groups in it (groups, n), the largest of a block ``-low``."""
+    """Return an f16 scale (n, 2), and group scales in it (groups, n), the largest ``-low``."""
     top = peak(scales)
     inverse = np.float32(-low) / top
     some = np.abs(top) > (0 if high == 31 else _NOTHING)
@@ -160,7 +160,7 @@ def _signed_scales(scales: Floats, low: int, high: int) -> tuple[Bytes, Floats]:
 def _requantize(
     x: Floats, quants: Floats, top: int, scale: Bytes, low: Bytes, scales: Bytes, lows: Bytes
 ) -> Floats:
-    """Quants under the scales and minima as stored; as they were where the scale is 0."""
+    """Requantise under the stored scales and minima, except where the scale is 0."""
     d: Floats = (read_f16(scale) * scales.astype(np.float32)).reshape(-1)
     m: Floats = (read_f16(low) * lows.astype(np.float32)).reshape(-1)
     return np.where(d != 0, round_clip((x + m) / d, 0, top), quants)
@@ -175,7 +175,7 @@ def _requantize_signed(
 
 
 def _scales_q4(scales: Bytes, lows: Bytes) -> Bytes:
-    """Eight scales and eight minima of six bits in 12 bytes."""
+    """Pack eight scales and eight minima of six bits into 12 bytes."""
     first, second = (
         pack_bits(6, part[:, :4], part[:, 4:] >> np.uint8(4)) for part in (scales, lows)
     )
@@ -183,7 +183,7 @@ def _scales_q4(scales: Bytes, lows: Bytes) -> Bytes:
 
 
 def _scales_q3(scales: Bytes) -> Bytes:
-    """16 scales of six bits in 12 bytes."""
+    """Pack 16 scales of six bits into 12 bytes."""
     upper = (scales >> np.uint8(4)).reshape(-1, 4, 4)
     high = pack_bits(2, *(upper[:, i] for i in range(4)))
     return np.hstack([pack_bits(4, nibbles(scales[:, :8]), nibbles(scales[:, 8:])), high])

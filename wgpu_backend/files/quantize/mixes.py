@@ -1,9 +1,9 @@
-"""Which type each tensor of a file is written in: llama.cpp's mixes, by its names.
+"""Types of the tensors of a file: llama.cpp's mixes, by its names.
 
-A mix such as Q4_K_M has a type for most matrices and another for those that errors hurt more:
-values of attention, the last product of feed-forward blocks in some layers, the output. What the
-rules count layers by, and the order that tensors are counted in, are llama.cpp's
-(``llama-quant.cpp``), so that files have the same types.
+A mix such as Q4_K_M has one type for most matrices and another for those that are more sensitive to
+errors: values of attention, the last product of feed-forward blocks in some layers, the output. The
+rules, and the order that tensors are counted in, are llama.cpp's (``llama-quant.cpp``), so that
+files have the same types.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from wgpu_backend.files.gguf.header import TensorInfo
 from wgpu_backend.files.gguf.reader import GGUFFile
 
 _LAYER = re.compile(r"blk\.(\d+)\.")
-# Parts of the names of matrices that stay as they are: small, or sensitive, or looked up.
+# Parts of the names of matrices that keep their type: small or sensitive ones, or lookup tables.
 _KEPT = (
     "_norm.weight", "ffn_gate_inp.weight", "ffn_gate_tid2eid.weight", "altup", "laurel",
     "per_layer_model_proj", "ssm_conv1d", "shortconv.conv.weight", "indexer.k_proj.weight",
@@ -58,7 +58,7 @@ _KEPT = (
 )  # fmt: skip
 _KEPT_WHOLE = ("position_embd.weight", "token_types.weight")
 _EMBEDDINGS = ("token_embd.weight", "per_layer_token_embd.weight")
-# What a matrix is, by a part of its name; the first that is found.
+# The role of a matrix, by the first of these parts in its name.
 _ROLES = (
     ("attn_qkv.weight", "values"),
     ("attn_kv_b.weight", "values"),
@@ -70,7 +70,7 @@ _ROLES = (
     ("ffn_gate", "gate"),
     ("ffn_down", "down"),
 )
-# Where rows are no multiple of the block.
+# Replacements if rows are not a multiple of the block.
 _NARROWER: Mapping[DType, DType] = MappingProxyType(
     {
         IQ4_XS: IQ4_NL,
@@ -88,12 +88,12 @@ _NARROWER: Mapping[DType, DType] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """What a file is quantised to.
+    """A quantisation of a whole file.
 
     Parameters
     ----------
     name : str
-        llama.cpp's: ``Q4_K_M``.
+        llama.cpp's name: ``Q4_K_M``.
     number : int
         Value of ``general.file_type``.
     dtype : DType
@@ -110,7 +110,8 @@ def _number(name: str) -> int:
     return _Q2_0 if name == "Q2_0" else LlamaFileType[known].value
 
 
-_Q2_0 = 41  # a file type that gguf-py does not know yet
+# A file type that gguf-py lacks.
+_Q2_0 = 41
 _DTYPES = {
     "F32": F32, "F16": F16, "BF16": BF16, "Q4_0": Q4_0, "Q4_1": Q4_1, "Q5_0": Q5_0, "Q5_1": Q5_1,
     "Q8_0": Q8_0, "Q2_K": Q2_K, "Q2_K_S": Q2_K, "Q3_K_S": Q3_K, "Q3_K_M": Q3_K, "Q3_K_L": Q3_K,
@@ -129,10 +130,10 @@ _NAMES = {
 
 
 def file_type(file: GGUFFile) -> str:
-    """What a file is quantised to, by its ``general.file_type``: ``Q4_K_M``.
+    """Return the name of a file's quantisation by its ``general.file_type``: ``Q4_K_M``.
 
-    Where the file does not say, or guesses, or says what llama.cpp has no name for, it is the type
-    of most bytes; empty where there are no tensors.
+    If the key is missing, a guess, or unknown to llama.cpp, this is the type of most bytes; empty
+    if there are no tensors.
     """
     number = file.config.metadata.get("general.file_type")
     named = _NAMES.get(number) if isinstance(number, int) else None
@@ -140,7 +141,7 @@ def file_type(file: GGUFFile) -> str:
 
 
 def main_type(file: GGUFFile) -> str:
-    """Type that most bytes of a file's tensors are of; empty where it has no tensors."""
+    """Return the type of most bytes of a file's tensors; empty if it has no tensors."""
     nbytes: Counter[str] = Counter()
     for info in file.tensors.values():
         nbytes[info.dtype.name.upper()] += info.nbytes
@@ -148,12 +149,12 @@ def main_type(file: GGUFFile) -> str:
 
 
 def find_mix(name: str) -> Mix:
-    """Mix of that name, any case; ``Q4_K`` is ``Q4_K_M``, as in llama.cpp.
+    """Return the mix with a name, any case; ``Q4_K`` is ``Q4_K_M``, as in llama.cpp.
 
     Raises
     ------
     OptionError
-        There is none.
+        There is no such mix.
     """
     wanted = name.upper()
     found = _BY_NAME.get(_ALIASES.get(wanted, wanted))
@@ -165,14 +166,16 @@ def find_mix(name: str) -> Mix:
 def tensor_types(
     mix: Mix, config: Config, tensors: Sequence[TensorInfo], *, weighted: bool
 ) -> dict[str, DType]:
-    """Type that each tensor is written in, by its name.
+    """Return the type of each tensor by its name.
 
     Parameters
     ----------
+    mix : Mix
+        The requested mix.
     config : Config
-        Keys of the file; layers, heads and experts are counted.
+        Keys of the file, for its numbers of layers, heads and experts.
     tensors : sequence of TensorInfo
-        All of the file.
+        All tensors of the file.
     weighted : bool
         Whether there is an importance matrix.
 
@@ -193,14 +196,16 @@ def _layer(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the rules ask of a model."""
+    """The facts about a model that the rules use."""
 
     falcon: bool
-    seventy: bool  # llama.cpp's 70B, whose values eight heads share
+    # llama.cpp's 70B, in which eight heads share their values.
+    seventy: bool
     layers: int
     experts: int
     heads_per_kv: int
-    values: int  # matrices of that role
+    # Number of matrices of that role.
+    values: int
     tied: bool
 
     @classmethod
@@ -221,7 +226,7 @@ class _Facts:
 
 
 def _first(config: Config, key: str, default: int) -> int:
-    """A number, or that of the first layer."""
+    """Return a number, or that of the first layer."""
     return config.ints(key)[0] if config.is_array(key) else config.uint(key, default)
 
 
@@ -234,7 +239,7 @@ def _role(name: str) -> str:
 
 
 def _is_kept(info: TensorInfo) -> bool:
-    """Whether a tensor stays in the type that it has."""
+    """Return whether a tensor keeps its type."""
     dims = len(info.shape) - next((i for i, n in enumerate(info.shape) if n > 1), len(info.shape))
     if dims < 2 or not info.name.endswith("weight") or info.name in _KEPT_WHOLE:
         return True
@@ -243,7 +248,7 @@ def _is_kept(info: TensorInfo) -> bool:
 
 @dataclass(slots=True)
 class _Rules:
-    """The choice for one tensor after the other, in order."""
+    """The choice of types, for tensors in order."""
 
     mix: Mix
     facts: _Facts
@@ -257,7 +262,7 @@ class _Rules:
         return self._fitting(info, self._chosen(info)) if base.quantised else base
 
     def _fitting(self, info: TensorInfo, dtype: DType) -> DType:
-        """The type, or the next that has blocks as narrow as the rows."""
+        """Return the type, or the next one whose blocks fit the rows."""
         cols = info.shape[-1]
         if cols % dtype.block == 0:
             return dtype
@@ -282,7 +287,7 @@ class _Rules:
         return self._projection() if role == "projection" else base
 
     def _next(self, role: str) -> int:
-        """How many of the role came before."""
+        """Count the earlier tensors of the role."""
         index = self._seen.get(role, 0)
         self._seen[role] = index + 1
         return index
@@ -350,6 +355,6 @@ class _Rules:
 
 
 def _more_bits(layer: int, layers: int) -> bool:
-    """The first and the last eighth of the layers, and every third between."""
+    """Return whether a layer is in the first or last eighth, or every third between."""
     eighth = layers // 8
     return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2

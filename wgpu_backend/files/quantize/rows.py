@@ -1,4 +1,4 @@
-"""`quantize_rows`: rows of values in any type that models are written in."""
+"""Quantisation of rows of values to any type that models are written in."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wgpu_backend.files.quantize.blocks import Bytes, Quantiser, squares
 from wgpu_backend.files.quantize.decoding import decode_blocks
 from wgpu_backend.files.quantize.search import Floats
 
-# Values at a time: what a search touches then stays in a core's second cache.
+# Values per piece: the data of a search then fits into a core's L2 cache.
 _PIECE = 32768
 _PLAIN = (F32, F16, BF16)
 _QUANTISERS: Mapping[str, Quantiser] = {
@@ -37,9 +37,9 @@ _QUANTISERS: Mapping[str, Quantiser] = {
     "tq2_0": block_formats.tq2_0,
 }
 WRITABLE = (*(dtype.name for dtype in _PLAIN), *_QUANTISERS)
-# No scale reaches this value in any format, and searches would lose it in overflowing sums.
+# No format has a scale for larger values, and sums in searches would overflow.
 _LARGEST = 1e9
-# Where a block has its f16 scales, if not at its start alone.
+# Offsets of a block's f16 scales, if they are not only at its start.
 _HALVES: Mapping[str, tuple[int, ...]] = {
     "q4_1": (0, 2),
     "q5_1": (0, 2),
@@ -52,36 +52,36 @@ _HALVES: Mapping[str, tuple[int, ...]] = {
     "tq1_0": (52,),
     "tq2_0": (64,),
 }
-# Formats whose errors count by the mean square of the whole row.
+# Formats whose errors are weighted by the mean square of the whole row.
 _NEEDS_ROW = ("q4_0", "q4_1", "q5_0", "q5_1")
 
 
 def quantize_rows(
     values: NDArray[np.float32], dtype: DType, importance: NDArray[np.float32] | None = None
 ) -> bytes:
-    """Rows of values in a type of GGUF files, bit for bit as llama.cpp writes them.
+    """Quantise rows of values, bit for bit as llama.cpp does.
 
     Parameters
     ----------
     values : (rows, cols), f32
-        `cols` a multiple of the type's block.
+        `cols` is a multiple of the type's block.
     dtype : DType
         One of `WRITABLE`.
     importance : (cols,), f32, or None
-        What errors of each column count, at least 0: mean squares of the activations that it is
-        multiplied with, as an importance matrix holds them.
+        Weight of errors in each column, at least 0: mean squares of the activations that it is
+        multiplied with, as in an importance matrix.
 
     Returns
     -------
     bytes
-        The rows, one behind the other.
+        The rows in sequence.
 
     Raises
     ------
     DTypeError
-        The type is not one that can be written; a value is not finite, or too large for the type.
+        The type cannot be written; a value is not finite, or too large for the type.
     ShapeError
-        Columns are no multiple of the block, or importances are not one a column.
+        Columns are not a multiple of the block, or there is not one importance per column.
     """
     return b"".join(piece.tobytes() for piece in quantize_pieces(values, dtype, importance))
 
@@ -92,7 +92,7 @@ def quantize_pieces(
     importance: NDArray[np.float32] | None = None,
     first_row: int = 0,
 ) -> Iterator[Bytes]:
-    """The same in pieces of some rows each, (rows, bytes of a row), uint8.
+    """Quantise as `quantize_rows`, in pieces of some rows, (rows, bytes of a row), uint8.
 
     Messages count rows from `first_row`.
     """
@@ -105,7 +105,7 @@ def quantize_pieces(
 
 
 def round_blocks(values: Floats, dtype: DType) -> Bytes:
-    """Blocks (n, block_nbytes) of values (n, block), which may be no numbers; no importances."""
+    """Quantise values (n, block), finite or not, without importances: (n, block_nbytes)."""
     with np.errstate(all="ignore"):
         return _QUANTISERS[dtype.name](values, None, None)
 
@@ -178,7 +178,7 @@ def _check(
 
 
 def _require_finite(rows: Floats, dtype: DType, first: int) -> None:
-    # A sum is not finite if a value is not; if it is not for its size, the slow look finds nothing.
+    # A sum is not finite if a value is not; an overflow of the sum alone is sorted out below.
     if np.isfinite(rows.sum(dtype=np.float64)):
         return
     row, column = np.unravel_index(int((~np.isfinite(rows)).argmax()), rows.shape)
@@ -190,14 +190,14 @@ def _require_finite(rows: Floats, dtype: DType, first: int) -> None:
 
 
 def encode_blocks(dtype: DType, values: Floats) -> Bytes:
-    """Encode values into blocks by the format's plain rounding.
+    """Encode values into blocks by the format's direct rounding.
 
     Parameters
     ----------
     dtype : DType
         q4_0, q4_1, q5_0, q5_1 or q8_0.
     values : (..., cols), f32
-        `cols` a multiple of the block.
+        `cols` is a multiple of the block.
 
     Returns
     -------

@@ -1,8 +1,8 @@
-"""Searches for the scale, and the minimum, under which a group of values rounds with least error.
+"""Searches for the scale, and the minimum, of least rounding error for a group of values.
 
-Groups are columns: values are (size, groups), so that every step of a search is one operation on
-whole rows. Sums run over axis 0 in order, in f32, and products are taken from the left, as
-llama.cpp's quantisers take them; a search that differs in the last bit may end in another scale.
+Groups are columns: values are (size, groups), so every step of a search is one operation on whole
+rows. Sums run over axis 0 in order, in f32, and products are evaluated from the left, as in
+llama.cpp; a search that differs in the last bit may end in another scale.
 """
 
 from __future__ import annotations
@@ -17,60 +17,62 @@ _NOTHING = np.float32(1e-15)
 
 
 def total(values: Floats) -> Floats:
-    """Sum over axis 0, one value after the other; NumPy would pair them where rows are short."""
+    """Sum over axis 0 in order; NumPy would add pairwise for short rows."""
     if values[0].size > 1:
         return np.add.reduce(values, axis=0)
     return np.add.accumulate(values, axis=0)[-1]
 
 
 def ratio(a: Floats, b: Floats) -> Floats:
-    """``a / b``, and 0 where `b` is 0."""
+    """Return ``a / b``, and 0 where `b` is 0."""
     return np.where(b != 0, a / b, np.float32(0))
 
 
 def reciprocal(values: Floats) -> Floats:
-    """``1 / value``, and 0 where it is 0."""
+    """Return ``1 / value``, and 0 where the value is 0."""
     return np.where(values != 0, 1 / values, np.float32(0))
 
 
 def round_clip(values: Floats, low: int, high: int) -> Floats:
-    """Nearest whole numbers from `low` to `high`, ties to even; `low` for what is no number."""
+    """Round to whole numbers from `low` to `high`, ties to even; NaN becomes `low`."""
     np.rint(values, out=values)
     np.fmax(values, np.float32(low), out=values)
     return np.fmin(values, np.float32(high), out=values)
 
 
 def half_away(values: Floats) -> Floats:
-    """Nearest whole numbers, ties away from zero."""
+    """Round to whole numbers, ties away from zero."""
     whole = np.trunc(values)
     return whole + np.trunc(2 * (values - whole))
 
 
 def peak(values: Floats) -> Floats:
-    """The first value of the largest magnitude of each group; 0 has no sign."""
+    """Return the first value of the largest magnitude of each group; 0 has no sign."""
     place = np.abs(values).argmax(axis=0)
     return np.take_along_axis(values, place[None], axis=0)[0] + np.float32(0)
 
 
 def lowest(values: Floats) -> Floats:
-    """The first of the smallest values of each group: of 0 and -0 the one that comes first."""
+    """Return the first of the smallest values of each group; 0 and -0 are equal."""
     return np.take_along_axis(values, values.argmin(axis=0)[None], axis=0)[0]
 
 
 def symmetric(x: Floats, weights: Floats, steps: int) -> tuple[Floats, Floats]:
-    """Scale and quants of ``scale · (quant - steps)``, least error among 19 scales.
+    """Find scale and quants of ``scale · (quant - steps)`` with the least error among 19 scales.
 
     Parameters
     ----------
     x : (size, groups), f32
+        Values of the groups.
     weights : (size, groups), f32
-        What the squared error of each value counts.
+        Weights of the squared errors.
     steps : int
         Quants are 0 to ``2 · steps - 1``.
 
     Returns
     -------
     scale : (groups,), f32
+        Scale of each group.
     quants : (size, groups), f32
         Whole numbers.
     """
@@ -91,7 +93,7 @@ def symmetric(x: Floats, weights: Floats, steps: int) -> tuple[Floats, Floats]:
 
 
 def descend_symmetric(x: Floats, steps: int) -> tuple[Floats, Floats]:
-    """Scale and quants as of `symmetric`, weights x², by changing one quant at a time."""
+    """Find scale and quants as `symmetric`, weights x², by changing one quant at a time."""
     top, weights = peak(x), x * x
     weighted = weights * x
     quants = round_clip(-np.float32(steps) / top * x, -steps, steps - 1)
@@ -103,7 +105,7 @@ def descend_symmetric(x: Floats, steps: int) -> tuple[Floats, Floats]:
 
 
 def positive(x: Floats, weights: Floats, top: int) -> tuple[Floats, Floats]:
-    """Scale and quants of ``scale · quant``, quants from 0 to `top`, of values that are positive.
+    """Find scale and quants of ``scale · quant``, quants from 0 to `top`, for positive values.
 
     Parameters and results are those of `symmetric`.
     """
@@ -134,15 +136,16 @@ def affine(
     *,
     absolute: bool = False,
 ) -> tuple[Floats, Floats, Floats]:
-    """Scale, minimum and quants of ``scale · quant - minimum``, by least squares over trial quants.
+    """Find scale, minimum and quants of ``scale · quant - minimum``, by least squares over trials.
 
     Parameters
     ----------
     x, weights : (size, groups), f32
+        Values of the groups, and weights of their errors.
     top : int
         Quants are 0 to `top`.
     tries : int
-        How many scales are tried after the first.
+        Number of scales that are tried after the first.
     first, step : float
         The trials divide the range of values by ``top + first``, ``top + first + step`` …
     absolute : bool
@@ -151,8 +154,9 @@ def affine(
     Returns
     -------
     scale, minimum : (groups,), f32
-        The minimum is what is subtracted, so at least 0.
+        The minimum is subtracted, so it is at least 0.
     quants : (size, groups), f32
+        Whole numbers.
     """
     low, high = lowest(x), x.max(axis=0)
     low[low > 0] = 0
@@ -178,7 +182,7 @@ def affine(
 def _line(
     x: Floats, weights: Floats, quants: Floats, sum_w: Floats, sum_x: Floats
 ) -> tuple[Floats, Floats, NDArray[np.bool]]:
-    """Slope and offset of x over quants by least squares, 0 at most; and whether there is one."""
+    """Fit x over quants by least squares; return slope, offset (0 at most), and success."""
     product = weights * quants
     sum_q = total(product)
     sum_xq = total(product * x)
@@ -213,7 +217,7 @@ def _error(x: Floats, weights: Floats, quants: Floats, scale: Floats) -> Floats:
 
 
 def _products(weighted: Floats, weights: Floats, quants: Floats) -> tuple[Floats, Floats]:
-    """Weighted sums of x · quant and of quant²."""
+    """Return the weighted sums of x · quant and of quant²."""
     return total(weighted * quants), total(weights * quants * quants)
 
 
@@ -227,7 +231,7 @@ def _descend(
     low: int,
     high: int,
 ) -> bool:
-    """One pass over the values: each quant becomes the best one beside all others, in place."""
+    """Improve each quant once, with all others fixed, in place; return whether one changed."""
     changed = False
     for i in range(len(x)):
         old, w = quants[i], weights[i]
@@ -245,7 +249,7 @@ def _descend(
 
 
 def _without_zeros(top: Floats, scale: Floats, quants: Floats, shift: int) -> tuple[Floats, Floats]:
-    """Shifted quants; groups without a value that counts have scale 0 and quants 0."""
+    """Shift the quants, with scale 0 and quants 0 for groups of negligible values."""
     nothing = np.abs(top) < _NOTHING
     quants += np.float32(shift)
     quants[:, nothing] = 0

@@ -1,5 +1,5 @@
-"""Models on this machine, in Ollama's layout, and how they come there.
+"""The local model store, in Ollama's layout.
 
-`names` checks names, `store` has manifests and blobs, `modelfile` reads and writes Modelfiles,
-`stored` makes and opens models, `pull` brings them from registries.
+`names` parses names, `store` has manifests and blobs, `modelfile` reads and writes Modelfiles,
+`stored` opens and creates models, `pull` and `push` exchange them with registries.
 """

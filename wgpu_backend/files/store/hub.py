@@ -1,7 +1,7 @@
 """Split GGUF files on Hugging Face, for which its registry has no manifests.
 
 The Hub lists the files of a repository at ``/api/models/OWNER/REPO/tree/main``, with the SHA-256 of
-each, and has them at ``/OWNER/REPO/resolve/main/FILE``.
+each, and serves them at ``/OWNER/REPO/resolve/main/FILE``.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from wgpu_backend.errors import ModelNotFound
 from wgpu_backend.files.gguf.reader import PART_NAME
 from wgpu_backend.files.store.names import ModelName
 
-_DEFAULT = "Q4_K_M"  # what the Hub takes for `latest`
-_PAGES = 100  # of a listing, at most
+# The Hub's choice for `latest`.
+_DEFAULT = "Q4_K_M"
+# Maximum number of pages of a listing.
+_PAGES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,11 @@ class HubFile:
     Parameters
     ----------
     path : str
-        In the repository.
+        Path in the repository.
     size : int
-        Bytes.
+        Number of bytes.
     sha256 : str
-        Of its bytes; empty where the Hub does not tell.
+        Digest of its bytes; empty if the Hub does not list it.
     """
 
     path: str
@@ -41,26 +43,26 @@ class HubFile:
 
 
 def tree_url(name: ModelName) -> str:
-    """Where the files of a repository are listed."""
+    """Return the URL of a repository's list of files."""
     repository = f"{name.namespace}/{name.model}"
     return f"{name.scheme}://{name.host}/api/models/{repository}/tree/main?recursive=true"
 
 
 def file_url(name: ModelName, file: HubFile) -> str:
-    """Where a file of a repository is."""
+    """Return the URL of a file of a repository."""
     path = f"{name.namespace}/{name.model}/resolve/main/{quote(file.path)}"
     return f"{name.scheme}://{name.host}/{path}"
 
 
 def list_files(first: str, page: Callable[[str], tuple[bytes, str]]) -> list[HubFile]:
-    """Files of a listing.
+    """List the files of a repository.
 
     Parameters
     ----------
     first : str
-        Address of its first page.
+        URL of the first page.
     page : callable
-        Body of a page, and the address of the next one or nothing.
+        Returns the body of a page, and the URL of the next one or "".
     """
     found: list[HubFile] = []
     url = first
@@ -87,12 +89,12 @@ def _files(body: bytes) -> Iterator[HubFile]:
 
 
 def find_parts(files: list[HubFile], name: ModelName) -> list[HubFile]:
-    """Parts of the split file that a tag stands for, in order; none where there is no such file.
+    """Return the parts of the split file that a tag stands for, in order, or none.
 
     Raises
     ------
     ModelNotFound
-        The repository has some of its parts alone; the message names the others.
+        The repository has only some of its parts; the message names the others.
     """
     sets: dict[tuple[str, int], dict[int, HubFile]] = {}
     for file in files:
@@ -108,7 +110,7 @@ def find_parts(files: list[HubFile], name: ModelName) -> list[HubFile]:
 
 
 def _matches_tag(tag: str, stem: str) -> bool:
-    """Whether a file, without the number of the part, is the one that a tag means."""
+    """Return whether a file, without the number of the part, matches a tag."""
     ends = re.search(rf"(^|[-._/]){re.escape(tag)}$", stem, re.IGNORECASE)
     folders = stem.lower().split("/")[:-1]
     return not tag or ends is not None or tag.lower() in folders

@@ -1,4 +1,4 @@
-"""Manifests: which blobs a model is made of."""
+"""Manifests, which list the blobs of a model."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from wgpu_backend.errors import StoreError
 MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 LAYER_TYPE = "application/vnd.ollama.image."
-MAX_NBYTES = 4 << 20  # of a manifest
+# Size of a manifest.
+MAX_NBYTES = 4 << 20
 _MAX_LAYERS = 10_000
 _KNOWN = ("mediaType", "digest", "size")
 _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
 
 def digest_hex(digest: object) -> str:
-    """Hexadecimal part of a digest.
+    """Return the hexadecimal part of a digest.
 
     Raises
     ------
     StoreError
-        It is no SHA-256.
+        It is not a SHA-256 digest.
     """
     found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
     if found is None:
@@ -35,16 +36,18 @@ def digest_hex(digest: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A blob and what it is.
+    """A blob and its role.
 
     Parameters
     ----------
+    media_type : str
+        Media type, which includes the kind.
     digest : str
         ``sha256:`` and 64 digits.
     size : int
-        Bytes.
+        Number of bytes.
     more : mapping
-        What else its manifest says of it, such as ``name``.
+        Further keys in the manifest, such as ``name``.
     """
 
     media_type: str
@@ -54,23 +57,27 @@ class Layer:
 
     @property
     def kind(self) -> str:
-        """What of a model it is: ``model``, ``template``, ``params`` …."""
+        """Return its role in the model: ``model``, ``template``, ``params`` …."""
         return self.media_type.removeprefix(LAYER_TYPE)
 
     def json(self) -> dict[str, object]:
-        """As manifests have it."""
+        """Return the layer's entry in a manifest."""
         known = {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
         return {**known, **self.more}
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a model is made of.
+    """The blobs of a model.
 
     Parameters
     ----------
+    config : Layer
+        The config blob.
+    layers : tuple of Layer
+        All other blobs.
     read : bytes
-        What it was read of, which has more than is known here; empty where it is new.
+        Bytes it was parsed from, which may have further keys; empty for a new one.
     """
 
     config: Layer
@@ -79,22 +86,22 @@ class Manifest:
 
     @property
     def blobs(self) -> tuple[Layer, ...]:
-        """All blobs."""
+        """Return all blobs."""
         return (*self.layers, self.config)
 
     @property
     def size(self) -> int:
-        """Bytes of all blobs."""
+        """Return the bytes of all blobs."""
         return sum(layer.size for layer in self.blobs)
 
     def of_kind(self, kind: str) -> list[Layer]:
-        """Layers of one kind, such as ``model``."""
+        """Return the layers of one kind, such as ``model``."""
         return [layer for layer in self.layers if layer.kind == kind]
 
     def encode(self) -> bytes:
-        """As a file has it; the digest of these bytes is the model's.
+        """Encode the manifest; the digest of these bytes is the model's.
 
-        One that was read stays as it was, and so does its digest; a new one is as Ollama writes it.
+        A parsed one keeps its bytes and so its digest; a new one is encoded as by Ollama.
         """
         value = {
             "schemaVersion": 2,
@@ -106,12 +113,14 @@ class Manifest:
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Read a manifest.
+    """Parse a manifest.
 
     Parameters
     ----------
+    data : bytes
+        JSON of the manifest.
     where : str
-        What messages call it.
+        Its name in messages.
 
     Raises
     ------

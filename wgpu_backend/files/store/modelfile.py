@@ -1,4 +1,4 @@
-"""Modelfiles: read and written."""
+"""Reading and writing of Modelfiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _ONE = {
     "PARSER",
     "REQUIRES",
 }
-_WITH_WORD = ("PARAMETER", "MESSAGE")  # a parameter's name, or a role, in front of the value
+# Commands with a parameter's name, or a role, before the value.
+_WITH_WORD = ("PARAMETER", "MESSAGE")
 _BEGINS = re.compile(rf"\s*(#|({'|'.join((*_ONE, *_WITH_WORD))})[ \t])", re.IGNORECASE)
 _WORD = re.compile(r"\s*(\S+)[ \t]*(.*)", re.DOTALL)
 _ROLES = ("system", "user", "assistant", "tool")
@@ -43,24 +44,29 @@ _REAL = {
     "xtc_probability", "xtc_threshold", "top_n_sigma", "dynatemp_range", "dynatemp_exponent",
 }  # fmt: skip
 _SWITCHES = {"use_mmap", "numa"}
-_TEXTS = {"stop", "dry_sequence_breakers", "samplers"}  # lists of them
+# Parameters that are lists of strings.
+_TEXTS = {"stop", "dry_sequence_breakers", "samplers"}
 Base: TypeAlias = "str | ModelName | Path | tuple[Path, ...]"
 KNOWN_PARAMETERS = frozenset({*_WHOLE, *_REAL, *_SWITCHES, *_DEPRECATED, *_TEXTS})
 
 
 @dataclass(slots=True)
 class Modelfile:
-    """What a model is made of.
+    """The recipe of a model.
 
     Parameters
     ----------
     base : str, ModelName, Path or tuple of Path
-        A model's name, or the path of a GGUF file or a folder; a text may be either. A tuple has
+        A model's name, or the path of a GGUF file or a folder; a string may be either. A tuple has
         the parts of a split file in any order, or one file.
     parameters : dict
-        By name; ``stop`` is a list, as are others that are texts.
+        By name; ``stop`` and other string parameters are lists.
+    adapters, licenses : list of str
+        Paths of adapters, and texts of licenses.
+    template, system : str or None
+        Chat template, and system message.
     messages : list of (str, str)
-        Roles and what they say.
+        Roles and contents.
     """
 
     base: Base = ""
@@ -73,12 +79,12 @@ class Modelfile:
 
 
 def parse_modelfile(text: str) -> Modelfile:
-    """Read a Modelfile.
+    """Parse a Modelfile.
 
     Raises
     ------
     StoreError
-        A line is no command, a value is of the wrong kind, or there is no ``FROM``.
+        A line is not a command, a value is of the wrong kind, or there is no ``FROM``.
     """
     made = Modelfile()
     for line, command, word, value in _commands(text):
@@ -105,13 +111,14 @@ def _obey(made: Modelfile, line: int, command: str, word: str, value: str) -> No
         case "PARAMETER":
             _set(made.parameters, line, word.lower(), value)
         case "RENDERER" | "PARSER" | "REQUIRES":
-            pass  # of Ollama's own code: the template tells the format of answers here
+            # For Ollama's own code: here the template determines the format of answers.
+            pass
         case _:
             raise StoreError(f"Modelfile: line {line}: {command} is not supported")
 
 
 def _first_part(before: str, value: str) -> str:
-    """What a model is made from: the last line's, or the first part of a split file's lines."""
+    """Return the base: that of the last line, or the first part of a split file's lines."""
     found = PART_NAME.fullmatch(before), PART_NAME.fullmatch(value)
     if not (found[0] and found[1] and found[0].group(1, 3) == found[1].group(1, 3)):
         return value
@@ -153,7 +160,7 @@ def _value(name: str, text: str) -> int | float | bool:
 
 
 def check_parameters(given: Mapping[str, object]) -> Values:
-    """Parameters that were read as JSON, without those that are null; unknown names stay.
+    """Check parameters from JSON, and drop those that are null; unknown names stay.
 
     Raises
     ------
@@ -209,9 +216,10 @@ def _switch(text: str) -> bool:
 
 
 def _commands(text: str) -> Iterator[tuple[int, str, str, str]]:
-    """Line, command in capitals, word and value of each; a quoted value may have several lines.
+    """Yield line, upper-case command, word and value; a quoted value may have several lines.
 
-    The word is empty for most commands. Only a newline ends a line: others may be in a text.
+    The word is empty for most commands. Only a newline ends a line: other line breaks may be in a
+    text.
     """
     lines = [line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n")]
     commands = _command_follows(lines)
@@ -239,16 +247,17 @@ def _first_word(text: str) -> tuple[str, str]:
 
 
 def _value_from(lines: list[str], begin: int, commands: list[bool], where: str) -> tuple[str, int]:
-    """Value that begins with a line, and the number of the line behind it.
+    """Return the value that begins with a line, and the number of the line after it.
 
-    As Ollama has it, a text in quotation marks ends where a line does. It goes on if what follows
-    is no command, which no file of Ollama's has: so a text may have lines that end in marks.
+    As in Ollama, a quoted text ends where a line does. It goes on if the next line is not a
+    command, which no file of Ollama's has: so a text may have lines that end in quotation marks.
     """
     first = lines[begin].strip()
     mark = next((mark for mark in ('"""', '"') if first.startswith(mark)), None)
     if mark is None:
         return first, begin + 1
-    end = 0  # the first that could be, where no command follows any
+    # The first possible end, unless a command follows a later one.
+    end = 0
     for after in range(begin + 1, len(lines) + 1):
         last = lines[after - 1].strip()
         if last.endswith(mark) and (after > begin + 1 or len(last) >= 2 * len(mark)):
@@ -262,7 +271,7 @@ def _value_from(lines: list[str], begin: int, commands: list[bool], where: str) 
 
 
 def _command_follows(lines: list[str]) -> list[bool]:
-    """Whether from each line on, blank ones passed over, a command comes next, or nothing."""
+    """Return for each line whether a command or the end comes next, after blank lines."""
     found = [True] * (len(lines) + 1)
     for at in reversed(range(len(lines))):
         blank = not lines[at].strip()
@@ -278,7 +287,7 @@ def _unquote(text: str) -> str:
 
 
 def write_modelfile(made: Modelfile) -> str:
-    """Text of a Modelfile; reading it gives the same."""
+    """Write a Modelfile, which parses to the same."""
     lines = [f"FROM {made.base}"]
     lines += [f"ADAPTER {path}" for path in made.adapters]
     if made.template is not None:

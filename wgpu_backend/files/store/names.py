@@ -1,4 +1,4 @@
-"""Names of models, ``host/namespace/model:tag``, as Ollama has them."""
+"""Names of models, ``host/namespace/model:tag``, as in Ollama."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wgpu_backend.errors import StoreError
 HOST = "registry.ollama.ai"
 NAMESPACE = "library"
 TAG = "latest"
-# No part may begin with a dot or hold a separator, so none can lead out of the store.
+# No part may begin with a dot or contain a separator, so no name can lead out of the store.
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}(?::\d{1,5})?")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,79}")
 _SCHEMES = ("https://", "http://")
@@ -24,9 +24,11 @@ class ModelName:
     Parameters
     ----------
     host : str
-        Of the registry; may end in a port.
+        Host of the registry; may end in a port.
+    namespace, model, tag : str
+        Further parts of the name.
     scheme : str
-        With which the registry is spoken to, ``https`` or ``http``.
+        Protocol of the registry, ``https`` or ``http``.
     """
 
     host: str
@@ -37,12 +39,12 @@ class ModelName:
 
     @classmethod
     def parse(cls, text: str) -> ModelName:
-        """Read a name; parts that are left out are those of Ollama's library.
+        """Parse a name; missing parts default to Ollama's library.
 
         Raises
         ------
         StoreError
-            It is none: a part is empty, too long, or has a character that names do not have.
+            It is not a name: a part is empty, too long, or has an invalid character.
         """
         scheme, rest = "https", text
         for each in _SCHEMES:
@@ -67,7 +69,7 @@ class ModelName:
                 raise _wrong(text, f"{what} {part[:60]!r}")
 
     def __str__(self) -> str:
-        """The shortest text that parses to the name."""
+        """Return the shortest text that parses to the name."""
         short = f"{self.model}:{self.tag}"
         if self.host != HOST:
             return f"{self.host}/{self.namespace}/{short}"
@@ -75,8 +77,8 @@ class ModelName:
 
     @property
     def path(self) -> PurePosixPath:
-        """Where its manifest is, below ``manifests``."""
-        # A colon is none of Windows' file names; Ollama keeps it, so does this elsewhere.
+        """Return the path of its manifest under ``manifests``."""
+        # Windows does not allow a colon in file names; elsewhere this keeps it, as Ollama does.
         return PurePosixPath(self.host, self.namespace, self.model, self.tag)
 
 

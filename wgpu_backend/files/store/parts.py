@@ -1,4 +1,4 @@
-"""Parts of a blob that is being fetched, kept as Ollama keeps them: a file, and a note of each."""
+"""Parts of a blob that is being fetched, kept as Ollama does: a file, and a note for each part."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from pathlib import Path
 
 from wgpu_backend.files.store.files import replace
 
-PARTS = 16  # of a blob, as far as they are neither too small nor too large
+# Number of parts of a blob, unless they would be too small or too large.
+PARTS = 16
 
 
 @dataclass(slots=True)
 class Part:
-    """A part of a blob, with how much of it is on the disk.
+    """A part of a blob, and its progress.
 
     Parameters
     ----------
+    number : int
+        Number of the part, from 0.
     offset, size : int
         Bytes of the blob.
     completed : int
-        So many of them are there.
+        Number of bytes on the disk.
     note : Path
-        The file that says so.
+        The file that records this.
     """
 
     number: int
@@ -33,7 +36,7 @@ class Part:
     note: Path
 
     def save(self) -> None:
-        """Note how much is there."""
+        """Record the progress."""
         fields = {
             "N": self.number,
             "Offset": self.offset,
@@ -44,7 +47,7 @@ class Part:
 
 
 def partial_path(path: Path) -> Path:
-    """Where a blob grows until it is whole."""
+    """Return the path of a blob that is not complete."""
     return path.with_name(f"{path.name}-partial")
 
 
@@ -53,21 +56,21 @@ def _notes(path: Path) -> Iterator[Path]:
 
 
 def forget(path: Path) -> None:
-    """Remove the parts of a blob, and what is noted of them."""
+    """Remove the parts of a blob and their notes."""
     partial_path(path).unlink(missing_ok=True)
     for note in _notes(path):
         note.unlink()
 
 
 def plan_parts(path: Path, size: int, part_sizes: tuple[int, int]) -> list[Part]:
-    """Parts of a blob, as an earlier pull left them, or anew.
+    """Return the parts of a blob, from an earlier pull or new ones.
 
     Parameters
     ----------
     path : Path
-        Of the blob.
+        Path of the blob.
     size : int
-        Bytes.
+        Number of bytes.
     part_sizes : pair of int
         Smallest and largest part.
     """
@@ -87,7 +90,7 @@ def plan_parts(path: Path, size: int, part_sizes: tuple[int, int]) -> list[Part]
 
 
 def kept_parts(path: Path, size: int) -> list[Part] | None:
-    """What an earlier pull left; None where it does not cover the blob."""
+    """Return the parts of an earlier pull, or None if they do not cover the blob."""
     found: list[Part] = []
     try:
         for note in _notes(path):

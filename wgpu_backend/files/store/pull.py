@@ -1,9 +1,8 @@
-"""Models brought from a registry: resumed, in parallel parts, checked, and there only when whole.
+"""Pulling of models from a registry: resumable, in parallel parts, verified, and atomic.
 
-Ollama's registry and Hugging Face (``hf.co/owner/repo:Q4_K_M``) speak the same protocol. What a
-pull has is kept in Ollama's files, so either program goes on where the other stopped. A split
-file, for which Hugging Face's registry has no manifest, comes as the Hub's files and becomes one
-blob.
+Ollama's registry and Hugging Face (``hf.co/owner/repo:Q4_K_M``) have the same protocol. The state
+of a pull is in Ollama's files, so either program resumes the other's pulls. A split file, for which
+Hugging Face's registry has no manifest, is fetched as the Hub's files and becomes one blob.
 """
 
 from __future__ import annotations
@@ -44,11 +43,15 @@ STREAMS = 4
 MIN_PART, MAX_PART = 100_000_000, 1_000_000_000
 TRIES = 6
 STALL_SECONDS = 30.0
-_SAVED_EVERY = 8 << 20  # bytes between notes of how far a part is
+# Bytes between notes of a part's progress.
+_SAVED_EVERY = 8 << 20
 _TOLD_EVERY = 1 << 18
-_LOOK_SECONDS = 0.2  # between looks whether a pull was called off
-_BUSY = {408, 429, 500, 502, 503, 504}  # statuses that the same request may not get again
-_PARTS = "parts"  # key of a config blob: digests of the split file that a model was made of
+# Seconds between checks for cancellation.
+_LOOK_SECONDS = 0.2
+# HTTP statuses after which a retry may succeed.
+_BUSY = {408, 429, 500, 502, 503, 504}
+# Key of a config blob with the digests of the split file that a model was made from.
+_PARTS = "parts"
 _REFUSED = {401, 403, 404, 410}
 
 Wait = Callable[[float], None]
@@ -56,16 +59,16 @@ Wait = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a pull is.
+    """The progress of a pull.
 
     Parameters
     ----------
     status : str
-        In Ollama's words.
+        Status in Ollama's words.
     digest : str
-        Of the blob that is fetched; empty where it is none.
+        Digest of the blob that is fetched; empty if there is none.
     total, completed : int
-        Its bytes.
+        Bytes of the blob.
     """
 
     status: str
@@ -75,32 +78,34 @@ class Progress:
 
 
 class PullCancelled(StoreError):
-    """A pull that was called off; what it has is kept for the next one."""
+    """A cancelled pull, whose parts are kept for the next one."""
 
 
 class RegistryFailed(StoreError):
-    """A registry that cannot be reached, or does not do what registries do."""
+    """A registry that cannot be reached, or violates the protocol."""
 
 
 class _NoRanges(Exception):
-    """The server sends whole files alone."""
+    """A server without range requests."""
 
 
 class Puller:
-    """Brings models into a store.
+    """A client that pulls models into a store.
 
     Parameters
     ----------
+    store : Store
+        The store to write to.
     insecure : bool
         Allow ``http://`` registries.
     streams : int
-        Requests at once.
+        Number of parallel requests.
     told : callable
         Called with `Progress`, from several threads, one at a time.
     cancelled : callable
-        Asked often; true ends the pull.
+        Called often; a true result ends the pull.
     wait : callable
-        Sleeps between tries.
+        Sleeps between attempts.
     part_sizes : pair of int
         Smallest and largest part.
     """
@@ -126,15 +131,15 @@ class Puller:
         self._lock = threading.Lock()
 
     def pull(self, name: ModelName) -> Entry:
-        """Bring a model.
+        """Pull a model.
 
         Raises
         ------
         ModelNotFound
             The registry has no such model.
         StoreError
-            The registry cannot be reached or sends something else, a digest is wrong, or the disk
-            is full. What is there stays for the next time.
+            The registry cannot be reached or sends invalid data, a digest is wrong, or the disk is
+            full. Completed parts stay for the next pull.
         """
         if name.scheme == "http" and not self._insecure:
             raise StoreError(f"{name}: http is not encrypted; --insecure allows it")
@@ -159,9 +164,9 @@ class Puller:
         return entry
 
     def _split(self, client: httpx2.Client, name: ModelName) -> Entry | None:
-        """Bring a split file, which Hugging Face's registry refuses, and make one blob of it.
+        """Pull a split file, which Hugging Face's registry rejects, and make one blob of it.
 
-        None where the repository has none of that tag.
+        Returns None if the repository has no such file.
         """
         files = list_files(tree_url(name), lambda url: self._page(client, name, url))
         parts = find_parts(files, name)
@@ -176,7 +181,7 @@ class Puller:
         if kept is not None:
             self._told(Progress("success"))
             return kept
-        # The parts, and one file of them all.
+        # Room for the parts, and for one file of all of them.
         more = sum(layer.size for layer in layers)
         require_room(self._store.root, sum(map(self._missing, layers)) + more)
         for part, layer in zip(parts, layers, strict=True):
@@ -194,7 +199,7 @@ class Puller:
         return entry
 
     def _find_kept(self, name: ModelName, digests: list[str]) -> Entry | None:
-        """The model as an earlier pull made it of the same parts."""
+        """Return the model if an earlier pull made it from the same parts."""
         try:
             entry = self._store.entry(name)
         except ModelNotFound:
@@ -203,7 +208,7 @@ class Puller:
         return entry if whole and read_config(self._store, entry).get(_PARTS) == digests else None
 
     def _page(self, client: httpx2.Client, name: ModelName, url: str) -> tuple[bytes, str]:
-        """A page of the list of a repository's files, and where the next one is."""
+        """Return a page of a repository's list of files, and the URL of the next one."""
         for attempt in range(TRIES):
             try:
                 with client.stream("GET", url) as response:
@@ -232,14 +237,14 @@ class Puller:
         raise AssertionError  # the last pause raises
 
     def _missing(self, layer: Layer) -> int:
-        """Bytes of a blob that are still to come."""
+        """Return the bytes of a blob that are still missing."""
         if self._store.has(layer):
             return 0
         kept = kept_parts(self._store.blob(layer.digest), layer.size) or []
         return layer.size - sum(part.completed for part in kept)
 
     def _require_allowed(self, request: httpx2.Request) -> None:
-        """Refuse to go on without encryption, wherever a registry sends us."""
+        """Refuse unencrypted requests, even after a redirect."""
         if request.url.scheme == "http" and not self._insecure:
             raise StoreError(f"{request.url}: http is not encrypted; --insecure allows it")
 
@@ -258,11 +263,13 @@ class Puller:
     def _blob(self, client: httpx2.Client, url: str, layer: Layer, *, checked: bool = True) -> None:
         path = self._store.blob(layer.digest)
         path.parent.mkdir(parents=True, exist_ok=True)
-        locks = self._store.root / ".locks"  # none is removed: somebody may wait for it
+        # Lock files are never removed: another process may wait for one.
+        locks = self._store.root / ".locks"
         locks.mkdir(exist_ok=True)
         with self._alone(FileLock(locks / path.name)):
             if self._store.has(layer):
-                forget(path)  # of a pull that was killed when it had all
+                # Parts of a pull that was killed after it had all of them.
+                forget(path)
             else:
                 try:
                     self._fetch(client, url, layer, path, self._part_sizes, checked)
@@ -274,7 +281,7 @@ class Puller:
 
     @contextmanager
     def _alone(self, lock: FileLock) -> Generator[None]:
-        """Hold a lock; whoever waits for another pull of the same blob can be called off."""
+        """Hold a lock; waiting for another pull of the same blob can be cancelled."""
         while True:
             try:
                 lock.acquire(timeout=_LOOK_SECONDS)
@@ -311,7 +318,8 @@ class Puller:
             forget(path)
             raise StoreError(f"{url}: its SHA-256 is {found}, the manifest has {layer.digest}")
         settle(partial, path)
-        forget(path)  # last: without notes what is there would be fetched again
+        # Last: without notes the parts would be fetched again.
+        forget(path)
 
     def _all(
         self,
@@ -332,7 +340,7 @@ class Puller:
                 except httpx2.HTTPError as error:
                     if streams.stopped:
                         return
-                    # A connection that is cut again and again still brings the blob.
+                    # Progress resets the count, so that a flaky connection still gets the blob.
                     attempt = 0 if part.completed > before else attempt
                     self._pause(attempt, url, error)
                     attempt += 1
@@ -382,7 +390,7 @@ class Puller:
         streams: _Streams,
         done: Callable[[], None],
     ) -> None:
-        """Write what comes as it comes, so that nothing of a connection that is cut is lost."""
+        """Write chunks as they arrive, so that a broken connection loses nothing."""
         told = part.completed
         for chunk in response.iter_raw():
             if streams.stopped:
@@ -397,7 +405,8 @@ class Puller:
                 return
 
     def _write(self, file: BinaryIO, part: Part, chunk: bytes) -> None:
-        kept = chunk[: part.size - part.completed]  # a server may send more than was asked for
+        # A server may send more than was requested.
+        kept = chunk[: part.size - part.completed]
         file.write(kept)
         before = part.completed // _SAVED_EVERY
         part.completed += len(kept)
@@ -407,7 +416,7 @@ class Puller:
 
 
 class _Streams:
-    """The connections of a blob's parts, which end together: one may be waiting for bytes."""
+    """The connections of a blob's parts, which end together even if one waits for bytes."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -416,7 +425,7 @@ class _Streams:
 
     @contextmanager
     def of(self, response: httpx2.Response) -> Generator[None]:
-        """Keep the connection of a response in mind while it is read."""
+        """Register the connection of a response while it is read."""
         own = _own_handle(response)
         with self._lock:
             self._open.add(own)
@@ -428,32 +437,33 @@ class _Streams:
             own.close()
 
     def stop(self) -> None:
-        """End all of them."""
+        """Shut down all of them."""
         with self._lock:
             self.stopped = True
             for each in self._open:
-                with suppress(OSError):  # the other side was quicker
+                # The server may have closed it first.
+                with suppress(OSError):
                     each.shutdown(socket.SHUT_RDWR)
 
 
 def _own_handle(response: httpx2.Response) -> socket.socket:
-    """A handle of the response's connection: to shut it down needs no word with who reads it."""
+    """Duplicate the response's socket, so that it can be shut down from another thread."""
     found: socket.socket = response.extensions["network_stream"].get_extra_info("socket")
     return socket.fromfd(found.fileno(), found.family, found.type)
 
 
 def registry_url(name: ModelName) -> str:
-    """Where a registry has a model."""
+    """Return the URL of a model in a registry."""
     return f"{name.scheme}://{name.host}/v2/{name.namespace}/{name.model}"
 
 
 def _own_digest(part: HubFile) -> str:
-    """Name for the blob of a file whose SHA-256 nobody tells, while its parts are brought."""
+    """Make up a digest for a file without a known SHA-256, while its parts are fetched."""
     return hashlib.sha256(f"{part.path} {part.size}".encode()).hexdigest()
 
 
 def require_tls(error: Exception, name: ModelName, command: str = "pull") -> None:
-    """Raise if a registry failed at TLS, which no later try mends."""
+    """Raise if a registry failed at TLS, which a retry does not solve."""
     if "WRONG_VERSION_NUMBER" in str(error) or "record layer failure" in str(error).lower():
         raise RegistryFailed(
             f"{name.host} does not speak https; for a registry without encryption: "
@@ -464,7 +474,7 @@ def require_tls(error: Exception, name: ModelName, command: str = "pull") -> Non
 
 
 def _require_there(response: httpx2.Response, name: ModelName) -> None:
-    """Refuse an answer that is no manifest."""
+    """Raise unless a response has a manifest."""
     status = response.status_code
     if status in _BUSY:
         raise httpx2.ReadError(f"HTTP status {status}, needs 200")
@@ -478,7 +488,7 @@ def _require_there(response: httpx2.Response, name: ModelName) -> None:
 
 
 def _read_limited(response: httpx2.Response) -> bytes:
-    """What a manifest may have at most: a small answer may unpack to gigabytes."""
+    """Read at most a manifest's size: a small response may unpack to gigabytes."""
     data = b""
     for chunk in response.iter_bytes():
         data += chunk
@@ -488,7 +498,7 @@ def _read_limited(response: httpx2.Response) -> bytes:
 
 
 def _require_range(response: httpx2.Response, start: int, part: Part) -> None:
-    """Refuse an answer that is not the part that was asked for."""
+    """Raise unless a response has the requested part."""
     status = response.status_code
     if status == 200 and start == 0:
         length = response.headers.get("Content-Length")

@@ -1,8 +1,9 @@
-"""Models brought to a registry: what it has is not sent again, what was cut off is gone on with.
+"""Pushing of models to a registry: existing blobs are skipped, interrupted uploads resume.
 
-This is Docker's protocol of uploads, as Ollama's registry has it: a blob goes in chunks to an
-address that the registry gives, which may send a chunk on to a storage of its own. Where it asks
-who that is, requests are signed as Ollama signs them.
+This is Docker's upload protocol, as Ollama's registry has it: a blob is sent in chunks to a URL
+from the registry, which may redirect a chunk to a storage service. Registries that require sign-in
+get requests signed as by Ollama, with the key in ``id_ed25519``: the registry answers 401 with the
+URL of tokens, the request for a token is signed, and the token is sent with every further request.
 """
 
 from __future__ import annotations
@@ -39,35 +40,38 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 Result = TypeVar("Result")
-PART = 100_000_000  # bytes of a chunk
+# Bytes of a chunk.
+PART = 100_000_000
 _BUSY = (408, 429, 500, 502, 503, 504)
 _RANGE = re.compile(r"(?:bytes=)?0-(\d+)")
 
 
 class PushCancelled(StoreError):
-    """A push that was called off; what the registry has is not sent again."""
+    """A cancelled push; blobs that the registry has are not sent again."""
 
 
 class _Again(Exception):
-    """The registry could not take something now."""
+    """A temporary failure of the registry."""
 
 
 @dataclass(slots=True)
 class _Upload:
-    """A blob on its way.
+    """An upload of a blob.
 
     Parameters
     ----------
+    layer : Layer
+        The layer of the blob.
     path : Path
-        Of the blob.
+        Path of the blob.
     note : Path
-        Remembers the address, so that another push goes on.
+        File that records the URL, so that another push can resume.
     address : str
-        Where the next chunk goes.
+        URL of the next chunk.
     sent : int
-        Bytes that the registry has.
+        Number of bytes that the registry has.
     redirected : bool
-        Chunks went to a storage, which wants a sum of their sums.
+        Whether chunks went to a storage service, which requires a checksum of their checksums.
     """
 
     layer: Layer
@@ -78,13 +82,13 @@ class _Upload:
     redirected: bool = field(default=False)
 
     def save(self) -> None:
-        """Remember the address."""
+        """Record the URL."""
         kept = {"address": self.address, "redirected": self.redirected}
-        # Some addresses are all that a storage asks for.
+        # Private, since some URLs contain the only credential that a storage service needs.
         replace(self.note, json.dumps(kept).encode(), private=True)
 
     def query(self, part: int) -> dict[str, str]:
-        """What ends it: the digest, and the sum of the sums of chunks where a storage has them."""
+        """Return the final parameters: the digest, and for a storage service the checksum."""
         found = {"digest": self.layer.digest}
         if self.redirected:
             sums = [hashlib.md5(each, usedforsecurity=False).digest() for each in self._parts(part)]
@@ -93,24 +97,32 @@ class _Upload:
         return found
 
     def _parts(self, part: int) -> Iterator[bytes]:
+        """Yield the chunks of the blob."""
         with self.path.open("rb") as file:
             while data := file.read(part):
                 yield data
 
 
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
-_EMPTY_BODY = base64.b64encode(hashlib.sha256().hexdigest().encode()).decode()  # the body of a GET
+# Encoded digest of the empty body of a GET request.
+_EMPTY_BODY = base64.b64encode(hashlib.sha256().hexdigest().encode()).decode()
 
 
 class Key:
-    """An ed25519 key."""
+    """An ed25519 key.
+
+    Parameters
+    ----------
+    private : Ed25519PrivateKey
+        The private half.
+    """
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
         self._private = private
 
     @classmethod
     def read(cls, path: Path) -> Key:
-        """Read a key of OpenSSH's without a passphrase.
+        """Read an OpenSSH key without a passphrase.
 
         Raises
         ------
@@ -129,7 +141,8 @@ class Key:
             private = load_ssh_private_key(path.read_bytes(), None)
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror}") from None
-        except (ValueError, TypeError, UnsupportedAlgorithm):  # the second where it is locked
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            # TypeError means a passphrase.
             private = None
         if not isinstance(private, Ed25519PrivateKey):
             raise StoreError(f"{path}: needs an ed25519 key of OpenSSH's without a passphrase")
@@ -137,26 +150,26 @@ class Key:
 
     @property
     def name(self) -> str:
-        """The public half, as a line of OpenSSH's has it."""
+        """Return the public half as in a line of OpenSSH's."""
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
         line = self._private.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
         return line.decode().split()[1]
 
     def sign(self, message: bytes) -> bytes:
-        """Signature of a message, 64 bytes (RFC 8032)."""
+        """Return the signature of a message, 64 bytes (RFC 8032)."""
         return self._private.sign(message)
 
 
 class SignIn(httpx2.Auth):
-    """Gets a token from a registry where that asks for one.
+    """Authentication that gets a token from a registry if it requires one.
 
     Parameters
     ----------
     address : str
-        Of the registry, the only one that gets the token.
+        URL of the registry, the only host that gets the token.
     path : Path or None
-        Of the key; None for a user who has none.
+        File of the key; None if there is no key.
     """
 
     def __init__(self, address: str, path: Path | None) -> None:
@@ -167,7 +180,7 @@ class SignIn(httpx2.Auth):
     def auth_flow(
         self, request: httpx2.Request
     ) -> Generator[httpx2.Request, httpx2.Response, None]:
-        """Send a request, and once more with a token where that is wanted."""
+        """Send a request, and repeat it with a token if required."""
         own = _host(request.url) == self._host
         if own and self._token:
             request.headers["Authorization"] = f"Bearer {self._token}"
@@ -195,7 +208,7 @@ class SignIn(httpx2.Auth):
         yield request
 
     def _token_request(self, parts: dict[str, str]) -> httpx2.Request:
-        """The signed request for a token."""
+        """Return the signed request for a token."""
         realm = httpx2.URL(parts.get("realm", ""))
         if _host(realm) != self._host:
             there = _host(realm)[:60] or "no address"
@@ -214,27 +227,29 @@ class SignIn(httpx2.Auth):
 
 
 def _host(url: httpx2.URL) -> str:
-    """Host and port."""
+    """Return host and port."""
     return url.netloc.decode("ascii", "replace")
 
 
 class Pusher:
-    """Brings models to a registry.
+    """A client that pushes models to a registry.
 
     Parameters
     ----------
+    store : Store
+        The store to read from.
     insecure : bool
         Allow ``http://`` registries.
     told : callable
         Called with `Progress`.
     cancelled : callable
-        Asked often; true ends the push.
+        Called often; a true result ends the push.
     wait : callable
-        Sleeps between tries.
+        Sleeps between attempts.
     part : int
         Bytes of a chunk.
     key : Path or None
-        Of an ed25519 key that signs in where a registry asks for that.
+        File of an ed25519 key to sign in with, if the registry requires it.
     """
 
     def __init__(
@@ -257,14 +272,14 @@ class Pusher:
         self._key = key
 
     def push(self, name: ModelName) -> Entry:
-        """Bring a model, whose name says where to.
+        """Push a model to the registry in its name.
 
         Raises
         ------
         ModelNotFound
             The store has no such model.
         StoreError
-            The registry cannot be reached, or takes it from nobody or not from this user.
+            The registry cannot be reached, or does not accept it from this user.
         """
         self._require_allowed(f"{name.scheme}://", str(name))
         self._told(Progress("retrieving manifest"))
@@ -301,12 +316,12 @@ class Pusher:
         self._tell(layer, layer.size)
 
     def _has(self, client: httpx2.Client, name: ModelName, url: str) -> bool:
-        """Whether the registry has a blob; a storage that has it may be elsewhere."""
+        """Return whether the registry has a blob; it may redirect to a storage service."""
         found = self._retry(name, lambda: _usable(client.head(url)))
         return found.status_code in (200, 307)
 
     def _begin(self, client: httpx2.Client, name: ModelName, upload: _Upload) -> None:
-        """Get an address to send to: that of an earlier push, if it still stands."""
+        """Get a URL for the upload: that of an earlier push if it is still valid."""
         if not self._store.read_only and self._resume(client, upload):
             return
         url = f"{registry_url(name)}/blobs/uploads/"
@@ -323,21 +338,22 @@ class Pusher:
         return self._locate(client, upload)
 
     def _locate(self, client: httpx2.Client, upload: _Upload) -> bool:
-        """Ask how much the registry has; false where it knows nothing of the upload."""
+        """Query the number of bytes that the registry has; false for an unknown upload."""
         self._require_allowed(upload.address, upload.address)
         response = _usable(client.get(upload.address))
         found = _RANGE.fullmatch(response.headers.get("Range", ""))
         if response.status_code != 204 or found is None:
             return False
         last = int(found[1])
-        upload.sent = last + 1 if last else 0  # of nothing, registries say 0-0
+        # Registries report 0-0 for an empty upload.
+        upload.sent = last + 1 if last else 0
         if upload.sent > upload.layer.size:
             return False
         self._go_on(upload, response)
         return True
 
     def _go_on(self, upload: _Upload, response: httpx2.Response) -> None:
-        """Take the address of the next chunk."""
+        """Take the URL of the next chunk from a response."""
         headers = response.headers
         given = headers.get("Docker-Upload-Location") or headers.get("Location") or upload.address
         if not given:
@@ -378,7 +394,7 @@ class Pusher:
         start: int,
         size: int,
     ) -> None:
-        """Send a chunk where the registry says."""
+        """Send a chunk to the URL from the registry."""
         storage = str(response.url.join(response.headers.get("Location", "")))
         self._require_allowed(storage, storage)
         headers = {"Content-Length": str(size)}
@@ -407,7 +423,7 @@ class Pusher:
         self._require_success(client.put(url, headers=headers))
 
     def _require_success(self, response: httpx2.Response) -> httpx2.Response:
-        """The answer to something that was to be taken."""
+        """Return a response if it was successful, and raise otherwise."""
         status = _usable(response).status_code
         if 200 <= status < 300:
             return response
@@ -419,7 +435,7 @@ class Pusher:
         raise StoreError(f"{response.url}: HTTP status {status}{_error_text(response)}")
 
     def _remedy(self) -> str:
-        """What may help where a registry takes nothing."""
+        """Suggest a remedy if a registry rejects the user."""
         if self._key is None:
             return "there is no key to sign in with"
         if not self._key.exists():
@@ -449,14 +465,14 @@ class Pusher:
 
 
 def _usable(response: httpx2.Response) -> httpx2.Response:
-    """The same, unless it says to come again."""
+    """Return a response unless it asks for a retry."""
     if response.status_code in _BUSY:
         raise _Again(f"{response.url}: HTTP status {response.status_code}")
     return response
 
 
 def _error_text(response: httpx2.Response) -> str:
-    """What a registry says of an error, in brackets."""
+    """Return a registry's error message, in brackets."""
     try:
         found = response.json()["errors"][0]["message"]
     except (ValueError, KeyError, IndexError, TypeError):

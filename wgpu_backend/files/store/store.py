@@ -34,7 +34,7 @@ _LOG = logging.getLogger("wgpu_backend.model_store")
 
 
 class BlobMissing(StoreError):
-    """A blob that a manifest names is not there, or not whole."""
+    """A blob of a manifest that is missing, or incomplete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,10 @@ class Entry:
 
     Parameters
     ----------
+    name : ModelName
+        Name of the model.
+    manifest : Manifest
+        Its manifest.
     digest : str
         SHA-256 of the manifest, 64 digits.
     modified : float
@@ -58,15 +62,15 @@ class Entry:
 class Store:
     """Models in a folder, which may be Ollama's own.
 
-    A manifest is written when all its blobs are there, and goes before they do; so whenever a
-    process ends, each model that is listed is whole.
+    A manifest is written after all its blobs, and deleted before them. So whenever a process ends,
+    each listed model is complete.
 
     Parameters
     ----------
     root : Path
-        Has ``manifests`` and ``blobs``; made when the first model comes.
+        Folder with ``manifests`` and ``blobs``; created with the first model.
     read_only : bool
-        Change nothing.
+        Whether to reject changes.
     """
 
     def __init__(self, root: Path, *, read_only: bool = False) -> None:
@@ -74,17 +78,17 @@ class Store:
         self.read_only = read_only
 
     def blob(self, digest: str) -> Path:
-        """Path of a blob, there or not.
+        """Return the path of a blob, which may not exist.
 
         Raises
         ------
         StoreError
-            It is no digest.
+            It is not a digest.
         """
         return self.root / "blobs" / f"sha256-{digest_hex(digest)}"
 
     def has(self, layer: Layer) -> bool:
-        """Whether a blob is there with the size that it should have."""
+        """Return whether a blob exists with the right size."""
         try:
             facts = self.blob(layer.digest).stat()
         except OSError:
@@ -95,7 +99,7 @@ class Store:
         return self.root / "manifests" / name.path
 
     def changing(self) -> AbstractContextManager[object]:
-        """Hold other processes off while manifests change.
+        """Lock out other processes while manifests change.
 
         Raises
         ------
@@ -107,14 +111,14 @@ class Store:
         return FileLock(self.root / ".wgpu-backend.lock")
 
     def entry(self, name: ModelName) -> Entry:
-        """A model by its name.
+        """Return a model by its name.
 
         Raises
         ------
         ModelNotFound
-            There is none.
+            There is no such model.
         StoreError
-            Its manifest is damaged, or another user's alone.
+            Its manifest is damaged, or not readable for this user.
         """
         path = self._manifest(name)
         try:
@@ -128,7 +132,7 @@ class Store:
         return Entry(name, manifest, hashlib.sha256(data).hexdigest(), modified)
 
     def names(self) -> list[ModelName]:
-        """Names of all models, sorted; what is no name is passed over."""
+        """Return the names of all models, sorted; other files are skipped."""
         found: list[ModelName] = []
         base = self.root / "manifests"
         for path in base.glob("*/*/*/*"):
@@ -140,9 +144,9 @@ class Store:
         return sorted(found, key=str)
 
     def existing(self, name: ModelName) -> ModelName:
-        """The name of a model that is there, which may be written in other letters' case.
+        """Return the name of an existing model, which may differ in letter case.
 
-        As Ollama has it; what is not there keeps its name.
+        This is as in Ollama; an unknown model keeps its name.
         """
         wanted = str(name.path)
         there = {str(each.path): each for each in self.names()}
@@ -153,19 +157,20 @@ class Store:
         return name if found is None else dataclasses.replace(found, scheme=name.scheme)
 
     def entries(self) -> Iterator[Entry]:
-        """All models whose manifest can be read, those changed last first; others are told."""
+        """Yield all models with a readable manifest, the latest first; log a warning for others."""
         found: list[Entry] = []
         for name in self.names():
             try:
                 found.append(self.entry(name))
-            except ModelNotFound:  # removed since
+            except ModelNotFound:
+                # Removed meanwhile.
                 continue
             except StoreError as error:
                 _LOG.warning("%s is left out: %s", name, error)
         yield from sorted(found, key=lambda entry: -entry.modified)
 
     def put(self, name: ModelName, manifest: Manifest) -> Entry:
-        """Give a model a name, and let go what nobody has any more.
+        """Give a model a name, and delete the blobs that this leaves unused.
 
         Raises
         ------
@@ -191,7 +196,7 @@ class Store:
         self.put(destination, self.entry(source).manifest)
 
     def remove(self, name: ModelName) -> None:
-        """Take a name away, and the blobs that no other model has.
+        """Remove a name, and the blobs that no other model uses.
 
         Raises
         ------
@@ -210,18 +215,19 @@ class Store:
             self._drop(blobs)
 
     def drop(self, layers: Iterable[Layer]) -> None:
-        """Remove blobs that no model has."""
+        """Remove blobs that no model uses."""
         with self.changing():
             self._drop({layer.digest for layer in layers})
 
     def _list_blobs(self, name: ModelName) -> set[str]:
         try:
             return {layer.digest for layer in self.entry(name).manifest.blobs}
-        except StoreError:  # none, or damaged: then nothing is known to be in its possession
+        except StoreError:
+            # Missing or damaged: then its blobs are unknown.
             return set()
 
     def _drop(self, digests: set[str]) -> None:
-        """Remove blobs that no manifest has; none where a manifest cannot be read."""
+        """Remove blobs that no manifest names; none if a manifest cannot be read."""
         try:
             named = named_digests(self.root) if digests else set[str]()
         except StoreError:
@@ -253,7 +259,7 @@ class Store:
     def add_stream(
         self, kind: str, source: BinaryIO, size: int, told: Told = lambda _: None
     ) -> Layer:
-        """Store what can be read of a file as a blob; of `size` bytes, as far as that is known."""
+        """Store the rest of an open file as a blob; `size` is its expected size in bytes."""
         return self.add_pieces(kind, iter(lambda: source.read(CHUNK), b""), size, told)
 
     def add_pieces(
@@ -263,7 +269,7 @@ class Store:
         size: int,
         told: Told = lambda _: None,
     ) -> Layer:
-        """Store pieces, one after the other, as a blob; see `add_stream`."""
+        """Store pieces in sequence as a blob; see `add_stream`."""
         self.require_writable()
         require_room(self.root, size)
         made, total = hashlib.sha256(), 0
@@ -279,7 +285,7 @@ class Store:
         return layer
 
     def require_writable(self) -> None:
-        """Refuse to change a read-only store.
+        """Raise if the store is read-only.
 
         Raises
         ------
@@ -290,18 +296,18 @@ class Store:
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that the disk of a folder has free, which may not be there yet."""
+    """Return the free bytes on the disk of a folder, which may not exist yet."""
     there = next(each for each in (folder, *folder.parents) if each.exists())
     return shutil.disk_usage(there).free
 
 
 def require_room(folder: Path, nbytes: int) -> None:
-    """Refuse what the disk has no room for.
+    """Raise if the disk has no room.
 
     Raises
     ------
     StoreError
-        With both numbers.
+        The message has both numbers.
     """
     free = free_bytes(folder)
     if free < nbytes:
@@ -316,13 +322,18 @@ _FOLDERS = {"blobs", "manifests"}
 def prune(store: Store) -> int:
     """Remove blobs that no manifest of any registry names, and that are older than an hour.
 
-    Nothing goes where there is any doubt of what is named: a manifest cannot be read, there is
-    none, or a folder that is not known here; nor while a model comes, whose manifest comes last.
+    Nothing is removed in case of doubt: a manifest cannot be read, there is none, or there is an
+    unknown folder; nor while a model is being fetched, whose manifest comes last.
+
+    Parameters
+    ----------
+    store : Store
+        The store to clean.
 
     Returns
     -------
     int
-        How many went.
+        Number of removed blobs.
 
     Raises
     ------
@@ -340,23 +351,25 @@ def prune(store: Store) -> int:
 
 
 def named_digests(root: Path) -> set[str]:
-    """Digests, 64 digits each, that stand anywhere in any manifest of a store.
+    """Return all digests, 64 digits each, in all manifests of a store.
 
     Raises
     ------
     StoreError
-        A file or a folder of them cannot be read, or is no manifest.
+        A file or a folder of them cannot be read, or is not a manifest.
     """
     found: set[str] = set()
     for folder, _, names in os.walk(root / "manifests", onerror=_refuse, followlinks=True):
         for name in names:
-            if not name.startswith("."):  # drafts, and notes of file managers
+            # Hidden files are drafts, and notes of file managers.
+            if not name.startswith("."):
                 found |= _named_by(Path(folder, name))
     return found
 
 
 def _refuse(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):  # there is none yet, or it was removed since
+    # A missing folder is fine: there is none yet, or it was removed meanwhile.
+    if not isinstance(error, FileNotFoundError):
         raise StoreError(f"{error.filename}: cannot be read: {error.strerror}") from None
 
 
@@ -370,21 +383,22 @@ def _named_by(path: Path) -> set[str]:
 
 
 def _has_others(root: Path) -> bool:
-    """Whether a store has folders that are not known here, whose files may name blobs, too."""
+    """Return whether a store has unknown folders, whose files may name blobs, too."""
     entries = (each for each in root.iterdir() if not each.name.startswith("."))
     return any(each.name not in _FOLDERS for each in entries)
 
 
 def _is_incoming(path: Path) -> bool:
-    """Whether a file is part of a blob that somebody fetches."""
+    """Return whether a file is part of a blob that is being fetched."""
     return _BLOB.fullmatch(path.name) is None and not _is_old(path)
 
 
 def _is_old(path: Path) -> bool:
-    """Whether nobody wrote or renamed a file for an hour."""
+    """Return whether a file was not written or renamed for an hour."""
     try:
         facts = path.stat()
-    except FileNotFoundError:  # it has another name since
+    except FileNotFoundError:
+        # It was renamed meanwhile.
         return False
     return time.time() - max(facts.st_mtime, facts.st_ctime) > ABANDONED
 
@@ -393,7 +407,8 @@ def _remove_if_unused(path: Path, named: set[str]) -> bool:
     blob = _BLOB.fullmatch(path.name)
     if blob is None or blob[1] in named or not _is_old(path):
         return False
-    with suppress(OSError):  # somebody has it open, or it is another user's
+    # It may be open in another process, or another user's.
+    with suppress(OSError):
         path.unlink()
         return True
     return False

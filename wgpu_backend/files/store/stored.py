@@ -1,4 +1,4 @@
-"""Models of a store as they are run and shown, and how they are made."""
+"""Models of a store as they are run and shown, and their creation."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from wgpu_backend.files.store.modelfile import Base, Modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import BlobMissing, Entry, Store
 
-_MAX_TEXT = 16 << 20  # bytes of a template, a license …
+# Bytes of a template, a license ….
+_MAX_TEXT = 16 << 20
 Fits = Callable[[GGUFFile, GGUFFile], object]
-_MOST_TRIES = 20  # of a change that others change something under
-_COUNT = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))  # size, letter and decimals
+# Attempts of a change that collides with changes of other processes.
+_MOST_TRIES = 20
+# Size, letter and decimals.
+_COUNT = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +34,20 @@ class Stored:
 
     Parameters
     ----------
+    entry : Entry
+        Name and manifest.
     path : Path
         The GGUF file.
+    adapters : tuple of Path
+        Files of adapters.
     parameters : mapping
-        How answers are made, by Ollama's names.
+        Generation parameters, by Ollama's names.
     template, system : str
-        Empty where the model has none of its own.
+        Chat template and system message; empty if the model has none.
     messages : tuple of mappings
-        What every conversation begins with.
+        First messages of every conversation.
+    license : str
+        Text of the license.
     details : mapping
         Format, family, size and quantisation.
     """
@@ -55,7 +64,7 @@ class Stored:
 
     @property
     def modelfile(self) -> Modelfile:
-        """What it could be made of again."""
+        """Return a recipe that recreates the model."""
         return Modelfile(
             str(self.path),
             dict(self.parameters),
@@ -68,14 +77,14 @@ class Stored:
 
 
 def open_stored(store: Store, name: ModelName) -> Stored:
-    """Look a model up.
+    """Open a model of a store.
 
     Raises
     ------
     ModelNotFound
-        There is none of that name.
+        There is no model with this name.
     StoreError
-        It is damaged, or holds no GGUF file.
+        It is damaged, or has no GGUF file.
     """
     entry = store.entry(name)
     manifest = entry.manifest
@@ -110,7 +119,7 @@ def _json(store: Store, manifest: Manifest, kind: str, wanted: type) -> Any:  # 
 
 
 def _value(store: Store, layer: Layer, kind: str, wanted: type) -> Any:  # noqa: ANN401
-    """JSON of a blob."""
+    """Parse the JSON of a blob."""
     try:
         value: object = json.loads(_read(store, layer))
     except (ValueError, RecursionError) as error:
@@ -141,12 +150,12 @@ def _read(store: Store, layer: Layer) -> bytes:
 
 
 def details(store: Store, entry: Entry) -> dict[str, object]:
-    """What a model is, as Ollama's list has it; from its config, so no model is opened."""
+    """Describe a model as Ollama's list does, from its config, without opening the model."""
     return _details(read_config(store, entry))
 
 
 def read_config(store: Store, entry: Entry) -> dict[str, object]:
-    """What a model's config blob says; nothing where it is missing or damaged."""
+    """Return the content of a model's config blob; empty if it is missing or damaged."""
     try:
         return _value(store, entry.manifest.config, "config", dict)
     except StoreError:
@@ -154,7 +163,7 @@ def read_config(store: Store, entry: Entry) -> dict[str, object]:
 
 
 def file_details(path: Path) -> dict[str, object]:
-    """The same of a file that is none of a store's.
+    """Describe a file outside a store, as `details` does.
 
     Raises
     ------
@@ -191,34 +200,41 @@ def create(
     facts: Mapping[str, object] | None = None,
     fits: Fits | None = None,
 ) -> Entry:
-    """Make a model of a Modelfile.
+    """Create a model from a Modelfile.
 
     Parameters
     ----------
+    store : Store
+        The store to write to.
+    name : ModelName
+        Name of the new model.
+    wanted : Modelfile
+        Its recipe.
     folder : Path
-        Which paths in it start from.
+        Base of relative paths in it.
     told : callable
-        Called with what is being done.
+        Called with the status.
     facts : mapping or None
-        What else its config blob says.
+        Further keys of its config blob.
     fits : callable or None
-        Raises `ModelError` where the tensors of an adapter's file do not fit those of a model's.
+        Raises `ModelError` if the tensors of an adapter's file do not fit those of a model's.
 
     Raises
     ------
     ModelNotFound
-        ``FROM`` names no file, and no model of the store.
+        ``FROM`` names neither a file nor a model of the store.
     GGUFError
         A file is damaged.
     StoreError
-        The disk is full, or the store read-only; a text is none of UTF-8; an adapter is of another
-        architecture, or does not fit.
+        The disk is full, or the store read-only; a text is not valid UTF-8; an adapter is of
+        another architecture, or does not fit.
     """
     store.require_writable()
     for _ in range(_MOST_TRIES - 1):
         try:
             return _create_once(store, name, wanted, folder, told, facts, fits)
-        except BlobMissing:  # another change let go what was there already
+        except BlobMissing:
+            # Another process deleted a blob that existed before.
             continue
     return _create_once(store, name, wanted, folder, told, facts, fits)
 
@@ -269,7 +285,7 @@ def _utf8(kind: str, text: str) -> bytes:
 
 
 def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> None:
-    """Parameters of the model below stay where they are not set anew."""
+    """Merge parameters into those of the base model."""
     if not wanted.parameters:
         return
     below = next((layer for layer in layers if layer.kind == "params"), None)
@@ -284,8 +300,9 @@ def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> N
 def _base(
     store: Store, base: Base, folder: Path, told: Callable[[str], None]
 ) -> tuple[list[Layer], dict[str, object]]:
-    """Layers and config of what a model is made from: a GGUF file, or another model."""
-    if isinstance(base, ModelName):  # as what a client names: no file is looked for
+    """Return layers and config of a model's base: a GGUF file, or another model."""
+    # A client's name never refers to a file of this machine.
+    if isinstance(base, ModelName):
         return _model_layers(store, base, told)
     if isinstance(base, tuple):
         told(f"copying {base[0].name}")
@@ -318,7 +335,7 @@ def _base(
 def _model_layers(
     store: Store, name: ModelName, told: Callable[[str], None]
 ) -> tuple[list[Layer], dict[str, object]]:
-    """Layers and config of a model."""
+    """Return the layers and config of a model."""
     entry = store.entry(name)
     config: dict[str, object] = _value(store, entry.manifest.config, "config", dict)
     told(f"using existing model {entry.name}")
@@ -334,7 +351,7 @@ def _gguf(
 
 
 def _whole(store: Store, kind: str, file: GGUFFile, told: Callable[[str], None]) -> Layer:
-    """Blob of a file, or of all parts of a split one, which manifests have no place for."""
+    """Store a file, or a split file joined into one, since manifests cannot list parts."""
     if len(file.paths) == 1:
         return store.add_file(kind, file.path)
     told(f"merging {len(file.paths)} parts")
@@ -343,7 +360,7 @@ def _whole(store: Store, kind: str, file: GGUFFile, told: Callable[[str], None])
 
 
 def _require_fitting(adapter: Path, store: Store, layers: list[Layer], fits: Fits | None) -> None:
-    """Refuse an adapter that could not be used with the model among the layers."""
+    """Raise if an adapter cannot be used with the model among the layers."""
     models = [layer for layer in layers if layer.kind == "model"]
     if not models:
         return
@@ -387,7 +404,7 @@ def _config(file: GGUFFile) -> dict[str, object]:
 
 
 def _count(weights: int) -> str:
-    """Number of weights as Ollama writes it: ``7.2B``, ``134.52M``."""
+    """Format the number of weights as Ollama does: ``7.2B``, ``134.52M``."""
     for size, letter, decimals in _COUNT:
         if weights >= size:
             return f"{weights / size:.{decimals if weights % size else 0}f}{letter}"

@@ -238,7 +238,8 @@ class _Plan:
         self.numbers = {name: number for number, name in enumerate(order)}
         self._memo: dict[int, str] = {}
         self._broken: set[str] = set()
-        self._words: dict[str, list[_Word]] = {}  # words that a lexeme is split by
+        # Words that a lexeme is split by.
+        self._words: dict[str, list[_Word]] = {}
         self._parted: dict[str, Node] = {}
         self._rests: dict[tuple[str, _Word], Node | None] = {}
         self._begins: dict[_Word, Seq] = {}

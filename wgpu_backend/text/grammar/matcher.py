@@ -91,6 +91,7 @@ class Matcher:
     def _require_sound(self, what: str = "") -> None:
         if self._library.is_error():
             message = self._library.get_error().split("\n", 1)[0][:160]
-            stuck = message == "NoExtensionBias"  # the library notices it only later
+            # The library notices only later that no token fits.
+            stuck = message == "NoExtensionBias"
             reason = f"{what or 'too complex at this place of the answer'}: {message}"
             raise GrammarError(_STUCK if stuck else f"grammar: {reason}")

@@ -275,9 +275,11 @@ def _dicts(values: object) -> list[Json]:
 
 BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _OTHERS = ("string", "boolean", "null", "array", "object")
-_MOST_PLACES = 12  # decimal places at which doubles still differ
+# Decimal places at which doubles still differ.
+_MOST_PLACES = 12
 _LARGEST = 10**9
-_NEAR = 8  # decimal places beyond an excluded bound that may end in zeros
+# Decimal places after an excluded bound that may end in zeros.
+_NEAR = 8
 
 
 class _End(NamedTuple):
@@ -381,7 +383,8 @@ def _near(bound: Decimal, step: Decimal) -> Iterator[Json]:
     for _ in range(_NEAR):
         yield _cell(bound + step / 10, bound + step)
         step /= 10
-    if bound != int(bound):  # of 1 and 1.01, both excluded, the compiler takes 1
+    # With 1 and 1.01 both excluded, the compiler would accept 1.
+    if bound != int(bound):
         yield {"exclusiveMinimum": _json(bound), "exclusiveMaximum": _json(bound + step)}
 
 
@@ -397,7 +400,8 @@ def _cells(low: Decimal, high: Decimal, places: int) -> Iterator[Json]:
             yield _cell(low, up)
         if down < high:
             yield _cell(down, high)
-            yield {"minimum": _json(down), "maximum": _json(down)}  # 2.6, of 2.60 to 2.65
+            # The bound with fewer places itself: 2.6 in the range 2.60 to 2.65.
+            yield {"minimum": _json(down), "maximum": _json(down)}
         low, high = up, down
     if low < high:
         yield _cell(low, high)

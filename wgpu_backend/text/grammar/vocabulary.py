@@ -48,7 +48,8 @@ LIMITS: dict[str, int | bool] = {
     "step_lexer_fuel": 200_000,
     "step_max_items": 500_000,
     "max_items_in_row": 2_000,
-    "max_lexer_states": 30_000,  # of 1 to 2 kB each
+    # A state takes 1 to 2 kB.
+    "max_lexer_states": 30_000,
     "max_grammar_size": 200_000,
     "verbose_errors": False,
 }

@@ -63,8 +63,10 @@ def json_reader(*closings: str, keyed: bool = False) -> SpanReader:
 class _End(NamedTuple):
     """Patterns of the tags that end calls."""
 
-    passed: re.Pattern[str]  # with what models write before one
-    begun: re.Pattern[str]  # a character that may begin that
+    # The tags, with the stray characters that models write before one.
+    passed: re.Pattern[str]
+    # A character that may begin such text.
+    begun: re.Pattern[str]
 
 
 @lru_cache(maxsize=64)
@@ -340,7 +342,8 @@ def _begins_call(text: IncomingText) -> Reader[bool]:
         yield ""
 
 
-_FAR = 100  # characters before the first key
+# Characters before the first key, after which an object is not a call.
+_FAR = 100
 _BARE = re.compile(r'\s*+(?=\{\s*"([^"\\]{0,40})")')
 _FIRST = re.compile(r'[\[\s]*\{\s*"([^"\\]{0,40})"')
 _LISTED = re.compile(r"\[\s*(?:[^\W\d][\w.]*)?")

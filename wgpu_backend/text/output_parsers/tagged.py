@@ -101,8 +101,9 @@ def _compile_following(tagging: Tagging) -> _Following:
 class _Patterns(NamedTuple):
     """Patterns of the parts of a call, for parts that have arrived as a whole."""
 
-    call: re.Pattern[str]  # tag, name
-    parameter: re.Pattern[str]  # name, type, break of a line, value
+    # Groups of `call`: the name. Of `parameter`: name, type, line break, value.
+    call: re.Pattern[str]
+    parameter: re.Pattern[str]
     end: re.Pattern[str]
     closing: re.Pattern[str]
 

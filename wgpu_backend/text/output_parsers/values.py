@@ -61,6 +61,7 @@ def _coerce(value: object, text: str, kinds: Kinds) -> object:
         return int(value)
     if "integer" in types and _WHOLE.fullmatch(bare):
         return int(bare)
-    if isinstance(value, str) and value != text:  # in quotation marks
+    # The value was in quotation marks.
+    if isinstance(value, str) and value != text:
         return convert(value, kinds)
     return value

@@ -74,7 +74,7 @@ _CASCADE = _any(
 )
 
 
-def _cased(upper: str, lower: str, suffix: str = "") -> str:
+def _match_cased(upper: str, lower: str, suffix: str = "") -> str:
     """Return an expression for words with capitals first, by the model's own classes of letters."""
     start = r"[^\r\n\p{L}\p{N}]?"
     return _any(f"{start}{upper}*{lower}+{suffix}", f"{start}{upper}+{lower}*{suffix}")
@@ -83,12 +83,12 @@ def _cased(upper: str, lower: str, suffix: str = "") -> str:
 _UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 _LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _SLASHED_TAIL = _any(_SYMBOLS + r"[\r\n/]*", _BREAKS, _SPACES)
-_GPT4O = _any(_cased(_UPPER, _LOWER, _CONTRACTIONS + "?"), _TRIPLE, _SLASHED_TAIL)
+_GPT4O = _any(_match_cased(_UPPER, _LOWER, _CONTRACTIONS + "?"), _TRIPLE, _SLASHED_TAIL)
 
 _NOT_HAN = r"&&[^\p{Han}]]"
 _KIMI_K2 = _any(
     r"\p{Han}+",
-    _cased(_UPPER[:-1] + _NOT_HAN, _LOWER[:-1] + _NOT_HAN, _CONTRACTIONS + "?"),
+    _match_cased(_UPPER[:-1] + _NOT_HAN, _LOWER[:-1] + _NOT_HAN, _CONTRACTIONS + "?"),
     _TRIPLE,
     _LLAMA3_TAIL,
 )
@@ -112,7 +112,8 @@ _SPARK = (
 _GROUPED_DIGITS = r"(?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})+(?!\p{N}))|\p{N}{3}|\p{N}{1,2}"
 _BOUNDED_DIGITS = _any(
     r"(?<!\d)\d{1,3}(?=(?:\d{3})*\b)",
-    r"\G(?<=\d)\d{3}",  # follows the match before it: the run is known to end at a boundary
+    # Continues the match before it, so the run is known to end at a boundary.
+    r"\G(?<=\d)\d{3}",
 )
 FASTER = {r"\s+$": r"(?<!\s)\s+$", r"\d{1,3}(?=(?:\d{3})*\b)": _BOUNDED_DIGITS}
 """Expressions of models' files whose time is quadratic on hostile text, and others that match the
@@ -157,7 +158,7 @@ _YOUTU = (
         f"[{_ranges('3105-312F')}]+",
         _HAN_KANA,
     ),
-    _any(_cased(_UPPER, _LOWER, _CONTRACTIONS + "?"), r"\p{N}", _SLASHED_TAIL),
+    _any(_match_cased(_UPPER, _LOWER, _CONTRACTIONS + "?"), r"\p{N}", _SLASHED_TAIL),
 )
 _CHAMELEON = (
     "<sentinel:[0-9]+>",
@@ -250,7 +251,7 @@ _TABLE: tuple[tuple[str, PreTokenizer], ...] = (
     (
         "tekken",
         PreTokenizer(
-            (_any(_cased(_UPPER, _LOWER), r"\p{N}", _SLASHED_TAIL),),
+            (_any(_match_cased(_UPPER, _LOWER), r"\p{N}", _SLASHED_TAIL),),
             ignore_merges=True,
             add_bos=True,
         ),
