@@ -2,7 +2,7 @@
 
 ::
 
-    main ─ app ─ *_commands                               names, options and help, by theme
+    main ─ app ─ a file a command, or *_commands           names, options and help
                 ├ run ─ opened, repl ─ commands ─ chat    answers
                 ├ serve/                                  a server; running asks one that runs
                 ├ devices, show, tokens, vectors           what there is, and what goes in and out

@@ -6,13 +6,20 @@ from typing import Annotated
 
 import typer
 
-from wgpu_backend.cli.device_commands import bench, devices, graph_, profile_, tune_
+from wgpu_backend.cli.device_commands import bench, graph_, profile_, tune_
+from wgpu_backend.cli.devices import devices
 from wgpu_backend.cli.file_commands import create_, quantize
-from wgpu_backend.cli.library_commands import cp, list_, pull, push, rm, show
+from wgpu_backend.cli.imagine import imagine_
+from wgpu_backend.cli.library import cp, list_, rm
+from wgpu_backend.cli.library_commands import show
 from wgpu_backend.cli.op import op_app
-from wgpu_backend.cli.picture_commands import imagine_
-from wgpu_backend.cli.server_commands import ps, serve, stop
-from wgpu_backend.cli.text_commands import embed, logits, perplexity, rerank, run, tokenize
+from wgpu_backend.cli.perplexity import perplexity
+from wgpu_backend.cli.pulling import pull, push
+from wgpu_backend.cli.running import ps, stop
+from wgpu_backend.cli.server_commands import serve
+from wgpu_backend.cli.text_commands import run
+from wgpu_backend.cli.tokens import tokenize
+from wgpu_backend.cli.vectors import embed, logits, rerank
 
 _COMMANDS = (
     *(show, list_, serve, pull, push, cp, rm, ps, stop),

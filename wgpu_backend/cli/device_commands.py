@@ -16,13 +16,6 @@ PromptTokens = Annotated[
 ]
 
 
-def devices(as_json: Json = False, debug: Debug = False) -> None:
-    """List the devices of this machine, best first."""
-    from wgpu_backend.cli.devices import print_devices
-
-    print_devices(as_json=as_json)
-
-
 @opens_a_model
 def bench(
     models: Annotated[

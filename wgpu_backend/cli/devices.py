@@ -7,10 +7,16 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wgpu_backend.cli.console import answer, human_bytes, note, print_table
-from wgpu_backend.device.adapters import Devices
-from wgpu_backend.graph.capabilities import DeviceInfo
+from wgpu_backend.cli.options import (
+    Debug,
+    Json,
+)
+
+if TYPE_CHECKING:
+    from wgpu_backend.graph.capabilities import DeviceInfo
 
 _PACKAGES = {
     "debian": "apt install mesa-vulkan-drivers libvulkan1",
@@ -34,6 +40,8 @@ _NVIDIA = Path("/proc/driver/nvidia/version")
 
 def print_devices(*, as_json: bool) -> None:
     """Print the devices, best first: a table, or JSON with limits and features."""
+    from wgpu_backend.device.adapters import Devices
+
     devices = Devices()
     if as_json:
         answer(json.dumps([asdict(info) for info in devices], indent=2) + "\n")
@@ -74,3 +82,8 @@ def _distribution() -> Sequence[str]:
 def _row(info: DeviceInfo) -> tuple[str, ...]:
     memory = human_bytes(info.total_memory) if info.total_memory else ""
     return info.id, info.name, info.kind, info.api, info.driver, memory
+
+
+def devices(as_json: Json = False, debug: Debug = False) -> None:
+    """List the devices of this machine, best first."""
+    print_devices(as_json=as_json)

@@ -6,25 +6,76 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
+import typer
+
+from wgpu_backend.cli.completion import complete_pipeline
 from wgpu_backend.cli.console import harmless, human_seconds, is_terminal, log_as_notes, note
 from wgpu_backend.cli.failures import UsageError
-from wgpu_backend.cli.loading import find_device
 from wgpu_backend.cli.names import exists, writable
-from wgpu_backend.cli.options import Settings
+from wgpu_backend.cli.options import (
+    Debug,
+    Device,
+    Pixels,
+    Settings,
+    takes,
+)
 from wgpu_backend.cli.progress import bar
-from wgpu_backend.images.bundled import PICTURES
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from wgpu_backend.cli.picture_commands import PictureOptions
     from wgpu_backend.images.pipelines.pipeline import Pipeline
     from wgpu_backend.images.requests import Generated, Step
 
 Told = Callable[["Step"], object]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureOptions:
+    """The options of text-to-image generation; None for the model's default."""
+
+    negative: Annotated[
+        str | None, typer.Option("--negative", metavar="TEXT", help="What to stay away from.")
+    ] = None
+    width: Pixels = None
+    height: Pixels = None
+    steps: Annotated[
+        int | None, typer.Option("--steps", metavar="N", min=1, max=10_000, help="Steps to make.")
+    ] = None
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed", metavar="N", min=0, help="The same gives the same picture on any device."
+        ),
+    ] = None
+    guidance: Annotated[
+        float | None,
+        typer.Option("--guidance", metavar="X", min=0, help="How closely to keep to the prompt."),
+    ] = None
+    image: Annotated[
+        Path | None,
+        typer.Option("--image", metavar="FILE", dir_okay=False, help="Picture to begin with."),
+    ] = None
+    mask: Annotated[
+        Path | None,
+        typer.Option("--mask", metavar="FILE", dir_okay=False, help="White where to paint anew."),
+    ] = None
+    strength: Annotated[
+        float | None,
+        typer.Option(
+            "--strength", metavar="X", min=0, max=1, help="How much of the picture is made anew."
+        ),
+    ] = None
+    count: Annotated[
+        int, typer.Option("-n", "--n", metavar="N", min=1, max=64, help="Pictures to make.")
+    ] = 1
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Show the picture in the terminal while it forms.")
+    ] = False
 
 
 def imagine(
@@ -46,6 +97,7 @@ def imagine(
     UsageError
         The prompt is missing, options do not fit together, or the file cannot be written.
     """
+    from wgpu_backend.cli.loading import find_device
     from wgpu_backend.images.loading import load
 
     _require_fit(wanted)
@@ -72,6 +124,8 @@ def _require_fit(wanted: PictureOptions) -> None:
 
 def _sorted_out(first: str, second: str | None) -> tuple[str, str]:
     """Return model and prompt."""
+    from wgpu_backend.images.bundled import PICTURES
+
     if second is not None:
         return first, second
     if first == PICTURES or exists(str(Path(first, "model_index.json"))):
@@ -200,3 +254,28 @@ def _pair(upper: list[int], lower: list[int]) -> str:
     """Return a half-block character with different colours of its upper and lower half."""
     over, under = (";".join(map(str, colour)) for colour in (upper, lower))
     return f"\x1b[38;2;{over}m\x1b[48;2;{under}m▀"
+
+
+@takes(wanted=PictureOptions)
+def imagine_(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="Folder with model_index.json; `pictures`, the bundled one, if left out.",
+            autocompletion=complete_pipeline,
+        ),
+    ],
+    prompt: Annotated[
+        str | None, typer.Argument(metavar="PROMPT", help="What to show.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE.png", dir_okay=False, help="File to write.")
+    ] = Path("picture.png"),
+    *,
+    wanted: PictureOptions,
+    device: Device = None,
+    debug: Debug = False,
+) -> None:
+    """Make a picture of a text and write it as a PNG file."""
+    imagine((model, prompt), out, wanted, device)

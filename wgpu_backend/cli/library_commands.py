@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from wgpu_backend.cli.completion import complete_stored
-from wgpu_backend.cli.options import Debug, Imports, Json, Model, StoredName
+from wgpu_backend.cli.options import Debug, Imports, Json, Model
 
 
 def show(
@@ -46,70 +45,3 @@ def show(
         "verbose": verbose,
     }
     print_model(model, [name for name, given in parts.items() if given], as_json=as_json)
-
-
-def list_(as_json: Json = False, debug: Debug = False) -> None:
-    """List the models of the store, the newest first."""
-    from wgpu_backend.cli.library import print_list
-
-    print_list(as_json=as_json)
-
-
-def pull(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="At Ollama's registry, or hf.co/owner/repo:Q4_K_M."),
-    ],
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow a registry at http://.")
-    ] = False,
-    debug: Debug = False,
-) -> None:
-    """Download a model into the store; resumes an earlier try."""
-    from wgpu_backend.cli.pulling import pull_model
-
-    pull_model(name, insecure=insecure)
-
-
-def push(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME",
-            help="Says where to: host/namespace/model:tag.",
-            autocompletion=complete_stored,
-        ),
-    ],
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow a registry at http://.")
-    ] = False,
-    debug: Debug = False,
-) -> None:
-    """Upload a model of the store to a registry."""
-    from wgpu_backend.cli.pulling import push_model
-
-    push_model(name, insecure=insecure)
-
-
-def cp(
-    source: StoredName,
-    destination: Annotated[str, typer.Argument(metavar="NEW", help="A second name.")],
-    debug: Debug = False,
-) -> None:
-    """Give a model of the store a second name."""
-    from wgpu_backend.cli.library import copy_model
-
-    copy_model(source, destination)
-
-
-def rm(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="NAME...", help="Models to remove.", autocompletion=complete_stored),
-    ],
-    debug: Debug = False,
-) -> None:
-    """Remove models from the store."""
-    from wgpu_backend.cli.library import remove_models
-
-    remove_models(names)

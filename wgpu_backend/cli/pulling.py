@@ -6,14 +6,21 @@ import os
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from wgpu_backend.cli.completion import complete_stored
 from wgpu_backend.cli.console import is_terminal, note
 from wgpu_backend.cli.interrupts import Interrupts
 from wgpu_backend.cli.library import open_store, signing_key
+from wgpu_backend.cli.options import (
+    Debug,
+)
 from wgpu_backend.errors import StoreError
-from wgpu_backend.files.store.names import ModelName
-from wgpu_backend.files.store.pull import STREAMS, Progress, PullCancelled, Puller
-from wgpu_backend.files.store.push import PushCancelled, Pusher
+
+if TYPE_CHECKING:
+    from wgpu_backend.files.store.pull import Progress
 
 STREAMS_VARIABLE = "OLLAMA_MAX_TRANSFER_STREAMS"
 
@@ -26,6 +33,9 @@ def pull_model(name: str, *, insecure: bool) -> None:
     KeyboardInterrupt
         The user cancelled; downloaded parts are kept.
     """
+    from wgpu_backend.files.store.names import ModelName
+    from wgpu_backend.files.store.pull import STREAMS, PullCancelled, Puller
+
     parsed = ModelName.parse(name)
     streams = os.environ.get(STREAMS_VARIABLE, "")
     with Interrupts() as interrupts, _bars() as told:
@@ -50,6 +60,8 @@ def offered_pull(name: str, *, insecure: bool) -> bool:
     bool
         True if the model was pulled; False without a terminal, or if the word is not a name.
     """
+    from wgpu_backend.files.store.names import ModelName
+
     try:
         parsed = ModelName.parse(name)
     except StoreError:
@@ -72,6 +84,9 @@ def push_model(name: str, *, insecure: bool) -> None:
     KeyboardInterrupt
         The user cancelled; uploaded parts are not sent again.
     """
+    from wgpu_backend.files.store.names import ModelName
+    from wgpu_backend.files.store.push import PushCancelled, Pusher
+
     parsed = ModelName.parse(name)
     with Interrupts() as interrupts, _bars() as told:
         pusher = Pusher(
@@ -125,3 +140,35 @@ def _bars() -> Generator[Callable[[Progress], None]]:
             bars.update(tasks[progress.digest], completed=progress.completed)
 
         yield update
+
+
+def pull(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="At Ollama's registry, or hf.co/owner/repo:Q4_K_M."),
+    ],
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow a registry at http://.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Download a model into the store; resumes an earlier try."""
+    pull_model(name, insecure=insecure)
+
+
+def push(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="Says where to: host/namespace/model:tag.",
+            autocompletion=complete_stored,
+        ),
+    ],
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow a registry at http://.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Upload a model of the store to a registry."""
+    push_model(name, insecure=insecure)

@@ -9,6 +9,11 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from wgpu_backend.cli.console import answer, human_bytes, note, print_table
+from wgpu_backend.cli.options import (
+    Debug,
+    Json,
+    StoredName,
+)
 from wgpu_backend.cli.serve.listening import (
     DEFAULT_HOST,
     KEY_VARIABLE,
@@ -95,3 +100,13 @@ def stop_model(name: str) -> None:
     """Make the server unload a model."""
     ask("POST", "/api/generate", {"model": name, "keep_alive": 0, "stream": False})
     note(f"stopped {name}")
+
+
+def ps(as_json: Json = False, debug: Debug = False) -> None:
+    """List the models that a running server has loaded."""
+    print_running(as_json=as_json)
+
+
+def stop(name: StoredName, debug: Debug = False) -> None:
+    """Unload a model from a running server."""
+    stop_model(name)

@@ -9,10 +9,7 @@ from typing import Annotated
 import typer
 
 from wgpu_backend.cli.options import (
-    Debug,
-    Json,
     Settings,
-    StoredName,
     makes_answers,
     opens_a_model,
     takes,
@@ -88,17 +85,3 @@ def serve(
         pictures=pictures or [],
     )
     run(wanted, settings)
-
-
-def ps(as_json: Json = False, debug: Debug = False) -> None:
-    """List the models that a running server has loaded."""
-    from wgpu_backend.cli.running import print_running
-
-    print_running(as_json=as_json)
-
-
-def stop(name: StoredName, debug: Debug = False) -> None:
-    """Unload a model from a running server."""
-    from wgpu_backend.cli.running import stop_model
-
-    stop_model(name)

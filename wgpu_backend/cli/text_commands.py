@@ -12,11 +12,6 @@ import typer
 from wgpu_backend.cli.completion import complete_model
 from wgpu_backend.cli.options import (
     HISTORY_VARIABLES,
-    Debug,
-    Imports,
-    Json,
-    Model,
-    OutFile,
     Settings,
     makes_answers,
     opens_a_model,
@@ -108,94 +103,3 @@ def run(
         local=local,
     )
     return run((model, prompt), wanted, replace(settings, verbose=verbose), insecure=insecure)
-
-
-def tokenize(
-    model: Model,
-    text: Annotated[str, typer.Argument(metavar="TEXT")],
-    ids: Annotated[bool, typer.Option("--ids", help="Only the ids, as a JSON list.")] = False,
-    special: Annotated[
-        bool, typer.Option("--special", help="Control tokens in the text are those tokens.")
-    ] = False,
-    imports: Imports = None,
-    debug: Debug = False,
-) -> None:
-    """Show text as the model sees it."""
-    from wgpu_backend.cli.tokens import print_tokens
-
-    print_tokens(model, text, ids_only=ids, special=special)
-
-
-@opens_a_model
-def logits(
-    model: Model,
-    out: OutFile,
-    tokens: Annotated[
-        str | None, typer.Option("--tokens", metavar="IDS", help="Token ids: 1,2,3.")
-    ] = None,
-    prompt: Annotated[
-        str | None, typer.Option("--prompt", metavar="TEXT", help="Text, not templated.")
-    ] = None,
-    *,
-    settings: Settings,
-) -> None:
-    """Save the logits of each position as a .npy file.
-
-    The array is float32 of shape (tokens, vocabulary).
-    """
-    from wgpu_backend.cli.vectors import write_logits
-
-    write_logits(model, tokens, prompt, out, settings)
-
-
-@opens_a_model
-def embed(
-    model: Model,
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
-    *,
-    pooling: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOW",
-            help="Pooling: mean, cls, last, max, weightedmean, mean_sqrt_len, or several joined "
-            "by +. Default: the file's.",
-        ),
-    ] = None,
-    settings: Settings,
-) -> None:
-    """Embed each text: one JSON list a line."""
-    from wgpu_backend.cli.vectors import print_embeddings
-
-    print_embeddings(model, texts, pooling, settings)
-
-
-@opens_a_model
-def rerank(
-    model: Model,
-    query: Annotated[str, typer.Argument()],
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
-    *,
-    settings: Settings,
-) -> None:
-    """Score how well each text answers a query, one number a line."""
-    from wgpu_backend.cli.vectors import print_scores
-
-    print_scores(model, query, texts, settings)
-
-
-@opens_a_model
-def perplexity(
-    model: Model,
-    file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="Text in UTF-8.")],
-    chunks: Annotated[
-        int | None,
-        typer.Option("--chunks", metavar="N", min=1, help="Read so many chunks of the text."),
-    ] = None,
-    as_json: Json = False,
-    *,
-    settings: Settings,
-) -> None:
-    """Measure the perplexity of a text in chunks of --num-ctx."""
-    from wgpu_backend.cli.perplexity import print_perplexity
-
-    print_perplexity(model, file, chunks, settings, as_json=as_json)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from typing import Annotated
+
+import typer
 
 from wgpu_backend.cli.console import answer, print_table
 from wgpu_backend.cli.names import model_path
-from wgpu_backend.files.huggingface.folder import open_model_file
-from wgpu_backend.text.tokenizer import Tokenizer
+from wgpu_backend.cli.options import (
+    Debug,
+    Imports,
+    Model,
+)
 
 
 def print_tokens(name: str, text: str, *, ids_only: bool, special: bool) -> None:
@@ -22,6 +28,9 @@ def print_tokens(name: str, text: str, *, ids_only: bool, special: bool) -> None
     special : bool
         Convert spellings of control tokens to those tokens.
     """
+    from wgpu_backend.files.huggingface.folder import open_model_file
+    from wgpu_backend.text.tokenizer import Tokenizer
+
     with open_model_file(model_path(name)) as file:
         tokenizer = Tokenizer.of_file(file)
     ids = tokenizer.encode(text, add_special=True, parse_special=special)
@@ -38,3 +47,17 @@ def _readable(data: bytes) -> str:
         return repr(data.decode())
     except UnicodeDecodeError:
         return repr(data)
+
+
+def tokenize(
+    model: Model,
+    text: Annotated[str, typer.Argument(metavar="TEXT")],
+    ids: Annotated[bool, typer.Option("--ids", help="Only the ids, as a JSON list.")] = False,
+    special: Annotated[
+        bool, typer.Option("--special", help="Control tokens in the text are those tokens.")
+    ] = False,
+    imports: Imports = None,
+    debug: Debug = False,
+) -> None:
+    """Show text as the model sees it."""
+    print_tokens(model, text, ids_only=ids, special=special)

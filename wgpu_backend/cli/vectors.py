@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Annotated
 
-import numpy as np
+import typer
 
 from wgpu_backend.cli.console import answer, note
 from wgpu_backend.cli.failures import UsageError
-from wgpu_backend.cli.loading import open_model
 from wgpu_backend.cli.names import model_path, save, writable
-from wgpu_backend.cli.options import Settings
+from wgpu_backend.cli.options import (
+    Model,
+    OutFile,
+    Settings,
+    opens_a_model,
+)
 
 
 def token_list(text: str) -> list[int]:
@@ -39,6 +44,10 @@ def write_logits(
     UsageError
         Not exactly one of `tokens` and `prompt` is given, or a token is not in the vocabulary.
     """
+    import numpy as np
+
+    from wgpu_backend.cli.loading import open_model
+
     if (tokens is None) == (prompt is None):
         raise UsageError("logits: needs either --tokens or --prompt")
     ids = token_list(tokens) if tokens is not None else []
@@ -58,6 +67,8 @@ def write_logits(
 
 def print_embeddings(name: str, texts: list[str], pooling: str | None, settings: Settings) -> None:
     """Print the embedding of each text as a JSON list, a line each."""
+    from wgpu_backend.cli.loading import open_model
+
     with open_model(model_path(name), settings) as model:
         for text in texts:
             [row] = model.embed([text], pooling=pooling)
@@ -66,7 +77,60 @@ def print_embeddings(name: str, texts: list[str], pooling: str | None, settings:
 
 def print_scores(name: str, query: str, texts: list[str], settings: Settings) -> None:
     """Print the score of each text for the query, a line each."""
+    from wgpu_backend.cli.loading import open_model
+
     with open_model(model_path(name), settings) as model:
         for text in texts:
             [score] = model.rerank(query, [text])
             answer(f"{score:.6g}\n")
+
+
+@opens_a_model
+def logits(
+    model: Model,
+    out: OutFile,
+    tokens: Annotated[
+        str | None, typer.Option("--tokens", metavar="IDS", help="Token ids: 1,2,3.")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", metavar="TEXT", help="Text, not templated.")
+    ] = None,
+    *,
+    settings: Settings,
+) -> None:
+    """Save the logits of each position as a .npy file.
+
+    The array is float32 of shape (tokens, vocabulary).
+    """
+    write_logits(model, tokens, prompt, out, settings)
+
+
+@opens_a_model
+def embed(
+    model: Model,
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
+    *,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOW",
+            help="Pooling: mean, cls, last, max, weightedmean, mean_sqrt_len, or several joined "
+            "by +. Default: the file's.",
+        ),
+    ] = None,
+    settings: Settings,
+) -> None:
+    """Embed each text: one JSON list a line."""
+    print_embeddings(model, texts, pooling, settings)
+
+
+@opens_a_model
+def rerank(
+    model: Model,
+    query: Annotated[str, typer.Argument()],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT...")],
+    *,
+    settings: Settings,
+) -> None:
+    """Score how well each text answers a query, one number a line."""
+    print_scores(model, query, texts, settings)
