@@ -9,6 +9,8 @@ from wgpu_backend.errors import ModelError
 from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.model import Model
+from wgpu_backend.nn.module import old_names
 
 
 def weights(**shapes):
@@ -152,3 +154,22 @@ def test_a_norm_without_weights_needs_none():
     nn.populate(made, weights(up__weight=(2, 2)))
     assert isinstance(made.norm, nn.PlainLayerNorm)
     assert made.norm.eps == 1e-3
+
+
+def test_old_names_of_attributes_work_with_a_warning():
+    @old_names(speed="velocity")
+    class Car:
+        velocity = 3
+
+    with pytest.warns(DeprecationWarning, match=r"Car\.speed is now velocity"):
+        assert Car().speed == 3
+
+
+def test_a_model_may_still_override_reader():
+    with pytest.warns(DeprecationWarning, match=r"Old\.reader is now prompt_encoder"):
+
+        class Old(Model):
+            def reader(self):
+                return "an encoder"
+
+    assert Old.prompt_encoder(None) == "an encoder"

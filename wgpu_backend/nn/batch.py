@@ -21,6 +21,7 @@ from wgpu_backend.nn.kvcache.cache import (
     ints,
 )
 from wgpu_backend.nn.model_inputs import ModelInput
+from wgpu_backend.nn.module import old_names
 
 Span = tuple[int, int]
 _NOTHING: Mapping[str, NDArray[Any]] = {}
@@ -52,6 +53,7 @@ class Work:
         return list(self.outputs) == list(range(len(self.tokens)))
 
 
+@old_names(given="inputs")
 class BatchShape(NamedTuple):
     """The key of a batch's graph: batches of one shape share a recorded graph.
 
@@ -121,6 +123,13 @@ class Attended:
     besides: str
 
 
+@old_names(
+    given="input",
+    is_given="input_mask",
+    given_rows="input_rows",
+    encoded="encoder_key_values",
+    stored="key_values",
+)
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Inputs of one forward pass, as tensors of its graph.

@@ -10,11 +10,12 @@ from wgpu_backend.nn.kvcache.layers import EncodedShape, LayerCache
 from wgpu_backend.nn.layer import DecoderLayer, FeedForward
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import Linear, Norm, fused_linear
-from wgpu_backend.nn.module import Module, weight
+from wgpu_backend.nn.module import Module, old_names, weight
 from wgpu_backend.nn.self_attention import SelfAttention
 from wgpu_backend.ops.attention.paged import attention
 
 
+@old_names(encoded="project_states")
 class CrossAttention(Module):
     """Attention of a decoder's tokens to an encoder's states (Vaswani 2017, §3.2.3).
 

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.nn.layers import Norm
-from wgpu_backend.nn.module import Shape, weight
+from wgpu_backend.nn.module import Shape, old_names, weight
 
 Usual = TypeVar("Usual")
 
 
+@old_names(before_experts="precedes_experts", rotated="has_rope", shape_of="get_shape")
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
     """The keys and weights of layer `index` of `count`, from which blocks read their sizes.

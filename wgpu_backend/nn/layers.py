@@ -14,10 +14,11 @@ from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.low_rank import LowRank
-from wgpu_backend.nn.module import Module, Shape
+from wgpu_backend.nn.module import Module, Shape, old_names
 from wgpu_backend.nn.module import weight as tagged
 
 
+@old_names(changed="add_adapters", changes="adapters")
 class Linear(Module):
     """``x @ weight.T + bias``; bias and residual are added in the product's own kernel.
 
@@ -154,6 +155,7 @@ def below(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
     return rows
 
 
+@old_names(scaled="apply_scales")
 class ExpertLinear(Linear):
     """A `Linear` for each expert: weight (experts, m, k), bias (experts, m), scale (experts,)."""
 
@@ -204,6 +206,7 @@ class Filter(Module):
         return None if self.shape is None else self.shape[0]
 
 
+@old_names(changes="adapters")
 class Embedding(Module):
     """A matrix whose rows are looked up.
 

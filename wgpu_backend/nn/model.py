@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import ClassVar, Protocol, TypeVar
+from warnings import warn
 
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.errors import ModelError
@@ -85,6 +86,13 @@ class Model(Module, ABC):
     scored_pooling: str = "cls"
     steerable: ClassVar[bool] = False
     variant: Hashable = ()
+
+    def __init_subclass__(cls) -> None:
+        """Take an override of `reader` for one of `prompt_encoder`: its name for one release."""
+        super().__init_subclass__()
+        if "reader" in vars(cls):
+            warn(f"{cls.__name__}.reader is now prompt_encoder", DeprecationWarning, stacklevel=2)
+            cls.prompt_encoder = vars(cls)["reader"]
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

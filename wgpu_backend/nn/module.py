@@ -30,11 +30,13 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from warnings import warn
 
 from wgpu_backend.errors import ModelError
 from wgpu_backend.ml.tensor import Tensor
 
+Class = TypeVar("Class")
 Find = Callable[[str], Tensor | None]
 Shape = tuple[int, ...]
 
@@ -290,3 +292,28 @@ def _modules(kind: type[Module], find: Find, name: str) -> list[Module]:
     while _class_tags(kind) and (module := _module(kind, find, f"{name}.{len(made)}.")) is not None:
         made.append(module)
     return made
+
+
+def old_names(**names: str) -> Callable[[type[Class]], type[Class]]:
+    """Let a class answer to the names that its attributes had, for one release.
+
+    Parameters
+    ----------
+    **names : str
+        The new name by the old one. Reading the old one emits a DeprecationWarning.
+    """
+
+    def add(cls: type[Class]) -> type[Class]:
+        for old, new in names.items():
+            setattr(cls, old, property(_forward(f"{cls.__name__}.{old}", new)))
+        return cls
+
+    return add
+
+
+def _forward(old: str, new: str) -> Callable[[object], object]:
+    def get(instance: object) -> object:
+        warn(f"{old} is now {new}", DeprecationWarning, stacklevel=2)
+        return getattr(instance, new)
+
+    return get

@@ -9,6 +9,7 @@ from wgpu_backend.dtypes import I32
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.model_inputs import TokenInput
+from wgpu_backend.nn.module import old_names
 from wgpu_backend.ops.attention.options import RopeOptions
 
 __all__ = ["RopeOptions", "Rotary"]
@@ -20,6 +21,7 @@ SEVERAL = TokenInput((3,), I32, positions=True)
 Factors = NDArray[np.float32]
 
 
+@old_names(turned="rotate_by")
 class Rotary:
     """The rotation of one model: frequencies once, a table of angles once per graph.
 

@@ -14,13 +14,14 @@ from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.kvcache.layers import CacheEntry, LayerShape, keep_keys
 from wgpu_backend.nn.layer_config import LayerConfig
 from wgpu_backend.nn.layers import HeadLayerNorm, Linear, Norm, RMSNorm, fused_linear
-from wgpu_backend.nn.module import Module, weight
+from wgpu_backend.nn.module import Module, old_names, weight
 from wgpu_backend.nn.rope import Rotary
 
 GateOf = Literal["sigmoid", "softplus"]
 NormOf = Literal["head", "each head", "all heads"]
 
 
+@old_names(heads_of="project_heads", positioned="apply_positions")
 class SelfAttention(Module):
     """Grouped-query attention (Ainslie et al. 2023) with rotated queries and keys.
 

@@ -16,6 +16,7 @@ from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.kvcache.layers import LayerCache, forbid_shift
 from wgpu_backend.nn.mlp import activated, require_activation
 from wgpu_backend.nn.model import Model
+from wgpu_backend.nn.module import old_names
 from wgpu_backend.nn.rope import Factors
 from wgpu_backend.ops.attention.options import POSITION_AXES, Sectioning
 
@@ -23,6 +24,7 @@ EMBEDDINGS = "embeddings"
 _DENSE = ("dense_2.weight", "dense_3.weight")
 
 
+@old_names(normed="normalise", steered="add_direction", with_given="insert_embeddings")
 class Transformer(Model):
     """A model of token embeddings, a sequence of layers, and a norm.
 

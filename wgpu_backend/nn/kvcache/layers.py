@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.nn.module import old_names
 
 CACHE_TYPES = (F16, F32, Q8_0, Q4_0)
 
@@ -20,6 +21,7 @@ def keep_keys(keys: Tensor, by: int) -> Tensor:
     return keys
 
 
+@old_names(stored="columns")
 @dataclass(frozen=True, slots=True)
 class LayerShape:
     """Keys and values of every position.
@@ -64,6 +66,7 @@ class SharedLayer:
     layer: int
 
 
+@old_names(stored="columns")
 class StateShape:
     """The states of a recurrent layer, f32, one for every sequence.
 

@@ -35,6 +35,7 @@ from wgpu_backend.nn.kvcache.layers import (
     require_type,
 )
 from wgpu_backend.nn.kvcache.saving import Saved, SavedPart, read_rows, require_parts, write_rows
+from wgpu_backend.nn.module import old_names
 from wgpu_backend.ops.attention.paged import Pages
 
 BLOCK = 32
@@ -42,6 +43,9 @@ BLOCK = 32
 KEYS_AT_ONCE = 16 * BLOCK
 
 
+@old_names(
+    declared="input_specs", encoded="encoder_key_values", stored="key_values", unheld="free_list"
+)
 class PagedCache:
     """Keys and values of all past tokens, for layers without windows or states.
 
