@@ -531,7 +531,7 @@ class _Conflicts:
         for ends, _ in seen:
             for number in _bits(ends):
                 same[number] |= ends
-        beside = self._beside(same)
+        rivals = self._find_rivals(same)
         begin = [_union(self._chars[p] for p in each) for each in firsts]
         follows = [_union(begin[i] for i in _bits(each & ~self._token)) for each in self._next]
         pairs = {
@@ -539,15 +539,15 @@ class _Conflicts:
             for ends, goes_on in seen
             for number in _bits(ends)
             for other, chars in goes_on.items()
-            if beside[number] >> other & 1 and chars & follows[number]
+            if rivals[number] >> other & 1 and chars & follows[number]
         }
         lexemes = [*self._plan.lexemes.values()]
         found = [(lexemes[one], lexemes[other]) for one, other in sorted(pairs)]
         return [(a, b) for a, b in found if not b.but or self._plan.word(a) not in b.but]
 
-    def _beside(self, same: list[int]) -> list[int]:
+    def _find_rivals(self, same: list[int]) -> list[int]:
         """Return, for each lexeme, those that may stand at the same place."""
-        beside = [0] * len(self._next)
+        rivals = [0] * len(self._next)
         start = self._first["root"][0]
         waiting = [(start, start)]
         done: set[tuple[int, int]] = set()
@@ -555,16 +555,16 @@ class _Conflicts:
             while waiting:
                 one, other = waiting.pop()
                 for number in _bits(one):
-                    beside[number] |= other
+                    rivals[number] |= other
                 for number in _bits(other):
-                    beside[number] |= one
-            for one in range(len(beside)):
-                for other in _bits(beside[one] & same[one]):
+                    rivals[number] |= one
+            for one in range(len(rivals)):
+                for other in _bits(rivals[one] & same[one]):
                     if (one, other) not in done:
                         self._spend(1)
                         done.add((one, other))
                         waiting.append((self._next[one], self._next[other]))
-        return beside
+        return rivals
 
     def _positions(self) -> list[set[int]]:
         """Find the positions of all characters of lexemes (Glushkov); return each first set."""
