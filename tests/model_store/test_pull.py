@@ -48,7 +48,7 @@ def called_off(store: Store, name: ModelName) -> None:
     off = puller(
         store,
         streams=1,
-        told=lambda p: seen.append(p.completed),
+        report=lambda p: seen.append(p.completed),
         cancelled=lambda: max(seen) >= 120_000,
     )
     with pytest.raises(PullCancelled):
@@ -58,7 +58,7 @@ def called_off(store: Store, name: ModelName) -> None:
 def test_a_model_is_pulled_in_parts_and_only_once(registry, store: Store):
     told: list[Progress] = []
     name = ModelName.parse(registry.name)
-    puller(store, told=told.append).pull(name)
+    puller(store, report=told.append).pull(name)
     found = open_stored(store, name)
     assert found.path.read_bytes() == CONTENT
     assert found.parameters == {"seed": 5}
@@ -120,9 +120,9 @@ def test_a_pull_whose_registry_stalls_is_called_off_at_once(registry, store: Sto
     monkeypatch.setattr(pull, "STALL_SECONDS", 10 * PATIENCE)
     registry.fault, off = "stalls", threading.Event()
     waiting = puller(
-        store, told=lambda p: p.completed and off.set(), cancelled=off.is_set, streams=2
+        store, report=lambda p: p.completed and off.set(), cancelled=off.is_set, streams=2
     )
-    monkeypatch.setattr(pull, "_TOLD_EVERY", 1)
+    monkeypatch.setattr(pull, "_REPORT_EVERY", 1)
     with pytest.raises(PullCancelled):
         waiting.pull(ModelName.parse(registry.name))
 
@@ -231,7 +231,7 @@ def split_of(tmp_path: Path, folder: str = "Q4_0/") -> dict[str, bytes]:
 def test_parts_of_a_split_file_become_one_model(registry, store: Store, tmp_path: Path):
     registry.fault, registry.files = "split", split_of(tmp_path)
     name, seen = ModelName.parse(registry.name), list[Progress]()
-    puller(store, told=seen.append).pull(name)
+    puller(store, report=seen.append).pull(name)
     found = open_stored(store, name)
     tiny_model(tmp_path / "one.gguf")
     want, made = GGUFReader(tmp_path / "one.gguf"), GGUFReader(found.path)
@@ -312,7 +312,7 @@ def test_a_registry_that_does_not_answer_is_told_before_each_new_try(store):
         raise httpx2.ConnectError("connection refused")
 
     told = []
-    made = puller(store, told=lambda progress: told.append(progress.status))
+    made = puller(store, report=lambda progress: told.append(progress.status))
     client = httpx2.Client(transport=httpx2.MockTransport(refuse))
     with client, pytest.raises(StoreError, match="after 6 tries"):
         made._manifest(client, ModelName.parse("example.org/me/m:1"))

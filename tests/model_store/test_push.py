@@ -54,7 +54,7 @@ def whole(registry, store: Store, name: ModelName) -> bool:
 
 def test_a_model_is_pushed_in_chunks_and_only_once(registry, store: Store, name):
     told: list[Progress] = []
-    pusher(store, told=told.append).push(name)
+    pusher(store, report=told.append).push(name)
     assert whole(registry, store, name)
     assert [told[0].status, told[-1].status] == ["retrieving manifest", "success"]
     done = [p.completed for p in told if p.total == len(CONTENT)]
@@ -100,7 +100,7 @@ def test_a_push_that_was_called_off_goes_on(registry, store: Store, name):
         return bool(told) and told[-1].completed > PART
 
     with pytest.raises(PushCancelled):
-        pusher(store, told=told.append, cancelled=begun).push(name)
+        pusher(store, report=told.append, cancelled=begun).push(name)
     sent = len(registry.uploads["0"])
     assert PART <= sent < len(CONTENT)
     registry.asked.clear()
@@ -112,7 +112,7 @@ def test_a_push_that_was_called_off_goes_on(registry, store: Store, name):
 def test_an_upload_that_the_registry_forgot_begins_anew(registry, store: Store, name):
     told: list[Progress] = []
     with pytest.raises(PushCancelled):
-        pusher(store, cancelled=lambda: len(told) > 3, told=told.append).push(name)
+        pusher(store, cancelled=lambda: len(told) > 3, report=told.append).push(name)
     registry.uploads.clear()
     registry.uploads["other"] = b""
     pusher(store).push(name)

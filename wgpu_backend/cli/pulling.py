@@ -43,7 +43,7 @@ def pull_model(name: str, *, insecure: bool) -> None:
             open_store(),
             insecure=insecure,
             streams=max(1, int(streams)) if streams.isdecimal() else STREAMS,
-            told=told,
+            report=told,
             cancelled=lambda: interrupts.asked,
         )
         try:
@@ -92,7 +92,7 @@ def push_model(name: str, *, insecure: bool) -> None:
         pusher = Pusher(
             open_store(),
             insecure=insecure,
-            told=told,
+            report=told,
             cancelled=lambda: interrupts.asked,
             key=signing_key(),
         )

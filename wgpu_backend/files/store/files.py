@@ -17,7 +17,7 @@ CHUNK = 1 << 20
 DRAFT = ".new-"
 # Seconds after which an unchanged draft is taken to be a killed process's.
 ABANDONED = 3600
-Told = Callable[[int], None]
+ProgressCallback = Callable[[int], None]
 """A callback for the number of bytes processed since the last call."""
 
 
@@ -87,11 +87,11 @@ def read_file(path: Path, most: int) -> bytes:
         return opened.read(most)
 
 
-def sha256(path: Path, told: Told = lambda _: None) -> str:
+def sha256(path: Path, report: ProgressCallback = lambda _: None) -> str:
     """Return the hexadecimal digest of a file."""
     made = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(CHUNK):
             made.update(chunk)
-            told(len(chunk))
+            report(len(chunk))
     return made.hexdigest()

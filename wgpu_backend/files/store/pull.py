@@ -45,7 +45,7 @@ TRIES = 6
 STALL_SECONDS = 30.0
 # Bytes between notes of a part's progress.
 _SAVED_EVERY = 8 << 20
-_TOLD_EVERY = 1 << 18
+_REPORT_EVERY = 1 << 18
 # Seconds between checks for cancellation.
 _LOOK_SECONDS = 0.2
 # HTTP statuses after which a retry may succeed.
@@ -100,7 +100,7 @@ class Puller:
         Allow ``http://`` registries.
     streams : int
         Number of parallel requests.
-    told : callable
+    report : callable
         Called with `Progress`, from several threads, one at a time.
     cancelled : callable
         Called often; a true result ends the pull.
@@ -116,7 +116,7 @@ class Puller:
         *,
         insecure: bool = False,
         streams: int = STREAMS,
-        told: Callable[[Progress], None] = lambda _: None,
+        report: Callable[[Progress], None] = lambda _: None,
         cancelled: Callable[[], bool] = lambda: False,
         wait: Wait = time.sleep,
         part_sizes: tuple[int, int] = (MIN_PART, MAX_PART),
@@ -124,7 +124,7 @@ class Puller:
         self._store = store
         self._insecure = insecure
         self._streams = streams
-        self._told = told
+        self._report = report
         self._cancelled = cancelled
         self._wait = wait
         self._part_sizes = part_sizes
@@ -147,7 +147,7 @@ class Puller:
         timeout = httpx2.Timeout(STALL_SECONDS)
         hooks = {"request": [self._require_allowed]}
         with httpx2.Client(timeout=timeout, follow_redirects=True, event_hooks=hooks) as client:
-            self._told(Progress("pulling manifest"))
+            self._report(Progress("pulling manifest"))
             try:
                 manifest = self._manifest(client, name)
             except ModelNotFound:
@@ -158,9 +158,9 @@ class Puller:
             require_room(self._store.root, sum(map(self._missing, manifest.blobs)))
             for layer in manifest.blobs:
                 self._blob(client, f"{registry_url(name)}/blobs/{layer.digest}", layer)
-        self._told(Progress("writing manifest"))
+        self._report(Progress("writing manifest"))
         entry = self._store.put(name, manifest)
-        self._told(Progress("success"))
+        self._report(Progress("success"))
         return entry
 
     def _split(self, client: httpx2.Client, name: ModelName) -> Entry | None:
@@ -179,7 +179,7 @@ class Puller:
         digests = [layer.digest for layer in layers]
         kept = self._find_kept(name, digests)
         if kept is not None:
-            self._told(Progress("success"))
+            self._report(Progress("success"))
             return kept
         # Room for the parts, and for one file of all of them.
         more = sum(layer.size for layer in layers)
@@ -192,7 +192,7 @@ class Puller:
             name,
             Modelfile(paths),
             self._store.root,
-            lambda status: self._told(Progress(status)),
+            lambda status: self._report(Progress(status)),
             {_PARTS: digests},
         )
         self._store.drop(layers)
@@ -232,7 +232,7 @@ class Puller:
             except httpx2.HTTPError as error:
                 require_tls(error, name)
                 if attempt < TRIES - 1:
-                    self._told(Progress(f"{name.host}: {error}; trying again"))
+                    self._report(Progress(f"{name.host}: {error}; trying again"))
                 self._pause(attempt, url, error)
         raise AssertionError  # the last pause raises
 
@@ -250,8 +250,8 @@ class Puller:
 
     def _pause(self, attempt: int, url: str, error: Exception) -> None:
         if attempt >= TRIES - 1:
-            told = str(error) or type(error).__name__
-            raise RegistryFailed(f"{url}: {told}, after {TRIES} tries") from error
+            reason = str(error) or type(error).__name__
+            raise RegistryFailed(f"{url}: {reason}, after {TRIES} tries") from error
         for _ in range(round(min(2.0**attempt, 30.0) / _LOOK_SECONDS)):
             self._check()
             self._wait(_LOOK_SECONDS)
@@ -277,7 +277,7 @@ class Puller:
                     forget(path)
                     whole = layer.size or 1
                     self._fetch(client, url, layer, path, (whole, whole), checked)
-            self._tell(layer, layer.size)
+            self._report_blob(layer, layer.size)
 
     @contextmanager
     def _alone(self, lock: FileLock) -> Generator[None]:
@@ -293,10 +293,10 @@ class Puller:
         finally:
             lock.release()
 
-    def _tell(self, layer: Layer, completed: int) -> None:
+    def _report_blob(self, layer: Layer, completed: int) -> None:
         with self._lock:
             short = digest_hex(layer.digest)[:12]
-            self._told(Progress(f"pulling {short}", layer.digest, layer.size, completed))
+            self._report(Progress(f"pulling {short}", layer.digest, layer.size, completed))
 
     def _fetch(
         self,
@@ -312,7 +312,7 @@ class Puller:
         with partial.open("r+b" if partial.exists() else "w+b") as file:
             file.truncate(layer.size)
         self._all(client, url, layer, partial, parts)
-        self._told(Progress("verifying sha256 digest", layer.digest, layer.size, layer.size))
+        self._report(Progress("verifying sha256 digest", layer.digest, layer.size, layer.size))
         found = sha256(partial) if checked else digest_hex(layer.digest)
         if found != digest_hex(layer.digest):
             forget(path)
@@ -346,7 +346,7 @@ class Puller:
                     attempt += 1
 
         def done() -> None:
-            self._tell(layer, sum(part.completed for part in parts))
+            self._report_blob(layer, sum(part.completed for part in parts))
 
         with ThreadPoolExecutor(self._streams) as pool:
             jobs = {pool.submit(fetch, part) for part in parts}
@@ -391,15 +391,15 @@ class Puller:
         done: Callable[[], None],
     ) -> None:
         """Write chunks as they arrive, so that a broken connection loses nothing."""
-        told = part.completed
+        reported = part.completed
         for chunk in response.iter_raw():
             if streams.stopped:
                 return
             self._check()
             self._write(file, part, chunk)
             whole = part.completed == part.size
-            if whole or part.completed - told >= _TOLD_EVERY:
-                told = part.completed
+            if whole or part.completed - reported >= _REPORT_EVERY:
+                reported = part.completed
                 done()
             if whole:
                 return
@@ -481,8 +481,8 @@ def _require_there(response: httpx2.Response, name: ModelName) -> None:
     if status in (400, 404):
         raise ModelNotFound(f"{name}: {name.host} has no such model")
     if status in (401, 403):
-        told = f"{name.host} has no such model, or not for everybody (HTTP status {status})"
-        raise ModelNotFound(f"{name}: {told}")
+        reason = f"{name.host} has no such model, or not for everybody (HTTP status {status})"
+        raise ModelNotFound(f"{name}: {reason}")
     if status != 200:
         raise RegistryFailed(f"{response.url}: HTTP status {status}, needs 200")
 

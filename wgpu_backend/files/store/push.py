@@ -185,12 +185,12 @@ class SignIn(httpx2.Auth):
         if own and self._token:
             request.headers["Authorization"] = f"Bearer {self._token}"
         response = yield request
-        told = response.headers.get("WWW-Authenticate", "")
-        if response.status_code != 401 or not own or not told.lower().startswith("bearer"):
+        challenge = response.headers.get("WWW-Authenticate", "")
+        if response.status_code != 401 or not own or not challenge.lower().startswith("bearer"):
             return
         if self._path is None or not self._path.exists():
             return
-        answer = yield self._token_request(dict(_CHALLENGE.findall(told)))
+        answer = yield self._token_request(dict(_CHALLENGE.findall(challenge)))
         yield from self._with_token(request, answer)
 
     def _with_token(
@@ -240,7 +240,7 @@ class Pusher:
         The store to read from.
     insecure : bool
         Allow ``http://`` registries.
-    told : callable
+    report : callable
         Called with `Progress`.
     cancelled : callable
         Called often; a true result ends the push.
@@ -257,7 +257,7 @@ class Pusher:
         store: Store,
         *,
         insecure: bool = False,
-        told: Callable[[Progress], None] = lambda _: None,
+        report: Callable[[Progress], None] = lambda _: None,
         cancelled: Callable[[], bool] = lambda: False,
         wait: Wait = time.sleep,
         part: int = PART,
@@ -265,7 +265,7 @@ class Pusher:
     ) -> None:
         self._store = store
         self._insecure = insecure
-        self._told = told
+        self._report = report
         self._cancelled = cancelled
         self._wait = wait
         self._part = part
@@ -282,20 +282,20 @@ class Pusher:
             The registry cannot be reached, or does not accept it from this user.
         """
         self._require_allowed(f"{name.scheme}://", str(name))
-        self._told(Progress("retrieving manifest"))
+        self._report(Progress("retrieving manifest"))
         entry = self._store.entry(name)
         timeout, signing = httpx2.Timeout(STALL_SECONDS), SignIn(registry_url(name), self._key)
         with httpx2.Client(timeout=timeout, auth=signing) as client:
             for layer in entry.manifest.blobs:
                 self._blob(client, name, layer)
-            self._told(Progress("pushing manifest"))
+            self._report(Progress("pushing manifest"))
             url = f"{registry_url(name)}/manifests/{name.tag}"
             headers = {"Content-Type": MANIFEST_TYPE}
             data = entry.manifest.encode()
             self._retry(
                 name, lambda: self._require_success(client.put(url, content=data, headers=headers))
             )
-        self._told(Progress("success"))
+        self._report(Progress("success"))
         return entry
 
     def _require_allowed(self, address: str, where: str) -> None:
@@ -313,7 +313,7 @@ class Pusher:
                 self._retry(name, lambda: self._chunk(client, upload))
             self._retry(name, lambda: self._end(client, upload))
             note.unlink(missing_ok=True)
-        self._tell(layer, layer.size)
+        self._report_blob(layer, layer.size)
 
     def _has(self, client: httpx2.Client, name: ModelName, url: str) -> bool:
         """Return whether the registry has a blob; it may redirect to a storage service."""
@@ -414,7 +414,7 @@ class Pusher:
                 yield data
                 done += len(data)
                 self._check()
-                self._tell(upload.layer, start + done)
+                self._report_blob(upload.layer, start + done)
 
     def _end(self, client: httpx2.Client, upload: _Upload) -> None:
         query = upload.query(self._part)
@@ -450,8 +450,8 @@ class Pusher:
             except (httpx2.HTTPError, _Again) as error:
                 require_tls(error, name, "push")
                 if attempt == TRIES - 1:
-                    told = str(error) or type(error).__name__
-                    raise RegistryFailed(f"push: {told}, after {TRIES} tries") from error
+                    reason = str(error) or type(error).__name__
+                    raise RegistryFailed(f"push: {reason}, after {TRIES} tries") from error
                 self._wait(min(2.0**attempt, 30.0))
         raise AssertionError  # the last try raises
 
@@ -459,9 +459,9 @@ class Pusher:
         if self._cancelled():
             raise PushCancelled("the push was cancelled")
 
-    def _tell(self, layer: Layer, completed: int) -> None:
+    def _report_blob(self, layer: Layer, completed: int) -> None:
         short = digest_hex(layer.digest)[:12]
-        self._told(Progress(f"pushing {short}", layer.digest, layer.size, completed))
+        self._report(Progress(f"pushing {short}", layer.digest, layer.size, completed))
 
 
 def _usable(response: httpx2.Response) -> httpx2.Response:

@@ -19,7 +19,15 @@ from typing import BinaryIO
 from filelock import FileLock
 
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.files.store.files import ABANDONED, CHUNK, Told, draft, read_file, replace, settle
+from wgpu_backend.files.store.files import (
+    ABANDONED,
+    CHUNK,
+    ProgressCallback,
+    draft,
+    read_file,
+    replace,
+    settle,
+)
 from wgpu_backend.files.store.manifest import (
     LAYER_TYPE,
     MAX_NBYTES,
@@ -245,7 +253,7 @@ class Store:
             replace(self.blob(layer.digest), data)
         return layer
 
-    def add_file(self, kind: str, path: Path, told: Told = lambda _: None) -> Layer:
+    def add_file(self, kind: str, path: Path, report: ProgressCallback = lambda _: None) -> Layer:
         """Store a copy of a file as a blob.
 
         Raises
@@ -254,20 +262,20 @@ class Store:
             The disk has no room for it, or the store is read-only.
         """
         with path.open("rb") as source:
-            return self.add_stream(kind, source, path.stat().st_size, told)
+            return self.add_stream(kind, source, path.stat().st_size, report)
 
     def add_stream(
-        self, kind: str, source: BinaryIO, size: int, told: Told = lambda _: None
+        self, kind: str, source: BinaryIO, size: int, report: ProgressCallback = lambda _: None
     ) -> Layer:
         """Store the rest of an open file as a blob; `size` is its expected size in bytes."""
-        return self.add_pieces(kind, iter(lambda: source.read(CHUNK), b""), size, told)
+        return self.add_pieces(kind, iter(lambda: source.read(CHUNK), b""), size, report)
 
     def add_pieces(
         self,
         kind: str,
         pieces: Iterable[bytes | memoryview],
         size: int,
-        told: Told = lambda _: None,
+        report: ProgressCallback = lambda _: None,
     ) -> Layer:
         """Store pieces in sequence as a blob; see `add_stream`."""
         self.require_writable()
@@ -278,7 +286,7 @@ class Store:
                 file.write(chunk)
                 made.update(chunk)
                 total += len(chunk)
-                told(len(chunk))
+                report(len(chunk))
             file.close()
             layer = Layer(LAYER_TYPE + kind, f"sha256:{made.hexdigest()}", total)
             settle(written, self.blob(layer.digest))

@@ -196,7 +196,7 @@ def create(
     name: ModelName,
     wanted: Modelfile,
     folder: Path,
-    told: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
     facts: Mapping[str, object] | None = None,
     fits: Fits | None = None,
 ) -> Entry:
@@ -212,7 +212,7 @@ def create(
         Its recipe.
     folder : Path
         Base of relative paths in it.
-    told : callable
+    report : callable
         Called with the status.
     facts : mapping or None
         Further keys of its config blob.
@@ -232,11 +232,11 @@ def create(
     store.require_writable()
     for _ in range(_MOST_TRIES - 1):
         try:
-            return _create_once(store, name, wanted, folder, told, facts, fits)
+            return _create_once(store, name, wanted, folder, report, facts, fits)
         except BlobMissing:
             # Another process deleted a blob that existed before.
             continue
-    return _create_once(store, name, wanted, folder, told, facts, fits)
+    return _create_once(store, name, wanted, folder, report, facts, fits)
 
 
 def _create_once(
@@ -244,24 +244,24 @@ def _create_once(
     name: ModelName,
     wanted: Modelfile,
     folder: Path,
-    told: Callable[[str], None],
+    report: Callable[[str], None],
     facts: Mapping[str, object] | None,
     fits: Fits | None,
 ) -> Entry:
-    layers, config = _base(store, wanted.base, folder, told)
+    layers, config = _base(store, wanted.base, folder, report)
     for path in wanted.adapters:
         adapter = folder / Path(path).expanduser()
         _require_fitting(adapter, store, layers, fits)
-        layers.append(_gguf(store, "adapter", adapter, told)[0])
+        layers.append(_gguf(store, "adapter", adapter, report)[0])
     for kind, text in _texts(wanted).items():
         layers = [layer for layer in layers if layer.kind != kind]
         layers.append(store.add_bytes(kind, _utf8(kind, text)))
     _merge_parameters(store, layers, wanted)
-    told("writing manifest")
+    report("writing manifest")
     root = {"type": "layers", "diff_ids": [layer.digest for layer in layers]}
     encoded = json.dumps({**config, "rootfs": root, **(facts or {})}).encode()
     entry = store.put(name, Manifest(store.add_bytes(CONFIG_TYPE, encoded), tuple(layers)))
-    told("success")
+    report("success")
     return entry
 
 
@@ -298,19 +298,19 @@ def _merge_parameters(store: Store, layers: list[Layer], wanted: Modelfile) -> N
 
 
 def _base(
-    store: Store, base: Base, folder: Path, told: Callable[[str], None]
+    store: Store, base: Base, folder: Path, report: Callable[[str], None]
 ) -> tuple[list[Layer], dict[str, object]]:
     """Return layers and config of a model's base: a GGUF file, or another model."""
     # A client's name never refers to a file of this machine.
     if isinstance(base, ModelName):
-        return _model_layers(store, base, told)
+        return _model_layers(store, base, report)
     if isinstance(base, tuple):
-        told(f"copying {base[0].name}")
+        report(f"copying {base[0].name}")
         with open_parts(base, check_types=False) as file:
-            return [_whole(store, "model", file, told)], _config(file)
+            return [_whole(store, "model", file, report)], _config(file)
     path = folder / Path(base).expanduser()
     if path.is_file():
-        layer, config = _gguf(store, "model", path, told)
+        layer, config = _gguf(store, "model", path, report)
         return [layer], config
     if path.is_dir():
         if (path / "config.json").is_file():
@@ -325,7 +325,7 @@ def _base(
     except StoreError:
         raise ModelNotFound(f"FROM {base}: no such file, and no name of a model") from None
     try:
-        return _model_layers(store, name, told)
+        return _model_layers(store, name, report)
     except ModelNotFound:
         raise ModelNotFound(
             f"FROM {base}: no such file, and no model of that name in the store"
@@ -333,28 +333,28 @@ def _base(
 
 
 def _model_layers(
-    store: Store, name: ModelName, told: Callable[[str], None]
+    store: Store, name: ModelName, report: Callable[[str], None]
 ) -> tuple[list[Layer], dict[str, object]]:
     """Return the layers and config of a model."""
     entry = store.entry(name)
     config: dict[str, object] = _value(store, entry.manifest.config, "config", dict)
-    told(f"using existing model {entry.name}")
+    report(f"using existing model {entry.name}")
     return list(entry.manifest.layers), config
 
 
 def _gguf(
-    store: Store, kind: str, path: Path, told: Callable[[str], None]
+    store: Store, kind: str, path: Path, report: Callable[[str], None]
 ) -> tuple[Layer, dict[str, object]]:
-    told(f"copying {path.name}")
+    report(f"copying {path.name}")
     with open_gguf(path, check_types=False) as file:
-        return _whole(store, kind, file, told), _config(file)
+        return _whole(store, kind, file, report), _config(file)
 
 
-def _whole(store: Store, kind: str, file: GGUFFile, told: Callable[[str], None]) -> Layer:
+def _whole(store: Store, kind: str, file: GGUFFile, report: Callable[[str], None]) -> Layer:
     """Store a file, or a split file joined into one, since manifests cannot list parts."""
     if len(file.paths) == 1:
         return store.add_file(kind, file.path)
-    told(f"merging {len(file.paths)} parts")
+    report(f"merging {len(file.paths)} parts")
     size, pieces = merge_parts(file)
     return store.add_pieces(kind, pieces, size)
 

@@ -145,7 +145,7 @@ def _long(state: State) -> list[Endpoint]:
             def told(progress: Progress) -> None:
                 tell(_progress(progress))
 
-            puller = Puller(state.store, insecure=insecure, told=told, cancelled=stop.is_set)
+            puller = Puller(state.store, insecure=insecure, report=told, cancelled=stop.is_set)
             puller.pull(name)
 
         return await _worked(request, work, fields)
@@ -162,7 +162,7 @@ def _long(state: State) -> list[Endpoint]:
 
             key = state.settings.signing_key
             pusher = Pusher(
-                state.store, insecure=insecure, told=told, cancelled=stop.is_set, key=key
+                state.store, insecure=insecure, report=told, cancelled=stop.is_set, key=key
             )
             pusher.push(name)
 
