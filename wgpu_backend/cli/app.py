@@ -10,8 +10,7 @@ from wgpu_backend.cli.device_commands import bench, graph_, profile_, tune_
 from wgpu_backend.cli.devices import devices
 from wgpu_backend.cli.file_commands import create_, quantize
 from wgpu_backend.cli.imagine import imagine_
-from wgpu_backend.cli.library import cp, list_, rm
-from wgpu_backend.cli.library_commands import show
+from wgpu_backend.cli.library_commands import cp, list_, rm, show
 from wgpu_backend.cli.op import op_app
 from wgpu_backend.cli.perplexity import perplexity
 from wgpu_backend.cli.pulling import pull, push

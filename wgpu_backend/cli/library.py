@@ -7,18 +7,10 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, cast
 
-import typer
-
-from wgpu_backend.cli.completion import complete_stored
 from wgpu_backend.cli.console import answer, human_bytes, note, print_table
 from wgpu_backend.cli.failures import UsageError
-from wgpu_backend.cli.options import (
-    Debug,
-    Json,
-    StoredName,
-)
 from wgpu_backend.cli.parameters import PARAMETERS, Value
 from wgpu_backend.errors import ModelNotFound, StoreError
 
@@ -168,28 +160,3 @@ def remove_models(names: Sequence[str]) -> None:
     for name in names:
         open_store().remove(ModelName.parse(name))
         note(f"removed {name}")
-
-
-def list_(as_json: Json = False, debug: Debug = False) -> None:
-    """List the models of the store, the newest first."""
-    print_list(as_json=as_json)
-
-
-def cp(
-    source: StoredName,
-    destination: Annotated[str, typer.Argument(metavar="NEW", help="A second name.")],
-    debug: Debug = False,
-) -> None:
-    """Give a model of the store a second name."""
-    copy_model(source, destination)
-
-
-def rm(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="NAME...", help="Models to remove.", autocompletion=complete_stored),
-    ],
-    debug: Debug = False,
-) -> None:
-    """Remove models from the store."""
-    remove_models(names)

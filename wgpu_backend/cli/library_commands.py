@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from wgpu_backend.cli.options import Debug, Imports, Json, Model
+from wgpu_backend.cli.completion import complete_stored
+from wgpu_backend.cli.options import (
+    Debug,
+    Imports,
+    Json,
+    Model,
+    StoredName,
+)
 
 
 def show(
@@ -45,3 +52,34 @@ def show(
         "verbose": verbose,
     }
     print_model(model, [name for name, given in parts.items() if given], as_json=as_json)
+
+
+def list_(as_json: Json = False, debug: Debug = False) -> None:
+    """List the models of the store, the newest first."""
+    from wgpu_backend.cli.library import print_list
+
+    print_list(as_json=as_json)
+
+
+def cp(
+    source: StoredName,
+    destination: Annotated[str, typer.Argument(metavar="NEW", help="A second name.")],
+    debug: Debug = False,
+) -> None:
+    """Give a model of the store a second name."""
+    from wgpu_backend.cli.library import copy_model
+
+    copy_model(source, destination)
+
+
+def rm(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Models to remove.", autocompletion=complete_stored),
+    ],
+    debug: Debug = False,
+) -> None:
+    """Remove models from the store."""
+    from wgpu_backend.cli.library import remove_models
+
+    remove_models(names)
