@@ -119,10 +119,12 @@ def scaled_files(name: str, given: object) -> list[Scaled]:
         return [(Path(cast("str", given)), 1.0)]
     if isinstance(given, bytes | Mapping) or not isinstance(given, Iterable):
         raise OptionError(f"{name}: {shown(cast('object', given))}, needs a list of files")
-    return [_scaled(f"{name}[{i}]", one) for i, one in enumerate(cast("Iterable[object]", given))]
+    return [
+        _parse_scaled(f"{name}[{i}]", one) for i, one in enumerate(cast("Iterable[object]", given))
+    ]
 
 
-def _scaled(name: str, given: object) -> Scaled:
+def _parse_scaled(name: str, given: object) -> Scaled:
     pair = cast("tuple[object, ...]", given) if isinstance(given, tuple) else (given, 1.0)
     if len(pair) != 2 or not isinstance(pair[0], str | PathLike):
         what = shown(cast("object", given))
@@ -296,13 +298,13 @@ class Adapters:
             (found[layer] != values).any() for layer, values in self._directions.items()
         )
         if changed:
-            model.directions = {layer: self._written(layer, found[layer]) for layer in found}
+            model.directions = {layer: self._write_row(layer, found[layer]) for layer in found}
             self._directions = found
             self._name_variant()
         self.control_vectors, self.layers = tuple(given), layers
         return changed
 
-    def _written(self, layer: int, values: np.typing.NDArray[np.float32]) -> Tensor:
+    def _write_row(self, layer: int, values: np.typing.NDArray[np.float32]) -> Tensor:
         """Write a layer's direction to its row of the state, and return the row."""
         backend, width = self._model.backend, len(values)
         if self._rows is None:

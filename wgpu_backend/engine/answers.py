@@ -213,7 +213,7 @@ class Answers:
     ) -> Iterator[int]:
         """Generate the tokens that follow a prompt of token ids, as a stream."""
         ids = token_ids(prompt, self._sessions.vocabulary)
-        return self._streamed("tokens", ids, asked(options, num_predict, None))
+        return self._stream_tokens("tokens", ids, asked(options, num_predict, None))
 
     def _answer(
         self,
@@ -226,12 +226,12 @@ class Answers:
         form: Format | None = None,
     ) -> str | Iterator[str]:
         grammar = form if isinstance(form, Grammar) else Grammar.of_format(form)
-        tokens = self._streamed(call, ids, how, grammar)
+        tokens = self._stream_tokens(call, ids, how, grammar)
         made = pieces(tokens, self.tokenizer.stream(), how.stop, self.stats)
         self.stats.dropped_messages = dropped
         return made if stream else self._session.calls.take(lambda: "".join(made))
 
-    def _streamed(
+    def _stream_tokens(
         self, call: str, ids: Sequence[int], how: Asked, grammar: Grammar | None = None
     ) -> Generator[int]:
         matcher = None if grammar is None else self.grammars.matcher(grammar)

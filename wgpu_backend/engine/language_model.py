@@ -301,8 +301,8 @@ class LanguageModel(Answers):
         how = pooling_of(self.backend.config, pooling)
         rows: list[NDArray[np.float32]] = []
         for text in checked_texts("texts", texts):
-            found = self._pooled("embed", self.tokenizer.encode(text), how)
-            rows.append(unit(self._made_of(found, self.model.vector)))
+            found = self._pool("embed", self.tokenizer.encode(text), how)
+            rows.append(unit(self._apply_head(found, self.model.vector)))
         return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
 
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
@@ -321,11 +321,11 @@ class LanguageModel(Answers):
         for text in checked_texts("texts", texts):
             ids, types = self.prompter.pair(query, text)
             how = self.model.scored_pooling
-            found = self._pooled("rerank", ids, how, self._typed(types))
-            scores.append(float(self._made_of(found, self.model.score)[0]))
+            found = self._pool("rerank", ids, how, self._make_types(types))
+            scores.append(float(self._apply_head(found, self.model.score)[0]))
         return np.array(scores, np.float32)
 
-    def _pooled(
+    def _pool(
         self,
         asked: str,
         tokens: Sequence[int],
@@ -335,7 +335,7 @@ class LanguageModel(Answers):
         """Compute one pooled state of a text: (hidden,)."""
         return pooled(self._rows(asked, tokens, HIDDEN, self.runner.chunk, inputs), pooling)
 
-    def _made_of(
+    def _apply_head(
         self, state: NDArray[np.float32], make: Callable[[Tensor], Tensor]
     ) -> NDArray[np.float32]:
         """Apply a model's head to one state of a text."""
@@ -348,7 +348,7 @@ class LanguageModel(Answers):
 
         return self._sessions.alone(self._session, made)
 
-    def _typed(self, types: Sequence[int]) -> Mapping[str, NDArray[np.int32]]:
+    def _make_types(self, types: Sequence[int]) -> Mapping[str, NDArray[np.int32]]:
         """Return the token types as an input, if the model has it."""
         known = "token_types" in self.model.inputs()
         return {"token_types": np.array(types, np.int32)} if known else {}
@@ -374,11 +374,11 @@ class LanguageModel(Answers):
         whole = self._session.calls.take
         return whole(
             lambda: self._sessions.alone(
-                self._session, lambda: self._computed(asked, tokens, head, limit, inputs or {})
+                self._session, lambda: self._compute(asked, tokens, head, limit, inputs or {})
             )
         )
 
-    def _computed(
+    def _compute(
         self,
         asked: str,
         tokens: Sequence[int],
@@ -509,9 +509,9 @@ class LanguageModel(Answers):
             raise ModelError("attention: of a model with an encoder before it cannot be shown")
         turn = self._session.calls.take
         session = self._session
-        return turn(lambda: self._sessions.alone(session, lambda: self._attended(ids, layer)))
+        return turn(lambda: self._sessions.alone(session, lambda: self._attend(ids, layer)))
 
-    def _attended(self, ids: Sequence[int], layer: int) -> NDArray[np.float32]:
+    def _attend(self, ids: Sequence[int], layer: int) -> NDArray[np.float32]:
         count = len(ids)
 
         def build(batch: Batch, _: Tensor) -> Sequence[Tensor]:
@@ -546,15 +546,15 @@ class LanguageModel(Answers):
             runner = runner_of(self.model, self.cache)
             try:
                 return [
-                    self._recorded(runner, f"decode step at {prompt}", step),
-                    self._recorded(runner, f"prompt of {prompt} tokens", whole),
+                    self._record_pass(runner, f"decode step at {prompt}", step),
+                    self._record_pass(runner, f"prompt of {prompt} tokens", whole),
                 ]
             finally:
                 runner.close()
 
         return self._sessions.alone(self._session, recorded)
 
-    def _recorded(self, runner: Runner, name: str, shape: BatchShape) -> Pass:
+    def _record_pass(self, runner: Runner, name: str, shape: BatchShape) -> Pass:
         outputs: list[Tensor] = []
 
         def build(_: Batch, hidden: Tensor) -> Sequence[Tensor]:

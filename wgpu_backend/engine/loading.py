@@ -131,7 +131,7 @@ def load(
         backend = new_backend(file, params, name=name)
         try:
             require_fitting(backend.file, loras, vectors, control_layers)
-            model = _loaded(backend, positions, parallel, dtype, shares.loaded, cancelled)
+            model = _load_model(backend, positions, parallel, dtype, shares.loaded, cancelled)
             _change(model, loras, vectors, control_layers)
             deliver()
             return model
@@ -165,7 +165,7 @@ class _Shares:
             self._progress(share)
 
 
-def _loaded(
+def _load_model(
     backend: Backend,
     num_ctx: int | None,
     num_parallel: int,

@@ -115,7 +115,7 @@ def _fitting(
     *experts, m, k = weight.shape
     embeds = weight.name.endswith(EMBEDDING)
     # Files may leave out leading axes of size 1.
-    a, b = (replace(i, shape=_padded(i.shape, len(weight.shape))) for i in (a, b))
+    a, b = (replace(i, shape=_pad(i.shape, len(weight.shape))) for i in (a, b))
     rank, rank_b = a.shape[-1 if embeds else -2], b.shape[-1]
     wanted_a = (m, rank) if embeds else (*experts, rank, k)
     wanted_b = (*experts, k if embeds else m, rank_b)
@@ -133,7 +133,7 @@ def _fitting(
     return Pair(a, b, rank)
 
 
-def _padded(shape: Shape, rank: int) -> Shape:
+def _pad(shape: Shape, rank: int) -> Shape:
     return (1,) * (rank - len(shape)) + shape
 
 

@@ -80,8 +80,8 @@ def perplexities(
     scores: list[NDArray[np.float64]] = []
     for index in range(total):
         chunk = tokens[index * n_ctx : (index + 1) * n_ctx]
-        scores.append(_scored(model, chunk))
-        yield _summed(index + 1, total, np.concatenate(scores))
+        scores.append(_score(model, chunk))
+        yield _sum_up(index + 1, total, np.concatenate(scores))
 
 
 def _check(model: LanguageModel, count: int, n_ctx: int, chunks: int | None) -> None:
@@ -98,7 +98,7 @@ def _check(model: LanguageModel, count: int, n_ctx: int, chunks: int | None) -> 
         )
 
 
-def _scored(model: LanguageModel, chunk: Sequence[int]) -> NDArray[np.float64]:
+def _score(model: LanguageModel, chunk: Sequence[int]) -> NDArray[np.float64]:
     """Compute the negative log likelihoods of the second half's tokens."""
     first, begin = len(chunk) // 2, model.tokenizer.bos_id
     replaced = model.tokenizer.add_bos and begin is not None
@@ -111,7 +111,7 @@ def _scored(model: LanguageModel, chunk: Sequence[int]) -> NDArray[np.float64]:
     return np.log(sums) - (own.astype(np.float64) - top[:, 0])
 
 
-def _summed(chunks: int, total: int, scores: NDArray[np.float64]) -> Perplexity:
+def _sum_up(chunks: int, total: int, scores: NDArray[np.float64]) -> Perplexity:
     mean = float(scores.mean())
     value = math.exp(mean) if mean < 700 else math.inf
     spread = float(scores.std()) / math.sqrt(scores.size - 1) if scores.size > 1 else math.nan

@@ -99,11 +99,11 @@ class Prompter:
                 f"chat: chat_template_kwargs has {min(taken)}, needs it as a parameter"
             )
         text = self.template.render(
-            self._shielded(messages),
+            self._shield(messages),
             add_generation_prompt=True,
-            tools=self._shielded(tools),
-            documents=self._shielded(documents),
-            **self._shielded(given),
+            tools=self._shield(tools),
+            documents=self._shield(documents),
+            **self._shield(given),
         )
         ids = self.tokenizer.encode(text, add_special=False, parse_special=True)
         return self._with_bos(ids)
@@ -120,15 +120,15 @@ class Prompter:
             _check(number, message)
         return [cast("Message", message) for message in messages]
 
-    def _shielded(self, value: Given) -> Given:
+    def _shield(self, value: Given) -> Given:
         """Escape spellings of control tokens in all texts of JSON-like data."""
         if isinstance(value, str):
             return self.tokenizer.shield(value)
         if isinstance(value, Mapping):
             items = cast("Mapping[object, Given]", value).items()
-            return {self._shielded(key): self._shielded(item) for key, item in items}
+            return {self._shield(key): self._shield(item) for key, item in items}
         if isinstance(value, list | tuple):
-            return [self._shielded(item) for item in cast("Sequence[Given]", value)]
+            return [self._shield(item) for item in cast("Sequence[Given]", value)]
         return value
 
     def _with_bos(self, ids: list[int]) -> list[int]:

@@ -162,9 +162,9 @@ class Sessions:
         BackendError
             The model has no token slots for another session.
         """
-        return self.alone(self.main, lambda: self._opened(owner))
+        return self.alone(self.main, lambda: self._open_session(owner))
 
-    def _opened(self, owner: object) -> Session:
+    def _open_session(self, owner: object) -> Session:
         taken = {session.sequence for session in self._open}
         free = next((n for n in range(MOST_SESSIONS) if n not in taken), None)
         if free is None:

@@ -35,7 +35,7 @@ class StopTexts:
             self.found = found[2]
             ready, self._held = self._held[: found[0]], ""
             return ready
-        at = len(self._held) - self._begun()
+        at = len(self._held) - self._count_begun()
         ready, self._held = self._held[:at], self._held[at:]
         return ready
 
@@ -44,7 +44,7 @@ class StopTexts:
         rest, self._held = self._held, ""
         return rest
 
-    def _begun(self) -> int:
+    def _count_begun(self) -> int:
         """Return the length of the longest suffix of the text that begins a stop text."""
         longest = 0
         for stop in self._stops:

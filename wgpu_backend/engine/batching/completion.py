@@ -316,7 +316,7 @@ class Completion:
         if self.finished:
             return
         if guessed:
-            tokens = self._verified(slots, guessed)
+            tokens = self._verify(slots, guessed)
         elif self.sampler.on_host and logits is not None:
             changed = self._choices(logits[0])
             tokens = [self.sampler.token([changed[None]])]
@@ -328,7 +328,7 @@ class Completion:
                 self._judge(token, None if logits is None else logits[row])
                 self._took(token)
 
-    def _verified(self, slots: NDArray[np.int32], guessed: list[int]) -> list[int]:
+    def _verify(self, slots: NDArray[np.int32], guessed: list[int]) -> list[int]:
         """Return the tokens of a pass over draft tokens; `sent` counts the accepted ones."""
         found = self.sampler.verified(slots, guessed)
         right = len(found) - 1
@@ -424,16 +424,16 @@ class Completion:
 
     def _choices(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         """Apply biases, the minimum length and the grammar to logits."""
-        biased = self._biased(logits)
+        biased = self._apply_bias(logits)
         if self.made >= self.request.min_tokens:
-            return self._allowed(biased)
+            return self._apply_mask(biased)
         longer = biased.copy()
         longer[[each for each in self._ends if each < len(longer)]] = -np.inf
-        longer = self._allowed(longer)
+        longer = self._apply_mask(longer)
         # If the grammar allows only an end token, it takes precedence over the minimum length.
-        return longer if np.isfinite(longer).any() else self._allowed(biased)
+        return longer if np.isfinite(longer).any() else self._apply_mask(biased)
 
-    def _biased(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _apply_bias(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         if not self._bias:
             return logits
         ids, values = self._bias
@@ -441,7 +441,7 @@ class Completion:
         changed[ids] += values
         return changed
 
-    def _allowed(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _apply_mask(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
         if self._masking is None:
             return logits
         mask = self._masking.wait()

@@ -120,11 +120,11 @@ class Constrained:
         for row, mask in zip(found, masks, strict=False):
             if mask is not None:
                 row[:] = mask
-        recorded = self._recorded(rows, plan)
+        recorded = self._record(rows, plan)
         write_inputs(recorded.turns[0], {**inputs, MASK: found})
         return TimedResult(recorded.replay(), self._runner.clock)
 
-    def _recorded(self, rows: int, plan: Plan) -> Recorded:
+    def _record(self, rows: int, plan: Plan) -> Recorded:
         key = rows, plan
         if key not in self._graphs:
             context = Context(self._executor)

@@ -266,7 +266,7 @@ class Core:
             self._read(self._under_way.popleft())
 
     def _step(self, ahead: int) -> None:
-        planned = self._planned()
+        planned = self._plan()
         if step := self._submit(planned) if planned else None:
             self._under_way.append(step)
             self.totals.busy += len(planned)
@@ -359,7 +359,7 @@ class Core:
 
     # Steps.
 
-    def _planned(self) -> Planned:
+    def _plan(self) -> Planned:
         """Plan the next pass: the choices and their numbers of tokens."""
         for each in self._seated():
             self._bring_back(each)
@@ -378,7 +378,7 @@ class Core:
         planned = [(each, count) for each, count in zip(seated, shares, strict=True) if count]
         if not planned and not self._under_way and any(each.paused for each in seated):
             self._resume()
-            return self._planned()
+            return self._plan()
         self._guess(planned)
         return planned
 

@@ -108,7 +108,7 @@ class DraftModel:
     def _guesses(self, wanted: Wanted) -> list[list[int]]:
         readings = [self._reading(each, count) for each, count in wanted]
         try:
-            return self._made(readings)
+            return self._make_tokens(readings)
         except CacheFull:  # the choices are read again when there is room
             for reading in readings:
                 self.forget(reading.completion)
@@ -126,7 +126,7 @@ class DraftModel:
         reading.wanted = max(0, min(count, MOST_AHEAD - 1, room + 1)) if room >= 0 else 0
         return reading
 
-    def _made(self, readings: Sequence[Reading]) -> list[list[int]]:
+    def _make_tokens(self, readings: Sequence[Reading]) -> list[list[int]]:
         """Read the missing tokens in one pass, then choose tokens, a pass each."""
         fits = [reading.missing if reading.wanted else 0 for reading in readings]
         shares = fair_shares(fits, self._runner.chunk)

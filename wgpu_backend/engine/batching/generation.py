@@ -61,17 +61,17 @@ class Mailbox:
             if not self.ended:
                 self.events.append(event)
                 self._left -= event.finish is not None
-            return self._taken()
+            return self._take_waiters()
 
     def fail(self, error: Exception) -> None:
         """End with an error, unless the mailbox has ended."""
         with self._changed:
             if not self.ended:
                 self.error = error
-            waiters = self._taken()
+            waiters = self._take_waiters()
         wake(waiters)
 
-    def _taken(self) -> list[Waiter]:
+    def _take_waiters(self) -> list[Waiter]:
         """Wake threads, and take the waiters in event loops."""
         self._changed.notify_all()
         waiters, self._waiters = self._waiters, []

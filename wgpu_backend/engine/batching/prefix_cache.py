@@ -181,13 +181,13 @@ class PrefixCache:
         """
         if not reuse:
             sequence = next(NUMBERS)
-            return sequence, self._begun(sequence, tokens, 0)
+            return sequence, self._begin_entry(sequence, tokens, 0)
         found, common = self._longest(tokens, len(tokens) - 1)
         copy, more = self._copies.longest(tokens, len(tokens) - 1)
         if copy is not None and more >= common + BLOCK:
             sequence = next(NUMBERS)
-            if length := self._restored(copy, sequence, more):
-                return sequence, self._begun(sequence, tokens, length)
+            if length := self._restore(copy, sequence, more):
+                return sequence, self._begin_entry(sequence, tokens, length)
             found, common = self._longest(tokens, len(tokens) - 1)
         if found is not None:
             self._entries.move_to_end(found)
@@ -195,10 +195,10 @@ class PrefixCache:
             if entry.idle and entry.computed - common < BLOCK:
                 length = self._cut(found, common)
                 self._unlist(found)
-                return found, self._begun(found, tokens, length)
+                return found, self._begin_entry(found, tokens, length)
         sequence = next(NUMBERS)
-        length = 0 if found is None else self._shared(found, sequence, common)
-        return sequence, self._begun(sequence, tokens, length)
+        length = 0 if found is None else self._share(found, sequence, common)
+        return sequence, self._begin_entry(sequence, tokens, length)
 
     def _cut(self, sequence: int, length: int) -> int:
         """Cut a sequence back; to whole blocks if its last block is shared and none is free."""
@@ -207,7 +207,7 @@ class PrefixCache:
         except CacheFull:
             return self._cache.remove(sequence, length - length % BLOCK)
 
-    def _restored(self, copy: Copy, sequence: int, length: int) -> int:
+    def _restore(self, copy: Copy, sequence: int, length: int) -> int:
         """Restore a host copy, evicting idle sequences for it; return 0 if there is no room."""
         while True:
             try:
@@ -216,12 +216,12 @@ class PrefixCache:
                 if not self.evict():
                     return 0
 
-    def _begun(self, sequence: int, tokens: Sequence[int], length: int) -> int:
+    def _begin_entry(self, sequence: int, tokens: Sequence[int], length: int) -> int:
         self._entries[sequence] = Entry(tokens)
         self.note(sequence, length)
         return length
 
-    def _shared(self, source: int, target: int, common: int) -> int:
+    def _share(self, source: int, target: int, common: int) -> int:
         """Share whole blocks, which is free, or copy up to a checkpoint if blocks cannot resume."""
         whole = common - common % BLOCK
         length = whole if self._cache.can_resume(source, whole) else common
@@ -317,7 +317,7 @@ class PrefixCache:
         if entry.computed == common:
             return [*entry.tokens[:common]], self._cache.save(found)
         copy = next(NUMBERS)
-        length = self._shared(found, copy, common)
+        length = self._share(found, copy, common)
         saved = self._cache.save(copy) if length else None
         self._cache.remove(copy)
         return [*tokens[:length]], saved
@@ -338,7 +338,7 @@ class PrefixCache:
             except CacheFull:
                 if not self.evict():
                     raise
-        self._begun(sequence, [*tokens], len(tokens))
+        self._begin_entry(sequence, [*tokens], len(tokens))
         self.end(sequence, len(tokens))
 
     def drop(self, tokens: Sequence[int]) -> int:

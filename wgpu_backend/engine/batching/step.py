@@ -172,10 +172,10 @@ def submit(
     free = [(row, each) for row, each in on_device if not each.constrained]
     plan = _plan(free)
     shape = shape or runner.shape_of(works)
-    given = [(row, _given(each)) for row, each in free]
+    given = [(row, _make_inputs(each)) for row, each in free]
     extra = choice_inputs(given, plan, shape.outputs)
-    picked, places = _picked(chosen)
-    judged = _judged(planned, ends, picked)
+    picked, places = _pick_rows(chosen)
+    judged = _pick_judged(planned, ends, picked)
     if picked:
         extra[PICKED] = np.zeros(bucket(len(picked)), np.int32)
         extra[PICKED][: len(picked)] = picked
@@ -219,7 +219,9 @@ def _late(
     masks = [None if isinstance(mask, BackendError) else mask for mask in made]
     placed = list(enumerate(rows))
     plan = _plan(placed)
-    inputs = choice_inputs([(row, _given(each)) for row, each in placed], plan, bucket(len(rows)))
+    inputs = choice_inputs(
+        [(row, _make_inputs(each)) for row, each in placed], plan, bucket(len(rows))
+    )
     return Late(constrained.choose(masks, inputs, plan), wrong)
 
 
@@ -242,7 +244,7 @@ def _work(completion: Completion, count: int) -> Work:
     return work_of(completion.sequence, tokens, guessed)
 
 
-def _judged(planned: Planned, ends: Sequence[int], picked: list[int]) -> list[Judged]:
+def _pick_judged(planned: Planned, ends: Sequence[int], picked: list[int]) -> list[Judged]:
     """Add the rows for `prompt_logprobs` to those that are read back."""
     found: list[Judged] = []
     for end, (each, count) in zip(ends, planned, strict=True):
@@ -254,13 +256,13 @@ def _judged(planned: Planned, ends: Sequence[int], picked: list[int]) -> list[Ju
     return found
 
 
-def _given(completion: Completion) -> Mapping[str, Array]:
+def _make_inputs(completion: Completion) -> Mapping[str, Array]:
     """Return the sampling inputs for a choice's next tokens."""
     sampler, guessed = completion.sampler, completion.guessed
     return sampler.behind(guessed) if guessed else sampler.inputs()
 
 
-def _picked(chosen: Sequence[tuple[int, Completion]]) -> tuple[list[int], dict[int, slice]]:
+def _pick_rows(chosen: Sequence[tuple[int, Completion]]) -> tuple[list[int], dict[int, slice]]:
     """Return the rows whose logits are read back, and each choice's range among them."""
     rows: list[int] = []
     places: dict[int, slice] = {}
