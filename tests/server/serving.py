@@ -7,6 +7,7 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 import wgpu_backend as wb
+from tests.server.local_model import LocalModel
 from tests.server.scripted import scripted
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.files.store.modelfile import Modelfile
@@ -52,7 +53,11 @@ def app_of(root: Path, hosts=HOSTS, opens=opened, **more):
     actor = Modelfile(str(scripted(root / "actor.gguf")), {}, system="")
     create(store, ModelName.parse("actor"), actor, root)
     pictures = {"pictures": {PICTURES: bundled_pictures()}, "picture_device": "cpu"}
-    return make_app(Settings(store, opens, version="1", hosts=hosts, **{**pictures, **more}))
+
+    def local(stored, num_ctx):
+        return LocalModel(opens(stored, num_ctx), more.get("max_queue", 512))
+
+    return make_app(Settings(store, local, version="1", hosts=hosts, **{**pictures, **more}))
 
 
 def client_of(root: Path, **more) -> TestClient:

@@ -20,8 +20,8 @@ from wgpu_backend.files.store.store import Store
 from wgpu_backend.server.api.ollama import models
 from wgpu_backend.server.app import make_app
 from wgpu_backend.server.core import connections
-from wgpu_backend.server.core.access import LOCAL, Guard
-from wgpu_backend.server.core.completion import Answer, Update
+from wgpu_backend.server.core.access import LOCAL, AccessControl
+from wgpu_backend.server.core.completion import Completion, CompletionDelta
 from wgpu_backend.server.core.state import Settings
 from wgpu_backend.text.output_parsers import Content
 
@@ -73,7 +73,7 @@ def test_headers_that_come_at_once_have_an_end():
 
     headers = [(b"host", b"localhost"), (b"x", b"x" * 70_000)]
     scope = {"type": "http", "method": "GET", "path": "/", "headers": headers}
-    asyncio.run(Guard(None, Settings(None, None), {})(scope, None, send))
+    asyncio.run(AccessControl(None, Settings(None, None), {})(scope, None, send))
     assert (sent[0]["status"], b"needs at most 65536" in sent[1]["body"]) == (431, True)
 
 
@@ -99,7 +99,7 @@ def test_a_url_in_the_paths_place_is_checked_by_its_host(target, host, status):
     async def send(message):
         sent.append(message)
 
-    guard = Guard(app, Settings(None, None, hosts=LOCAL), {})
+    guard = AccessControl(app, Settings(None, None, hosts=LOCAL), {})
     asyncio.run(guard({**scope, "headers": [(b"host", host.encode())]}, None, send))
     assert sent[0]["status"] == status
 
@@ -157,7 +157,7 @@ def test_who_does_not_read_is_left():
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
-    guard = Guard(app, Settings(None, None, pause_seconds=0.05), {})
+    guard = AccessControl(app, Settings(None, None, pause_seconds=0.05), {})
     begin = time.monotonic()
     asyncio.run(guard(scope, None, stuck))
     assert time.monotonic() - begin < PATIENCE
@@ -185,7 +185,9 @@ def test_what_a_shutdown_cuts_off_is_told_in_the_apis_words(begun):
 
     async def cut():
         scope = {"type": "http", "method": "GET", "path": "/v1/x", "headers": []}
-        task = asyncio.ensure_future(Guard(app, Settings(None, None), {})(scope, None, send))
+        task = asyncio.ensure_future(
+            AccessControl(app, Settings(None, None), {})(scope, None, send)
+        )
         await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -217,7 +219,7 @@ def test_no_error_names_a_folder_of_the_server(tmp_path, monkeypatch, caplog, pa
 
     async def fails(answer):
         if amid:
-            yield Update(0, (Content("Hel"),))
+            yield CompletionDelta(0, (Content("Hel"),))
         raise wrong
 
     def create(store, name, wanted, folder, tell, **_):
@@ -225,7 +227,7 @@ def test_no_error_names_a_folder_of_the_server(tmp_path, monkeypatch, caplog, pa
             tell("reading")
         raise wrong
 
-    monkeypatch.setattr(Answer, "__aiter__", fails)
+    monkeypatch.setattr(Completion, "__aiter__", fails)
     with client_of(root) as client, caplog.at_level(logging.INFO, "wgpu_backend.server"):
         monkeypatch.setattr(models, "create", create)
         found = client.post(path, json={"model": "tale", "stream": True, **STREAMS[path]})

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.patience import PATIENCE
-from wgpu_backend.server.api.ollama.models import _progress_lines
+from wgpu_backend.server.api.ollama.models import _stream_progress
 
 PULLS = 40  # more than asyncio has threads
 
@@ -24,7 +24,7 @@ def test_models_are_loaded_while_many_pulls_wait_for_their_registries():
         async with AsyncExitStack() as stack:
             stack.callback(go_on.set)
             pulls = [
-                await stack.enter_async_context(aclosing(_progress_lines(pull)))
+                await stack.enter_async_context(aclosing(_stream_progress(pull)))
                 for _ in range(PULLS)
             ]
             stack.callback(go_on.set)  # the first thing at the end

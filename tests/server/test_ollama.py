@@ -14,10 +14,10 @@ from tests.server.serving import client_of, lines, opened
 from wgpu_backend.cli.serve.models import story
 from wgpu_backend.files.store import pull
 from wgpu_backend.server.api.ollama import routes as ollama
-from wgpu_backend.server.api.ollama.messages import chat_wanted, generate_wanted
+from wgpu_backend.server.api.ollama.messages import make_chat_request, make_generate_request
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import Update, _cut
-from wgpu_backend.server.core.defaults import Manner
+from wgpu_backend.server.core.completion import CompletionDelta, _cut_middle
+from wgpu_backend.server.core.defaults import ModelDefaults
 from wgpu_backend.text.output_parsers import ToolCall
 
 USER = {"role": "user", "content": "x"}
@@ -44,7 +44,9 @@ def with_own(system="Be."):
     """A loaded model with messages of its own, as far as requests are read by it."""
     stored = SimpleNamespace(system=system, messages=(OWN,))
     prompter = SimpleNamespace(template=SimpleNamespace(source=""))
-    return SimpleNamespace(stored=stored, model=SimpleNamespace(prompter=prompter), manner=Manner())
+    return SimpleNamespace(
+        stored=stored, model=SimpleNamespace(prompter=prompter), defaults=ModelDefaults()
+    )
 
 
 @pytest.fixture
@@ -70,10 +72,10 @@ def test_calls_are_counted_over_an_answer(client):
     class Twice:
         async def __aiter__(self):
             for name in "ab":
-                yield Update(0, (ToolCall(name, {}),))
+                yield CompletionDelta(0, (ToolCall(name, {}),))
 
     async def told():
-        found = ollama._objects(Fields({}), ollama._CHATTED, Twice(), ollama._Start(0, 0))
+        found = ollama._make_lines(Fields({}), ollama._CHAT_ROUTE, Twice(), ollama._Start(0, 0))
         return [line["message"]["tool_calls"][0] async for line in found]
 
     first, second = asyncio.run(told())
@@ -95,7 +97,7 @@ def test_calls_are_counted_over_an_answer(client):
     ],
 )
 def test_a_conversation_begins_with_the_models_own_messages(given, messages):
-    assert chat_wanted(Fields({"messages": given}), with_own()).messages == messages
+    assert make_chat_request(Fields({"messages": given}), with_own()).messages == messages
 
 
 @pytest.mark.parametrize(
@@ -108,7 +110,7 @@ def test_a_conversation_begins_with_the_models_own_messages(given, messages):
     ],
 )
 def test_a_prompt_begins_with_the_models_own_messages(given, messages):
-    assert generate_wanted(Fields({"prompt": "x", **given}), with_own()).messages == messages
+    assert make_generate_request(Fields({"prompt": "x", **given}), with_own()).messages == messages
 
 
 @pytest.mark.parametrize(
@@ -310,9 +312,9 @@ def test_a_message_that_is_too_long_loses_its_middle(client):
 
 
 def test_what_is_cut_keeps_its_beginning_and_end():
-    found = [_cut([*range(100)], keep, 40) for keep in (0, 4, -1)]
+    found = [_cut_middle([*range(100)], keep, 40) for keep in (0, 4, -1)]
     assert found == [[*range(70, 100)], [*range(4), *range(74, 100)], [*range(15), *range(85, 100)]]
-    assert _cut([1, 2, 3], 4, 40) == [1, 2, 3]
+    assert _cut_middle([1, 2, 3], 4, 40) == [1, 2, 3]
 
 
 def test_each_model_that_is_listed_is_shown(client):

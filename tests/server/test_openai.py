@@ -16,8 +16,8 @@ from wgpu_backend.files.store.modelfile import Modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create
-from wgpu_backend.server.core.completion import _tokens
-from wgpu_backend.server.core.request import Wanted
+from wgpu_backend.server.core.completion import _tokenize
+from wgpu_backend.server.core.request import CompletionRequest
 
 USER = {"role": "user", "content": "Hi"}
 ASKED = {"model": "actor", "temperature": 0}
@@ -346,7 +346,7 @@ def test_what_a_template_has_no_place_for_is_said_by_the_user(client, template, 
         model.prompter.use_template(template)
         loaded = SimpleNamespace(model=model, stored=None)
         turns = [{"role": role, "content": content} for role, content in said]
-        found = model.tokenizer.decode(_tokens(loaded, Wanted(turns), None))
+        found = model.tokenizer.decode(_tokenize(loaded, CompletionRequest(turns), None))
     assert found.strip() == text.strip()
 
 

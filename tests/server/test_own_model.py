@@ -15,8 +15,8 @@ from wgpu_backend.cli.serve.engine import EngineOptions
 from wgpu_backend.cli.serve.listening import Listening
 from wgpu_backend.cli.serve.own_model import OwnModel
 from wgpu_backend.cli.serve.shown import Shown
-from wgpu_backend.server.core.access import _allowed
-from wgpu_backend.server.core.defaults import Manner, closing
+from wgpu_backend.server.core.access import _is_allowed
+from wgpu_backend.server.core.defaults import ModelDefaults, find_closing_tag
 from wgpu_backend.text.chat_template import ChatTemplate
 from wgpu_backend.text.chat_template.builtin_templates import NAMED
 
@@ -63,8 +63,8 @@ def test_named_templates_are_those_that_models_were_trained_on():
 
 
 def test_a_template_in_the_place_of_the_models_own(tmp_path):
-    manner = OwnModel("tale", chat_template="command-r").manner({})
-    with client_of(tmp_path, default_model="tale", manner=manner) as client:
+    defaults = OwnModel("tale", chat_template="command-r").defaults({})
+    with client_of(tmp_path, default_model="tale", defaults=defaults) as client:
         turns = [f"<|{who}_TOKEN|>" for who in ("SYSTEM", "USER", "CHATBOT", "USER", "CHATBOT")]
         text = rendered(client)
         assert [part for part in turns if part in text] == turns
@@ -79,7 +79,9 @@ def test_a_template_in_the_place_of_the_models_own(tmp_path):
     ("reasons", "end"), [("", "|"), ("auto", "|True"), ("on", "|True"), ("off", "|False")]
 )
 def test_whether_a_model_reasons_where_nobody_says(tmp_path, reasons, end):
-    with client_of(tmp_path, default_model="tale", manner=Manner(KNOWS, reasons)) as client:
+    with client_of(
+        tmp_path, default_model="tale", defaults=ModelDefaults(KNOWS, reasons)
+    ) as client:
         assert rendered(client).endswith(end)
         other = rendered(client, chat_template_kwargs={"enable_thinking": "maybe"})
         assert other.endswith("|maybe")
@@ -88,16 +90,18 @@ def test_whether_a_model_reasons_where_nobody_says(tmp_path, reasons, end):
 @pytest.mark.parametrize("reasons", ["on", "off", "auto"])
 @pytest.mark.parametrize(("effort", "end"), [("none", "|False"), ("low", "|True")])
 def test_what_a_request_says_of_reasoning_counts_more(tmp_path, reasons, effort, end):
-    with client_of(tmp_path, default_model="tale", manner=Manner(KNOWS, reasons)) as client:
+    with client_of(
+        tmp_path, default_model="tale", defaults=ModelDefaults(KNOWS, reasons)
+    ) as client:
         body = {"messages": SAID, "max_tokens": 1, "verbose": True, "reasoning_effort": effort}
         found = client.post("/v1/chat/completions", json=body).json()
         assert found["__verbose"]["prompt"].endswith(end)
 
 
 def test_reasoning_that_a_template_always_begins_is_ended_where_there_is_to_be_none(tmp_path):
-    assert closing("a<think>\n", R1) == "</think>"
-    assert closing("a<think>\nhm", R1) == closing("a<think>\n", "no tags") == ""
-    with client_of(tmp_path, default_model="tale", manner=Manner(R1, "off")) as client:
+    assert find_closing_tag("a<think>\n", R1) == "</think>"
+    assert find_closing_tag("a<think>\nhm", R1) == find_closing_tag("a<think>\n", "no tags") == ""
+    with client_of(tmp_path, default_model="tale", defaults=ModelDefaults(R1, "off")) as client:
         assert rendered(client).endswith("<think>\n</think>")
         body = {"messages": SAID, "max_tokens": 2, "verbose": True}
         found = client.post("/chat/completions", json=body).json()
@@ -105,7 +109,7 @@ def test_reasoning_that_a_template_always_begins_is_ended_where_there_is_to_be_n
         message = found["choices"][0]["message"]
         assert message["content"]
         assert "reasoning_content" not in message
-    with client_of(tmp_path, default_model="tale", manner=Manner(R1)) as client:
+    with client_of(tmp_path, default_model="tale", defaults=ModelDefaults(R1)) as client:
         assert rendered(client).endswith("<think>\n")
 
 
@@ -114,7 +118,7 @@ def test_the_date_of_today_where_a_template_asks_for_one(tmp_path):
         "{% if date_string is not defined %}{% set date_string = 'long ago' %}{% endif %}"
         "{{ date_string }} {{ datetime }}{% for m in messages %}{% endfor %}"
     )
-    with client_of(tmp_path, default_model="tale", manner=Manner(source)) as client:
+    with client_of(tmp_path, default_model="tale", defaults=ModelDefaults(source)) as client:
         days = {datetime.now().strftime("%d %b %Y %b %d %Y")}
         text = rendered(client)
         days.add(datetime.now().strftime("%d %b %Y %b %d %Y"))
@@ -129,7 +133,7 @@ def test_the_date_of_today_where_a_template_asks_for_one(tmp_path):
 def test_functions_as_text_where_a_template_reads_them_so(tmp_path):
     source = "functools[ {{ functions }}{% for m in messages %}{% endfor %}"
     tool = {"type": "function", "function": {"name": "weather"}}
-    with client_of(tmp_path, default_model="tale", manner=Manner(source)) as client:
+    with client_of(tmp_path, default_model="tale", defaults=ModelDefaults(source)) as client:
         assert rendered(client) == "functools[ []"
         assert json.loads(rendered(client, tools=[tool]).removeprefix("functools[ ")) == [tool]
 
@@ -144,8 +148,8 @@ def test_reasoning_may_stay_in_the_text(tmp_path):
         assert (apart["content"], apart["reasoning_content"].strip()) == ("Yes", "hm")
         raw = message(client, reasoning_format="none")
         assert raw == {"role": "assistant", "content": "<think>\nhm\n</think>\n\nYes"}
-    manner = OwnModel("actor", reasoning_format="none").manner({})
-    with client_of(tmp_path, default_model="actor", manner=manner) as client:
+    defaults = OwnModel("actor", reasoning_format="none").defaults({})
+    with client_of(tmp_path, default_model="actor", defaults=defaults) as client:
         assert message(client) == raw
         assert message(client, reasoning_format="auto") == apart
 
@@ -162,8 +166,8 @@ def test_prompts_stand_beside_answers_where_the_operator_wants_that(tmp_path):
 
 @pytest.mark.slow
 def test_sampling_of_the_operators_stands_between_request_and_model(tmp_path):
-    manner = Manner(sampling={"temperature": 0, "seed": 7, "num_predict": 3})
-    with client_of(tmp_path, default_model="tale", manner=manner) as client:
+    defaults = ModelDefaults(sampling={"temperature": 0, "seed": 7, "num_predict": 3})
+    with client_of(tmp_path, default_model="tale", defaults=defaults) as client:
         made = client.post("/completion", json={"prompt": "a"}).json()
         settings = made["generation_settings"]
         assert (settings["temperature"], settings["seed"], settings["n_predict"]) == (0, 7, 3)
@@ -199,7 +203,11 @@ def test_further_names_of_the_own_model(tmp_path):
 
 @pytest.mark.parametrize("any_name", [False, True])
 def test_other_models_answer_when_the_own_one_was_removed(tmp_path, any_name):
-    own = {"default_model": "tale", "aliases": ("mine",), "manner": Manner(sampling={"seed": 7})}
+    own = {
+        "default_model": "tale",
+        "aliases": ("mine",),
+        "defaults": ModelDefaults(sampling={"seed": 7}),
+    }
     with client_of(tmp_path, any_name=any_name, **own) as client:
         assert client.request("DELETE", "/api/delete", json={"model": "tale"}).status_code == 200
         made = client.post("/completion", json={"model": "actor", "prompt": "<|plain|>"})
@@ -268,7 +276,7 @@ def test_any_of_several_keys_will_do(tmp_path):
 def test_a_star_in_an_origin(monkeypatch, allowed, known, unknown):
     monkeypatch.setenv("OLLAMA_ORIGINS", f'"{allowed}"')
     origins = Listening().settings(anybody=False)["origins"]
-    assert (_allowed(known, origins), _allowed(unknown, origins)) == (True, False)
+    assert (_is_allowed(known, origins), _is_allowed(unknown, origins)) == (True, False)
 
 
 @pytest.mark.parametrize("wrong", ["http://*.a.*", "a.b", "http://a.b/", "http://a/*", "null"])

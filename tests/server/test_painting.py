@@ -18,8 +18,8 @@ from tests.server.serving import client_of, lines
 from wgpu_backend.errors import BackendError, QueueFull, WorkerLost
 from wgpu_backend.images.bundled import bundled_pictures
 from wgpu_backend.server.core import image_queue
-from wgpu_backend.server.core.image_queue import Studio
-from wgpu_backend.server.core.request import RequestError, status_of
+from wgpu_backend.server.core.image_queue import ImageQueue
+from wgpu_backend.server.core.request import RequestError, get_http_status
 
 MAKE, EDIT, OLLAMA = "/v1/images/generations", "/v1/images/edits", "/api/generate"
 SHORT = {"prompt": "a red circle", "steps": 2, "guidance_scale": 1.0, "seed": 5}
@@ -148,45 +148,45 @@ def test_ollama_s_lines_say_how_far_the_picture_is(client):
 
 @pytest.mark.slow
 def test_who_leaves_ends_the_work_and_the_next_is_served(monkeypatch):
-    made = Studio({"pictures": bundled_pictures()}, "cpu")
+    made = ImageQueue({"pictures": bundled_pictures()}, "cpu")
     monkeypatch.setattr(image_queue, "_MAX_WAITING", 1)
     options = {"num_inference_steps": 50, "guidance_scale": 1.0}
 
-    async def leave():
-        async with made.painting("pictures", "a red circle", options) as (told, future):
+    async def cancel():
+        async with made.submit("pictures", "a red circle", options) as (told, future):
             assert await told.get() == (1, 50)
             with pytest.raises(QueueFull):
-                async with made.painting("pictures", "", options):
+                async with made.submit("pictures", "", options):
                     pass
         with pytest.raises(RequestError, match="the client has gone"):
             await asyncio.wrap_future(future)
         short = {**options, "num_inference_steps": 1}
-        async with made.painting("pictures", "a red circle", short) as (_, future):
+        async with made.submit("pictures", "a red circle", short) as (_, future):
             assert (await asyncio.wrap_future(future)).steps == 1
         await made.close()
         await made.close()
 
-    asyncio.run(leave())
+    asyncio.run(cancel())
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="needs signals")
 def test_one_killed_process_is_one_failed_request():
-    made = Studio({"pictures": bundled_pictures()}, "cpu")
+    made = ImageQueue({"pictures": bundled_pictures()}, "cpu")
     options = {"num_inference_steps": 10_000, "guidance_scale": 1.0}
 
     async def killed():
         assert made.pid is None  # it starts with the first request
         async with (
-            made.painting("pictures", "a red circle", options) as (told, future),
-            made.painting("pictures", "", {"num_inference_steps": 1}) as (_, behind),
+            made.submit("pictures", "a red circle", options) as (told, future),
+            made.submit("pictures", "", {"num_inference_steps": 1}) as (_, behind),
         ):
             assert await told.get() == (1, 10_000)
             first = made.pid
             os.kill(first, signal.SIGKILL)
             with pytest.raises(WorkerLost, match="pictures: its worker process ended") as found:
                 await asyncio.wrap_future(future)
-            assert status_of(found.value) == 500
+            assert get_http_status(found.value) == 500
             while await told.get() is not None:  # who listens to the steps hears of the end
                 pass
             assert (await asyncio.wrap_future(behind)).steps == 1
@@ -199,13 +199,13 @@ def test_one_killed_process_is_one_failed_request():
 
 @pytest.mark.slow
 def test_who_waits_at_the_end_is_told():
-    made = Studio({"pictures": bundled_pictures()}, "cpu")
+    made = ImageQueue({"pictures": bundled_pictures()}, "cpu")
     options = {"num_inference_steps": 10_000, "guidance_scale": 1.0}
 
     async def ended():
         async with (
-            made.painting("pictures", "a red circle", options) as (told, future),
-            made.painting("pictures", "a red circle", options) as (_, behind),
+            made.submit("pictures", "a red circle", options) as (told, future),
+            made.submit("pictures", "a red circle", options) as (_, behind),
         ):
             assert await told.get() == (1, 10_000)
             await made.close()

@@ -11,8 +11,8 @@ from tests.patience import PATIENCE
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 from wgpu_backend.errors import BackendError, OptionError, OutOfMemory
-from wgpu_backend.server.core.model_pool import Pool
-from wgpu_backend.server.worker.estimate import Room
+from wgpu_backend.server.core.model_pool import ModelPool
+from wgpu_backend.server.worker.estimate import MemoryEstimate
 from wgpu_backend.server.worker.remote import WorkerModel
 
 
@@ -61,7 +61,7 @@ class Machine:
 
     def measure(self, stored, num_ctx):
         taken = sum(each.nbytes for each in self.opened if not each.closed)
-        return Room(10, self.memory - taken, self.memory)
+        return MemoryEstimate(10, self.memory - taken, self.memory)
 
 
 def run(test, machine=None, **settings):
@@ -71,7 +71,7 @@ def run(test, machine=None, **settings):
         machine.loop = asyncio.get_running_loop()
         settings.setdefault("keep_seconds", 60)
         settings.setdefault("most", 3)
-        pool = Pool(machine, max_queue=4, measure=machine.measure, **settings)
+        pool = ModelPool(machine, measure=machine.measure, **settings)
         await asyncio.wait_for(test(pool, machine), PATIENCE)
 
     asyncio.run(main())
@@ -82,7 +82,7 @@ def named(name):
 
 
 def names(pool):
-    return [each.stored.entry.name for each in pool.loaded()]
+    return [each.stored.entry.name for each in pool.list_models()]
 
 
 async def used(pool, *asked, **more):
@@ -254,7 +254,7 @@ def test_a_lost_model_is_loaded_again_by_itself_while_its_requests_still_fail():
                 await asyncio.sleep(0.01)
         await used(pool, "a")
         assert len(machine.opened) == 2
-        assert pool.loaded()[0].keep_seconds == 5
+        assert pool.list_models()[0].keep_seconds == 5
         expiring.cancel()
 
     run(test)
@@ -266,7 +266,7 @@ def test_a_lost_model_that_cannot_be_loaded_again_is_left_alone(caplog):
         async with busy(pool, "a") as found:
             machine.failure = BackendError("still gone")
             found.model.gone = BackendError("gone")
-        while pool.loaded():
+        while pool.list_models():
             await asyncio.sleep(0.01)
         assert "a: not loaded again: still gone" in caplog.text
         with pytest.raises(BackendError, match="still gone"):
@@ -284,7 +284,7 @@ def test_a_model_goes_when_nobody_asks_for_it_but_not_under_a_request():
         async with pool.using(named("a"), keep_seconds=0):
             await asyncio.sleep(0.3)
             assert names(pool) == ["a"]
-        while pool.loaded():
+        while pool.list_models():
             await asyncio.sleep(0.01)
         assert machine.opened[0].closed
         expiring.cancel()
@@ -302,6 +302,6 @@ def test_a_client_that_goes_while_a_model_loads_leaves_it_to_others():
         machine.hold.set()
         await used(pool, "a")
         assert len(machine.opened) == 1
-        assert [each.users for each in pool.loaded()] == [0]
+        assert [each.users for each in pool.list_models()] == [0]
 
     run(test)

@@ -11,8 +11,8 @@ from tests.server.serving import by_hand, client_of
 from wgpu_backend.engine.batching.generation import Generation, Mailbox
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event, Finish, Reading, TokenLogprob, Usage
-from wgpu_backend.server.core.completion import Update, _joined
-from wgpu_backend.server.core.streaming import Sending
+from wgpu_backend.server.core.completion import CompletionDelta, _merge_updates
+from wgpu_backend.server.core.streaming import Sender
 from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall
 
 START = {"type": "http.response.start", "status": 200, "headers": []}
@@ -42,7 +42,7 @@ class Client:
 def run(act, most=30.0, extra=()):
     async def with_client():
         client = Client()
-        sending = Sending(client, extra, most)
+        sending = Sender(client, extra, most)
         await act(sending, client)
         return sending, client
 
@@ -109,7 +109,7 @@ def test_an_error_of_the_write_comes_with_the_next_piece():
         async def broken(_):
             raise OSError("gone")
 
-        sending = Sending(broken, (), 30.0)
+        sending = Sender(broken, (), 30.0)
         await sending(piece(b"a"))
         await asyncio.sleep(0)
         with pytest.raises(OSError, match="gone"):
@@ -251,17 +251,17 @@ def test_calls_and_reasoning_are_joined_in_their_order():
     likely = [TokenLogprob(token, -0.5, b"x") for token in range(4)]
     call = ToolCall("weather", {"city": "Oslo"})
     updates = [
-        Update(0, (), reading=Reading(1, 0, 2, 0.1)),
-        Update(0, (), reading=Reading(2, 0, 2, 0.2)),
-        Update(0, (Thinking("h"),), (likely[0],), tokens=(0,)),
-        Update(1, (Content("other"),), tokens=(9,)),
-        Update(0, (Thinking("m"), Content("A"), call), (likely[1],), tokens=(1,)),
-        Update(0, (call, Content("B")), (likely[2],), tokens=(2,)),
-        Update(0, (Content("C"),), (likely[3],), usage, (3,)),
+        CompletionDelta(0, (), reading=Reading(1, 0, 2, 0.1)),
+        CompletionDelta(0, (), reading=Reading(2, 0, 2, 0.2)),
+        CompletionDelta(0, (Thinking("h"),), (likely[0],), tokens=(0,)),
+        CompletionDelta(1, (Content("other"),), tokens=(9,)),
+        CompletionDelta(0, (Thinking("m"), Content("A"), call), (likely[1],), tokens=(1,)),
+        CompletionDelta(0, (call, Content("B")), (likely[2],), tokens=(2,)),
+        CompletionDelta(0, (Content("C"),), (likely[3],), usage, (3,)),
     ]
-    assert _joined(updates) == [
+    assert _merge_updates(updates) == [
         updates[1],
-        Update(
+        CompletionDelta(
             0,
             (Thinking("hm"), Content("A"), call, call, Content("BC")),
             tuple(likely),

@@ -20,7 +20,7 @@ from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.server.api.ollama.models import OLLAMA_VERSION
 from wgpu_backend.server.core.request import RequestError
-from wgpu_backend.server.core.state import seconds_of
+from wgpu_backend.server.core.state import parse_keep_alive
 
 NO_BLOB = f"sha256:{'1' * 64}"
 FIXED = {"num_predict": 6, "seed": 1, "temperature": 0}
@@ -460,13 +460,13 @@ def test_a_model_goes_when_its_time_is_over(tmp_path):
     [(5, 5), ("5m", 300), ("1h30m", 5400), ("-1m", -60), (-1, -1), ("10", 10), ("1.5s", 1.5)],
 )
 def test_durations(given, seconds):
-    assert seconds_of(given) == seconds
+    assert parse_keep_alive(given) == seconds
 
 
 @pytest.mark.parametrize("given", ["", "m", "5x", "5m5", "s5", True, "inf", "nan", "1e400", 1e400])
 def test_what_is_no_duration(given):
     with pytest.raises(RequestError, match="keep_alive"):
-        seconds_of(given)
+        parse_keep_alive(given)
 
 
 @pytest.mark.parametrize("ignored", [False, True])

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 from tests.server.serving import client_of
-from wgpu_backend.server.core.defaults import supplied
+from wgpu_backend.server.core.defaults import supply_variables
 from wgpu_backend.text.chat_template import ChatTemplate
 
 HALF = rb'"\ud83d"'
@@ -94,6 +94,6 @@ def test_control_tokens_in_a_whole_prompt_are_what_they_spell(client):
 def test_templates_find_tools_under_the_names_that_they_have_for_them(name):
     template = ChatTemplate(f"{{% for t in {name} %}}{{{{ t.function.name }}}}{{% endfor %}}")
     tools = [{"type": "function", "function": {"name": "weather"}}]
-    more = supplied(template.source, tools)
+    more = supply_variables(template.source, tools)
     assert template.render([], tools=tools, **more) == "weather"
-    assert not supplied(template.source)
+    assert not supply_variables(template.source)

@@ -65,7 +65,7 @@ class Served:
 
     @property
     def pids(self):
-        return [each.model.pid for each in self.state.pool.loaded() if not each.lost]
+        return [each.model.pid for each in self.state.pool.list_models() if not each.lost]
 
     def kill(self, answers, sent=signal.SIGKILL, ended=()):
         """End the worker as soon as it makes so many answers, one that was not ended before."""
@@ -80,7 +80,7 @@ class Served:
     @property
     def answers(self):
         """Answers of which there is text."""
-        found = [each for each in self.state.pool.loaded() if not each.lost]
+        found = [each for each in self.state.pool.list_models() if not each.lost]
         slots = found[0].engine.status().slots if found else ()
         return sum(slot is not None and slot.completion_tokens > 4 for slot in slots)
 
@@ -195,7 +195,7 @@ def test_slots_of_a_worker_that_is_just_going_are_none(tmp_path, monkeypatch):
     served = Served(tmp_path, monkeypatch, ("one",))
     with served.client:
         assert served.ask(stream=False).status_code == 200
-        [loaded] = served.state.pool.loaded()
+        [loaded] = served.state.pool.list_models()
 
         def status():
             raise WorkerLost("one: its worker process ended")

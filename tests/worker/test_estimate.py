@@ -23,13 +23,13 @@ def spec(tmp_path):
 
 def each(spec):
     """Bytes of a position of the cache."""
-    one = estimate.needed(replace(spec, num_ctx=1))
-    return estimate.needed(replace(spec, num_ctx=2)) - one
+    one = estimate.estimate_nbytes(replace(spec, num_ctx=1))
+    return estimate.estimate_nbytes(replace(spec, num_ctx=2)) - one
 
 
 def memory_for(spec, positions):
     """Memory half of which, behind the weights, is so many positions."""
-    weights = estimate.needed(replace(spec, num_ctx=1)) - each(spec)
+    weights = estimate.estimate_nbytes(replace(spec, num_ctx=1)) - each(spec)
     return weights + 2 * positions * each(spec)
 
 
@@ -39,25 +39,25 @@ def memory_for(spec, positions):
 )
 def test_a_context_that_nobody_chose_follows_model_and_memory(spec, positions, wanted):
     info = replace(GPU, total_memory=memory_for(spec, positions))
-    assert estimate.context_for(spec, info) == wanted
+    assert estimate.choose_context(spec, info) == wanted
 
 
 def test_it_is_what_loading_chooses_where_memory_is_not_told_or_the_model_knows_no_more(
     spec, tmp_path
 ):
-    assert estimate.context_for(spec, replace(GPU, total_memory=None)) is None
-    assert estimate.context_for(spec, replace(GPU, total_memory=1)) is None
+    assert estimate.choose_context(spec, replace(GPU, total_memory=None)) is None
+    assert estimate.choose_context(spec, replace(GPU, total_memory=1)) is None
     short = tiny_model(tmp_path / "b.gguf", extra={"llama.context_length": 4096})
     rich = replace(GPU, total_memory=1 << 40)
-    assert estimate.context_for(replace(spec, path=str(short)), rich) is None
-    assert estimate.context_for(spec, rich) == 100_000
+    assert estimate.choose_context(replace(spec, path=str(short)), rich) is None
+    assert estimate.choose_context(spec, rich) == 100_000
     endless = tiny_model(tmp_path / "c.gguf", extra={"llama.context_length": 10_000_000})
-    assert estimate.context_for(replace(spec, path=str(endless)), rich) == 262_144
+    assert estimate.choose_context(replace(spec, path=str(endless)), rich) == 262_144
 
 
 def test_it_is_what_a_binding_shows(spec, monkeypatch):
     rich = replace(GPU, total_memory=1 << 40)
     layers = DIMS.layers
     monkeypatch.setattr(estimate, "_SURE_LAYER", 20_000 * each(spec) // layers)
-    assert estimate.context_for(replace(spec, profile="baseline"), rich) == 16_384
-    assert estimate.context_for(spec, replace(rich, kind="unknown")) == 16_384
+    assert estimate.choose_context(replace(spec, profile="baseline"), rich) == 16_384
+    assert estimate.choose_context(spec, replace(rich, kind="unknown")) == 16_384

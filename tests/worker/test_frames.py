@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from wgpu_backend.errors import BackendError
-from wgpu_backend.server.worker.frames import MOST_NBYTES, opened, packed, read
+from wgpu_backend.server.worker.frames import MOST_NBYTES, encode_message, make_reader, read_message
 
 
 def sent(*parts: bytes):
@@ -15,21 +15,24 @@ def sent(*parts: bytes):
     ours, theirs = socket.socketpair()
     with theirs:
         theirs.sendall(b"".join(parts))
-    with ours, opened(ours) as source:
+    with ours, make_reader(ours) as source:
         found = []
-        while (each := read(source)) is not None:
+        while (each := read_message(source)) is not None:
             found.append(each)
         return found
 
 
 def test_messages_come_out_as_they_were():
     one, two = {"do": "a", "text": "é\n\0", "least": -math.inf}, {"list": [1, [2.5, None]]}
-    assert sent(packed(one, b"\x00\xff"), packed(two)) == [(one, b"\x00\xff"), (two, b"")]
+    assert sent(encode_message(one, b"\x00\xff"), encode_message(two)) == [
+        (one, b"\x00\xff"),
+        (two, b""),
+    ]
 
 
 @pytest.mark.parametrize("missing", [1, 4, 9])
 def test_a_message_that_was_cut_is_none(missing):
-    whole = packed({"do": "a"}, b"abc")
+    whole = encode_message({"do": "a"}, b"abc")
     assert sent(whole, whole[:-missing]) == [({"do": "a"}, b"abc")]
 
 

@@ -20,13 +20,13 @@ from wgpu_backend.engine.batching.results import (
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.server.worker.messages import (
     LoadSpec,
-    error_of,
-    error_plain,
-    event_of,
-    event_plain,
-    request_of,
-    request_plain,
-    status_of,
+    error_to_plain,
+    event_to_plain,
+    parse_error,
+    parse_event,
+    parse_request,
+    parse_status,
+    request_to_plain,
 )
 from wgpu_backend.text.grammar import Grammar
 
@@ -60,9 +60,9 @@ def over(plain):
 
 
 def test_every_field_of_a_request_arrives():
-    assert request_of(over(request_plain(REQUEST))) == REQUEST
+    assert parse_request(over(request_to_plain(REQUEST))) == REQUEST
     plain = Request([1])
-    assert request_of(over(request_plain(plain))).max_tokens is None
+    assert parse_request(over(request_to_plain(plain))).max_tokens is None
 
 
 def test_no_field_of_the_request_above_has_its_default():
@@ -76,16 +76,16 @@ def test_events_arrive():
     top = TokenLogprob(7, -0.5, b"\xff\xfe")
     finish = Finish("stop", "é", context_full=True, usage=usage)
     event = Event(1, "é\n", (5, 6), (TokenLogprob(5, -1.5, b"\xc3", (top,)),), finish)
-    assert event_of(over(event_plain(event))) == event
+    assert parse_event(over(event_to_plain(event))) == event
     judged = Event(0, "", prompt_logprobs=(TokenLogprob(3, -2.5, b"x", (top,)),))
     for one in (Event(0, "a"), judged, Event(0, "", reading=Reading(5, 2, 9, 0.5))):
-        assert event_of(over(event_plain(one))) == one
+        assert parse_event(over(event_to_plain(one))) == one
 
 
 def test_a_status_arrives():
     slots = (None, SlotStatus(1, 2, 3, 4, 5))
     status = EngineStatus(slots, *range(11))
-    assert status_of(over(asdict(status))) == status
+    assert parse_status(over(asdict(status))) == status
 
 
 def test_what_is_loaded_arrives():
@@ -103,13 +103,15 @@ ERRORS = [c.__name__ for c in KINDS if issubclass(c, errors.BackendError)]
 
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_arrive_as_what_they_are(name):
-    error = error_of(over(error_plain(getattr(errors, name)("why: 5, needs 3"))))
+    error = parse_error(over(error_to_plain(getattr(errors, name)("why: 5, needs 3"))))
     assert (type(error).__name__, str(error)) == (name, "why: 5, needs 3")
 
 
 def test_what_nobody_foresaw_arrives_by_its_kind():
-    error = error_of(over(error_plain(KeyError("x"))))
+    error = parse_error(over(error_to_plain(KeyError("x"))))
     assert type(error) is errors.BackendError
     assert str(error) == "KeyError: 'x'"
-    assert type(error_of({"kind": "annotations", "message": ""})) is errors.BackendError
-    assert "no.gguf: gone" in str(error_of(error_plain(FileNotFoundError(2, "gone", "no.gguf"))))
+    assert type(parse_error({"kind": "annotations", "message": ""})) is errors.BackendError
+    assert "no.gguf: gone" in str(
+        parse_error(error_to_plain(FileNotFoundError(2, "gone", "no.gguf")))
+    )

@@ -8,13 +8,17 @@ from PIL import Image
 
 from wgpu_backend.errors import OptionError
 from wgpu_backend.images.pictures import load_mask, load_picture
-from wgpu_backend.server.worker.orders import Order, order_of, order_plain
+from wgpu_backend.server.worker.orders import (
+    ImageRequest,
+    image_request_to_plain,
+    parse_image_request,
+)
 
 
 def there(**options):
     """Options on the other side of a socket."""
-    plain, raw = order_plain(Order("name", "folder", "prompt", options))
-    found = order_of(json.loads(json.dumps(plain)), raw)
+    plain, raw = image_request_to_plain(ImageRequest("name", "folder", "prompt", options))
+    found = parse_image_request(json.loads(json.dumps(plain)), raw)
     assert (found.name, found.folder, found.prompt) == ("name", "folder", "prompt")
     return found.options
 

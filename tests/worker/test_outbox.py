@@ -6,9 +6,9 @@ from contextlib import closing, contextmanager
 
 from tests.patience import PATIENCE
 from wgpu_backend.engine.batching.results import Event, Finish, TokenLogprob, Usage
-from wgpu_backend.server.worker.frames import opened, read
-from wgpu_backend.server.worker.messages import event_of
-from wgpu_backend.server.worker.outbox import Outbox, Posted
+from wgpu_backend.server.worker.frames import make_reader, read_message
+from wgpu_backend.server.worker.messages import parse_event
+from wgpu_backend.server.worker.outbox import EventSender, ForwardingMailbox
 
 END = Finish("stop", "", context_full=False, usage=Usage(completion_tokens=3))
 
@@ -17,16 +17,16 @@ END = Finish("stop", "", context_full=False, usage=Usage(completion_tokens=3))
 def linked():
     here, there = socket.socketpair()
     there.settimeout(PATIENCE)
-    with closing(here), closing(there), opened(there) as source:
-        outbox = Outbox(here)
-        yield outbox, source
-        outbox.close()
+    with closing(here), closing(there), make_reader(there) as source:
+        sender = EventSender(here)
+        yield sender, source
+        sender.close()
 
 
 def events_of(source):
-    message, _ = read(source)
-    assert message["tell"] == "events"
-    return [(number, event_of(plain)) for number, plain in message["events"]]
+    message, _ = read_message(source)
+    assert message["type"] == "events"
+    return [(number, parse_event(plain)) for number, plain in message["events"]]
 
 
 def test_each_token_is_an_event_also_where_the_socket_takes_none():
@@ -34,23 +34,23 @@ def test_each_token_is_an_event_also_where_the_socket_takes_none():
     here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     told = [Event(0, str(number), (number,)) for number in range(3000)]
     told.append(Event(0, "", (), (), END))
-    with closing(here), closing(there), opened(there) as source:
-        outbox = Outbox(here)
-        posted = Posted(5, 1, outbox)
+    with closing(here), closing(there), make_reader(there) as source:
+        sender = EventSender(here)
+        posted = ForwardingMailbox(5, 1, sender)
         for event in told:
             posted.put(event)
         found = []
         while not found or found[-1][1].finish is None:
             found += events_of(source)
-        outbox.close()
+        sender.close()
     assert found == [(5, event) for event in told]
 
 
 def test_tokens_with_log_probabilities_are_an_event_each():
     told = [Event(0, text, (7,), (TokenLogprob(7, -0.5, b"x"),)) for text in "abcd"]
     told.append(Event(0, "", (), (), END))
-    with linked() as (outbox, source):
-        posted = Posted(5, 1, outbox)
+    with linked() as (sender, source):
+        posted = ForwardingMailbox(5, 1, sender)
         for event in told:
             posted.put(event)
         found = []
@@ -60,8 +60,8 @@ def test_tokens_with_log_probabilities_are_an_event_each():
 
 
 def test_what_is_told_goes_out_by_itself():
-    with linked() as (outbox, source):
-        posted = Posted(1, 1, outbox)
+    with linked() as (sender, source):
+        posted = ForwardingMailbox(1, 1, sender)
         for text in "abc":
             posted.put(Event(0, text, (7,)))
             [(_, event)] = events_of(source)
@@ -69,15 +69,15 @@ def test_what_is_told_goes_out_by_itself():
 
 
 def test_events_and_others_keep_their_order():
-    with linked() as (outbox, source):
-        posted = Posted(1, 1, outbox)
+    with linked() as (sender, source):
+        posted = ForwardingMailbox(1, 1, sender)
         for number in range(200):
             posted.put(Event(0, str(number), (number,)))
-            outbox.tell({"tell": "answer", "id": number}, bytes([number]))
+            sender.send({"type": "answer", "id": number}, bytes([number]))
         told = []
         while len(told) < 400:
-            message, raw = read(source)
-            if message["tell"] == "events":
+            message, raw = read_message(source)
+            if message["type"] == "events":
                 told += [("event", plain[2][0]) for _, plain in message["events"]]
             else:
                 told.append(("answer", message["id"]))
@@ -87,12 +87,12 @@ def test_events_and_others_keep_their_order():
 
 def test_all_is_sent_before_the_end():
     here, there = socket.socketpair()
-    with closing(here), closing(there), opened(there) as source:
-        outbox = Outbox(here)
-        posted = Posted(1, 1, outbox)
+    with closing(here), closing(there), make_reader(there) as source:
+        sender = EventSender(here)
+        posted = ForwardingMailbox(1, 1, sender)
         for number in range(1000):
             posted.put(Event(0, "", (number,)))
-        closing_thread = threading.Thread(target=outbox.close)
+        closing_thread = threading.Thread(target=sender.close)
         closing_thread.start()
         found = []
         while len(found) < 1000:

@@ -21,16 +21,16 @@ from wgpu_backend import images
 from wgpu_backend.errors import BackendError, DeviceLost, NoDeviceLeft, OptionError, WorkerLost
 from wgpu_backend.images.bundled import bundled_pictures
 from wgpu_backend.server.worker import pictures
-from wgpu_backend.server.worker.channel import Ending
-from wgpu_backend.server.worker.orders import Order
-from wgpu_backend.server.worker.pictures import PictureWorker
+from wgpu_backend.server.worker.channel import Exit
+from wgpu_backend.server.worker.orders import ImageRequest
+from wgpu_backend.server.worker.pictures import ImageWorker
 
 ENDLESS = 10_000  # steps
 
 
 def order(steps=1, folder=None, **more):
     options = {"num_inference_steps": steps, "guidance_scale": 1.0, "seed": 5, **more}
-    return Order("pictures", str(folder or bundled_pictures()), "a red circle", options)
+    return ImageRequest("pictures", str(folder or bundled_pictures()), "a red circle", options)
 
 
 class Begun:
@@ -48,13 +48,13 @@ class Begun:
 
     def _paint(self):
         try:
-            self._worker.paint(self._wanted, lambda *_: self._first.set(), self._left)
+            self._worker.generate(self._wanted, lambda *_: self._first.set(), self._left)
         except BackendError as error:
             self._error = error
 
-    def leave(self):
+    def cancel(self):
         self._left.set()
-        self._worker.leave(self._wanted)
+        self._worker.cancel(self._wanted)
 
     @property
     def error(self):
@@ -66,13 +66,13 @@ class Begun:
 def made(worker, wanted):
     """Pictures, and what was told of their steps."""
     told = []
-    found = worker.paint(wanted, lambda *step: told.append(step), threading.Event())
+    found = worker.generate(wanted, lambda *step: told.append(step), threading.Event())
     return [Image.open(io.BytesIO(png)) for png in found.pngs], told
 
 
 @pytest.fixture(scope="module")
 def worker():
-    worker = PictureWorker("cpu")
+    worker = ImageWorker("cpu")
     assert worker.pid is None
     yield worker
     pid = worker.pid
@@ -126,12 +126,12 @@ def test_what_is_asked_for_wrongly_is_told_and_the_process_stays(worker):
 
 def test_one_who_leaves_ends_the_work_before_or_while_it_is_done(worker):
     under_way = Begun(worker, order(ENDLESS))
-    under_way.leave()
+    under_way.cancel()
     assert "nobody waits" in str(under_way.error)
     left = threading.Event()
     left.set()
     with pytest.raises(BackendError, match="nobody waits"):
-        worker.paint(order(ENDLESS), lambda *_: None, left)
+        worker.generate(order(ENDLESS), lambda *_: None, left)
     made(worker, order())
 
 
@@ -171,14 +171,14 @@ def test_one_that_died_idle_or_unseen_is_replaced_without_an_error(worker):
 
 def test_one_that_cannot_start_is_told_and_not_tried_for_ever(monkeypatch):
     monkeypatch.setattr(sys, "path", [])
-    with closing(PictureWorker("cpu")) as worker:
+    with closing(ImageWorker("cpu")) as worker:
         for _ in range(2):
             with pytest.raises(WorkerLost, match="its worker process ended with code 1"):
                 made(worker, order())
 
 
 def test_after_three_crashes_within_a_minute_there_is_no_device():
-    with closing(PictureWorker("cpu")) as worker:
+    with closing(ImageWorker("cpu")) as worker:
         for _ in range(3):
             worker._lost(WorkerLost("again"))
         with pytest.raises(NoDeviceLeft, match="cpu was lost 3 times within 60 s"):
@@ -187,7 +187,7 @@ def test_after_three_crashes_within_a_minute_there_is_no_device():
 
 
 def test_its_end_does_not_wait_for_the_picture():
-    worker = PictureWorker("cpu")
+    worker = ImageWorker("cpu")
     under_way = Begun(worker, order(ENDLESS))
     pid, begin = worker.pid, time.monotonic()
     worker.close()
@@ -208,15 +208,15 @@ class Silent:
         threading.Thread(target=self.answer, args=(message["id"],)).start()
 
     def answer(self, number):
-        self._told({"tell": "begun", "id": number}, b"")
+        self._told({"type": "begun", "id": number}, b"")
 
     def kill(self):
-        self._ended(Ending(-9))
+        self._ended(Exit(-9))
 
 
 def test_one_that_hangs_is_ended_and_told(monkeypatch):
     monkeypatch.setattr(pictures, "Channel", Silent)
-    worker = PictureWorker("cpu", hang_seconds=0.2)
+    worker = ImageWorker("cpu", hang_seconds=0.2)
     for _ in range(3):
         with pytest.raises(
             WorkerLost, match=r"told nothing for 0\.2 s and was ended; send the req"
@@ -233,11 +233,11 @@ def test_one_that_tells_of_its_steps_is_left_alone(monkeypatch):
         def answer(self, number):
             for done in range(30):
                 time.sleep(0.1)
-                self._told({"tell": "step", "id": number, "done": done + 1, "all": 30}, b"")
-            self._told({"tell": "painted", "id": number, "steps": 30}, b"")
+                self._told({"type": "step", "id": number, "done": done + 1, "all": 30}, b"")
+            self._told({"type": "finished", "id": number, "steps": 30}, b"")
 
     monkeypatch.setattr(pictures, "Channel", Slow)
-    assert made(PictureWorker("cpu", hang_seconds=2), order())[1][-1] == (30, 30)
+    assert made(ImageWorker("cpu", hang_seconds=2), order())[1][-1] == (30, 30)
 
 
 @pytest.mark.slow
@@ -261,7 +261,7 @@ time.sleep(60)
 @pytest.mark.gpu
 def test_a_lost_device_is_told_and_the_next_order_has_a_new_one(full, monkeypatch):
     monkeypatch.setattr(pictures, "imported_files", lambda: [losing.__file__])
-    with closing(PictureWorker(full.info.id)) as worker:
+    with closing(ImageWorker(full.info.id)) as worker:
         under_way = Begun(worker, order(ENDLESS))
         pid = worker.pid
         os.kill(pid, signal.SIGUSR1)

@@ -77,11 +77,11 @@ def test_one_that_was_killed_is_passed_over(workers, stored):
 @signals
 def test_the_end_of_one_that_was_taken_is_told_to_who_has_it():
     spare, ends = Spare(), []
-    channel = spare.taken(lambda *_: None, ends.append)
+    channel = spare.hand_over(lambda *_: None, ends.append)
     os.kill(channel.pid, 9)
     assert until(lambda: ends)
     assert str(ends[0]) == "ended by SIGKILL"
-    assert spare.taken(print, print) is None
+    assert spare.hand_over(print, print) is None
     spare.close()
 
 

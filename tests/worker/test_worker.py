@@ -18,7 +18,7 @@ from tests.server.running import alive
 from tests.worker import losing
 from wgpu_backend.engine.loading import bundled
 from wgpu_backend.server.worker import client
-from wgpu_backend.server.worker.estimate import needed
+from wgpu_backend.server.worker.estimate import estimate_nbytes
 from wgpu_backend.server.worker.messages import LoadSpec
 from wgpu_backend.server.worker.remote import open_worker
 
@@ -124,22 +124,22 @@ def test_what_a_cache_has_is_saved_dropped_and_brought_back(worker, tmp_path):
 
     first = answered()
     held = [*prompt, *first.choices[0].tokens]
-    count = worker.engine.keep(held, file)
+    count = worker.engine.save_slot(held, file)
     assert count >= len(prompt)
     assert worker.engine.drop_prefix(held) == count
     assert worker.engine.drop_prefix(held) == 0
     assert answered().usage.cached_tokens == 0
     worker.engine.drop_prefix(held)
-    assert worker.engine.bring(file) == held[:count]
+    assert worker.engine.restore_slot(file) == held[:count]
     again = answered()
     assert again.usage.cached_tokens == len(prompt) - 1
     assert again.choices[0].tokens == first.choices[0].tokens
     worker.engine.drop_prefix(held)
     for wrong, why in ((held, "was forgotten"), ([1], "1 tokens, needs more than 32")):
         with pytest.raises(wb.StoreError, match=why):
-            worker.engine.keep(wrong, file)
+            worker.engine.save_slot(wrong, file)
     with pytest.raises(wb.StoreError, match="no file 'none"):
-        worker.engine.bring(str(tmp_path / "none.bin"))
+        worker.engine.restore_slot(str(tmp_path / "none.bin"))
 
 
 def test_a_status_and_a_cancelled_answer(worker):
@@ -187,7 +187,7 @@ def test_many_answers_in_an_event_loop(worker):
 
 def test_the_estimate_is_of_the_right_size(worker, path):
     spec = LoadSpec(str(path), "cpu", num_ctx=64, num_parallel=2)
-    assert worker.nbytes <= needed(spec) <= worker.nbytes + (256 << 20)
+    assert worker.nbytes <= estimate_nbytes(spec) <= worker.nbytes + (256 << 20)
 
 
 @signals
@@ -325,7 +325,7 @@ def test_a_worker_that_hangs_while_it_loads_is_ended_and_told(monkeypatch):
     lost, begin = [], time.monotonic()
     slow = client.Client("tiny", LoadSpec("path", "cpu"), lost.append, 0.2, Still)
     while time.monotonic() - begin < 2:  # one that tells how far it is is left alone
-        slow._channel.told({"tell": "loading", "share": 0.5}, b"")
+        slow._channel.told({"type": "loading", "share": 0.5}, b"")
         time.sleep(0.05)
     assert slow.error is None
     told = r"told nothing for 1 s while it loaded the model and was ended; .* send the request"
@@ -337,9 +337,11 @@ def test_a_worker_that_hangs_while_it_loads_is_ended_and_told(monkeypatch):
 
 def test_loading_tells_how_far_it_is(path, monkeypatch):
     heard = []
-    told = client.Client._told
+    told = client.Client._receive
     monkeypatch.setattr(
-        client.Client, "_told", lambda self, *one: (heard.append(one[0]["tell"]), told(self, *one))
+        client.Client,
+        "_receive",
+        lambda self, *one: (heard.append(one[0]["type"]), told(self, *one)),
     )
     opened(path).close()
     assert heard[0] == "loading"

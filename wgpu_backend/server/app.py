@@ -35,12 +35,12 @@ from wgpu_backend.server.api.ollama import models
 from wgpu_backend.server.api.ollama import routes as ollama
 from wgpu_backend.server.api.openai import responses
 from wgpu_backend.server.api.openai import routes as openai
-from wgpu_backend.server.core.access import Guard
+from wgpu_backend.server.core.access import AccessControl
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.errors import api_of, error_body, told
-from wgpu_backend.server.core.metrics import metrics_text
-from wgpu_backend.server.core.openapi import document
+from wgpu_backend.server.core.errors import describe_error, get_api, make_error_body
+from wgpu_backend.server.core.metrics import format_metrics
+from wgpu_backend.server.core.openapi import make_document
 from wgpu_backend.server.core.request import RETRY_SECONDS, RequestError
 from wgpu_backend.server.core.request_log import GONE, Recorder
 from wgpu_backend.server.core.state import Settings, State
@@ -57,11 +57,11 @@ def make_app(settings: Settings) -> ASGIApp:
     state = State(settings)
     statuses: Counter[int] = Counter()
     table = endpoints(state, statuses)
-    table.append(_described(table, settings))
+    table.append(_make_openapi_endpoint(table, settings))
     apis = {each.path: each.api for each in table if each.api != "others"}
 
     @asynccontextmanager
-    async def living(_: Starlette) -> AsyncGenerator[None]:
+    async def lifespan_context(_: Starlette) -> AsyncGenerator[None]:
         expiring = asyncio.create_task(state.pool.expire())
         try:
             if settings.preload:
@@ -72,18 +72,21 @@ def make_app(settings: Settings) -> ASGIApp:
             with suppress(asyncio.CancelledError):
                 await expiring
             await state.pool.close()
-            await state.studio.close()
+            await state.image_queue.close()
 
-    app = Starlette(routes=[endpoint.route() for endpoint in table], lifespan=living)
+    app = Starlette(routes=[endpoint.route() for endpoint in table], lifespan=lifespan_context)
     for kind in _FORESEEN:
-        app.add_exception_handler(kind, _failing(apis, statuses))
-    guarded = Guard(app, settings, apis)
+        app.add_exception_handler(kind, _make_error_handler(apis, statuses))
+    guarded = AccessControl(app, settings, apis)
     return Recorder(
-        guarded, strict=settings.strict, debug=settings.debug, private=_private(settings)
+        guarded,
+        strict=settings.strict,
+        debug=settings.debug,
+        private=_list_private_folders(settings),
     )
 
 
-def _private(settings: Settings) -> list[Path]:
+def _list_private_folders(settings: Settings) -> list[Path]:
     """Return the folders of this machine that errors may name: of models, slots and pictures."""
     root, slots_ = settings.store.root, settings.slot_folder
     files = [*(each.path for each in settings.fixed.values()), *settings.pictures.values()]
@@ -122,11 +125,11 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         *slots.endpoints(state),
         *extras.endpoints(state),
         *inspector.endpoints(state),
-        *_figures(state, statuses),
+        *_make_status_endpoints(state, statuses),
     ]
 
 
-def _figures(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
+def _make_status_endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
     started = int(time.time())
 
     async def health(_: Request, __: Fields) -> Response:
@@ -134,7 +137,7 @@ def _figures(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
 
     async def metrics(_: Request, __: Fields) -> Response:
         state.require_shown("metrics")
-        text = await run_in_threadpool(metrics_text, state.pool.loaded(), statuses)
+        text = await run_in_threadpool(format_metrics, state.pool.list_models(), statuses)
         headers = {"Process-Start-Time-Unix": str(started)}
         return PlainTextResponse(text, headers=headers, media_type="text/plain; version=0.0.4")
 
@@ -147,14 +150,14 @@ def _figures(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
     ]
 
 
-def _described(table: list[Endpoint], settings: Settings) -> Endpoint:
+def _make_openapi_endpoint(table: list[Endpoint], settings: Settings) -> Endpoint:
     async def described(_: Request, __: Fields) -> Response:
-        return JSONResponse(document(table, settings.version, strict=settings.strict))
+        return JSONResponse(make_document(table, settings.version, strict=settings.strict))
 
     return Endpoint("others", "GET", "/openapi.json", "This table, in OpenAPI 3.1", described)
 
 
-def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandler:
+def _make_error_handler(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandler:
     async def failed(request: Request, error: Exception) -> Response:
         headers: dict[str, str] = {}
         # The client went away within its body; the status is for the log.
@@ -163,12 +166,12 @@ def _failing(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandle
         if isinstance(error, HTTPException):
             headers = dict(error.headers or {})
             error = RequestError(error.status_code, str(error.detail))
-        status, message = told(error)
+        status, message = describe_error(error)
         if status == 503:
             headers["Retry-After"] = str(RETRY_SECONDS)
         statuses[status] += 1
         path = request.url.path
-        body = error_body(apis.get(path) or api_of(path), status, message, error)
+        body = make_error_body(apis.get(path) or get_api(path), status, message, error)
         # In ASCII: a message may quote half of a surrogate pair, which UTF-8 cannot encode.
         return Response(json.dumps(body), status, headers, media_type="application/json")
 

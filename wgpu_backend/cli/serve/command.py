@@ -157,10 +157,10 @@ def _prune(store: Store) -> None:
 
 def _keep_seconds(text: str) -> float:
     from wgpu_backend.server.core.request import RequestError
-    from wgpu_backend.server.core.state import seconds_of
+    from wgpu_backend.server.core.state import parse_keep_alive
 
     try:
-        return seconds_of(text)
+        return parse_keep_alive(text)
     except RequestError:
         raise UsageError(
             f"OLLAMA_KEEP_ALIVE: {brief(text)}, needs a duration, such as 5m or -1 for ever"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wgpu_backend.files.store.stored import Stored
     from wgpu_backend.graph.capabilities import DeviceInfo
     from wgpu_backend.server.core.model_pool import Measure
-    from wgpu_backend.server.worker.estimate import Room
+    from wgpu_backend.server.worker.estimate import MemoryEstimate
     from wgpu_backend.server.worker.messages import LoadSpec
     from wgpu_backend.server.worker.opening import Workers
 
@@ -86,21 +86,21 @@ def loads(
 
 def _own_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
     """Choose the context size if none is given; errors in the file are reported by loading."""
-    from wgpu_backend.server.worker.estimate import context_for
+    from wgpu_backend.server.worker.estimate import choose_context
 
     try:
-        return context_for(spec, info)
+        return choose_context(spec, info)
     except (BackendError, OSError):
         return None
 
 
 def _measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
     """Make the function that estimates the memory of a model, and the available memory."""
-    from wgpu_backend.server.worker.estimate import room_for
+    from wgpu_backend.server.worker.estimate import estimate_memory
 
-    def measure(stored: Stored, num_ctx: int | None) -> Room:
+    def measure(stored: Stored, num_ctx: int | None) -> MemoryEstimate:
         spec = workers.spec(stored, num_ctx)
-        return room_for(spec, known[spec.device])
+        return estimate_memory(spec, known[spec.device])
 
     return measure
 

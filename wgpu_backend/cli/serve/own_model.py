@@ -13,7 +13,7 @@ from wgpu_backend.cli.failures import UsageError
 from wgpu_backend.cli.serve.texts import text_of, words
 
 if TYPE_CHECKING:
-    from wgpu_backend.server.core.defaults import Manner
+    from wgpu_backend.server.core.defaults import ModelDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,38 +75,38 @@ class OwnModel:
         UsageError
             Options of the model are given without --model, or the template is invalid.
         """
-        manner = self.manner(sampling)
+        defaults = self.defaults(sampling)
         if self.own_model is None:
-            self._require_nothing_said(manner)
+            self._require_nothing_said(defaults)
         return {
             "default_model": self.own_model or "",
             "any_name": self.any_name,
             "preload": self.preload,
             "aliases": words(self.alias),
             "tags": words(self.tags),
-            "manner": manner,
+            "defaults": defaults,
             "pooling": _pooling(self.pooling),
         }
 
-    def manner(self, sampling: Mapping[str, object]) -> Manner:
+    def defaults(self, sampling: Mapping[str, object]) -> ModelDefaults:
         """How it answers where a request says nothing; errors as `settings`."""
-        from wgpu_backend.server.core.defaults import Manner
+        from wgpu_backend.server.core.defaults import ModelDefaults
 
         template = _template(self.chat_template, self.chat_template_file)
         raw = self.reasoning_format == "none"
-        return Manner(template, self.reasoning or "", sampling, raw_thoughts=raw)
+        return ModelDefaults(template, self.reasoning or "", sampling, raw_thoughts=raw)
 
-    def _require_nothing_said(self, manner: Manner) -> None:
+    def _require_nothing_said(self, defaults: ModelDefaults) -> None:
         said = {
             "--any-name": self.any_name,
             "--preload": self.preload,
             "--alias": self.alias,
             "--tags": self.tags,
-            "--chat-template": manner.template,
+            "--chat-template": defaults.template,
             "--reasoning": self.reasoning,
             "--reasoning-format": self.reasoning_format,
             "--pooling": self.pooling,
-            **{"--" + name.replace("_", "-"): True for name in manner.sampling},
+            **{"--" + name.replace("_", "-"): True for name in defaults.sampling},
         }
         for option in (option for option, value in said.items() if value):
             raise UsageError(f"{option}: requires --model")

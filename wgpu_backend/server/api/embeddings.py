@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 
 from wgpu_backend.errors import ContextFull
-from wgpu_backend.server.api.llama_server.prompts import token_of
+from wgpu_backend.server.api.llama_server.prompts import check_token
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.completion import require_short
-from wgpu_backend.server.core.model_api import ServedModel
+from wgpu_backend.server.core.model_api import ModelInterface
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import RequestError
-from wgpu_backend.server.core.state import State, num_ctx_of
+from wgpu_backend.server.core.state import State, read_num_ctx
 from wgpu_backend.text.tokenizer import Tokenizer
 
 # Characters that can be tokenized in a fraction of a second.
@@ -45,7 +45,7 @@ class Vectors:
     load_seconds: float = 0.0
 
 
-async def embeddings(
+async def compute_embeddings(
     state: State,
     fields: Fields,
     given: object,
@@ -75,22 +75,22 @@ async def embeddings(
         The server does not pool and the caller needs one vector a text; there are too many texts;
         or `dimensions` is out of range.
     """
-    name, pooling = state.named(fields), state.settings.pooling
+    name, pooling = state.get_model_name(fields), state.settings.pooling
     if pooling == "none" and not of_tokens:
         raise RequestError(400, "--pooling none: gives vectors of tokens, needs /embedding")
     keep = fields.get("keep_alive", int, float, str)
     begin = time.monotonic()
-    async with state.using(name, num_ctx_of(fields), keep) as loaded:
+    async with state.using(name, read_num_ctx(fields), keep) as loaded:
         waited = time.monotonic() - begin
         found, seconds = await run_in_threadpool(
-            _embedded, loaded, fields, given, pooling, truncate=truncate, exact=exact
+            _embed, loaded, fields, given, pooling, truncate=truncate, exact=exact
         )
         # Count in the event loop: two threads could lose an update.
         loaded.embedded.add(len(found.vectors), found.tokens, seconds)
         return replace(found, load_seconds=waited)
 
 
-def _embedded(
+def _embed(
     loaded: Loaded,
     fields: Fields,
     given: object,
@@ -101,24 +101,24 @@ def _embedded(
 ) -> tuple[Vectors, float]:
     """Return the embeddings of texts, and the seconds they took."""
     model, begin = loaded.model, time.monotonic()
-    given_texts = _texts(given, model.tokenizer)
+    given_texts = _read_texts(given, model.tokenizer)
     if not truncate:
         for text in given_texts:
             require_short(text, loaded)
-    read = [_fitting(text, model, truncate=truncate) for text in given_texts]
+    read = [_fit(text, model, truncate=truncate) for text in given_texts]
     texts, count = [text for text, _ in read], sum(number for _, number in read)
     if pooling == "none":
         vectors = [model.states(model.tokenizer.encode(text)).tolist() for text in texts]
     else:
         found = model.embed(texts, pooling=pooling) if texts else np.zeros((0, 0), np.float32)
-        vectors = _shortened(found, fields.get("dimensions", int), exact=exact).tolist()
+        vectors = _shorten(found, fields.get("dimensions", int), exact=exact).tolist()
     return Vectors(vectors, count), time.monotonic() - begin
 
 
-def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int]:
+def _fit(text: str, model: ModelInterface, *, truncate: bool) -> tuple[str, int]:
     """Return a text and its token count, truncated to the context where that is allowed."""
     room = model.num_ctx
-    ids = model.tokenizer.encode(_beginning(text, model) if truncate else text)
+    ids = model.tokenizer.encode(_cut_beginning(text, model) if truncate else text)
     if len(ids) <= room:
         return text, len(ids)
     if not truncate:
@@ -132,14 +132,14 @@ def _fitting(text: str, model: ServedModel, *, truncate: bool) -> tuple[str, int
     return model.tokenizer.decode(ids[: room - 4]), room
 
 
-def _beginning(text: str, model: ServedModel) -> str:
+def _cut_beginning(text: str, model: ModelInterface) -> str:
     """Return the beginning of a text that is too long to tokenize whole; else the text itself."""
     begin = text[: max(_LONG, 16 * model.num_ctx)]
     enough = len(begin) < len(text) and len(model.tokenizer.encode(begin)) > model.num_ctx
     return begin if enough else text
 
 
-def _shortened(
+def _shorten(
     found: NDArray[np.float32], dimensions: int | None, *, exact: bool
 ) -> NDArray[np.float32]:
     """Return the first `dimensions` values of each vector, normalised again; (texts, width) f32."""
@@ -153,7 +153,7 @@ def _shortened(
     return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
 
 
-def _texts(given: object, tokenizer: Tokenizer) -> list[str]:
+def _read_texts(given: object, tokenizer: Tokenizer) -> list[str]:
     items = cast("list[object]", given) if isinstance(given, list) else [given]
     alone = any(isinstance(item, int) for item in items)
     if len(items) > _MOST_TEXTS and not alone:
@@ -161,10 +161,10 @@ def _texts(given: object, tokenizer: Tokenizer) -> list[str]:
             400,
             f"input: {len(items)} texts, needs at most {_MOST_TEXTS}; send several requests",
         )
-    return [_text(item, tokenizer) for item in ([items] if alone else items)]
+    return [_read_text(item, tokenizer) for item in ([items] if alone else items)]
 
 
-def _text(given: object, tokenizer: Tokenizer) -> str:
+def _read_text(given: object, tokenizer: Tokenizer) -> str:
     """Return the text of a string, of tokens, of both mixed, or of an object of llama-server's.
 
     The model's own tokens around a text are added again.
@@ -172,7 +172,7 @@ def _text(given: object, tokenizer: Tokenizer) -> str:
     if isinstance(given, str):
         return given
     if isinstance(given, dict):
-        return _text_of_parts(cast("dict[str, object]", given))
+        return _read_parts(cast("dict[str, object]", given))
     if not isinstance(given, list) or not given:
         raise RequestError(
             400, f"input: {str(cast('object', given))[:40]!r}, needs texts, or lists of tokens"
@@ -183,11 +183,11 @@ def _text(given: object, tokenizer: Tokenizer) -> str:
             found += tokenizer.decode(ids) + item
             ids = []
         else:
-            ids.append(token_of(item, tokenizer))
+            ids.append(check_token(item, tokenizer))
     return found + tokenizer.decode(ids)
 
 
-def _text_of_parts(given: dict[str, object]) -> str:
+def _read_parts(given: dict[str, object]) -> str:
     """Return the text of ``prompt_string``, or of the parts of ``content``."""
     if given.get("multimodal_data"):
         raise RequestError(400, "input: multimodal_data is not supported")

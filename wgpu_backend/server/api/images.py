@@ -21,9 +21,9 @@ from wgpu_backend.server.core.endpoint import Endpoint
 from wgpu_backend.server.core.image_queue import MAX_SIDE
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.schema import Field
-from wgpu_backend.server.core.sse import failed_line, head, line_of
-from wgpu_backend.server.core.state import State, options_of, streamed, until_gone
-from wgpu_backend.server.worker.orders import Painted
+from wgpu_backend.server.core.sse import encode_line, make_error_line, make_head
+from wgpu_backend.server.core.state import State, cancel_when_gone, read_options, start_stream
+from wgpu_backend.server.worker.orders import ImageResult
 
 SIDE = Field((int,), "pixels of the picture, of models of pictures", least=1, most=MAX_SIDE)
 STEPS = Field((int,), "steps of the picture, likewise", least=0, most=10_000)
@@ -39,7 +39,7 @@ _COMMON = {
     "negative_prompt": Field((str,), "what to stay away from"),
     "response_format": Field((str,), among=("b64_json",)),
     "output_format": Field((str,), among=("png",)),
-    **schema.without_meaning("user", "quality", "style", "moderation", "background"),
+    **schema.ignore_fields("user", "quality", "style", "moderation", "background"),
 }
 _EDIT = {
     **_COMMON,
@@ -62,8 +62,10 @@ def endpoints(state: State) -> list[Endpoint]:
     """Return OpenAI's image endpoints for the pipelines of a state."""
 
     async def make(request: Request, fields: Fields) -> Response:
-        name, prompt = fields.text("model", PICTURES), fields.required("prompt")
-        painted = await until_gone(request, _whole(state, name, prompt, _options(fields)))
+        name, prompt = fields.text("model", PICTURES), fields.require("prompt")
+        painted = await cancel_when_gone(
+            request, _generate(state, name, prompt, _read_options(fields))
+        )
         data = [{"b64_json": base64.b64encode(png).decode()} for png in painted.pngs]
         return JSONResponse({"created": int(time.time()), "data": data})
 
@@ -76,19 +78,19 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def _options(fields: Fields) -> dict[str, Any]:
+def _read_options(fields: Fields) -> dict[str, Any]:
     """Return the arguments of a pipeline for OpenAI's fields."""
     found = {own: fields.get(name, int, float, str) for name, own in _RENAMED.items()}
     size = fields.text("size", "auto")
     if size != "auto":
-        found["width"], found["height"] = _size(size)
+        found["width"], found["height"] = _parse_size(size)
     found["num_inference_steps"] = fields.get("steps", int) or None
-    found["image"] = _picture("image", fields.text("image"))
-    found["mask_image"] = _mask(_picture("mask", fields.text("mask")))
+    found["image"] = _decode_image("image", fields.text("image"))
+    found["mask_image"] = _decode_mask(_decode_image("mask", fields.text("mask")))
     return {name: value for name, value in found.items() if value is not None}
 
 
-def _size(text: str) -> tuple[int, int]:
+def _parse_size(text: str) -> tuple[int, int]:
     parts = _SIZE.fullmatch(text)
     sides = (int(parts[1]), int(parts[2])) if parts else (0, 0)
     if not all(0 < side <= MAX_SIDE for side in sides):
@@ -96,7 +98,7 @@ def _size(text: str) -> tuple[int, int]:
     return sides
 
 
-def _picture(name: str, text: str) -> bytes | None:
+def _decode_image(name: str, text: str) -> bytes | None:
     """Decode a picture in base64; pipelines report errors in its bytes."""
     if not text:
         return None
@@ -107,7 +109,7 @@ def _picture(name: str, text: str) -> bytes | None:
         raise RequestError(400, f"{name}: is no base64") from None
 
 
-def _mask(given: bytes | None) -> object:
+def _decode_mask(given: bytes | None) -> object:
     """Return a mask that is white where to paint; OpenAI's masks are clear there."""
     from wgpu_backend.images.pictures import load_clear_mask
 
@@ -120,31 +122,31 @@ def _mask(given: bytes | None) -> object:
     return given if clear is None else clear
 
 
-async def _whole(state: State, name: str, prompt: str, options: dict[str, Any]) -> Painted:
-    async with state.studio.painting(name, prompt, options) as (_, made):
+async def _generate(state: State, name: str, prompt: str, options: dict[str, Any]) -> ImageResult:
+    async with state.image_queue.submit(name, prompt, options) as (_, made):
         return await asyncio.wrap_future(made)
 
 
 # Ollama's.
 
 
-async def generated(state: State, request: Request, fields: Fields, name: str) -> Response:
+async def answer_generate(state: State, request: Request, fields: Fields, name: str) -> Response:
     """Answer ``/api/generate`` of an image model."""
     prompt = fields.text("prompt")
     if not prompt:
         made = {"response": "", "done": True, "done_reason": "load"}
-        return JSONResponse({**head(name), **made})
-    options = _ollama_options(fields)
+        return JSONResponse({**make_head(name), **made})
+    options = _read_ollama_options(fields)
     if fields.switch("stream", default=True):
-        lines = _lines(state, name, prompt, options)
-        return await streamed(request, lines, "application/x-ndjson", failed_line)
+        lines = _stream_lines(state, name, prompt, options)
+        return await start_stream(request, lines, "application/x-ndjson", make_error_line)
     begin = time.monotonic()
-    painted = await until_gone(request, _whole(state, name, prompt, options))
-    return JSONResponse(_last(name, painted, begin))
+    painted = await cancel_when_gone(request, _generate(state, name, prompt, options))
+    return JSONResponse(_make_last_line(name, painted, begin))
 
 
-def _ollama_options(fields: Fields) -> dict[str, Any]:
-    own = Fields(options_of(fields), where="options.")
+def _read_ollama_options(fields: Fields) -> dict[str, Any]:
+    own = Fields(read_options(fields), where="options.")
     images = fields.texts("images")
     if len(images) > 1:
         raise RequestError(400, f"images: {len(images)} pictures, at most 1 to begin with")
@@ -153,26 +155,28 @@ def _ollama_options(fields: Fields) -> dict[str, Any]:
         "height": fields.get("height", int),
         "num_inference_steps": fields.get("steps", int) or None,
         "seed": own.get("seed", int),
-        "image": _picture("images[0]", images[0]) if images else None,
+        "image": _decode_image("images[0]", images[0]) if images else None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
 
-async def _lines(
+async def _stream_lines(
     state: State, name: str, prompt: str, options: dict[str, Any]
 ) -> AsyncGenerator[bytes]:
     """Yield a line for each step, and the picture."""
     begin = time.monotonic()
-    async with state.studio.painting(name, prompt, options) as (queue, made):
+    async with state.image_queue.submit(name, prompt, options) as (queue, made):
         while (progress := await queue.get()) is not None:
             completed, total = progress
-            yield line_of({**head(name), "completed": completed, "total": total, "done": False})
-        yield line_of(_last(name, await asyncio.wrap_future(made), begin))
+            yield encode_line(
+                {**make_head(name), "completed": completed, "total": total, "done": False}
+            )
+        yield encode_line(_make_last_line(name, await asyncio.wrap_future(made), begin))
 
 
-def _last(name: str, painted: Painted, begin: float) -> dict[str, Any]:
+def _make_last_line(name: str, painted: ImageResult, begin: float) -> dict[str, Any]:
     return {
-        **head(name),
+        **make_head(name),
         "response": "",
         "image": base64.b64encode(painted.pngs[0]).decode(),
         "completed": painted.steps,

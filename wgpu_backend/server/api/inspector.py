@@ -13,7 +13,7 @@ from wgpu_backend.errors import ModelError
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.metrics import status_of
+from wgpu_backend.server.core.metrics import get_engine_status
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.schema import Field
@@ -36,20 +36,22 @@ def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the models of a state."""
 
     async def machine(_: Request, __: Fields) -> Response:
-        found = [await run_in_threadpool(_running, each) for each in state.pool.loaded()]
+        found = [
+            await run_in_threadpool(_describe_model, each) for each in state.pool.list_models()
+        ]
         return JSONResponse({"version": state.settings.version, "models": found})
 
     async def attention(_: Request, fields: Fields) -> Response:
-        async with state.using(fields.required("model"), "any") as loaded:
+        async with state.using(fields.require("model"), "any") as loaded:
             found = await run_in_threadpool(
-                _attention, loaded, fields.text("prompt"), fields.get("layer", int) or 0
+                _compute_attention, loaded, fields.text("prompt"), fields.get("layer", int) or 0
             )
             return JSONResponse(found)
 
     async def graph(_: Request, fields: Fields) -> Response:
         prompt = fields.get("tokens", int) or _PROMPT
-        async with state.using(fields.required("model"), "any") as loaded:
-            found = await run_in_threadpool(_looked, loaded, "graphs", {"prompt": prompt})
+        async with state.using(fields.require("model"), "any") as loaded:
+            found = await run_in_threadpool(_inspect, loaded, "graphs", {"prompt": prompt})
             return JSONResponse(found)
 
     return [
@@ -73,7 +75,7 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def _running(each: Loaded) -> dict[str, Any]:
+def _describe_model(each: Loaded) -> dict[str, Any]:
     device = each.model.device
     found: dict[str, Any] = {
         "name": str(each.stored.entry.name),
@@ -90,13 +92,13 @@ def _running(each: Loaded) -> dict[str, Any]:
         "load_seconds": each.load_seconds,
         "seconds_left": each.seconds_left,
     }
-    status = status_of(each)
+    status = get_engine_status(each)
     if status is not None:
         found["engine"] = asdict(status)
     return found
 
 
-def _looked(loaded: Loaded, what: str, given: dict[str, Any]) -> dict[str, Any]:
+def _inspect(loaded: Loaded, what: str, given: dict[str, Any]) -> dict[str, Any]:
     """Inspect a model.
 
     Raises
@@ -110,9 +112,9 @@ def _looked(loaded: Loaded, what: str, given: dict[str, Any]) -> dict[str, Any]:
         raise RequestError(400, str(error)) from None
 
 
-def _attention(loaded: Loaded, text: str, layer: int) -> dict[str, Any]:
+def _compute_attention(loaded: Loaded, text: str, layer: int) -> dict[str, Any]:
     model = loaded.model
     ids = model.prompter.raw(text)
     tokens = [model.tokenizer.decode([each], skip_special=False) for each in ids]
-    found = _looked(loaded, "attention", {"tokens": ids, "layer": layer})
+    found = _inspect(loaded, "attention", {"tokens": ids, "layer": layer})
     return {"tokens": tokens, "layer": layer, **found}

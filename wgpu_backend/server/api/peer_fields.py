@@ -10,7 +10,7 @@ from typing import Any, cast
 from wgpu_backend.server.api.llama_server import sampling as llama_sampling
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.structured_output import schema_grammar
 from wgpu_backend.text.grammar import Grammar
@@ -22,8 +22,8 @@ _STRUCTURED = {
     "regex": Field((str,), "a regular expression that the text matches"),
     "choice": Field((list,), "texts, of which the answer is one"),
     "grammar": Field((str,), "a grammar in GBNF, or in Lark's form, that the text keeps to"),
-    **schema.refused("needs a JSON Schema, regex or grammar in its place", "structural_tag"),
-    **schema.without_meaning(
+    **schema.refuse_fields("needs a JSON Schema, regex or grammar in its place", "structural_tag"),
+    **schema.ignore_fields(
         "disable_any_whitespace", "disable_fallback", "disable_additional_properties",
         "whitespace_pattern",
     ),
@@ -32,7 +32,7 @@ _STRUCTURED = {
 _PROBABILITIES = ("n_probs", "logprobs")
 FORM: Mapping[str, Field] = {
     **{name: each for name, each in llama_sampling.FORM.items() if name not in _PROBABILITIES},
-    **schema.without_meaning(
+    **schema.ignore_fields(
         "guided_decoding_backend", "guided_whitespace_pattern", "spaces_between_special_tokens",
         "priority", "request_id", "cache_salt", "cache_prompt",
     ),
@@ -63,7 +63,7 @@ _CHOICES = ("guided_choice", "choice")
 _GRAMMARS = ("grammar", "guided_grammar", "ebnf")
 
 
-def sampling(fields: Fields) -> dict[str, Any]:
+def read_sampling(fields: Fields) -> dict[str, Any]:
     """Return the sampling options of a request, by Ollama's names.
 
     Raises
@@ -71,7 +71,7 @@ def sampling(fields: Fields) -> dict[str, Any]:
     RequestError
         A value cannot be right.
     """
-    found = llama_sampling.sampling(fields)
+    found = llama_sampling.read_sampling(fields)
     if (penalty := fields.get("repetition_penalty", float)) is not None:
         found = {"repeat_last_n": -1, **found, "repeat_penalty": penalty}
     if stop := fields.texts("stop"):
@@ -79,13 +79,13 @@ def sampling(fields: Fields) -> dict[str, Any]:
     return found
 
 
-def says_thinking(fields: Fields) -> bool:
+def has_thinking(fields: Fields) -> bool:
     """Return whether a request sets reasoning by vLLM's fields."""
     given: dict[str, Any] = fields.get("chat_template_kwargs", dict) or {}
     return fields.has("enable_thinking") or "enable_thinking" in given
 
 
-def applied(fields: Fields, wanted: Wanted) -> Wanted:
+def apply_peer_fields(fields: Fields, wanted: CompletionRequest) -> CompletionRequest:
     """Add the fields of vLLM, SGLang and llama-server to a completion request.
 
     Raises
@@ -93,11 +93,11 @@ def applied(fields: Fields, wanted: Wanted) -> Wanted:
     RequestError
         A value cannot be right, or two fields say different things of what the text has to be.
     """
-    said = (wanted.grammar, *_shapes(fields))
+    said = (wanted.grammar, *_read_grammars(fields))
     # Without duplicates: clients send one grammar under the old and the new name of vLLM.
     shapes = list(dict.fromkeys(each for each in said if each is not None))
     if len(shapes) > 1:
-        named = ", ".join(_named(fields)) or "response_format"
+        named = ", ".join(_list_constraints(fields)) or "response_format"
         raise RequestError(400, f"{named}: {len(shapes)} of what the text has to be, needs one")
     switch = fields.get("enable_thinking", bool)
     asks = switch is not None and wanted.think is None
@@ -105,10 +105,10 @@ def applied(fields: Fields, wanted: Wanted) -> Wanted:
     return replace(
         wanted,
         grammar=shapes[0] if shapes else None,
-        max_seconds=llama_sampling.seconds(fields),
-        lora=llama_sampling.lora(fields),
+        max_seconds=llama_sampling.read_time_limit(fields),
+        lora=llama_sampling.read_lora(fields),
         min_tokens=fields.get("min_tokens", int) or 0,
-        stop_tokens=_tokens(fields, "stop_token_ids"),
+        stop_tokens=_read_tokens(fields, "stop_token_ids"),
         spelled=not fields.switch("skip_special_tokens", default=True),
         think=switch if asks else wanted.think,
         optional_think="enable_thinking" if asks else wanted.optional_think,
@@ -117,7 +117,7 @@ def applied(fields: Fields, wanted: Wanted) -> Wanted:
     )
 
 
-def _tokens(fields: Fields, name: str) -> Sequence[int]:
+def _read_tokens(fields: Fields, name: str) -> Sequence[int]:
     found = cast("list[object]", fields.get(name, list) or [])
     for each in found:
         if isinstance(each, bool) or not isinstance(each, int):
@@ -125,24 +125,24 @@ def _tokens(fields: Fields, name: str) -> Sequence[int]:
     return cast("list[int]", found)
 
 
-def _named(fields: Fields) -> list[str]:
+def _list_constraints(fields: Fields) -> list[str]:
     """Return the names of the given fields that constrain the text."""
     names = dict.fromkeys((*_SCHEMAS, *_REGEXES, *_CHOICES, *_GRAMMARS, "structured_outputs"))
     return [name for name in names if name in FORM and fields.has(name)]
 
 
-def _shapes(fields: Fields) -> list[Grammar]:
+def _read_grammars(fields: Fields) -> list[Grammar]:
     """Return the grammars of all fields, and of ``structured_outputs``, that constrain the text."""
-    found = _shapes_of(fields, "")
+    found = _read_field_grammars(fields, "")
     given = fields.get("structured_outputs", dict)
     if given is None:
         return found
     inner = Fields(given, _STRUCTURED, "structured_outputs.")
-    found += _shapes_of(inner, "structured_outputs.")
+    found += _read_field_grammars(inner, "structured_outputs.")
     return [*found, Grammar.json()] if inner.switch("json_object", default=False) else found
 
 
-def _shapes_of(fields: Fields, where: str) -> list[Grammar]:
+def _read_field_grammars(fields: Fields, where: str) -> list[Grammar]:
     schemas = [(name, fields.get(name, dict, str)) for name in _SCHEMAS]
     choices = [(name, fields.get(name, list)) for name in _CHOICES]
     grammars = [(name, fields.text(name)) for name in _GRAMMARS]
@@ -151,7 +151,7 @@ def _shapes_of(fields: Fields, where: str) -> list[Grammar]:
     return [
         *(schema_grammar(each, where + name) for name, each in schemas if each not in (None, "")),
         *(Grammar.regex(text) for name in _REGEXES if (text := fields.text(name))),
-        *(_choice(each, where + name) for name, each in choices if each is not None),
+        *(_make_choice_grammar(each, where + name) for name, each in choices if each is not None),
         *(
             Grammar.gbnf(text) if name == own or "::=" in text else Grammar.lark(text)
             for name, text in grammars
@@ -160,7 +160,7 @@ def _shapes_of(fields: Fields, where: str) -> list[Grammar]:
     ]
 
 
-def _choice(given: list[object], where: str) -> Grammar:
+def _make_choice_grammar(given: list[object], where: str) -> Grammar:
     if not given or not all(isinstance(each, str) and each for each in given):
         raise RequestError(400, f"{where}: needs a list of texts that are not empty")
     return Grammar.regex("|".join(map(re.escape, cast("list[str]", given))))

@@ -28,7 +28,7 @@ _RERANK = {
     "top_n": Field((int,), "how many are given, the best first", least=0),
     "return_documents": Field((bool,), "give the texts, too"),
     "return_text": Field((bool,), "the same, as TEI has it"),
-    **schema.without_meaning("raw_scores", "truncate"),
+    **schema.ignore_fields("raw_scores", "truncate"),
 }
 
 
@@ -36,7 +36,7 @@ def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the models of a state."""
 
     async def rerank(_: Request, fields: Fields) -> Response:
-        return JSONResponse(await _ranked(state, fields))
+        return JSONResponse(await _rank(state, fields))
 
     paths = {"/v1/rerank": "Jina", **dict.fromkeys(_ALIASES, "llama-server")}
     return [
@@ -45,8 +45,8 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-async def _ranked(state: State, fields: Fields) -> dict[str, Any] | list[dict[str, Any]]:
-    name, query = state.named(fields), fields.required("query")
+async def _rank(state: State, fields: Fields) -> dict[str, Any] | list[dict[str, Any]]:
+    name, query = state.get_model_name(fields), fields.require("query")
     tei = fields.get("texts", str, list) is not None
     texts = fields.texts("texts" if tei else "documents")
     if not texts:
@@ -57,7 +57,7 @@ async def _ranked(state: State, fields: Fields) -> dict[str, Any] | list[dict[st
             require_short(text, loaded)
         try:
             scores = await run_in_threadpool(loaded.model.rerank, query, texts)
-            read = await run_in_threadpool(_count, loaded.model.prompter, query, texts)
+            read = await run_in_threadpool(_count_tokens, loaded.model.prompter, query, texts)
         except (ModelError, TokenizerError) as error:
             raise RequestError(400, f'"{name}" does not support rerank: {error}') from None
     order = sorted(range(len(texts)), key=lambda i: -scores[i])[:most]
@@ -75,6 +75,6 @@ async def _ranked(state: State, fields: Fields) -> dict[str, Any] | list[dict[st
     return {"object": "list", "model": name, "results": results, "usage": usage}
 
 
-def _count(prompter: Prompter, query: str, texts: Sequence[str]) -> int:
+def _count_tokens(prompter: Prompter, query: str, texts: Sequence[str]) -> int:
     """Count the tokens of all pairs."""
     return sum(len(prompter.pair(query, text)[0]) for text in texts)

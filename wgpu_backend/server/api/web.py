@@ -33,17 +33,17 @@ _HEADERS = {
 def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints of the page, and of the text that Ollama's clients expect at ``/``."""
     page = files("wgpu_backend.server").joinpath("page")
-    found = {each.name: each.read_bytes() for each in page.iterdir() if _kind(each.name)}
+    found = {each.name: each.read_bytes() for each in page.iterdir() if _get_media_type(each.name)}
     shown = "page" in state.settings.shows
 
     async def root(request: Request, _: Fields) -> Response:
         if shown and "text/html" in request.headers.get("accept", ""):
-            return _file(found, "index.html")
+            return _send_file(found, "index.html")
         return PlainTextResponse("Ollama is running", headers={"Vary": "Accept"})
 
     async def file(request: Request, _: Fields) -> Response:
         state.require_shown("page")
-        return _file(found, request.path_params["name"])
+        return _send_file(found, request.path_params["name"])
 
     return [
         Endpoint("Ollama", "GET", "/", "Whether the server runs; a page for browsers", root),
@@ -51,11 +51,11 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def _kind(name: str) -> str | None:
+def _get_media_type(name: str) -> str | None:
     return _TYPES.get(name.rpartition(".")[2])
 
 
-def _file(found: dict[str, bytes], name: str) -> Response:
+def _send_file(found: dict[str, bytes], name: str) -> Response:
     if name not in found:
         raise RequestError(404, f"page: no file {name[:60]!r}")
-    return Response(found[name], media_type=_kind(name), headers=_HEADERS)
+    return Response(found[name], media_type=_get_media_type(name), headers=_HEADERS)

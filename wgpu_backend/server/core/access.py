@@ -16,11 +16,11 @@ from urllib.parse import unquote
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from wgpu_backend.server.core.errors import api_of, error_body
+from wgpu_backend.server.core.errors import get_api, make_error_body
 from wgpu_backend.server.core.request import RequestError
-from wgpu_backend.server.core.request_log import current
+from wgpu_backend.server.core.request_log import get_record
 from wgpu_backend.server.core.state import Settings
-from wgpu_backend.server.core.streaming import Sending
+from wgpu_backend.server.core.streaming import Sender
 
 # Preflights need not list HEAD.
 _METHODS = "GET, POST, DELETE, OPTIONS"
@@ -40,7 +40,7 @@ _REST = re.compile(r"[\d.]*(:\d*)?")
 LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
-class Guard:
+class AccessControl:
     """Access control: refuses foreign and oversized requests before they are read.
 
     A foreign page can make a browser call this machine by a name of its own (DNS rebinding), or
@@ -64,7 +64,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        scope = _of_target(scope)
+        scope = _split_target(scope)
         headers = Headers(scope=scope)
         origin = headers.get("origin", "")
         try:
@@ -73,35 +73,39 @@ class Guard:
             known = not origin or self._is_known(origin, host, name)
             if scope["method"] == "OPTIONS" and origin:
                 wanted = headers.get("access-control-request-headers", "")
-                await _answer(send, 200, b"", _preflight(origin, wanted) if known else _VARIES)
+                await _send_answer(
+                    send, 200, b"", _make_preflight_headers(origin, wanted) if known else _VARIES
+                )
                 return
             if not known:
                 raise RequestError(403, f"origin {origin[:60]!r} may not call this server")
-            scope = self._without_prefix(scope)
+            scope = self._strip_prefix(scope)
             self._require_key(headers, scope["path"])
-            limited = self._limited(headers, scope, receive)
+            limited = self._limit_body(headers, scope, receive)
         except RequestError as error:
-            api = self._api(scope)
-            current().reason = str(error)
-            body = json.dumps(error_body(api, error.status, str(error))).encode()
-            beside = (*_refusal(error.status, origin), *_numbered(api))
-            await _answer(send, error.status, body, beside)
+            api = self._get_api(scope)
+            get_record().reason = str(error)
+            body = json.dumps(make_error_body(api, error.status, str(error))).encode()
+            beside = (*_make_refusal_headers(error.status, origin), *_make_id_header(api))
+            await _send_answer(send, error.status, body, beside)
             return
-        extra = (*_cors(origin), *_numbered(self._api(scope)))
+        extra = (*_make_cors_headers(origin), *_make_id_header(self._get_api(scope)))
         if "transfer-encoding" in headers and "content-length" in headers:
             # One of the two may be forged (request smuggling); RFC 9112, 6.1 requires to close.
             extra = (*extra, ("connection", "close"))
-        await self._passed(scope, limited, Sending(send, extra, self._settings.pause_seconds))
+        await self._forward(scope, limited, Sender(send, extra, self._settings.pause_seconds))
 
-    async def _passed(self, scope: Scope, receive: Receive, sending: Sending) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, sending: Sender) -> None:
         try:
             await self._app(scope, receive, sending)
         except asyncio.CancelledError:
             # The shutdown's grace period is over.
             if sending.begun:
                 raise
-            body = json.dumps(error_body(self._api(scope), 503, "the server ends")).encode()
-            await _answer(sending, 503, body)
+            body = json.dumps(
+                make_error_body(self._get_api(scope), 503, "the server ends")
+            ).encode()
+            await _send_answer(sending, 503, body)
         except Exception:
             # After a timeout the client no longer reads, so the error is of no use.
             if not sending.late:
@@ -109,12 +113,12 @@ class Guard:
         finally:
             sending.close()
 
-    def _api(self, scope: Scope) -> str:
+    def _get_api(self, scope: Scope) -> str:
         """Return the API of a request."""
         path = scope["path"]
-        return self._apis.get(path) or api_of(path)
+        return self._apis.get(path) or get_api(path)
 
-    def _without_prefix(self, scope: Scope) -> Scope:
+    def _strip_prefix(self, scope: Scope) -> Scope:
         """Return the request without the path prefix, for servers that share an address."""
         prefix, path = self._settings.prefix, scope["path"]
         if not prefix:
@@ -132,7 +136,7 @@ class Guard:
         return host, name
 
     def _is_known(self, origin: str, host: str, name: str) -> bool:
-        return _allowed(origin, self._settings.origins) or self._is_own(origin, host, name)
+        return _is_allowed(origin, self._settings.origins) or self._is_own(origin, host, name)
 
     def _is_own(self, origin: str, host: str, name: str) -> bool:
         """Return whether a request comes from this server's own page.
@@ -152,10 +156,12 @@ class Guard:
         # Compare with every key in constant time, so that timing does not reveal any.
         # Header values were decoded as ISO 8859-1; encoding restores the bytes that were sent.
         bytes_given = given.encode("latin-1")
-        if not sum(hmac.compare_digest(bytes_given, each) for key in keys for each in _spelt(key)):
+        if not sum(
+            hmac.compare_digest(bytes_given, each) for key in keys for each in _encode_key(key)
+        ):
             raise RequestError(401, "the API key is missing or wrong")
 
-    def _limited(self, headers: Headers, scope: Scope, receive: Receive) -> Receive:
+    def _limit_body(self, headers: Headers, scope: Scope, receive: Receive) -> Receive:
         limit = self._settings.max_body
         if scope["path"].startswith("/api/blobs/"):
             # Models are uploaded as blobs, in pieces, so their size is bounded by the disk alone.
@@ -168,7 +174,7 @@ class Guard:
         async def counted() -> Message:
             nonlocal seen, whole
             # The time limit applies to the body only: after it, `receive` waits for the disconnect.
-            message = await receive() if whole else await self._in_time(receive)
+            message = await receive() if whole else await self._receive_in_time(receive)
             whole = not message.get("more_body", False)
             seen += len(message.get("body", b""))
             if seen > limit:
@@ -177,7 +183,7 @@ class Guard:
 
         return counted
 
-    async def _in_time(self, receive: Receive) -> Message:
+    async def _receive_in_time(self, receive: Receive) -> Message:
         """Return the next piece of a body."""
         most = self._settings.pause_seconds
         try:
@@ -194,7 +200,7 @@ def _require_short(scope: Scope) -> None:
         raise RequestError(431, f"headers: {count} bytes, needs at most {_MAX_HEADERS}")
 
 
-def _of_target(scope: Scope) -> Scope:
+def _split_target(scope: Scope) -> Scope:
     """Split an absolute URL in the path's place into host and path, as proxies receive it.
 
     The host of the URL takes precedence over the header's, so it is the one to check.
@@ -209,7 +215,7 @@ def _of_target(scope: Scope) -> Scope:
     return {**scope, "headers": headers, "raw_path": path, "path": unquote(path)}
 
 
-def _spelt(key: str) -> set[bytes]:
+def _encode_key(key: str) -> set[bytes]:
     """Return the bytes that clients may send for a key: UTF-8, and ISO 8859-1 where possible."""
     latin = {key.encode("latin-1")} if all(ord(letter) < 256 for letter in key) else set[bytes]()
     return latin | {key.encode()}
@@ -223,7 +229,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _allowed(origin: str, origins: Iterable[str]) -> bool:
+def _is_allowed(origin: str, origins: Iterable[str]) -> bool:
     if "*" in origins:
         return True
     bare = origin.rpartition(":")[0] if origin.rpartition(":")[2].isdecimal() else origin
@@ -246,35 +252,39 @@ def _matches(origin: str, allowed: str) -> bool:
     return not numeric or _REST.fullmatch(rest.removesuffix(behind)) is not None
 
 
-def _numbered(api: str) -> tuple[tuple[str, str], ...]:
+def _make_id_header(api: str) -> tuple[tuple[str, str], ...]:
     """Return a header with an id of the answer, for APIs whose clients log it."""
     return ((_NUMBERS[api], f"req_{uuid.uuid4().hex}"),) if api in _NUMBERS else ()
 
 
-def _cors(origin: str) -> tuple[tuple[str, str], ...]:
+def _make_cors_headers(origin: str) -> tuple[tuple[str, str], ...]:
     if not origin:
         return ()
     credentials = ("access-control-allow-credentials", "true")
     return (("access-control-allow-origin", origin), credentials, *_VARIES)
 
 
-def _preflight(origin: str, headers: str) -> tuple[tuple[str, str], ...]:
+def _make_preflight_headers(origin: str, headers: str) -> tuple[tuple[str, str], ...]:
     """Return the headers of a preflight answer; it allows every header that the page names."""
     return (
-        *_cors(origin),
+        *_make_cors_headers(origin),
         ("access-control-allow-methods", _METHODS),
         ("access-control-allow-headers", headers or _HEADERS),
         ("access-control-max-age", "86400"),
     )
 
 
-def _refusal(status: int, origin: str) -> tuple[tuple[str, str], ...]:
+def _make_refusal_headers(status: int, origin: str) -> tuple[tuple[str, str], ...]:
     if status == 403:
         return ()
-    return (*_cors(origin), ("www-authenticate", "Bearer")) if status == 401 else _cors(origin)
+    return (
+        (*_make_cors_headers(origin), ("www-authenticate", "Bearer"))
+        if status == 401
+        else _make_cors_headers(origin)
+    )
 
 
-async def _answer(
+async def _send_answer(
     send: Send, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()
 ) -> None:
     found: list[Any] = [(b"content-type", b"application/json")] if body else []

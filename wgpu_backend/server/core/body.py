@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from starlette.requests import Request
 
-from wgpu_backend.server.core.multipart import is_multipart, multipart_values
+from wgpu_backend.server.core.multipart import is_multipart, read_multipart
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.request_log import ignore, note_body
 from wgpu_backend.server.core.schema import Form, require_kind
@@ -72,7 +72,7 @@ class Fields:
         """Return a text field, or the default."""
         return self.get(name, str) or default
 
-    def required(self, name: str) -> str:
+    def require(self, name: str) -> str:
         """Return a required text field."""
         found = self.text(name)
         if not found:
@@ -112,7 +112,7 @@ class Fields:
             raise RequestError(400, f"{self._where}{name}: {why}")
 
 
-async def fields_of(request: Request, form: Form | None = None) -> Fields:
+async def read_fields(request: Request, form: Form | None = None) -> Fields:
     """Read the fields of a request's body.
 
     Raises
@@ -121,12 +121,12 @@ async def fields_of(request: Request, form: Form | None = None) -> Fields:
         The body is neither a JSON object nor a form with files, or a field has a wrong value.
     """
     if form is not None and is_multipart(request, form):
-        return _noted(await multipart_values(request, form), form)
+        return _note_fields(await read_multipart(request, form), form)
     body = await request.body()
     if not body.strip():
         raise RequestError(400, "missing request body")
     try:
-        value = _decoded(body)
+        value = _decode(body)
     except ValueError as error:
         raise RequestError(400, f"body: no JSON: {error}") from None
     except RecursionError:
@@ -134,10 +134,10 @@ async def fields_of(request: Request, form: Form | None = None) -> Fields:
     if not isinstance(value, dict):
         raise RequestError(400, "body: needs a JSON object")
     _require_flat(cast("object", value))
-    return _noted(cast("dict[str, Any]", value), form)
+    return _note_fields(cast("dict[str, Any]", value), form)
 
 
-def _decoded(body: bytes) -> object:
+def _decode(body: bytes) -> object:
     """Decode a body; half of a surrogate pair in it becomes U+FFFD, as in Go.
 
     Raises
@@ -146,22 +146,22 @@ def _decoded(body: bytes) -> object:
         It is not JSON, or has a NaN or a number that does not fit into a double.
     """
     text = body.decode(json.detect_encoding(body), "surrogatepass")
-    value: object = json.loads(text, parse_constant=_no_number, parse_float=_double)
+    value: object = json.loads(text, parse_constant=_reject_constant, parse_float=_parse_double)
     return replace_surrogates(value) if _HALF.search(text) else value
 
 
-def _no_number(text: str) -> None:
+def _reject_constant(text: str) -> None:
     raise ValueError(f"{text[:40]} is no number in JSON")
 
 
-def _double(text: str) -> float:
+def _parse_double(text: str) -> float:
     value = float(text)
     if abs(value) == float("inf"):
         raise ValueError(f"{text[:40]} is larger than any double")
     return value
 
 
-def _noted(values: Mapping[str, Any], form: Form | None) -> Fields:
+def _note_fields(values: Mapping[str, Any], form: Form | None) -> Fields:
     note_body(values)
     return Fields(values, form)
 
@@ -170,13 +170,13 @@ def _require_flat(value: object) -> None:
     """Refuse values that are nested too deep for templates and schemas."""
     level = [value]
     for _ in range(_MAX_DEPTH):
-        level = [item for each in level for item in _inside(each)]
+        level = [item for each in level for item in _list_children(each)]
         if not level:
             return
     raise RequestError(400, f"body: JSON is nested more than {_MAX_DEPTH} deep")
 
 
-def _inside(value: object) -> Iterable[object]:
+def _list_children(value: object) -> Iterable[object]:
     if isinstance(value, dict):
         return cast("dict[str, object]", value).values()
     return cast("list[object]", value) if isinstance(value, list) else ()

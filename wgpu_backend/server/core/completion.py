@@ -20,12 +20,12 @@ from wgpu_backend.engine.batching.results import Event, Finish, Reading, TokenLo
 from wgpu_backend.engine.fitting import PARTS, fitted
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.ops.sampling.host.options import whole_number
-from wgpu_backend.server.api.openai.messages import begun_answer, placed
-from wgpu_backend.server.core.defaults import closing, supplied, without_reasoning
-from wgpu_backend.server.core.model_api import ServedEngine
+from wgpu_backend.server.api.openai.messages import get_begun_answer, place_system
+from wgpu_backend.server.core.defaults import find_closing_tag, strip_reasoning, supply_variables
+from wgpu_backend.server.core.model_api import EngineInterface
 from wgpu_backend.server.core.model_pool import Loaded
-from wgpu_backend.server.core.request import RequestError, Wanted, meaningful
-from wgpu_backend.server.core.request_log import current, ignore
+from wgpu_backend.server.core.request import CompletionRequest, RequestError, drop_meaningless
+from wgpu_backend.server.core.request_log import get_record, ignore
 from wgpu_backend.text.chat_template import ChatTemplate
 from wgpu_backend.text.grammar import Grammar, tag_id
 from wgpu_backend.text.output_parsers import (
@@ -50,7 +50,7 @@ _MOST_JOINED = 1024  # events
 
 
 @dataclass(frozen=True, slots=True)
-class Update:
+class CompletionDelta:
     """The news of one choice of a completion since the update before.
 
     Parameters
@@ -69,17 +69,17 @@ class Update:
     reading: Reading | None = None
 
 
-def _joined(updates: Sequence[Update]) -> list[Update]:
+def _merge_updates(updates: Sequence[CompletionDelta]) -> list[CompletionDelta]:
     """Merge updates to one for each choice, in order; of progress updates keep the last."""
     readings = [each for each in updates if each.reading is not None]
-    choices: dict[int, list[Update]] = {}
+    choices: dict[int, list[CompletionDelta]] = {}
     for each in updates:
         if each.reading is None:
             choices.setdefault(each.choice, []).append(each)
     joined = [
-        Update(
+        CompletionDelta(
             choice,
-            _merged(part for each in some for part in each.parts),
+            _merge_parts(part for each in some for part in each.parts),
             tuple(logprob for each in some for logprob in each.logprobs),
             some[-1].finish,
             tuple(token for each in some for token in each.tokens),
@@ -89,7 +89,7 @@ def _joined(updates: Sequence[Update]) -> list[Update]:
     return [*readings[-1:], *joined]
 
 
-def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
+def _merge_parts(parts: Iterable[Part]) -> tuple[Part, ...]:
     """Merge neighbouring text parts of one kind."""
     made: list[Part] = []
     for kind, run in groupby(parts, type):
@@ -101,7 +101,7 @@ def _merged(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 
 @dataclass(slots=True)
-class Said:
+class MessageAccumulator:
     """A message as far as it was received."""
 
     content: str
@@ -111,11 +111,11 @@ class Said:
     finish: Finish | None = None
 
     @classmethod
-    def nothing(cls) -> Said:
+    def empty(cls) -> MessageAccumulator:
         """Return an empty message."""
         return cls("", "", [], [])
 
-    def add(self, update: Update) -> None:
+    def add(self, update: CompletionDelta) -> None:
         """Add an update."""
         for part in update.parts:
             match part:
@@ -129,7 +129,7 @@ class Said:
         self.finish = update.finish or self.finish
 
 
-class Answer:
+class Completion:
     """A completion in progress: iterate over it for updates; leave it to cancel it.
 
     Updates are of one token each. While the client's socket is full, updates are merged.
@@ -152,18 +152,18 @@ class Answer:
         The queue is full, the prompt is too long, or an option is wrong.
     """
 
-    def __init__(self, loaded: Loaded, wanted: Wanted) -> None:
-        engine, wanted = engine_of(loaded), loaded.manner.applied(wanted)
+    def __init__(self, loaded: Loaded, wanted: CompletionRequest) -> None:
+        engine, wanted = require_engine(loaded), loaded.defaults.apply(wanted)
         template = engine.model.prompter.template
         self._template = "" if template is None else template.source
-        wanted = _able(loaded, wanted, self._template)
+        wanted = _check_capabilities(loaded, wanted, self._template)
         self._tokenizer = engine.model.tokenizer
-        self.request = _request(loaded, wanted)
+        self.request = _make_engine_request(loaded, wanted)
         ids = self.request.tokens[-_TAIL:]
         prompt = "" if wanted.messages is None else self._tokenizer.decode(ids, skip_special=False)
         if wanted.grammar is not None or wanted.must_call:
-            self.request = replace(self.request, grammar=self._grammar(wanted, prompt))
-        self._texts = [self._text(wanted, prompt) for _ in range(wanted.choices)]
+            self.request = replace(self.request, grammar=self._make_grammar(wanted, prompt))
+        self._texts = [self._make_text(wanted, prompt) for _ in range(wanted.choices)]
         # An end that is found here, not by the engine, reports the usage from progress events.
         if self._texts[0].spells:
             self.request = replace(self.request, stop=(), progress=True)
@@ -172,13 +172,13 @@ class Answer:
         self._loaded, self._slot, self._progress = loaded, wanted.slot, wanted.progress
         self._best, self._tells = wanted.best, wanted.logprobs is not None
         self.tokens = [*self.request.tokens]
-        self._record = current()
+        self._record = get_record()
         self._record.prompt += len(self.tokens)
         self.echo = wanted.echo
         self.prompt_logprobs: list[TokenLogprob] = []
         self.generation: Generation = engine.submit(self.request)
 
-    def _grammar(self, wanted: Wanted, prompt: str) -> Grammar | None:
+    def _make_grammar(self, wanted: CompletionRequest, prompt: str) -> Grammar | None:
         """Return the grammar of the whole answer, including the model's tags."""
         template = "" if wanted.messages is None else self._template
         tag = partial(tag_id, self._tokenizer)
@@ -187,12 +187,12 @@ class Answer:
             return call_grammar(wanted.must_call, setting)
         return wanted.grammar and answer_grammar(wanted.grammar, setting, wanted.tools)
 
-    def _text(self, wanted: Wanted, prompt: str) -> _Text:
+    def _make_text(self, wanted: CompletionRequest, prompt: str) -> _ChoiceText:
         template = "" if wanted.messages is None else self._template
-        template = without_reasoning(template) if wanted.raw_thoughts else template
+        template = strip_reasoning(template) if wanted.raw_thoughts else template
         parser = parser_for(template, tools=wanted.tools, prompt=prompt)
         prompt_tokens = len(self.request.tokens)
-        text = _Text(
+        text = _ChoiceText(
             parser,
             self._tokenizer,
             tuple(self.request.stop),
@@ -202,27 +202,27 @@ class Answer:
         text.one_call = wanted.one_call
         return text
 
-    async def __aiter__(self) -> AsyncIterator[Update]:
+    async def __aiter__(self) -> AsyncIterator[CompletionDelta]:
         """Yield the updates of the completion."""
         if self._slot is not None:
             self._loaded.slots[self._slot] = self.tokens
-        updates: list[Update] = []
+        updates: list[CompletionDelta] = []
         with self.generation:
             async for event, more in self.generation.taken():
-                updates += self._updates(event)
+                updates += self._read_event(event)
                 ended = all(each.ended for each in self._texts)
                 joins = self._record.lags and len(updates) < _MOST_JOINED
                 # Wait for more events while the client lags: it cannot read them one by one anyway.
                 if joins and more and not ended:
                     continue
                 self._record.lags = False
-                for each in _joined(updates) if len(updates) > 1 else updates:
+                for each in _merge_updates(updates) if len(updates) > 1 else updates:
                     yield each
                 if ended:
                     return
                 updates = []
 
-    def _updates(self, event: Event) -> list[Update]:
+    def _read_event(self, event: Event) -> list[CompletionDelta]:
         """Return the updates of an event: one or none."""
         text = self._texts[event.choice]
         if event.prompt_logprobs or text.ended:
@@ -256,52 +256,54 @@ class Answer:
         """Count the tokens of a text of the answer."""
         return len(self._tokenizer.encode(text, add_special=False))
 
-    async def whole(self) -> list[Said]:
+    async def collect(self) -> list[MessageAccumulator]:
         """Return all choices at their end, or the best of them, the most likely first."""
-        said = [Said.nothing() for _ in self._texts]
+        said = [MessageAccumulator.empty() for _ in self._texts]
         async for update in self:
             said[update.choice].add(update)
         if not self._best:
             return said
-        best = sorted(said, key=_likelihood, reverse=True)[: self._best]
+        best = sorted(said, key=_compute_mean_logprob, reverse=True)[: self._best]
         return best if self._tells else [replace(each, logprobs=[]) for each in best]
 
 
-def _likelihood(said: Said) -> float:
+def _compute_mean_logprob(said: MessageAccumulator) -> float:
     """Return the mean log probability of an answer's tokens."""
     return sum(each.logprob for each in said.logprobs) / max(1, len(said.logprobs))
 
 
-async def answer_of(loaded: Loaded, wanted: Wanted) -> Answer:
+async def begin_completion(loaded: Loaded, wanted: CompletionRequest) -> Completion:
     """Begin a completion; a thread tokenizes the prompt, since a long one takes seconds."""
-    task = asyncio.ensure_future(run_in_threadpool(Answer, loaded, wanted))
+    task = asyncio.ensure_future(run_in_threadpool(Completion, loaded, wanted))
     try:
         # The request may be cancelled meanwhile; the callback then cancels the generation.
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        task.add_done_callback(_abandoned)
+        task.add_done_callback(_cancel_abandoned)
         raise
 
 
 @asynccontextmanager
-async def answers_of(loaded: Loaded, wanted: Sequence[Wanted]) -> AsyncGenerator[list[Answer]]:
+async def begin_completions(
+    loaded: Loaded, wanted: Sequence[CompletionRequest]
+) -> AsyncGenerator[list[Completion]]:
     """Begin completions together, and cancel them at the end of the block or if one fails."""
-    answers: list[Answer] = []
+    answers: list[Completion] = []
     try:
         for each in wanted:
-            answers.append(await answer_of(loaded, each))  # noqa: PERF401 what is begun is ended
+            answers.append(await begin_completion(loaded, each))  # noqa: PERF401 what is begun is ended
         yield answers
     finally:
         for answer in answers:
             answer.generation.cancel()
 
 
-def _abandoned(task: asyncio.Future[Answer]) -> None:
+def _cancel_abandoned(task: asyncio.Future[Completion]) -> None:
     if not task.cancelled() and task.exception() is None:
         task.result().generation.cancel()
 
 
-class _Text:
+class _ChoiceText:
     """The text of one choice, split into parts.
 
     A parser's tags may be control tokens, whose text the engine leaves out. Then the tokens are
@@ -349,13 +351,13 @@ class _Text:
             made = self._usage.completion_tokens + len(event.tokens)
             self._usage = replace(self._usage, completion_tokens=made, seconds=now - self._first)
 
-    def update(self, event: Event) -> Update:
+    def update(self, event: Event) -> CompletionDelta:
         finish, text = event.finish, event.text
         self._count(event)
         if self._detokenizer is not None:
             text = "".join(self._detokenizer.push(token) for token in event.tokens)
             text += self._detokenizer.flush() if finish is not None else ""
-            text, finish = self._stopped(text, finish)
+            text, finish = self._cut_at_stop(text, finish)
         parts = self.parser.push(text)
         if finish is not None:
             self.ended = True
@@ -363,11 +365,11 @@ class _Text:
         if self.one_call and (calls := [i for i, each in enumerate(parts) if _is_call(each)]):
             parts, self.ended = parts[: calls[0] + 1], True
             finish = finish or Finish("stop", None, context_full=False, usage=self._usage)
-        return Update(
+        return CompletionDelta(
             event.choice, tuple(parts), event.logprobs, finish, event.tokens, event.reading
         )
 
-    def _stopped(self, text: str, finish: Finish | None) -> tuple[str, Finish | None]:
+    def _cut_at_stop(self, text: str, finish: Finish | None) -> tuple[str, Finish | None]:
         """Return the text up to a stop text, and hold back a possible beginning of one."""
         self._held += text
         found = find_first(self._held, self._stops)
@@ -384,7 +386,7 @@ def _is_call(part: Part) -> bool:
     return isinstance(part, ToolCall)
 
 
-def engine_of(loaded: Loaded) -> ServedEngine:
+def require_engine(loaded: Loaded) -> EngineInterface:
     """Return the engine of a model.
 
     Raises
@@ -397,7 +399,7 @@ def engine_of(loaded: Loaded) -> ServedEngine:
     return loaded.engine
 
 
-def prompt_of(loaded: Loaded, wanted: Wanted) -> list[int]:
+def tokenize_prompt(loaded: Loaded, wanted: CompletionRequest) -> list[int]:
     """Return the prompt tokens of a completion request.
 
     Raises
@@ -405,13 +407,13 @@ def prompt_of(loaded: Loaded, wanted: Wanted) -> list[int]:
     RequestError
         The model does not support the request.
     """
-    template = engine_of(loaded).model.prompter.template
-    wanted = loaded.manner.applied(wanted)
-    wanted = _able(loaded, wanted, "" if template is None else template.source)
-    return [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, None)]
+    template = require_engine(loaded).model.prompter.template
+    wanted = loaded.defaults.apply(wanted)
+    wanted = _check_capabilities(loaded, wanted, "" if template is None else template.source)
+    return [*check_tokens(wanted.before, loaded), *_tokenize(loaded, wanted, None)]
 
 
-def known_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
+def check_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
     """Check that each token of a request is in the vocabulary.
 
     Raises
@@ -427,7 +429,9 @@ def known_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
     return cast("list[int]", [*given])
 
 
-def _able(loaded: Loaded, wanted: Wanted, template: str) -> Wanted:
+def _check_capabilities(
+    loaded: Loaded, wanted: CompletionRequest, template: str
+) -> CompletionRequest:
     """Check that the model supports the request; drop optional reasoning if it cannot reason."""
     name = loaded.stored.entry.name
     if wanted.tools and not calls_tools(template):
@@ -441,17 +445,17 @@ def _able(loaded: Loaded, wanted: Wanted, template: str) -> Wanted:
     return replace(wanted, think=None)
 
 
-def _request(loaded: Loaded, wanted: Wanted) -> Request:
-    sources = (loaded.stored.parameters, wanted.usual, loaded.manner.sampling, wanted.options)
-    options = {name: value for each in sources for name, value in meaningful(each).items()}
+def _make_engine_request(loaded: Loaded, wanted: CompletionRequest) -> Request:
+    sources = (loaded.stored.parameters, wanted.usual, loaded.defaults.sampling, wanted.options)
+    options = {name: value for each in sources for name, value in drop_meaningless(each).items()}
     options.pop("num_ctx", None)
     keep = whole_number("num_keep", options.pop("num_keep", 4))
     stop = options.pop("stop", None) or ()
     limit = options.pop("num_predict", None)
     limit = None if limit is None else whole_number("num_predict", limit)
-    tokens = [*known_tokens(wanted.before, loaded), *_tokens(loaded, wanted, limit)]
+    tokens = [*check_tokens(wanted.before, loaded), *_tokenize(loaded, wanted, limit)]
     return Request(
-        _cut(tokens, keep, loaded.model.num_ctx) if wanted.cut else tokens,
+        _cut_middle(tokens, keep, loaded.model.num_ctx) if wanted.cut else tokens,
         options=options,  # pyright: ignore[reportArgumentType] checked by itself
         max_tokens=limit,
         stop=stop,
@@ -471,7 +475,7 @@ def _request(loaded: Loaded, wanted: Wanted) -> Request:
     )
 
 
-def _cut(tokens: list[int], keep: int, room: int) -> list[int]:
+def _cut_middle(tokens: list[int], keep: int, room: int) -> list[int]:
     """Leave out the middle of tokens that leave the context no room for an answer."""
     if len(tokens) < room:
         return tokens
@@ -499,16 +503,16 @@ def require_short(text: str, loaded: Loaded) -> None:
         raise ContextFull(f"the prompt has {size} characters, the context holds {room} tokens")
 
 
-def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
+def _tokenize(loaded: Loaded, wanted: CompletionRequest, limit: int | None) -> list[int]:
     prompter = loaded.model.prompter
     if wanted.messages is None:
         given = wanted.prompt
         if not isinstance(given, str):
-            return known_tokens(given, loaded)
+            return check_tokens(given, loaded)
         require_short(given, loaded)
         return prompter.raw(given)
     source = prompter.template.source if prompter.template else ""
-    kwargs: dict[str, Any] = {**supplied(source, wanted.tools)}
+    kwargs: dict[str, Any] = {**supply_variables(source, wanted.tools)}
     if wanted.think is not None:
         kwargs["enable_thinking"] = bool(wanted.think)
         kwargs["thinking"] = bool(wanted.think)
@@ -519,7 +523,7 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
     # Earlier messages may be dropped later; the last one must fit.
     texts = [each.get("content") for each in (messages[-1:] if wanted.truncate else messages)]
     require_short("".join(text for text in texts if isinstance(text, str)), loaded)
-    begun = begun_answer(messages)
+    begun = get_begun_answer(messages)
     if begun:
         # The template would close the begun answer, so its text is appended after rendering.
         messages = messages[:-1]
@@ -529,9 +533,9 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
 
     def render(turns: Sequence[Mapping[str, Any]]) -> list[int]:
         tools = [*wanted.tools] or None
-        turns = _shown(turns, prompter.template)
+        turns = _place_system(turns, prompter.template)
         found = prompter.chat(turns, tools=tools, chat_template_kwargs=kwargs)
-        return [*found, *(behind or _silence(found, loaded, wanted))]
+        return [*found, *(behind or _close_reasoning(found, loaded, wanted))]
 
     if not wanted.truncate:
         return render(messages)
@@ -543,18 +547,18 @@ def _tokens(loaded: Loaded, wanted: Wanted, limit: int | None) -> list[int]:
     return render(messages)
 
 
-def _shown(
+def _place_system(
     turns: Sequence[Mapping[str, Any]], template: ChatTemplate | None
 ) -> Sequence[Mapping[str, Any]]:
     """Return the turns in a form of which the template renders all."""
-    return turns if template is None or template.places_system else placed(turns)
+    return turns if template is None or template.places_system else place_system(turns)
 
 
-def _silence(found: Sequence[int], loaded: Loaded, wanted: Wanted) -> list[int]:
+def _close_reasoning(found: Sequence[int], loaded: Loaded, wanted: CompletionRequest) -> list[int]:
     """Return tokens that close the reasoning opened by the template, if the request disables it."""
     prompter = loaded.model.prompter
     if wanted.think is not False or prompter.template is None:
         return []
     prompt = prompter.tokenizer.decode(found[-_TAIL:], skip_special=False)
-    tag = closing(prompt, prompter.template.source)
+    tag = find_closing_tag(prompt, prompter.template.source)
     return prompter.tokenizer.encode(tag, add_special=False, parse_special=True) if tag else []

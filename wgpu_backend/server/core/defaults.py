@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from wgpu_backend.server.core.request import Wanted
+from wgpu_backend.server.core.request import CompletionRequest
 from wgpu_backend.text.output_parsers.formats import reasoning_spans
 
 Reasons = Literal["", "on", "off", "auto"]
@@ -23,7 +23,7 @@ _ASKED: Mapping[str, Mapping[str, bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
+class ModelDefaults:
     """The operator's defaults for fields that a request leaves open.
 
     Parameters
@@ -49,7 +49,7 @@ class Manner:
         """Variables for the chat template that turn reasoning on or off."""
         return _ASKED.get(self.reasons, {})
 
-    def applied(self, wanted: Wanted) -> Wanted:
+    def apply(self, wanted: CompletionRequest) -> CompletionRequest:
         """Fill in the fields that a request leaves open."""
         if wanted.raw_thoughts is None:
             wanted = replace(wanted, raw_thoughts=self.raw_thoughts)
@@ -59,7 +59,7 @@ class Manner:
         return replace(wanted, think=think, template={**self.variables, **wanted.template})
 
 
-def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def supply_variables(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """Return variables that only some templates read: today's date, and functions by other names.
 
     Without a date, templates use a fixed one from their training or none. Firefunction's templates
@@ -85,7 +85,7 @@ def supplied(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str
     return found | {name: [*tools] for name in named}
 
 
-def without_reasoning(template: str) -> str:
+def strip_reasoning(template: str) -> str:
     """Remove the reasoning tags of a template, so that its parser leaves reasoning in the text."""
     for span in reasoning_spans(template):
         for tag in (span.opening, *span.closings):
@@ -93,7 +93,7 @@ def without_reasoning(template: str) -> str:
     return template.replace("<think{}>", "")
 
 
-def closing(prompt: str, template: str) -> str:
+def find_closing_tag(prompt: str, template: str) -> str:
     """Return the tag that closes reasoning which the template opened at the end of a prompt.
 
     Parameters

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wgpu_backend.errors import DeviceLost, WorkerLost
-from wgpu_backend.server.core.body import Fields, fields_of
+from wgpu_backend.server.core.body import Fields, read_fields
 from wgpu_backend.server.core.schema import Form
 
 _LOG = logging.getLogger("wgpu_backend.server")
@@ -48,7 +48,7 @@ class Endpoint:
         """Return Starlette's route; a request whose worker dies is run once more."""
 
         async def serve(request: Request) -> Response:
-            fields = Fields({}) if self.form is None else await fields_of(request, self.form)
+            fields = Fields({}) if self.form is None else await read_fields(request, self.form)
             try:
                 return await self.answer(request, fields)
             except (WorkerLost, DeviceLost) as error:

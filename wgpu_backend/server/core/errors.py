@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from wgpu_backend.errors import ContextFull, ModelNotFound
-from wgpu_backend.server.core.request import RequestError, message_of, status_of
-from wgpu_backend.server.core.request_log import current
+from wgpu_backend.server.core.request import RequestError, get_client_message, get_http_status
+from wgpu_backend.server.core.request_log import get_record
 
 _KINDS = {
     400: "invalid_request_error", 401: "authentication_error", 403: "permission_error",
@@ -16,7 +16,7 @@ _KINDS = {
 _LLAMA_KINDS = {**_KINDS, 413: "invalid_request_error", 503: "unavailable_error"}
 
 
-def api_of(path: str) -> str:
+def get_api(path: str) -> str:
     """Return the API of a path without an endpoint."""
     if path.startswith("/slots/"):
         return "llama-server"
@@ -25,14 +25,14 @@ def api_of(path: str) -> str:
     return "OpenAI" if path.startswith("/v1/") else "Ollama"
 
 
-def told(error: Exception) -> tuple[int, str]:
+def describe_error(error: Exception) -> tuple[int, str]:
     """Return the status of an error and its message for the client; the log keeps all of it."""
-    message, record = message_of(error), current()
+    message, record = get_client_message(error), get_record()
     record.reason = message
-    return status_of(error), record.cleaned(message)
+    return get_http_status(error), record.clean(message)
 
 
-def error_body(
+def make_error_body(
     api: str, status: int, message: str, error: Exception | None = None
 ) -> dict[str, Any]:
     """Return the body of an error, in the shape of an API.

@@ -16,8 +16,8 @@ from typing import Any
 
 from wgpu_backend.errors import BackendError, QueueFull
 from wgpu_backend.server.core.request import RequestError
-from wgpu_backend.server.worker.orders import Order, Painted
-from wgpu_backend.server.worker.pictures import HANG_SECONDS, PictureWorker
+from wgpu_backend.server.worker.orders import ImageRequest, ImageResult
+from wgpu_backend.server.worker.pictures import HANG_SECONDS, ImageWorker
 
 MAX_SIDE = 4096  # pixels, Ollama's limit
 _MAX_WAITING = 32  # requests
@@ -26,7 +26,7 @@ _MAX_WAITING = 32  # requests
 Progress = tuple[int, int]  # steps that are done, and their total
 
 
-class Studio:
+class ImageQueue:
     """A queue of image requests, and the process that serves them.
 
     Parameters
@@ -36,7 +36,7 @@ class Studio:
     device : str or None
         None for the best.
     hang_seconds : float
-        See `PictureWorker`.
+        See `ImageWorker`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Studio:
         hang_seconds: float = HANG_SECONDS,
     ) -> None:
         self.folders = folders
-        self._worker = PictureWorker(device, hang_seconds)
+        self._worker = ImageWorker(device, hang_seconds)
         self._waiting = 0
         self._ended = False
         self._thread = ThreadPoolExecutor(1, "pictures")
@@ -64,9 +64,9 @@ class Studio:
         return {n: path.stat().st_mtime for n, path in self.folders.items() if path.exists()}
 
     @asynccontextmanager
-    async def painting(
+    async def submit(
         self, name: str, prompt: str, options: Mapping[str, Any]
-    ) -> AsyncGenerator[tuple[asyncio.Queue[Progress | None], Future[Painted]]]:
+    ) -> AsyncGenerator[tuple[asyncio.Queue[Progress | None], Future[ImageResult]]]:
         """Generate images; leaving the block early cancels the request after the next step.
 
         Parameters
@@ -101,25 +101,25 @@ class Studio:
                 loop.call_soon_threadsafe(queue.put_nowait, progress)
 
         folder = str(self.folders[name.removesuffix(":latest")])
-        order = Order(name, folder, prompt, options)
+        order = ImageRequest(name, folder, prompt, options)
         self._waiting += 1
-        made = self._thread.submit(self._painted, order, tell, left)
+        made = self._thread.submit(self._run, order, tell, left)
         try:
             yield queue, made
         finally:
             self._waiting -= 1
             left.set()
             made.cancel()
-            self._worker.leave(order)
+            self._worker.cancel(order)
 
-    def _painted(
-        self, order: Order, tell: Callable[[Progress | None], None], left: threading.Event
-    ) -> Painted:
+    def _run(
+        self, order: ImageRequest, tell: Callable[[Progress | None], None], left: threading.Event
+    ) -> ImageResult:
         """Generate images; runs in the thread, which waits for them."""
         try:
             if left.is_set():
                 raise RequestError(499, "the client has gone")
-            return self._worker.paint(order, lambda done, every: tell((done, every)), left)
+            return self._worker.generate(order, lambda done, every: tell((done, every)), left)
         except BackendError:
             if left.is_set():
                 raise RequestError(499, "the client has gone") from None

@@ -12,7 +12,7 @@ from wgpu_backend.server.core.model_pool import Loaded
 _MOST = ("n_tokens_max counter",)
 
 
-def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
+def format_metrics(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     """Return all metrics as text; names are llama.cpp's where it has them.
 
     Metrics of a model have its name as a label; their sums have llama-server's names.
@@ -27,7 +27,7 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
     rows: dict[str, list[str]] = {}
     sums: dict[str, float] = {}
     for each in loaded:
-        figures = _figures(each)
+        figures = _collect_metrics(each)
         label = f'{{model="{each.stored.entry.name}"}}'
         for name, value in figures.items():
             rows.setdefault(name, []).append(f"{name.split()[0]}{label} {value}")
@@ -35,16 +35,16 @@ def metrics_text(loaded: list[Loaded], failures: Mapping[int, int]) -> str:
             sums[name] = max(before, value) if name in _MOST else before + value
     for name, values in rows.items():
         lines += [f"# TYPE {name}", *values]
-    for name, value in (sums | _paces(sums)).items():
+    for name, value in (sums | _compute_rates(sums)).items():
         bare = name.split()[0]
         about = f"# HELP llamacpp:{bare} {bare.replace('_', ' ')}, of all models"
         lines += [about, f"# TYPE llamacpp:{name}", f"llamacpp:{bare} {value}"]
     return "\n".join(lines) + "\n"
 
 
-def _figures(loaded: Loaded) -> dict[str, float]:
+def _collect_metrics(loaded: Loaded) -> dict[str, float]:
     """Return the metrics of one model: of its completions, and of the texts it embedded."""
-    status, vectors = status_of(loaded), loaded.embedded
+    status, vectors = get_engine_status(loaded), loaded.embedded
     if status is None:
         if not vectors.texts:
             return {}
@@ -70,7 +70,7 @@ def _figures(loaded: Loaded) -> dict[str, float]:
     }
 
 
-def _paces(sums: Mapping[str, float]) -> dict[str, float]:
+def _compute_rates(sums: Mapping[str, float]) -> dict[str, float]:
     """Return the averages: tokens per second of reading and writing, and busy slots per pass."""
     pairs = {
         "prompt_tokens_seconds gauge": ("prompt_tokens_total", "prompt_seconds_total"),
@@ -87,7 +87,7 @@ def _paces(sums: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def status_of(loaded: Loaded) -> EngineStatus | None:
+def get_engine_status(loaded: Loaded) -> EngineStatus | None:
     """Return the status of a model's engine; None if it has none, or is just being unloaded."""
     try:
         return None if loaded.engine is None else loaded.engine.status()

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.engine.batching.engine import Engine
 from wgpu_backend.engine.batching.generation import Generation
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import EngineStatus
-from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Prompter
+from wgpu_backend.errors import BackendError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.server.worker import keeping
-from wgpu_backend.server.worker.remote import WorkerEngine, WorkerModel
 from wgpu_backend.text.tokenizer import Tokenizer
 
 
-class ServedModel(Protocol):
+class ModelInterface(Protocol):
     """A model: texts and tokens are immediate, vectors and scores take a while, in a thread."""
 
     tokenizer: Tokenizer
@@ -38,6 +34,21 @@ class ServedModel(Protocol):
     @property
     def device(self) -> DeviceInfo:
         """The device that the model runs on."""
+        ...
+
+    @property
+    def engine(self) -> EngineInterface | None:
+        """The engine of the model; None if it does not generate text."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes on its device."""
+        ...
+
+    @property
+    def lost(self) -> BackendError | None:
+        """The error that ended its worker; None while it is alive."""
         ...
 
     @property
@@ -73,14 +84,14 @@ class ServedModel(Protocol):
         ...
 
 
-class ServedEngine(Protocol):
+class EngineInterface(Protocol):
     """An engine: `submit` returns at once, `status` after the current step."""
 
     num_parallel: int
     max_queue: int
 
     @property
-    def model(self) -> ServedModel:
+    def model(self) -> ModelInterface:
         """The model of the engine."""
         ...
 
@@ -101,46 +112,10 @@ class ServedEngine(Protocol):
         """Drop the cached prefix of a text, and return how many tokens it had."""
         ...
 
+    def save_slot(self, tokens: Sequence[int], path: str) -> int:
+        """Save the cached keys and values of tokens to a file, and return how many it has."""
+        ...
 
-Opened = LanguageModel | WorkerModel
-
-
-def engine_for(model: Opened, max_queue: int) -> ServedEngine | None:
-    """Return the engine of a model; None if it makes no text."""
-    if isinstance(model, WorkerModel):
-        return model.engine
-    return Engine(model, max_queue=max_queue) if model.model.has_logits else None
-
-
-def nbytes_of(model: Opened) -> int:
-    """Return the bytes that a model takes on its device."""
-    if isinstance(model, WorkerModel):
-        return model.nbytes
-    return model.backend.backend_memory().size
-
-
-def is_lost(model: Opened) -> bool:
-    """Return whether a model's worker has ended."""
-    return isinstance(model, WorkerModel) and model.lost is not None
-
-
-def close_engine(engine: ServedEngine | None) -> None:
-    """End an engine of this process; a worker's ends with its model."""
-    if isinstance(engine, Engine):
-        engine.close()
-
-
-def keep(engine: ServedEngine, tokens: Sequence[int], path: str) -> int:
-    """Save an engine's keys and values of a text to a file; see `keeping.keep`."""
-    if isinstance(engine, Engine):
-        return keeping.keep(engine.model, engine, tokens, Path(path))
-    assert isinstance(engine, WorkerEngine)
-    return engine.keep(tokens, path)
-
-
-def bring(engine: ServedEngine, path: str) -> list[int]:
-    """Restore a text's keys and values from a file, and return its tokens; see `keeping.bring`."""
-    if isinstance(engine, Engine):
-        return keeping.bring(engine.model, engine, Path(path))
-    assert isinstance(engine, WorkerEngine)
-    return engine.bring(path)
+    def restore_slot(self, path: str) -> list[int]:
+        """Restore keys and values from a file, and return their tokens."""
+        ...

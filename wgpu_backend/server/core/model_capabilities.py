@@ -12,7 +12,7 @@ from wgpu_backend.text.tokenizer.special import plays_roles
 _INFILLING = ("fim_pre", "fim_suf", "fim_mid")
 
 
-def abilities(file: GGUFFile) -> list[str]:
+def read_capabilities(file: GGUFFile) -> list[str]:
     """Return the capabilities of a model: ``completion`` or ``embedding`` first."""
     template = file.config.string("tokenizer.chat_template", "")
     encodes = "pooling_type" in file.config or "pooling" in file.config
@@ -24,7 +24,7 @@ def abilities(file: GGUFFile) -> list[str]:
 
 
 @lru_cache(maxsize=1024)
-def abilities_of(path: Path) -> tuple[str, ...]:
+def read_blob_capabilities(path: Path) -> tuple[str, ...]:
     """Return the capabilities of a blob, which never changes and so is read once.
 
     Raises
@@ -33,4 +33,4 @@ def abilities_of(path: Path) -> tuple[str, ...]:
         It is damaged.
     """
     with open_gguf(path, check_types=False) as file:
-        return tuple(abilities(file))
+        return tuple(read_capabilities(file))

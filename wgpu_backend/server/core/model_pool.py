@@ -13,30 +13,23 @@ from typing import Literal
 from wgpu_backend.errors import OptionError, OutOfMemory
 from wgpu_backend.files.store.stored import Stored
 from wgpu_backend.graph.html_tables import binary_size
-from wgpu_backend.server.core.defaults import Manner
-from wgpu_backend.server.core.model_api import (
-    Opened,
-    ServedEngine,
-    close_engine,
-    engine_for,
-    is_lost,
-    nbytes_of,
-)
-from wgpu_backend.server.worker.estimate import Room
+from wgpu_backend.server.core.defaults import ModelDefaults
+from wgpu_backend.server.core.model_api import EngineInterface, ModelInterface
+from wgpu_backend.server.worker.estimate import MemoryEstimate
 from wgpu_backend.server.worker.opening import Workers
 
 _LOG = logging.getLogger("wgpu_backend.server")
 _TICK_SECONDS = 0.1
-Open = Callable[[Stored, int | None], Opened]
+Open = Callable[[Stored, int | None], ModelInterface]
 """A function that loads a model with a context of so many positions; None for its own."""
-Measure = Callable[[Stored, int | None], Room]
+Measure = Callable[[Stored, int | None], MemoryEstimate]
 """A function that estimates the memory of a model, and of its device."""
-Wish = int | Literal["any"] | None
+RequestedContext = int | Literal["any"] | None
 """Positions of a requested context; None for the model's own, "any" for whichever is loaded."""
 
 
 @dataclass(slots=True)
-class Embedded:
+class EmbeddingTotals:
     """Totals over the texts that a model embedded.
 
     Parameters
@@ -62,8 +55,6 @@ class Loaded:
 
     Parameters
     ----------
-    engine : Engine, WorkerEngine or None
-        None for encoders, which make no text.
     keep_seconds : float
         Time that it stays after its last request; negative means for ever.
     users : int
@@ -74,7 +65,7 @@ class Loaded:
         Positions that were requested when it was loaded; None for the default.
     leaving : bool
         It is unloaded when its requests are done, and takes no new ones.
-    manner : Manner
+    defaults : Manner
         The operator's defaults for its answers.
     embedded : Embedded
         Totals over the texts that it embedded so far.
@@ -83,17 +74,21 @@ class Loaded:
     """
 
     stored: Stored
-    model: Opened
-    engine: ServedEngine | None
+    model: ModelInterface
     load_seconds: float
     keep_seconds: float
     users: int = 0
     idle_since: float = field(default_factory=time.monotonic)
     asked: int | None = None
     leaving: bool = False
-    manner: Manner = field(default_factory=Manner)
-    embedded: Embedded = field(default_factory=Embedded)
+    defaults: ModelDefaults = field(default_factory=ModelDefaults)
+    embedded: EmbeddingTotals = field(default_factory=EmbeddingTotals)
     slots: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+
+    @property
+    def engine(self) -> EngineInterface | None:
+        """The engine of the model; None for encoders, which do not generate text."""
+        return self.model.engine
 
     @property
     def seconds_left(self) -> float | None:
@@ -107,14 +102,14 @@ class Loaded:
     @property
     def lost(self) -> bool:
         """Return whether its worker has ended."""
-        return is_lost(self.model)
+        return self.model.lost is not None
 
     @property
     def nbytes(self) -> int:
         """Bytes that it takes on its device."""
-        return nbytes_of(self.model)
+        return self.model.nbytes
 
-    def has(self, num_ctx: Wish) -> bool:
+    def has(self, num_ctx: RequestedContext) -> bool:
         """Return whether its context is the requested one; None stands for the default context.
 
         A context that one client requested is not shared with clients that requested none.
@@ -123,11 +118,10 @@ class Loaded:
 
     def close(self) -> None:
         """Release its memory."""
-        close_engine(self.engine)
         self.model.close()
 
 
-class Pool:
+class ModelPool:
     """A pool of loaded models.
 
     Models load one at a time; requests for a loaded model do not wait for that. If there are too
@@ -141,8 +135,6 @@ class Pool:
         Default time that a model stays after its last request; negative means for ever.
     most : int
         Most models that are loaded at once.
-    max_queue : int
-        Requests that may wait for each model.
     measure : callable or None
         None if memory cannot be estimated before loading.
     """
@@ -152,25 +144,23 @@ class Pool:
         open_model: Open,
         keep_seconds: float,
         most: int,
-        max_queue: int,
         measure: Measure | None = None,
     ) -> None:
         self._open = open_model
         self._keep_seconds = keep_seconds
         self._most = most
-        self._max_queue = max_queue
         self._measure = measure
         self._loaded: dict[str, Loaded] = {}
         self._changing = asyncio.Lock()
         self._idle = asyncio.Event()
 
-    def loaded(self) -> list[Loaded]:
+    def list_models(self) -> list[Loaded]:
         """Return the loaded models, the most recently used last."""
         return list(self._loaded.values())
 
     @asynccontextmanager
     async def using(
-        self, stored: Stored, num_ctx: Wish = None, keep_seconds: float | None = None
+        self, stored: Stored, num_ctx: RequestedContext = None, keep_seconds: float | None = None
     ) -> AsyncGenerator[Loaded]:
         """Use a model, and load it if needed.
 
@@ -182,29 +172,33 @@ class Pool:
         """
         # Loading runs in a task of its own, shielded from this request.
         # A client that goes away while a model loads must not leave half of one.
-        task = asyncio.create_task(self._taken(stored, num_ctx, keep_seconds))
+        task = asyncio.create_task(self._acquire(stored, num_ctx, keep_seconds))
         try:
             found = await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(self._abandoned)
+            task.add_done_callback(self._release_abandoned)
             raise
         try:
             yield found
         finally:
             self._release(found)
 
-    async def _taken(self, stored: Stored, wish: Wish, keep_seconds: float | None) -> Loaded:
-        found = self._there(stored, wish)
+    async def _acquire(
+        self, stored: Stored, wish: RequestedContext, keep_seconds: float | None
+    ) -> Loaded:
+        found = self._find_loaded(stored, wish)
         if found is None:
             num_ctx = None if wish == "any" else wish
             async with self._changing:
-                found = self._there(stored, wish) or await self._brought(stored, num_ctx)
+                found = self._find_loaded(stored, wish) or await self._load_or_reload(
+                    stored, num_ctx
+                )
         if keep_seconds is not None:
             found.keep_seconds = keep_seconds
         found.users += 1
         return found
 
-    def _abandoned(self, task: asyncio.Task[Loaded]) -> None:
+    def _release_abandoned(self, task: asyncio.Task[Loaded]) -> None:
         if not task.cancelled() and task.exception() is None:
             self._release(task.result())
 
@@ -213,7 +207,7 @@ class Pool:
         found.idle_since = time.monotonic()
         self._idle.set()
 
-    def _there(self, stored: Stored, num_ctx: Wish) -> Loaded | None:
+    def _find_loaded(self, stored: Stored, num_ctx: RequestedContext) -> Loaded | None:
         """Return a loaded model that fits the request, if any."""
         key = str(stored.entry.name)
         found = self._loaded.get(key)
@@ -226,7 +220,7 @@ class Pool:
         self._loaded[key] = self._loaded.pop(key)
         return found
 
-    async def _brought(self, stored: Stored, num_ctx: int | None) -> Loaded:
+    async def _load_or_reload(self, stored: Stored, num_ctx: int | None) -> Loaded:
         key = str(stored.entry.name)
         if key in self._loaded:
             # A context that cannot be loaded must not unload the model that is there.
@@ -265,9 +259,8 @@ class Pool:
                 if not self._loaded:
                     raise
                 await self._evict()
-        engine = engine_for(model, self._max_queue)
         seconds = time.monotonic() - begin
-        return Loaded(stored, model, engine, seconds, self._keep_seconds, asked=num_ctx)
+        return Loaded(stored, model, seconds, self._keep_seconds, asked=num_ctx)
 
     async def _make_room(self, stored: Stored, num_ctx: int | None) -> None:
         while len(self._loaded) >= self._most:
@@ -289,7 +282,7 @@ class Pool:
             return
         found.keep_seconds = 0.0
         if not found.users and not self._changing.locked():
-            await asyncio.shield(self._expired())
+            await asyncio.shield(self._unload_expired())
 
     async def expire(self) -> None:
         """Unload models whose time is up, for as long as the server runs.
@@ -299,9 +292,9 @@ class Pool:
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             if any(each.lost or each.seconds_left == 0 for each in self._loaded.values()):
-                await asyncio.shield(self._expired())
+                await asyncio.shield(self._unload_expired())
 
-    async def _expired(self) -> None:
+    async def _unload_expired(self) -> None:
         async with self._changing:
             for key, each in list(self._loaded.items()):
                 if self._loaded.get(key) is not each:
@@ -338,7 +331,7 @@ class Pool:
             self._loaded.clear()
 
 
-def _require_possible(stored: Stored, room: Room) -> None:
+def _require_possible(stored: Stored, room: MemoryEstimate) -> None:
     if room.total is not None and room.needed > room.total:
         raise OutOfMemory(
             f"{stored.entry.name}: needs about {binary_size(room.needed)}, the device has "

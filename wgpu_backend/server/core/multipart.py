@@ -24,7 +24,7 @@ def is_multipart(request: Request, form: Form) -> bool:
     return takes_files and kind.strip().lower() == MEDIA_TYPE
 
 
-async def multipart_values(request: Request, form: Form) -> dict[str, Any]:
+async def read_multipart(request: Request, form: Form) -> dict[str, Any]:
     """Return values by name: files in base64, texts converted to the type of their field.
 
     Raises

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.errors import error_body
+from wgpu_backend.server.core.errors import make_error_body
 from wgpu_backend.server.core.multipart import MEDIA_TYPE
-from wgpu_backend.server.core.schema import schema_of
+from wgpu_backend.server.core.schema import make_schema
 
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _JSON = "application/json"
@@ -19,7 +19,7 @@ _FAILURES = {
 }
 
 
-def document(endpoints: Sequence[Endpoint], version: str, *, strict: bool) -> dict[str, Any]:
+def make_document(endpoints: Sequence[Endpoint], version: str, *, strict: bool) -> dict[str, Any]:
     """Describe endpoints in OpenAPI 3.1.
 
     Parameters
@@ -37,7 +37,9 @@ def document(endpoints: Sequence[Endpoint], version: str, *, strict: bool) -> di
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
         path = _PARAMETER.sub(r"{\1}", endpoint.path)
-        paths.setdefault(path, {})[endpoint.method.lower()] = _operation(endpoint, strict=strict)
+        paths.setdefault(path, {})[endpoint.method.lower()] = _describe_operation(
+            endpoint, strict=strict
+        )
     return {
         "openapi": "3.1.0",
         "info": {"title": "wgpu-backend", "version": version or "0"},
@@ -51,20 +53,20 @@ def document(endpoints: Sequence[Endpoint], version: str, *, strict: bool) -> di
     }
 
 
-def _operation(endpoint: Endpoint, *, strict: bool) -> dict[str, Any]:
+def _describe_operation(endpoint: Endpoint, *, strict: bool) -> dict[str, Any]:
     found: dict[str, Any] = {
         "tags": [endpoint.api],
         "summary": endpoint.about,
         "operationId": re.sub(r"\W+", "_", f"{endpoint.method}{endpoint.path}").lower().strip("_"),
         "security": [{}, {"bearer": []}, {"header": []}],
-        "responses": _responses(endpoint),
+        "responses": _describe_responses(endpoint),
     }
     names = _PARAMETER.findall(endpoint.path)
     if names:
         text = {"in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         found["parameters"] = [{"name": name, **text} for name in names]
     if endpoint.form is not None:
-        schema = schema_of(endpoint.form, closed=strict)
+        schema = make_schema(endpoint.form, closed=strict)
         content = {_JSON: {"schema": schema}}
         if any(field.is_file for field in endpoint.form.values()):
             content[MEDIA_TYPE] = {"schema": schema}
@@ -72,9 +74,11 @@ def _operation(endpoint: Endpoint, *, strict: bool) -> dict[str, Any]:
     return found
 
 
-def _responses(endpoint: Endpoint) -> dict[str, Any]:
+def _describe_responses(endpoint: Endpoint) -> dict[str, Any]:
     kinds = [_JSON, endpoint.streams] if endpoint.streams else [_JSON]
-    failed = {"content": {_JSON: {"example": error_body(endpoint.api, 400, "model is required")}}}
+    failed = {
+        "content": {_JSON: {"example": make_error_body(endpoint.api, 400, "model is required")}}
+    }
     return {
         "2XX": {"description": endpoint.about, "content": {kind: {} for kind in kinds}},
         **{code: {"description": about, **failed} for code, about in _FAILURES.items()},

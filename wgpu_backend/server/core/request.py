@@ -63,7 +63,7 @@ class RequestError(Exception):
         self.details = details
 
 
-def status_of(error: Exception) -> int:
+def get_http_status(error: Exception) -> int:
     """Return the HTTP status of an error."""
     if isinstance(error, RequestError):
         return error.status
@@ -76,7 +76,7 @@ def status_of(error: Exception) -> int:
     return 400 if isinstance(error, _BAD_REQUEST) else 500
 
 
-def message_of(error: Exception) -> str:
+def get_client_message(error: Exception) -> str:
     """Return the message of an error for a client; of unexpected errors only their type.
 
     Errors in a file of `--import` include its line.
@@ -93,7 +93,7 @@ def message_of(error: Exception) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CompletionRequest:
     """A request for a completion.
 
     Parameters
@@ -184,21 +184,21 @@ class Wanted:
     lora: Sequence[tuple[int, float]] | None = None
 
 
-def meaningful(options: Mapping[str, Any]) -> dict[str, Any]:
+def drop_meaningless(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options without nulls, and without those that have no meaning here."""
     given = ((name, value) for name, value in options.items() if value is not None)
     return {name: value for name, value in given if name not in _WITHOUT_MEANING}
 
 
-def soft_limits(options: Mapping[str, Any]) -> dict[str, Any]:
+def clamp_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Clamp options to their range; beyond its ends they mean the same in llama.cpp.
 
     A ``num_predict`` of 0 is no limit, as in Ollama.
     """
-    return {name: _softened(name, value) for name, value in options.items()}
+    return {name: _clamp(name, value) for name, value in options.items()}
 
 
-def _softened(name: str, value: object) -> object:
+def _clamp(name: str, value: object) -> object:
     if name == "num_predict" and str(value) == "0":
         return -1
     if name not in _SOFT or isinstance(value, bool) or not isinstance(value, int | float):

@@ -65,7 +65,7 @@ class Record:
     names: dict[str, str] = field(default_factory=dict[str, str])
     private: re.Pattern[str] | None = None
 
-    def cleaned(self, text: str) -> str:
+    def clean(self, text: str) -> str:
         """Return a text for a client, in which files have their names alone."""
         text = text if self.private is None else self.private.sub(_last_name, text)
         for blob, name in self.names.items():
@@ -81,12 +81,12 @@ class Record:
 _CURRENT: ContextVar[Record] = ContextVar("wgpu_backend_record")
 
 
-def current() -> Record:
+def get_record() -> Record:
     """Return the record of the current request; an unused one outside of requests."""
     return _CURRENT.get(None) or Record()
 
 
-def _paths(folders: Iterable[Path]) -> re.Pattern[str] | None:
+def _compile_folders(folders: Iterable[Path]) -> re.Pattern[str] | None:
     """Return what finds folders in a text, the inner ones first; None where there are none."""
     both = {path for folder in folders for path in (folder.absolute(), folder.resolve())}
     texts = sorted((str(path) for path in both if path.name), key=len, reverse=True)
@@ -113,7 +113,7 @@ def ignore(name: str, why: str) -> None:
     RequestError
         The server is strict.
     """
-    record = current()
+    record = get_record()
     name = name[:_LONGEST]
     if record.strict:
         raise RequestError(400, f"{name}: {why}")
@@ -142,10 +142,10 @@ class Recorder:
         private: Iterable[Path] = (),
     ) -> None:
         self._app = app
-        self._private = _paths(private)
+        self._private = _compile_folders(private)
         self._strict = strict
         self._debug = debug
-        self._told = set[str]()
+        self._warned = set[str]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -185,11 +185,11 @@ class Recorder:
         if not ignored:
             return
         for name, why in ignored.items():
-            if name not in self._told and len(self._told) < _MOST_NAMES:
-                self._told.add(name)
-                where = f"{scope['method']} {_shown(scope['path'])}"
-                _LOG.warning("%s: ignores %s: %s", where, _shown(name), why)
-        names = ", ".join(_quoted(name) for name in [*ignored][:_MOST_SHOWN])
+            if name not in self._warned and len(self._warned) < _MOST_NAMES:
+                self._warned.add(name)
+                where = f"{scope['method']} {_clean_text(scope['path'])}"
+                _LOG.warning("%s: ignores %s: %s", where, _clean_text(name), why)
+        names = ", ".join(_clean_name(name) for name in [*ignored][:_MOST_SHOWN])
         if len(ignored) > _MOST_SHOWN:
             names += f" and {len(ignored) - _MOST_SHOWN} more"
         MutableHeaders(scope=message)["Warning"] = f'299 wgpu-backend "ignored: {names}"'
@@ -199,31 +199,31 @@ class Recorder:
         polled = path in _POLLED or path.startswith(_PAGE)
         if polled and status < 400 and not self._debug:
             return
-        parts = [time.strftime("%Y-%m-%d %H:%M:%S"), scope["method"], _shown(path)]
+        parts = [time.strftime("%Y-%m-%d %H:%M:%S"), scope["method"], _clean_text(path)]
         parts.append(str(status or "no answer"))
         if record.model:
-            parts.append(_shown(record.model))
+            parts.append(_clean_text(record.model))
         if record.prompt or record.made:
             parts.append(f"{record.prompt} + {record.made} tokens")
         parts.append(f"{seconds:.3f} s")
         if record.reason:
-            parts.append(_shown(record.reason, 300))
+            parts.append(_clean_text(record.reason, 300))
         if self._debug and record.fields:
-            parts.append("fields: " + ", ".join(map(_shown, record.fields[:100])))
+            parts.append("fields: " + ", ".join(map(_clean_text, record.fields[:100])))
         _LOG.info("%s", "  ".join(parts))
 
 
 def note_body(values: Mapping[str, Any]) -> None:
     """Note the names of a body's fields."""
-    current().fields = tuple(values)
+    get_record().fields = tuple(values)
 
 
-def _shown(text: str, most: int = _LONGEST) -> str:
+def _clean_text(text: str, most: int = _LONGEST) -> str:
     """Clean a text of a client for one line of the log."""
     return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
 
 
-def _quoted(name: str) -> str:
+def _clean_name(name: str) -> str:
     """Clean a name for a quoted string of a header."""
     return "".join(
         letter if " " <= letter <= "~" and letter not in '"\\' else "?" for letter in name

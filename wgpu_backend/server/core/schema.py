@@ -70,9 +70,9 @@ class Field:
         least = -math.inf if self.least is None else self.least
         most = math.inf if self.most is None else self.most
         if not least <= value <= most:
-            raise RequestError(400, f"{name}: {str(value)[:40]}, needs {self._range()}")
+            raise RequestError(400, f"{name}: {str(value)[:40]}, needs {self._describe_range()}")
 
-    def _range(self) -> str:
+    def _describe_range(self) -> str:
         if self.most is None:
             return f"at least {self.least:g}"
         return (
@@ -115,7 +115,7 @@ def require_kind(name: str, value: object, kinds: tuple[type, ...]) -> None:
         raise RequestError(400, f"{name}: has more than 64 bits")
 
 
-def schema_of(form: Form, *, closed: bool) -> dict[str, Any]:
+def make_schema(form: Form, *, closed: bool) -> dict[str, Any]:
     """Return the JSON Schema of a form; with `closed`, other fields are refused."""
     found: dict[str, Any] = {
         "type": "object",
@@ -145,17 +145,17 @@ MOST = Field((int,), "tokens that the answer may have")
 DURATION = Field((str, float), "how long the model stays loaded, such as 5m; negative for ever")
 
 
-def without_meaning(*names: str) -> Form:
+def ignore_fields(*names: str) -> Form:
     """Describe fields that clients send by default, and that have no effect here."""
     return dict.fromkeys(names, Field(ANYTHING.kinds, "taken, and without meaning here"))
 
 
-def refused(why: str, *names: str) -> Form:
+def refuse_fields(why: str, *names: str) -> Form:
     """Describe official fields of features that are not supported; empty values are accepted."""
     field = Field(ANYTHING.kinds, f"is refused: {why}", refused=why)
     return dict.fromkeys(names, field)
 
 
-def slot_of(given: int | None) -> int | None:
+def parse_slot(given: int | None) -> int | None:
     """Return the slot that a request names."""
     return None if given is None or given < 0 else given

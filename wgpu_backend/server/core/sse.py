@@ -8,31 +8,31 @@ from datetime import UTC, datetime
 from typing import Any
 
 
-def head(name: str) -> dict[str, Any]:
+def make_head(name: str) -> dict[str, Any]:
     """Return the first fields of Ollama's lines."""
     return {"model": name, "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
 
 
-def line_of(made: Mapping[str, Any]) -> bytes:
+def encode_line(made: Mapping[str, Any]) -> bytes:
     """Encode a line of JSON."""
     return json.dumps(made).encode() + b"\n"
 
 
-def failed_line(status: int, message: str) -> bytes:
+def make_error_line(status: int, message: str) -> bytes:
     """Return the last line of a stream that fails."""
-    return line_of({"error": message, "status": status})
+    return encode_line({"error": message, "status": status})
 
 
-def event_of(data: Mapping[str, Any]) -> bytes:
+def encode_event(data: Mapping[str, Any]) -> bytes:
     """Encode an event whose name is the type in its data."""
     return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n".encode()
 
 
-def data_of(data: Mapping[str, Any]) -> bytes:
+def encode_data(data: Mapping[str, Any]) -> bytes:
     """Encode an event without a name."""
     return b"data: " + json.dumps(data).encode() + b"\n\n"
 
 
-def dumped(arguments: Mapping[str, Any]) -> str:
+def dump_arguments(arguments: Mapping[str, Any]) -> str:
     """Encode the arguments of a call as text."""
     return json.dumps(dict(arguments))

@@ -25,12 +25,12 @@ from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import Stored, open_stored
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.defaults import Manner
-from wgpu_backend.server.core.errors import told
-from wgpu_backend.server.core.image_queue import Studio
-from wgpu_backend.server.core.model_pool import Loaded, Measure, Open, Pool, Wish
-from wgpu_backend.server.core.request import RequestError, soft_limits
-from wgpu_backend.server.core.request_log import GONE, current, ignore
+from wgpu_backend.server.core.defaults import ModelDefaults
+from wgpu_backend.server.core.errors import describe_error
+from wgpu_backend.server.core.image_queue import ImageQueue
+from wgpu_backend.server.core.model_pool import Loaded, Measure, ModelPool, Open, RequestedContext
+from wgpu_backend.server.core.request import RequestError, clamp_options
+from wgpu_backend.server.core.request_log import GONE, get_record, ignore
 from wgpu_backend.server.core.schema import ANYTHING
 from wgpu_backend.server.worker.pictures import HANG_SECONDS
 
@@ -68,7 +68,7 @@ class Settings:
         Load that model at start-up, and keep it loaded.
     aliases, tags : tuple of str
         Further names of that model, and tags for lists of models.
-    manner : Manner
+    defaults : Manner
         Defaults for that model's answers.
     pooling : str or None
         Pooling of the vectors of a text's tokens; None for the model's own.
@@ -111,7 +111,7 @@ class Settings:
     preload: bool = False
     aliases: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    manner: Manner = field(default_factory=Manner)
+    defaults: ModelDefaults = field(default_factory=ModelDefaults)
     pooling: str | None = None
     shows: frozenset[str] = frozenset(("slots", "metrics", "page"))
     slot_folder: Path | None = None
@@ -135,19 +135,18 @@ class State:
         self.settings = settings
         self.store = settings.store
         # Digests of models whose unknown parameters were logged, to log them once.
-        self._told = set[str]()
-        self.studio = Studio(
+        self._warned = set[str]()
+        self.image_queue = ImageQueue(
             settings.pictures, settings.picture_device, settings.picture_hang_seconds
         )
-        self.pool = Pool(
+        self.pool = ModelPool(
             settings.open_model,
             settings.keep_seconds,
             settings.max_loaded,
-            settings.max_queue,
             settings.measure,
         )
 
-    def named(self, fields: Fields) -> str:
+    def get_model_name(self, fields: Fields) -> str:
         """Return the name of the model that a request is for.
 
         Raises
@@ -155,7 +154,7 @@ class State:
         RequestError
             It names none, and the server has no default model.
         """
-        return fields.text("model") or self.own_name or fields.required("model")
+        return fields.text("model") or self.own_name or fields.require("model")
 
     @property
     def own_name(self) -> str:
@@ -163,11 +162,11 @@ class State:
         aliases = self.settings.aliases
         return min(aliases) if aliases else self.settings.default_model
 
-    def alias_of(self, stored: Stored) -> str:
+    def get_alias(self, stored: Stored) -> str:
         """Return the first alias of a model; empty if it has none."""
         return self.own_name if self.settings.aliases and self._is_own(stored) else ""
 
-    def own(self) -> Stored | None:
+    def find_default(self) -> Stored | None:
         """Return the default model; None if it was removed."""
         if not self.settings.default_model:
             return None
@@ -176,7 +175,7 @@ class State:
         return None
 
     def _is_own(self, stored: Stored) -> bool:
-        own = self.own()
+        own = self.find_default()
         return own is not None and own.entry.name == stored.entry.name
 
     def require_shown(self, what: str) -> None:
@@ -196,17 +195,17 @@ class State:
         ------
         ModelNotFound
         """
-        fixed = self.fixed(name)
+        fixed = self.find_fixed(name)
         if fixed is not None:
             return fixed
         try:
-            found = open_stored(self.store, self.store.existing(_parsed(name)))
+            found = open_stored(self.store, self.store.existing(_parse_name(name)))
         except ModelNotFound:
             raise ModelNotFound(f"model '{name}' not found") from None
-        current().note_files(name, found.path, found.adapters)
+        get_record().note_files(name, found.path, found.adapters)
         return found
 
-    def fixed(self, name: str) -> Stored | None:
+    def find_fixed(self, name: str) -> Stored | None:
         """Find a model that is not in the store, by its name.
 
         Raises
@@ -214,10 +213,10 @@ class State:
         RequestError
             It is no name.
         """
-        short = str(_parsed(name)).casefold().removesuffix(":latest")
+        short = str(_parse_name(name)).casefold().removesuffix(":latest")
         return self.settings.fixed.get(short)
 
-    def _meant(self, name: str) -> Stored:
+    def _resolve(self, name: str) -> Stored:
         """Return the model that serves requests for a name."""
         if name in self.settings.aliases:
             return self.find(self.settings.default_model)
@@ -228,46 +227,46 @@ class State:
                 raise
         return self.find(self.settings.default_model)
 
-    def _usable(self, name: str) -> Stored:
+    def _resolve_usable(self, name: str) -> Stored:
         """Return the model that serves requests for a name, without parameters of other engines."""
-        stored = self._meant(name)
-        given = soft_limits(check_parameters(stored.parameters))
+        stored = self._resolve(name)
+        given = clamp_options(check_parameters(stored.parameters))
         unknown = given.keys() - KNOWN_PARAMETERS
-        if unknown and stored.entry.digest not in self._told:
-            self._told.add(stored.entry.digest)
+        if unknown and stored.entry.digest not in self._warned:
+            self._warned.add(stored.entry.digest)
             _LOG.warning("%s: ignores parameters %s", stored.entry.name, ", ".join(sorted(unknown)))
         return replace(stored, parameters={n: v for n, v in given.items() if n not in unknown})
 
     @asynccontextmanager
     async def using(
-        self, name: str, num_ctx: Wish = None, keep_alive: object = None
+        self, name: str, num_ctx: RequestedContext = None, keep_alive: object = None
     ) -> AsyncGenerator[Loaded]:
         """Use a model by its name; an "any" context is for callers that compute nothing with it."""
-        current().model = name
+        get_record().model = name
         # Reading manifests and files blocks, so it happens in a thread.
-        stored = await run_in_threadpool(self._usable, name)
-        keep = None if keep_alive is None else seconds_of(keep_alive)
+        stored = await run_in_threadpool(self._resolve_usable, name)
+        keep = None if keep_alive is None else parse_keep_alive(keep_alive)
         wanted = stored.parameters.get("num_ctx") if num_ctx is None else num_ctx
         if isinstance(wanted, int):
-            wanted = await run_in_threadpool(_trained_for, stored, wanted)
+            wanted = await run_in_threadpool(_limit_context, stored, wanted)
         async with self.pool.using(stored, wanted, keep) as found:
-            manner = self.settings.manner
-            if manner != Manner() and found.manner is not manner:
-                await run_in_threadpool(self._instruct, found)
+            defaults = self.settings.defaults
+            if defaults != ModelDefaults() and found.defaults is not defaults:
+                await run_in_threadpool(self._apply_defaults, found)
             yield found
 
-    def _instruct(self, loaded: Loaded) -> None:
+    def _apply_defaults(self, loaded: Loaded) -> None:
         """Give the server's own model its operator's template and defaults."""
         if not self._is_own(loaded.stored):
             return
-        if source := self.settings.manner.template:
+        if source := self.settings.defaults.template:
             loaded.model.prompter.use_template(source)
-        loaded.manner = self.settings.manner
+        loaded.defaults = self.settings.defaults
 
 
-def _trained_for(stored: Stored, num_ctx: int) -> int:
+def _limit_context(stored: Stored, num_ctx: int) -> int:
     """Return the requested context, but at most the length that the model was trained with."""
-    most = _trained(stored.path)
+    most = _read_trained_context(stored.path)
     if num_ctx <= most:
         return num_ctx
     _LOG.warning("%s: num_ctx: %s, it was trained with %s", stored.entry.name, num_ctx, most)
@@ -275,7 +274,7 @@ def _trained_for(stored: Stored, num_ctx: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def _trained(path: Path) -> int:
+def _read_trained_context(path: Path) -> int:
     """Return the trained context length; no limit if the file does not name it.
 
     A blob's content never changes, so each is read once.
@@ -284,14 +283,14 @@ def _trained(path: Path) -> int:
         return file.config.uint("context_length", sys.maxsize)
 
 
-def _parsed(name: str) -> ModelName:
+def _parse_name(name: str) -> ModelName:
     try:
         return ModelName.parse(name)
     except StoreError as error:
         raise RequestError(400, str(error)) from None
 
 
-def seconds_of(keep_alive: object) -> float:
+def parse_keep_alive(keep_alive: object) -> float:
     """Return the seconds of a ``keep_alive``, a number or such as ``5m``; negative means for ever.
 
     Raises
@@ -300,13 +299,13 @@ def seconds_of(keep_alive: object) -> float:
         It is neither.
     """
     text = str(keep_alive).strip()
-    seconds = _seconds(text)
+    seconds = _parse_seconds(text)
     if seconds is None or not math.isfinite(seconds):
         raise RequestError(400, f"keep_alive: {text[:40]!r}, needs a duration such as 5m, 1h30m")
     return seconds
 
 
-def _seconds(text: str) -> float | None:
+def _parse_seconds(text: str) -> float | None:
     """Return the seconds of a text; None if it is not a duration."""
     with suppress(ValueError):
         return float(text)
@@ -318,7 +317,7 @@ def _seconds(text: str) -> float | None:
     return sign * sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
-def options_of(fields: Fields) -> dict[str, Any]:
+def read_options(fields: Fields) -> dict[str, Any]:
     """Return Ollama's options of a request: from its ``options``, and from its top level.
 
     Raises
@@ -328,7 +327,7 @@ def options_of(fields: Fields) -> dict[str, Any]:
     """
     given: dict[str, Any] = fields.get("options", dict) or {}
     # A strict server refuses unknown options where they are read.
-    if not current().strict:
+    if not get_record().strict:
         for name in given.keys() - KNOWN_PARAMETERS:
             ignore(f"options.{name}", "no such option")
         given = {name: value for name, value in given.items() if name in KNOWN_PARAMETERS}
@@ -338,15 +337,15 @@ def options_of(fields: Fields) -> dict[str, Any]:
     return {**beside, **given}
 
 
-def num_ctx_of(fields: Fields) -> int | None:
+def read_num_ctx(fields: Fields) -> int | None:
     """Return the context length in a request's ``options``; None if it is not set."""
-    found = Fields(options_of(fields), where="options.").get("num_ctx", float)
+    found = Fields(read_options(fields), where="options.").get("num_ctx", float)
     if isinstance(found, float) and not found.is_integer():
         raise RequestError(400, f"options.num_ctx: {found}, needs a whole number")
     return None if found is None else int(found)
 
 
-async def until_gone(request: Request, work: Awaitable[Result]) -> Result:
+async def cancel_when_gone(request: Request, work: Awaitable[Result]) -> Result:
     """Wait for `work`; cancel it if the client disconnects.
 
     Raises
@@ -355,7 +354,7 @@ async def until_gone(request: Request, work: Awaitable[Result]) -> Result:
         The client has gone.
     """
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
+    gone = asyncio.ensure_future(_wait_until_gone(request))
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -368,14 +367,14 @@ async def until_gone(request: Request, work: Awaitable[Result]) -> Result:
         await asyncio.gather(task, gone, return_exceptions=True)
 
 
-async def _gone(request: Request) -> None:
+async def _wait_until_gone(request: Request) -> None:
     while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             return
 
 
-async def streamed(
+async def start_stream(
     request: Request,
     lines: AsyncGenerator[bytes],
     kind: str,
@@ -396,9 +395,9 @@ async def streamed(
         The client has gone.
     """
     # Errors before the first line still get an HTTP status of their own.
-    first = await until_gone(request, anext(lines, None))
+    first = await cancel_when_gone(request, anext(lines, None))
 
-    async def all_of_them() -> AsyncGenerator[bytes]:
+    async def send_all() -> AsyncGenerator[bytes]:
         if first is None:
             return
         yield first
@@ -408,6 +407,6 @@ async def streamed(
                     yield line
         except Exception as error:
             # The status was sent, so the error becomes the last line.
-            yield failed(*told(error))
+            yield failed(*describe_error(error))
 
-    return StreamingResponse(all_of_them(), media_type=kind)
+    return StreamingResponse(send_all(), media_type=kind)

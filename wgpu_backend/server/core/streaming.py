@@ -7,12 +7,12 @@ import asyncio
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Send
 
-from wgpu_backend.server.core.request_log import current
+from wgpu_backend.server.core.request_log import get_record
 
 _MOST_HELD = 1 << 16  # bytes
 
 
-class Sending:
+class Sender:
     """The sender of an answer: it adds headers, and gives up when the client stops reading.
 
     A write to a socket costs more than all other work for a token. So pieces of a stream that are
@@ -58,7 +58,7 @@ class Sending:
             # The write has begun and is not done: the client lags.
             waits = not (self._held or writing.done())
             await writing
-            current().lags |= waits
+            get_record().lags |= waits
         if is_piece:
             self._hold(message.get("body", b""))
             return
@@ -69,7 +69,7 @@ class Sending:
                 headers[name] = value
             # Title case, as in most servers: some clients compare names of headers by case.
             message["headers"] = [(name.title(), value) for name, value in message["headers"]]
-        await self._within(message)
+        await self._send_in_time(message)
 
     def close(self) -> None:
         """Send nothing more."""
@@ -87,9 +87,9 @@ class Sending:
     async def _write(self) -> None:
         body = bytes(self._held)
         self._held.clear()
-        await self._within({"type": "http.response.body", "body": body, "more_body": True})
+        await self._send_in_time({"type": "http.response.body", "body": body, "more_body": True})
 
-    async def _within(self, message: Message) -> None:
+    async def _send_in_time(self, message: Message) -> None:
         try:
             async with asyncio.timeout(self._most):
                 await self._send(message)

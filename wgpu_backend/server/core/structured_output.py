@@ -46,17 +46,17 @@ def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | No
     if form is None or kind == "text":
         return None
     if kind == "json_object":
-        return _json_object(form, where)
+        return _make_object_grammar(form, where)
     if kind != "json_schema":
         needed = "text, json_object or json_schema"
         raise RequestError(400, f"{where}.type: {str(kind)[:40]!r}, needs {needed}")
     inner: object = form.get("json_schema", form)
     if not isinstance(inner, Mapping):
         raise RequestError(400, f"{where}: json_schema needs an object with a schema")
-    return _json_object(cast("Mapping[str, Any]", inner), where)
+    return _make_object_grammar(cast("Mapping[str, Any]", inner), where)
 
 
-def _json_object(form: Mapping[str, Any], where: str) -> Grammar:
+def _make_object_grammar(form: Mapping[str, Any], where: str) -> Grammar:
     """Return the grammar of a schema, or of any object."""
     # llama-server accepts a schema in `json_object`, too.
     schema = form.get("schema")
@@ -77,7 +77,7 @@ def schema_grammar(schema: object, where: str) -> Grammar:
         raise GrammarError(f"{where}: {error}") from None
 
 
-def offered_tools(tools: Tools, usual: str = "function") -> Tools:
+def select_client_tools(tools: Tools, usual: str = "function") -> Tools:
     """Return the tools that a client runs itself; tools that a provider would run are ignored.
 
     Parameters
@@ -102,35 +102,35 @@ def offered_tools(tools: Tools, usual: str = "function") -> Tools:
     return found
 
 
-def checked_tools(tools: Tools) -> Tools:
-    """Check tools in OpenAI's form: each a function with a name; see `offered_tools`.
+def check_tools(tools: Tools) -> Tools:
+    """Check tools in OpenAI's form: each a function with a name; see `select_client_tools`.
 
     Raises
     ------
     RequestError
         One is another thing.
     """
-    tools = offered_tools(tools)
+    tools = select_client_tools(tools)
     for number, tool in enumerate(tools):
         where, function = f"tools[{number}]", tool.get("function", tool)
-        if _name(function) is None:
+        if _get_name(function) is None:
             raise RequestError(400, f"{where}: needs a function, an object with a name")
         if not isinstance(function.get("parameters") or {}, Mapping):
             raise RequestError(400, f"{where}: parameters need a JSON schema, an object")
     return tools
 
 
-def _name(function: object) -> str | None:
+def _get_name(function: object) -> str | None:
     """Return the name of a function; None if it has none."""
-    name: object = _mapping(function).get("name")
+    name: object = _as_mapping(function).get("name")
     return name if name and isinstance(name, str) else None
 
 
-def _mapping(value: object) -> Mapping[str, Any]:
+def _as_mapping(value: object) -> Mapping[str, Any]:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
-def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
+def choose_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
     """Return the tools that a ``tool_choice`` leaves, and those of which one must be called.
 
     Parameters
@@ -148,10 +148,10 @@ def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
     RequestError
         It is another thing, or there is no such tool.
     """
-    given = _mapping(choice)
+    given = _as_mapping(choice)
     kind: object = given.get("type") if given else choice
     if kind == "allowed_tools":
-        return _allowed_tools(given.get("allowed_tools", given), tools)
+        return _choose_allowed_tools(given.get("allowed_tools", given), tools)
     if kind in (None, "auto"):
         return tools, ()
     if kind == "none":
@@ -160,29 +160,29 @@ def chosen_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
         if not tools:
             raise RequestError(400, f"tool_choice: {kind}, and there are no tools")
         return tools, tools
-    name = _name(given.get("function", given))
+    name = _get_name(given.get("function", given))
     if kind not in ("function", "tool") or name is None:
         needed = "auto, none, required or a function by its name"
         raise RequestError(400, f"tool_choice: {str(choice)[:60]!r}, needs {needed}")
-    return tools, [_named(name, tools)]
+    return tools, [_find_tool(name, tools)]
 
 
-def _allowed_tools(given: object, tools: Tools) -> tuple[Tools, Tools]:
-    """Return the same as `chosen_tools`, for a choice that allows only some of the tools."""
-    fields = _mapping(given)
+def _choose_allowed_tools(given: object, tools: Tools) -> tuple[Tools, Tools]:
+    """Return the same as `choose_tools`, for a choice that allows only some of the tools."""
+    fields = _as_mapping(given)
     mode, listed = fields.get("mode", "auto"), fields.get("tools")
     if mode not in ("auto", "required") or not isinstance(listed, list) or not listed:
         raise RequestError(
             400, "tool_choice: allowed_tools needs mode, auto or required, and tools"
         )
-    given_tools = offered_tools([*map(_mapping, cast("list[object]", listed))])
-    names = dict.fromkeys(_name(tool.get("function", tool)) or "" for tool in given_tools)
-    allowed = [_named(name, tools) for name in names]
-    return chosen_tools(mode, allowed)
+    given_tools = select_client_tools([*map(_as_mapping, cast("list[object]", listed))])
+    names = dict.fromkeys(_get_name(tool.get("function", tool)) or "" for tool in given_tools)
+    allowed = [_find_tool(name, tools) for name in names]
+    return choose_tools(mode, allowed)
 
 
-def _named(name: str, tools: Tools) -> Mapping[str, Any]:
-    found = [tool for tool in tools if _name(tool.get("function", tool)) == name]
+def _find_tool(name: str, tools: Tools) -> Mapping[str, Any]:
+    found = [tool for tool in tools if _get_name(tool.get("function", tool)) == name]
     if not found:
         raise RequestError(400, f"tool_choice: {name[:60]!r} is none of the tools")
     return found[0]

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from wgpu_backend.errors import BackendError
-from wgpu_backend.server.worker.frames import Message, opened, packed, read
+from wgpu_backend.server.worker.frames import Message, encode_message, make_reader, read_message
 
 _LOG = logging.getLogger("wgpu_backend.worker")
 # Time between the end of the socket and the end of the process.
@@ -32,7 +32,7 @@ _WINDOWS_ABORT = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Exit:
     """The exit of a process.
 
     Parameters
@@ -44,20 +44,20 @@ class Ending:
     code: int
 
     @property
-    def crashed(self) -> bool:
+    def has_crashed(self) -> bool:
         """Return whether the process crashed, as drivers make it; not ended on purpose."""
         if sys.platform == "win32":
             return self.code == _WINDOWS_ABORT or self.code & 0xFFFFFFFF >= _WINDOWS_CRASH
-        return self._signal in _CRASHES
+        return self._signal_name in _CRASHES
 
     @property
-    def _signal(self) -> str:
+    def _signal_name(self) -> str:
         with suppress(ValueError):
             return signal.Signals(-self.code).name if self.code < 0 else ""
         return f"signal {-self.code}"
 
     def __str__(self) -> str:
-        return f"ended by {self._signal}" if self.code < 0 else f"ended with code {self.code}"
+        return f"ended by {self._signal_name}" if self.code < 0 else f"ended with code {self.code}"
 
 
 class Channel:
@@ -76,21 +76,21 @@ class Channel:
     def __init__(
         self,
         told: Callable[[Message, bytes], None],
-        ended: Callable[[Ending], None],
+        ended: Callable[[Exit], None],
         program: str = "process",
     ) -> None:
         self._told = told
         self._ended = ended
         self._socket, theirs = socket.socketpair()
         try:
-            self._process = _started(theirs, program)
+            self._process = _start_process(theirs, program)
         except BaseException:
             self._socket.close()
             raise
         finally:
             theirs.close()
         self.pid = self._process.pid
-        self._outbox: SimpleQueue[bytes | None] = SimpleQueue()
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
         name = f"worker {self.pid}"
         self._reader = threading.Thread(target=self._read, name=f"{name} reader", daemon=True)
         writer = threading.Thread(target=self._write, name=f"{name} writer", daemon=True)
@@ -99,11 +99,11 @@ class Channel:
 
     def post(self, message: Message, raw: bytes = b"") -> None:
         """Queue a message; finalisers may do so at any moment."""
-        self._outbox.put(packed(message, raw))
+        self._queue.put(encode_message(message, raw))
 
     def _write(self) -> None:
         try:
-            while (data := self._outbox.get()) is not None:
+            while (data := self._queue.get()) is not None:
                 self._socket.sendall(data)
         except OSError:
             # The worker is gone; the reader handles that.
@@ -111,26 +111,26 @@ class Channel:
 
     def _read(self) -> None:
         try:
-            with opened(self._socket) as source:
-                while (found := read(source)) is not None:
+            with make_reader(self._socket) as source:
+                while (found := read_message(source)) is not None:
                     self._told(*found)
         except OSError:
             pass
         except BackendError as error:
             _LOG.error("%s; the worker is ended", error)
             self.kill()
-        ending = self._reaped()
-        self._outbox.put(None)
+        ending = self._reap()
+        self._queue.put(None)
         self._socket.close()
         self._ended(ending)
 
-    def _reaped(self) -> Ending:
+    def _reap(self) -> Exit:
         """Wait for the process, so that no zombie is left."""
         try:
-            return Ending(self._process.wait(_EXIT_SECONDS))
+            return Exit(self._process.wait(_EXIT_SECONDS))
         except subprocess.TimeoutExpired:
             self._process.kill()
-            return Ending(self._process.wait())
+            return Exit(self._process.wait())
 
     def kill(self) -> None:
         """End the process at once."""
@@ -145,7 +145,7 @@ class Channel:
             self._reader.join()
 
 
-def _started(theirs: socket.socket, program: str) -> subprocess.Popen[bytes]:
+def _start_process(theirs: socket.socket, program: str) -> subprocess.Popen[bytes]:
     """Start a new interpreter: a fork would have the threads' locks and the device's handles."""
     arguments = ["-P", "-c", _PROGRAM.format(program)]
     paths = json.dumps(sys.path)

@@ -14,9 +14,9 @@ from wgpu_backend.engine.batching.generation import Generation, Mailbox, Waiter,
 from wgpu_backend.engine.batching.intake import Intake
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.errors import BackendError, DeviceLost, WorkerLost
-from wgpu_backend.server.worker.channel import Channel, Ending
+from wgpu_backend.server.worker.channel import Channel, Exit
 from wgpu_backend.server.worker.frames import Message
-from wgpu_backend.server.worker.messages import LoadSpec, error_of, event_of, request_plain
+from wgpu_backend.server.worker.messages import LoadSpec, parse_error, parse_event, request_to_plain
 from wgpu_backend.server.worker.spare import Start
 
 _CLOSE_SECONDS = 10.0
@@ -25,7 +25,7 @@ HANG_SECONDS = 300.0
 # Least time for loading: imports, driver start and compilers report nothing meanwhile.
 LOADING_SECONDS = 60.0
 _BEATS = 4  # checks within that time
-Answer = tuple[Message, bytes]
+Reply = tuple[Message, bytes]
 Lost = Callable[[BackendError], None]
 
 
@@ -64,13 +64,13 @@ class Client:
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._boxes: dict[int, tuple[Mailbox, Callable[[int], None]]] = {}
-        self.loaded: Future[Answer] = Future()
-        self._calls: dict[int, Future[Answer]] = {0: self.loaded}
+        self.loaded: Future[Reply] = Future()
+        self._calls: dict[int, Future[Reply]] = {0: self.loaded}
         self._closing = False
         self._error: BackendError | None = None
         self._heard = time.monotonic()
         self._over = threading.Event()
-        self._channel = start(self._told, self._ended)
+        self._channel = start(self._receive, self._handle_exit)
         self._channel.post({"do": "load", "spec": spec.plain()})
         if hang_seconds:
             watch = threading.Thread(target=self._watch, args=(hang_seconds,), daemon=True)
@@ -107,7 +107,7 @@ class Client:
             The worker has ended.
         """
         number, mailbox = next(self._numbers), Mailbox(request.n)
-        message = {"do": "submit", "id": number, "request": request_plain(request)}
+        message = {"do": "submit", "id": number, "request": request_to_plain(request)}
 
         def put() -> None:
             with self._lock:
@@ -124,7 +124,7 @@ class Client:
         if number in self._boxes:
             self._channel.post({"do": "cancel", "id": number})
 
-    def ask(self, do: str, seconds: float | None = None, **more: Any) -> Answer:  # noqa: ANN401
+    def ask(self, do: str, seconds: float | None = None, **more: Any) -> Reply:  # noqa: ANN401
         """Ask for something, and wait for the answer.
 
         Raises
@@ -132,7 +132,7 @@ class Client:
         BackendError
             The worker has ended, reports an error, or has not answered in time.
         """
-        number, found = next(self._numbers), Future[Answer]()
+        number, found = next(self._numbers), Future[Reply]()
         with self._lock:
             self._require_alive()
             self._calls[number] = found
@@ -157,7 +157,7 @@ class Client:
             if not self.loaded.done():
                 most = max(seconds, LOADING_SECONDS)
                 if time.monotonic() - self._heard >= most:
-                    self._hung(f"has told nothing for {most:g} s while it loaded the model")
+                    self._end_hung(f"has told nothing for {most:g} s while it loaded the model")
                 continue
             asked = time.monotonic()
             try:
@@ -166,9 +166,9 @@ class Client:
                 if self._over.is_set() or self._closing:
                     return
                 if self._heard < asked:
-                    self._hung(f"has not answered for {seconds:g} s")
+                    self._end_hung(f"has not answered for {seconds:g} s")
 
-    def _hung(self, how: str) -> None:
+    def _end_hung(self, how: str) -> None:
         error = WorkerLost(
             f"{self._name}: its worker {how} and was ended; the model is loaded again, send the "
             "request again",
@@ -179,21 +179,21 @@ class Client:
 
     # Messages from the worker.
 
-    def _told(self, message: Message, raw: bytes) -> None:
+    def _receive(self, message: Message, raw: bytes) -> None:
         self._heard = time.monotonic()
         number: int = message.get("id", 0)
-        match message["tell"]:
+        match message["type"]:
             case "events":
-                wake([each for one in message["events"] for each in self._event(*one)])
+                wake([each for one in message["events"] for each in self._deliver(*one)])
             case "answer":
                 found = self._calls.pop(number, None)
                 if found is not None:
                     found.set_result((message, raw))
             case "failed":
-                self._failed(number, error_of(message["error"]))
+                self._fail_request(number, parse_error(message["error"]))
             case "lost":
-                error = error_of(message["error"])
-                self._end(self._of_device(error), told=isinstance(error, DeviceLost))
+                error = parse_error(message["error"])
+                self._end(self._describe_loss(error), told=isinstance(error, DeviceLost))
             case "loading":
                 # Receiving it is enough: it resets the time above.
                 pass
@@ -201,13 +201,13 @@ class Client:
                 logger = logging.getLogger(message["name"])
                 logger.log(message["level"], "%s: %s", self._name, message["text"])
 
-    def _event(self, number: int, plain: list[Any]) -> list[Waiter]:
+    def _deliver(self, number: int, plain: list[Any]) -> list[Waiter]:
         """Deliver an event; the caller wakes those who wait for it."""
         found = self._boxes.get(number)
         if found is None or found[0].ended:
             return []
         mailbox, give_back = found
-        event = event_of(plain)
+        event = parse_event(plain)
         if event.finish is not None:
             give_back(1)
         waiters = mailbox.add(event)
@@ -215,8 +215,8 @@ class Client:
             self._boxes.pop(number, None)
         return waiters
 
-    def _failed(self, number: int, error: BackendError) -> None:
-        told = self._of_device(error) if isinstance(error, DeviceLost) else error
+    def _fail_request(self, number: int, error: BackendError) -> None:
+        told = self._describe_loss(error) if isinstance(error, DeviceLost) else error
         call = self._calls.pop(number, None)
         if call is not None:
             call.set_exception(told)
@@ -226,7 +226,7 @@ class Client:
         if isinstance(error, DeviceLost) and number:
             self._end(told)
 
-    def _of_device(self, error: BackendError) -> BackendError:
+    def _describe_loss(self, error: BackendError) -> BackendError:
         if not isinstance(error, DeviceLost):
             return WorkerLost(f"{self._name}: its worker failed: {error}; send the request again")
         return DeviceLost(
@@ -234,7 +234,7 @@ class Client:
             "send the request again"
         )
 
-    def _ended(self, ending: Ending) -> None:
+    def _handle_exit(self, ending: Exit) -> None:
         """Fail all pending work; the last call of the channel."""
         # An ending that the server requested is not a loss.
         if self._closing:
@@ -244,7 +244,7 @@ class Client:
             f"{self._name}: its worker process {ending}; the model is loaded again, "
             "send the request again"
         )
-        self._end(error, told=ending.crashed)
+        self._end(error, told=ending.has_crashed)
 
     def _end(self, error: BackendError, *, told: bool = True) -> None:
         """Fail everything with an error, once."""

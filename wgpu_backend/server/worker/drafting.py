@@ -16,7 +16,7 @@ from wgpu_backend.server.worker.messages import NGRAM, LoadSpec
 _LOG = logging.getLogger("wgpu_backend.worker")
 
 
-def engine_of(
+def make_engine(
     model: LanguageModel,
     spec: LoadSpec,
     progress: Progress | None = None,
@@ -42,7 +42,7 @@ def engine_of(
     guessing = own if most is None else {**own, "draft_tokens": most}
     found: LanguageModel | None = None
     try:
-        found = None if draft == NGRAM else _loaded(draft, model, spec, progress)
+        found = None if draft == NGRAM else _load_draft(draft, model, spec, progress)
         return Engine(model, draft=found or "ngram", **guessing)
     except BackendError as error:
         _LOG.warning("%s is served without a draft: %s", spec.path, error)
@@ -51,7 +51,7 @@ def engine_of(
         return Engine(model, **own)
 
 
-def _loaded(
+def _load_draft(
     path: str, model: LanguageModel, spec: LoadSpec, progress: Progress | None
 ) -> LanguageModel:
     """Load the draft model, with as much context as the model has."""

@@ -23,7 +23,7 @@ _WORKING_NBYTES = 192 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemoryEstimate:
     """The memory that a model needs, and that its device has, in bytes.
 
     Parameters
@@ -39,7 +39,7 @@ class Room:
     total: int | None = None
 
 
-def room_for(spec: LoadSpec, info: DeviceInfo) -> Room:
+def estimate_memory(spec: LoadSpec, info: DeviceInfo) -> MemoryEstimate:
     """Estimate the memory that a model needs on a device, and that the device has.
 
     Raises
@@ -50,10 +50,10 @@ def room_for(spec: LoadSpec, info: DeviceInfo) -> Room:
     # These devices use host memory. No portable API reports the free memory of GPUs.
     host = host_memory() if info.kind in ("software", "cpu") else None
     total, free = host or (info.total_memory, None)
-    return Room(needed(spec), free, total)
+    return MemoryEstimate(estimate_nbytes(spec), free, total)
 
 
-def context_for(spec: LoadSpec, info: DeviceInfo) -> int | None:
+def choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
     """Return the default context length: the model's own, as far as memory allows.
 
     The cache takes at most half of the memory that the weights leave. It should be large: coding
@@ -69,13 +69,13 @@ def context_for(spec: LoadSpec, info: DeviceInfo) -> int | None:
     int or None
         None for the default of loading.
     """
-    room = room_for(spec, info)
+    room = estimate_memory(spec, info)
     memory = room.total if room.free is None else room.free
     with open_model_file(spec.path) as file:
         own = min(file.config.uint("context_length", 0), MOST_CONTEXT)
-        each = _cache(file.config, replace(spec, num_ctx=1))
+        each = _estimate_cache(file.config, replace(spec, num_ctx=1))
         layers = max(1, file.config.uint("block_count", 1))
-        weights = room.needed - _cache(file.config, spec)
+        weights = room.needed - _estimate_cache(file.config, spec)
     if memory is None or own <= DEFAULT_CONTEXT or not each:
         return None
     most = _SURE_LAYER
@@ -88,21 +88,21 @@ def context_for(spec: LoadSpec, info: DeviceInfo) -> int | None:
     return size if size > DEFAULT_CONTEXT else None
 
 
-def needed(spec: LoadSpec) -> int:
+def estimate_nbytes(spec: LoadSpec) -> int:
     """Estimate the bytes of weights, caches and working memory of a worker."""
     draft = spec.engine.get("draft")
     paths = [spec.path] if draft in (None, NGRAM) else [spec.path, draft]
-    return sum(_loaded(path, spec) for path in paths) + _WORKING_NBYTES
+    return sum(_estimate_file(path, spec) for path in paths) + _WORKING_NBYTES
 
 
-def _loaded(path: str, spec: LoadSpec) -> int:
+def _estimate_file(path: str, spec: LoadSpec) -> int:
     """Return the bytes of the weights and the cache of a file."""
     with open_model_file(path) as file:
         weights = sum(info.nbytes for info in file.tensors.values())
-        return weights + _cache(file.config, spec)
+        return weights + _estimate_cache(file.config, spec)
 
 
-def _cache(config: Config, spec: LoadSpec) -> int:
+def _estimate_cache(config: Config, spec: LoadSpec) -> int:
     """Return the bytes of keys and values: an upper bound, as if no layer had a window."""
     own = min(config.uint("context_length", DEFAULT_CONTEXT), DEFAULT_CONTEXT)
     positions = (spec.num_ctx or own) * spec.num_parallel

@@ -22,7 +22,7 @@ _BUFFER = 1 << 16
 Message = dict[str, Any]
 
 
-def packed(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
+def encode_message(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
     """Encode a message.
 
     Parameters
@@ -45,7 +45,7 @@ def packed(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
     return _LENGTHS.pack(len(text), len(raw)) + text + raw
 
 
-def given(handle: str) -> socket.socket:
+def open_socket(handle: str) -> socket.socket:
     """Return the socket that a worker's process inherited.
 
     Parameters
@@ -58,12 +58,12 @@ def given(handle: str) -> socket.socket:
     return socket.socket(fileno=int(handle))
 
 
-def opened(sock: socket.socket) -> BufferedReader:
-    """Return a socket as a reader for `read`."""
+def make_reader(sock: socket.socket) -> BufferedReader:
+    """Return a socket as a reader for `read_message`."""
     return cast("BufferedReader", sock.makefile("rb", _BUFFER))
 
 
-def read(source: BufferedReader) -> tuple[Message, bytes] | None:
+def read_message(source: BufferedReader) -> tuple[Message, bytes] | None:
     """Read a message from a socket; None if it was closed, or ends within a message.
 
     Raises

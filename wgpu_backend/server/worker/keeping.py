@@ -16,7 +16,7 @@ from wgpu_backend.nn.kvcache.layered import LayeredCache
 from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
 
-def keep(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path) -> int:
+def save_slot(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path) -> int:
     """Write the cached keys and values of tokens to a file.
 
     Returns
@@ -44,7 +44,7 @@ def keep(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path
     return len(known)
 
 
-def bring(model: LanguageModel, engine: Engine, path: Path) -> list[int]:
+def restore_slot(model: LanguageModel, engine: Engine, path: Path) -> list[int]:
     """Restore keys and values from a file, and return their tokens.
 
     Raises

@@ -1,7 +1,7 @@
 """Messages between a server and a worker, as plain data and back.
 
-Requests to a worker have one ``do``: load, submit, cancel, embed, states, rerank, inspect, keep,
-bring, drop, status, beat, forget, close. Its messages have one ``tell``: loading, events, failed,
+Requests to a worker have one ``do``: load, submit, cancel, embed, states, rerank, inspect, save,
+restore, drop, status, beat, forget, close. Its messages have one ``type``: loading, events, failed,
 answer, log, lost.
 """
 
@@ -77,20 +77,20 @@ class LoadSpec:
         return {**named, "control_layers": None if layers is None else tuple(layers)}
 
 
-def request_plain(request: Request) -> Plain:
+def request_to_plain(request: Request) -> Plain:
     """Return a request as plain data."""
-    made = {each.name: _plain(getattr(request, each.name)) for each in fields(request)}
+    made = {each.name: _to_plain(getattr(request, each.name)) for each in fields(request)}
     made["tokens"] = [int(token) for token in request.tokens]
     made["stop_tokens"] = [*request.stop_tokens]
     made["logit_bias"] = list(request.logit_bias.items())
     return made
 
 
-def _plain(value: Any) -> Any:  # noqa: ANN401
+def _to_plain(value: Any) -> Any:  # noqa: ANN401
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def request_of(plain: Plain) -> Request:
+def parse_request(plain: Plain) -> Request:
     """Build a request from plain data, and check it again.
 
     Raises
@@ -99,7 +99,7 @@ def request_of(plain: Plain) -> Request:
         A value is outside its range.
     """
     found: Plain = dict(plain)
-    for name, kind in _parts().items():
+    for name, kind in _find_part_classes().items():
         if found[name] is not None:
             found[name] = kind(**found[name])
     found["logit_bias"] = {int(token): float(value) for token, value in plain["logit_bias"]}
@@ -107,7 +107,7 @@ def request_of(plain: Plain) -> Request:
 
 
 @cache
-def _parts() -> Mapping[str, type]:
+def _find_part_classes() -> Mapping[str, type]:
     """Return the classes of those fields of a request that are data classes."""
     hints = get_type_hints(Request)
     kinds = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
@@ -119,55 +119,55 @@ def _parts() -> Mapping[str, type]:
     }
 
 
-def event_plain(event: Event) -> list[object]:
+def event_to_plain(event: Event) -> list[object]:
     """Return an event as plain data; it is short, since there is one for each token."""
     finish = None if event.finish is None else asdict(event.finish)
-    logprobs = [_logprob_plain(each) for each in event.logprobs]
+    logprobs = [_logprob_to_plain(each) for each in event.logprobs]
     made: list[object] = [event.choice, event.text, event.tokens, logprobs, finish]
     if event.prompt_logprobs:
-        return [*made, None, [_logprob_plain(each) for each in event.prompt_logprobs]]
+        return [*made, None, [_logprob_to_plain(each) for each in event.prompt_logprobs]]
     return made if event.reading is None else [*made, asdict(event.reading)]
 
 
-def event_of(plain: list[Any]) -> Event:
+def parse_event(plain: list[Any]) -> Event:
     """Build an event from plain data."""
     choice, text, tokens, logprobs, finish, *rest = plain
-    ended = None if finish is None else _finish_of(finish)
+    ended = None if finish is None else _parse_finish(finish)
     reading = Reading(**rest[0]) if rest and rest[0] else None
-    judged = tuple(map(_logprob_of, rest[1] if len(rest) > 1 else ()))
-    made = tuple(map(_logprob_of, logprobs))
+    judged = tuple(map(_parse_logprob, rest[1] if len(rest) > 1 else ()))
+    made = tuple(map(_parse_logprob, logprobs))
     return Event(choice, text, tuple(tokens), made, ended, reading, judged)
 
 
-def _finish_of(plain: Plain) -> Finish:
+def _parse_finish(plain: Plain) -> Finish:
     found: Plain = {**plain, "usage": Usage(**plain["usage"])}
     return Finish(**found)
 
 
-def _logprob_plain(each: TokenLogprob) -> list[object]:
-    top = [_logprob_plain(other) for other in each.top]
+def _logprob_to_plain(each: TokenLogprob) -> list[object]:
+    top = [_logprob_to_plain(other) for other in each.top]
     return [each.token, each.logprob, each.piece.decode("latin-1"), top]
 
 
-def _logprob_of(plain: list[Any]) -> TokenLogprob:
+def _parse_logprob(plain: list[Any]) -> TokenLogprob:
     token, logprob, piece, top = plain
-    return TokenLogprob(token, logprob, piece.encode("latin-1"), tuple(map(_logprob_of, top)))
+    return TokenLogprob(token, logprob, piece.encode("latin-1"), tuple(map(_parse_logprob, top)))
 
 
-def status_of(plain: Plain) -> EngineStatus:
+def parse_status(plain: Plain) -> EngineStatus:
     """Build the status of an engine from plain data, the inverse of `dataclasses.asdict`."""
     found: Plain = dict(plain)
     found["slots"] = tuple(None if each is None else SlotStatus(**each) for each in plain["slots"])
     return EngineStatus(**found)
 
 
-def device_of(plain: Plain) -> DeviceInfo:
+def parse_device(plain: Plain) -> DeviceInfo:
     """Build a device's facts from plain data, the inverse of `dataclasses.asdict`."""
     found: Plain = {**plain, "features": tuple(plain["features"])}
     return DeviceInfo(**found)
 
 
-def error_plain(error: BaseException) -> Plain:
+def error_to_plain(error: BaseException) -> Plain:
     """Return an error as plain data; unexpected errors by their type."""
     if isinstance(error, BackendError):
         return {"kind": type(error).__name__, "message": mistake_of(error) or str(error)}
@@ -177,7 +177,7 @@ def error_plain(error: BaseException) -> Plain:
     return {"kind": "BackendError", "message": told}
 
 
-def error_of(plain: Plain) -> BackendError:
+def parse_error(plain: Plain) -> BackendError:
     """Build an error from plain data, of its own class if `wgpu_backend.errors` has it."""
     kind = vars(errors).get(plain["kind"])
     if isinstance(kind, type) and issubclass(kind, BackendError):

@@ -69,12 +69,12 @@ class Workers:
         """
         for _ in range(max(0, self.health.most_tries - 1)):
             try:
-                return self._opened(stored, num_ctx)
+                return self._open(stored, num_ctx)
             except DeviceLost:
                 continue
-        return self._opened(stored, num_ctx)
+        return self._open(stored, num_ctx)
 
-    def _opened(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
+    def _open(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
         name, device = str(stored.entry.name), self.health.choose()
         spec = self._spec_of(stored, num_ctx, device)
         clients: list[Client] = []

@@ -21,7 +21,7 @@ _PNG_MODES = {"1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Order:
+class ImageRequest:
     """A request for images.
 
     Parameters
@@ -41,7 +41,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Painted:
+class ImageResult:
     """The result of an image request.
 
     Parameters
@@ -54,7 +54,7 @@ class Painted:
     steps: int
 
 
-def order_plain(order: Order) -> tuple[Plain, bytes]:
+def image_request_to_plain(order: ImageRequest) -> tuple[Plain, bytes]:
     """Return an image request as plain data and bytes.
 
     Raises
@@ -64,7 +64,7 @@ def order_plain(order: Order) -> tuple[Plain, bytes]:
     """
     plain, parts, pieces = Plain(), list[list[object]](), list[bytes]()
     for name, value in order.options.items():
-        piece = _piece(value)
+        piece = _encode_piece(value)
         if piece is not None:
             parts.append([name, piece[0], len(piece[1])])
             pieces.append(piece[1])
@@ -76,17 +76,17 @@ def order_plain(order: Order) -> tuple[Plain, bytes]:
     return {**named, "options": plain, "parts": parts}, b"".join(pieces)
 
 
-def order_of(plain: Plain, raw: bytes) -> Order:
+def parse_image_request(plain: Plain, raw: bytes) -> ImageRequest:
     """Build an image request from plain data."""
     options, begin = dict(plain["options"]), 0
     for name, kind, nbytes in plain["parts"]:
         piece = raw[begin : begin + nbytes]
         options[name] = np.load(io.BytesIO(piece)) if kind == "array" else piece
         begin += nbytes
-    return Order(plain["name"], plain["folder"], plain["prompt"], options)
+    return ImageRequest(plain["name"], plain["folder"], plain["prompt"], options)
 
 
-def _piece(value: object) -> tuple[str, bytes] | None:
+def _encode_piece(value: object) -> tuple[str, bytes] | None:
     """Return the kind and the bytes of a value that JSON cannot hold; None for other values."""
     # Import Pillow late: most servers never generate images.
     from PIL import Image
@@ -94,7 +94,7 @@ def _piece(value: object) -> tuple[str, bytes] | None:
     if isinstance(value, bytes):
         return "picture", value
     if isinstance(value, Image.Image):
-        return "picture", _png(value)
+        return "picture", _encode_png(value)
     if isinstance(value, np.ndarray):
         values, out = cast("NDArray[Any]", value), io.BytesIO()
         if values.dtype.hasobject:
@@ -104,7 +104,7 @@ def _piece(value: object) -> tuple[str, bytes] | None:
     return None
 
 
-def _png(image: Any) -> bytes:  # noqa: ANN401  Pillow's, see above
+def _encode_png(image: Any) -> bytes:  # noqa: ANN401  Pillow's, see above
     from PIL import ImageOps
 
     upright, out = ImageOps.exif_transpose(image), io.BytesIO()

@@ -14,8 +14,8 @@ from typing import cast
 
 from wgpu_backend.engine.batching.generation import Mailbox
 from wgpu_backend.engine.batching.results import Event
-from wgpu_backend.server.worker.frames import Message, given, opened, packed
-from wgpu_backend.server.worker.messages import error_plain, event_plain
+from wgpu_backend.server.worker.frames import Message, encode_message, make_reader, open_socket
+from wgpu_backend.server.worker.messages import error_to_plain, event_to_plain
 
 _MOST_WAITING = (
     # Most waiting messages. Producers wait beyond that, so a stopped server does not fill the
@@ -26,7 +26,7 @@ _FLUSH_SECONDS = 2.0
 News = tuple[int, Event] | tuple[Message, bytes]
 
 
-def joined(handle: str) -> tuple[BufferedReader, Outbox]:
+def connect(handle: str) -> tuple[BufferedReader, EventSender]:
     """Connect a worker process to the server: return the reader and the sender.
 
     The server writes this process's logs, and handles Ctrl-C for it.
@@ -38,13 +38,13 @@ def joined(handle: str) -> tuple[BufferedReader, Outbox]:
     """
     # A terminal sends Ctrl-C to the whole process group; only the server acts on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    sock = given(handle)
-    outbox = Outbox(sock)
-    outbox.tell_logs()
-    return opened(sock), outbox
+    sock = open_socket(handle)
+    sender = EventSender(sock)
+    sender.send_logs()
+    return make_reader(sock), sender
 
 
-class Outbox:
+class EventSender:
     """A sender with its own thread, so that a step does not wait for JSON and the socket.
 
     Messages are sent without delay, each token as an event of its own: clients count pieces and
@@ -54,25 +54,25 @@ class Outbox:
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._waiting: Queue[News | None] = Queue(_MOST_WAITING)
-        self._thread = threading.Thread(target=self._send, name="outbox", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
         self._thread.start()
 
-    def event(self, number: int, event: Event) -> None:
+    def send_event(self, number: int, event: Event) -> None:
         """Send an event of a request."""
         self._waiting.put((number, event))
 
-    def tell(self, message: Message, raw: bytes = b"") -> None:
+    def send(self, message: Message, raw: bytes = b"") -> None:
         """Send another message."""
         self._waiting.put((message, raw))
 
-    def failed(self, number: int, error: BaseException) -> None:
+    def send_error(self, number: int, error: BaseException) -> None:
         """Report that a request cannot be answered."""
-        self.tell({"tell": "failed", "id": number, "error": error_plain(error)})
+        self.send({"type": "failed", "id": number, "error": error_to_plain(error)})
 
-    def tell_logs(self) -> None:
+    def send_logs(self) -> None:
         """Send this process's log records to the server from now on."""
         logger = logging.getLogger("wgpu_backend")
-        logger.addHandler(_Told(self))
+        logger.addHandler(_LogSender(self))
         logger.setLevel(logging.INFO)
 
     def close(self) -> None:
@@ -80,18 +80,18 @@ class Outbox:
         self._waiting.put(None)
         self._thread.join(_FLUSH_SECONDS)
 
-    def _send(self) -> None:
+    def _run(self) -> None:
         try:
             while (first := self._waiting.get()) is not None:
                 waiting = [first]
-                while (told := self._next()) is not None:
+                while (told := self._take_next()) is not None:
                     waiting.append(told)
-                self._socket.sendall(_packed(waiting))
+                self._socket.sendall(_encode(waiting))
         except OSError:
             # The server is gone; the reader handles that.
             return
 
-    def _next(self) -> News | None:
+    def _take_next(self) -> News | None:
         """Return another waiting message; leave the end marker in the queue."""
         if self._waiting.queue and self._waiting.queue[0] is not None:
             try:
@@ -101,34 +101,36 @@ class Outbox:
         return None
 
 
-class _Told(logging.Handler):
+class _LogSender(logging.Handler):
     """A log handler that sends records to the server."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, sender: EventSender) -> None:
         super().__init__(logging.INFO)
-        self._outbox = outbox
+        self._sender = sender
 
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
-        self._outbox.tell(
-            {"tell": "log", "name": record.name, "level": record.levelno, "text": text}
+        self._sender.send(
+            {"type": "log", "name": record.name, "level": record.levelno, "text": text}
         )
 
 
-def _packed(waiting: list[News]) -> bytes:
+def _encode(waiting: list[News]) -> bytes:
     """Encode messages in order; consecutive events become one message."""
     parts: list[bytes] = []
     for is_event, run in groupby(waiting, lambda told: isinstance(told[1], Event)):
         if is_event:
             events = cast("Iterator[tuple[int, Event]]", run)
-            plain = [[number, event_plain(event)] for number, event in events]
-            parts.append(packed({"tell": "events", "events": plain}))
+            plain = [[number, event_to_plain(event)] for number, event in events]
+            parts.append(encode_message({"type": "events", "events": plain}))
         else:
-            parts += [packed(*told) for told in cast("Iterator[tuple[Message, bytes]]", run)]
+            parts += [
+                encode_message(*told) for told in cast("Iterator[tuple[Message, bytes]]", run)
+            ]
     return b"".join(parts)
 
 
-class Posted(Mailbox):
+class ForwardingMailbox(Mailbox):
     """A mailbox that sends events on, and keeps none.
 
     Parameters
@@ -137,20 +139,20 @@ class Posted(Mailbox):
         The server's number of the request.
     """
 
-    def __init__(self, number: int, choices: int, outbox: Outbox) -> None:
+    def __init__(self, number: int, choices: int, sender: EventSender) -> None:
         super().__init__(choices)
         self._number = number
-        self._outbox = outbox
+        self._sender = sender
 
     def put(self, event: Event) -> None:
         """Send an event; ignore it after the end."""
         if self.ended:
             return
         self._left -= event.finish is not None
-        self._outbox.event(self._number, event)
+        self._sender.send_event(self._number, event)
 
     def fail(self, error: Exception) -> None:
         """End with an error, unless it has ended."""
         if not self.ended:
             self.error = error
-            self._outbox.failed(self._number, error)
+            self._sender.send_error(self._number, error)

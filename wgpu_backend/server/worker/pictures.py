@@ -11,11 +11,11 @@ from itertools import count
 
 from wgpu_backend.errors import BackendError, DeviceLost, WorkerLost
 from wgpu_backend.ops.plugins import imported_files
-from wgpu_backend.server.worker.channel import Channel, Ending
+from wgpu_backend.server.worker.channel import Channel, Exit
 from wgpu_backend.server.worker.frames import Message
 from wgpu_backend.server.worker.health import Health
-from wgpu_backend.server.worker.messages import error_of
-from wgpu_backend.server.worker.orders import Order, Painted, order_plain
+from wgpu_backend.server.worker.messages import parse_error
+from wgpu_backend.server.worker.orders import ImageRequest, ImageResult, image_request_to_plain
 
 _CLOSE_SECONDS = 10.0
 # Steps and loads are reported at their end, and may take minutes.
@@ -25,7 +25,7 @@ Told = Callable[[int, int], None]
 """A function that is called after each step with the finished steps and their total."""
 
 
-class PictureWorker:
+class ImageWorker:
     """A process for images, started by the first request, or by the first after it died.
 
     After three losses of the device within a minute, see `Health`, it is not started again.
@@ -44,7 +44,7 @@ class PictureWorker:
         self._hang_seconds = hang_seconds
         self._health = Health([device or "the device"])
         self._lock = threading.Lock()
-        self._child: _Child | None = None
+        self._child: _Process | None = None
         self._closed = False
 
     @property
@@ -53,7 +53,7 @@ class PictureWorker:
         child = self._child
         return None if child is None or child.error is not None else child.pid
 
-    def paint(self, order: Order, told: Told, left: threading.Event) -> Painted:
+    def generate(self, order: ImageRequest, told: Told, left: threading.Event) -> ImageResult:
         """Generate images, and wait for them; one request at a time.
 
         Parameters
@@ -67,15 +67,15 @@ class PictureWorker:
             As `Pipeline.generate`; the process ended, or the request was cancelled.
         """
         while True:
-            child, fresh = self._ready()
-            found = child.paint(order, self._device, told, left)
+            child, fresh = self._get_process()
+            found = child.generate(order, self._device, told, left)
             if found is not None:
                 return found
             # The process had ended unnoticed before this request.
             if fresh and child.error is not None:
                 raise child.error
 
-    def _ready(self) -> tuple[_Child, bool]:
+    def _get_process(self) -> tuple[_Process, bool]:
         """Return the process, and whether it was just started."""
         with self._lock:
             if self._closed:
@@ -83,17 +83,17 @@ class PictureWorker:
             self._health.choose()
             if self._child is not None and self._child.error is None:
                 return self._child, False
-            self._child = _Child(self._lost, self._hang_seconds)
+            self._child = _Process(self._lost, self._hang_seconds)
             return self._child, True
 
     def _lost(self, error: BackendError) -> None:
         self._health.lost(self._device or "the device", error)
 
-    def leave(self, order: Order) -> None:
+    def cancel(self, order: ImageRequest) -> None:
         """Cancel a request after the current step, if it has begun; returns at once."""
         child = self._child
         if child is not None:
-            child.leave(order)
+            child.cancel(order)
 
     def close(self) -> None:
         """End the process after the current step. Safe to call twice."""
@@ -104,19 +104,19 @@ class PictureWorker:
             child.close()
 
 
-class _Asked:
+class _Job:
     """A request in progress."""
 
-    def __init__(self, number: int, order: Order, told: Told) -> None:
+    def __init__(self, number: int, order: ImageRequest, told: Told) -> None:
         self.number = number
         self.order = order
         self.told = told
         self.begun = False
         self.pngs: list[bytes] = []
-        self.found: Future[Painted] = Future()
+        self.found: Future[ImageResult] = Future()
 
 
-class _Child:
+class _Process:
     """A process, and its current request.
 
     Parameters
@@ -124,7 +124,7 @@ class _Child:
     lost : callable
         Called with the error if the device is lost or the process crashes.
     hang_seconds : float
-        See `PictureWorker`.
+        See `ImageWorker`.
 
     Attributes
     ----------
@@ -138,19 +138,19 @@ class _Child:
         self._heard = time.monotonic()
         self._numbers = count(1)
         self._lock = threading.Lock()
-        self._asked: _Asked | None = None
+        self._asked: _Job | None = None
         self._closing = False
         self.error: BackendError | None = None
-        self._channel = Channel(self._told, self._ended, "pictures_process")
+        self._channel = Channel(self._receive, self._handle_exit, "pictures_process")
         self.pid = self._channel.pid
 
-    def paint(
-        self, order: Order, device: str | None, told: Told, left: threading.Event
-    ) -> Painted | None:
+    def generate(
+        self, order: ImageRequest, device: str | None, told: Told, left: threading.Event
+    ) -> ImageResult | None:
         """Return the images of a request; None if the process ended before it began with it."""
-        plain, raw = order_plain(order)
-        asked = _Asked(next(self._numbers), order, told)
-        message = {"do": "paint", "id": asked.number, "device": device, **plain}
+        plain, raw = image_request_to_plain(order)
+        asked = _Job(next(self._numbers), order, told)
+        message = {"do": "generate", "id": asked.number, "device": device, **plain}
         message["imports"] = list(map(str, imported_files()))
         with self._lock:
             if self.error is not None:
@@ -160,9 +160,9 @@ class _Child:
             self._asked = asked
         # `leave` was called before the request was registered.
         if left.is_set():
-            self.leave(order)
+            self.cancel(order)
         try:
-            return self._result(asked)
+            return self._wait_for(asked)
         except BackendError:
             if asked.begun:
                 raise
@@ -170,16 +170,16 @@ class _Child:
         finally:
             self._asked = None
 
-    def _result(self, asked: _Asked) -> Painted:
+    def _wait_for(self, asked: _Job) -> ImageResult:
         """Return the images of a request; end a process that reports nothing for too long."""
         while True:
             try:
                 return asked.found.result(self._hang_seconds / _LOOKS or None)
             except TimeoutError:
                 if time.monotonic() - self._heard >= self._hang_seconds:
-                    self._hung()
+                    self._end_hung()
 
-    def _hung(self) -> None:
+    def _end_hung(self) -> None:
         told = (
             f"{self._name}: its worker has told nothing for {self._hang_seconds:g} s and was "
             "ended; send the request again, or have it wait longer (WGPU_BACKEND_HANG_SECONDS)"
@@ -187,23 +187,23 @@ class _Child:
         self._end(WorkerLost(told, hung=True), lost=True)
         self._channel.kill()
 
-    def leave(self, order: Order) -> None:
+    def cancel(self, order: ImageRequest) -> None:
         asked = self._asked
         if asked is not None and asked.order is order:
-            self._channel.post({"do": "leave", "id": asked.number})
+            self._channel.post({"do": "cancel", "id": asked.number})
 
-    def _told(self, message: Message, raw: bytes) -> None:
+    def _receive(self, message: Message, raw: bytes) -> None:
         self._heard = time.monotonic()
         with self._lock:
             asked = self._asked
-        match message["tell"]:
+        match message["type"]:
             case "log":
                 logging.getLogger(message["name"]).log(message["level"], "%s", message["text"])
             case "lost":
-                error = f"the device was lost ({error_of(message['error'])})"
+                error = f"the device was lost ({parse_error(message['error'])})"
                 self._end(DeviceLost(f"{self._name}: {error}; send the request again"), lost=True)
             case what if asked is not None and asked.number == message["id"]:
-                _take(asked, what, message, raw)
+                _handle_message(asked, what, message, raw)
             case _:
                 # A late message of a request that has ended.
                 pass
@@ -212,12 +212,12 @@ class _Child:
     def _name(self) -> str:
         return "pictures" if self._asked is None else self._asked.order.name
 
-    def _ended(self, ending: Ending) -> None:
+    def _handle_exit(self, ending: Exit) -> None:
         if self._closing:
             self._end(BackendError("pictures: the server ends"), lost=False)
             return
         told = f"{self._name}: its worker process {ending}; send the request again"
-        self._end(WorkerLost(told), lost=ending.crashed)
+        self._end(WorkerLost(told), lost=ending.has_crashed)
 
     def _end(self, error: BackendError, *, lost: bool) -> None:
         """Fail the current request, once."""
@@ -236,16 +236,16 @@ class _Child:
         self._channel.close(_CLOSE_SECONDS)
 
 
-def _take(asked: _Asked, what: str, message: Message, raw: bytes) -> None:
+def _handle_message(asked: _Job, what: str, message: Message, raw: bytes) -> None:
     """Handle a message about a request."""
     match what:
         case "begun":
             asked.begun = True
         case "step":
             asked.told(message["done"], message["all"])
-        case "picture":
+        case "image":
             asked.pngs.append(raw)
-        case "painted":
-            asked.found.set_result(Painted(asked.pngs, message["steps"]))
+        case "finished":
+            asked.found.set_result(ImageResult(asked.pngs, message["steps"]))
         case _:
-            asked.found.set_exception(error_of(message["error"]))
+            asked.found.set_exception(parse_error(message["error"]))

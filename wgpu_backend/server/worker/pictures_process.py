@@ -1,6 +1,6 @@
 """The image process: it serves one request after another until its socket closes.
 
-Requests have one ``do``: paint, leave, close. Answers have one ``tell``: begun, step, picture,
+Requests have one ``do``: paint, leave, close. Answers have one ``type``: begun, step, picture,
 painted, failed, lost, log.
 """
 
@@ -22,10 +22,10 @@ from wgpu_backend.images.pictures import png_bytes
 from wgpu_backend.images.pipelines.pipeline import Pipeline
 from wgpu_backend.images.requests import Step
 from wgpu_backend.ops.plugins import import_file, mistake_of
-from wgpu_backend.server.worker.frames import Message, read
-from wgpu_backend.server.worker.messages import error_plain
-from wgpu_backend.server.worker.orders import Order, order_of
-from wgpu_backend.server.worker.outbox import Outbox, joined
+from wgpu_backend.server.worker.frames import Message, read_message
+from wgpu_backend.server.worker.messages import error_to_plain
+from wgpu_backend.server.worker.orders import ImageRequest, parse_image_request
+from wgpu_backend.server.worker.outbox import EventSender, connect
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("wgpu_backend.worker")
 
 
-class _Left(BackendError):
+class _Cancelled(BackendError):
     """The client of this request has gone."""
 
 
@@ -45,29 +45,31 @@ def main(handle: str) -> None:
     handle : str
         See `wgpu_backend.server.worker.frames.given`.
     """
-    source, outbox = joined(handle)
-    painter = Painter(outbox)
-    threading.Thread(target=_read, args=(source, painter), name="reader", daemon=True).start()
-    code = painter.work()
-    outbox.close()
+    source, sender = connect(handle)
+    painter = ImageGenerator(sender)
+    threading.Thread(
+        target=_read_messages, args=(source, painter), name="reader", daemon=True
+    ).start()
+    code = painter.run()
+    sender.close()
     # Exit without cleaning up: calls into the driver of a lost device may crash.
     os._exit(code)
 
 
-def _read(source: BufferedReader, painter: Painter) -> None:
+def _read_messages(source: BufferedReader, painter: ImageGenerator) -> None:
     """Read messages; exit when the server is gone, whatever this process is doing."""
     try:
-        while (found := read(source)) is not None:
+        while (found := read_message(source)) is not None:
             painter.take(*found)
     finally:
         os._exit(0)
 
 
-class Painter:
+class ImageGenerator:
     """A generator of images that keeps the pipeline of the last request open."""
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
+    def __init__(self, sender: EventSender) -> None:
+        self._sender = sender
         self._inbox: SimpleQueue[tuple[Message, bytes] | None] = SimpleQueue()
         # Requests up to this number were cancelled.
         self._left = -1
@@ -76,34 +78,34 @@ class Painter:
     def take(self, message: Message, raw: bytes) -> None:
         """Handle a message; runs in the reading thread."""
         match message["do"]:
-            case "paint":
-                self._outbox.tell({"tell": "begun", "id": message["id"]})
+            case "generate":
+                self._sender.send({"type": "begun", "id": message["id"]})
                 self._inbox.put((message, raw))
-            case "leave":
+            case "cancel":
                 self._left = message["id"]
             case _:
                 self._left = sys.maxsize
                 self._inbox.put(None)
 
-    def work(self) -> int:
+    def run(self) -> int:
         """Generate images until the process has to end; return its exit code."""
         while (found := self._inbox.get()) is not None:
             message, raw = found
             number: int = message["id"]
             try:
-                self._painted(message, raw)
+                self._generate(message, raw)
             except DeviceLost as error:
-                self._outbox.tell({"tell": "lost", "error": error_plain(error)})
+                self._sender.send({"type": "lost", "error": error_to_plain(error)})
                 return 1
             except Exception as error:
                 # The server reports it to the client.
-                plain = _plain(error)
-                self._outbox.tell({"tell": "failed", "id": number, "error": plain})
+                plain = _error_to_plain(error)
+                self._sender.send({"type": "failed", "id": number, "error": plain})
         self._close()
         return 0
 
-    def _painted(self, message: Message, raw: bytes) -> None:
-        number, order = message["id"], order_of(message, raw)
+    def _generate(self, message: Message, raw: bytes) -> None:
+        number, order = message["id"], parse_image_request(message, raw)
         self._require_waited_for(number)
         for path in message["imports"]:
             import_file(path)
@@ -115,18 +117,18 @@ class Painter:
             self._require_waited_for(number)
             steps = behind.count
             every = steps * cast("int", order.options.get("num_images_per_prompt", 1))
-            self._outbox.tell({"tell": "step", "id": number, "done": done, "all": every})
+            self._sender.send({"type": "step", "id": number, "done": done, "all": every})
 
-        made = pipeline.generate(order.prompt, **order.options, callback=_counted(tell))
+        made = pipeline.generate(order.prompt, **order.options, callback=_count_steps(tell))
         images = cast("list[Image]", made.images)
         for image, seed in zip(images, made.seeds, strict=True):
-            png = png_bytes(image, _facts(order, steps, seed))
-            self._outbox.tell({"tell": "picture", "id": number}, png)
-        self._outbox.tell({"tell": "painted", "id": number, "steps": steps})
+            png = png_bytes(image, _make_metadata(order, steps, seed))
+            self._sender.send({"type": "image", "id": number}, png)
+        self._sender.send({"type": "finished", "id": number, "steps": steps})
 
     def _require_waited_for(self, number: int) -> None:
         if number <= self._left:
-            raise _Left("nobody waits for the pictures any more")
+            raise _Cancelled("nobody waits for the pictures any more")
 
     def _pipeline(self, folder: str, device: str | None) -> Pipeline:
         """Return the pipeline of a folder; close another one first, to make room."""
@@ -142,7 +144,7 @@ class Painter:
             self._open = None
 
 
-def _counted(tell: Callable[[int, Step], None]) -> Callable[[Step], None]:
+def _count_steps(tell: Callable[[int, Step], None]) -> Callable[[Step], None]:
     """Return a step callback that counts the steps of all images."""
     done = 0
 
@@ -154,15 +156,15 @@ def _counted(tell: Callable[[int, Step], None]) -> Callable[[Step], None]:
     return step
 
 
-def _facts(order: Order, steps: int, seed: int) -> dict[str, object]:
+def _make_metadata(order: ImageRequest, steps: int, seed: int) -> dict[str, object]:
     """Return the metadata of an image file."""
     return {"prompt": order.prompt, "model": order.name, "steps": steps, "seed": seed}
 
 
-def _plain(error: Exception) -> dict[str, str]:
+def _error_to_plain(error: Exception) -> dict[str, str]:
     """Return an error as plain data; tracebacks of unexpected errors go to the log only."""
     if isinstance(error, BackendError) or mistake_of(error):
-        return error_plain(error)
+        return error_to_plain(error)
     _LOG.error("%s", "".join(traceback.format_exception(error)).rstrip())
     told = f"internal error: {type(error).__name__}"
     if isinstance(error, OSError) and error.strerror:

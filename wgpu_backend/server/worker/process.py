@@ -16,10 +16,10 @@ from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.ml.backend import Progress
 from wgpu_backend.ops.plugins import import_file
-from wgpu_backend.server.worker.drafting import engine_of
-from wgpu_backend.server.worker.frames import Message, read
-from wgpu_backend.server.worker.messages import LoadSpec, error_plain
-from wgpu_backend.server.worker.outbox import Outbox, joined
+from wgpu_backend.server.worker.drafting import make_engine
+from wgpu_backend.server.worker.frames import Message, read_message
+from wgpu_backend.server.worker.messages import LoadSpec, error_to_plain
+from wgpu_backend.server.worker.outbox import EventSender, connect
 from wgpu_backend.server.worker.service import Service
 
 # The server limits the queue, so the worker need not.
@@ -36,34 +36,36 @@ def main(handle: str) -> None:
     handle : str
         See `wgpu_backend.server.worker.frames.given`.
     """
-    source, outbox = joined(handle)
+    source, sender = connect(handle)
     # Opening a device reports the same error.
     with suppress(Exception):
         # Parsing takes a while, which a spare process does in advance.
         parse_c_types()
-    first = read(source)
+    first = read_message(source)
     if first is None:
         os._exit(0)
-    _served(first[0], source, outbox)
+    _serve(first[0], source, sender)
 
 
-def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
+def _serve(wanted: Message, source: BufferedReader, sender: EventSender) -> None:
     """Load a model, serve it, and end the process when it is no longer needed."""
     endings: SimpleQueue[Exception | None] = SimpleQueue()
     inbox: SimpleQueue[Message] = SimpleQueue()
-    threading.Thread(target=_read, args=(source, inbox), name="reader", daemon=True).start()
+    threading.Thread(
+        target=_read_messages, args=(source, inbox), name="reader", daemon=True
+    ).start()
     try:
         spec = LoadSpec(**wanted["spec"])
-        model, engine = _loaded(spec, _beats(outbox))
+        model, engine = _load(spec, _report_loading(sender))
     except Exception as error:
         # The server reports it to the client.
-        outbox.tell({"tell": "failed", "id": 0, "error": error_plain(error)})
-        outbox.close()
+        sender.send({"type": "failed", "id": 0, "error": error_to_plain(error)})
+        sender.close()
         os._exit(1)
-    service = Service(model, engine, outbox, endings)
-    outbox.tell({"tell": "answer", "id": 0, **_facts(model, engine)})
+    service = Service(model, engine, sender, endings)
+    sender.send({"type": "answer", "id": 0, **_make_facts(model, engine)})
     taking = (inbox, service, endings)
-    threading.Thread(target=_take, args=taking, name="taker", daemon=True).start()
+    threading.Thread(target=_handle_messages, args=taking, name="taker", daemon=True).start()
     if engine is not None:
         threading.Thread(
             target=lambda: endings.put(engine.ended()), name="watcher", daemon=True
@@ -71,15 +73,15 @@ def _served(wanted: Message, source: BufferedReader, outbox: Outbox) -> None:
     error = endings.get()
     if error is not None:
         # Exit without cleaning up: calls into the driver of a lost device may crash.
-        outbox.tell({"tell": "lost", "error": error_plain(error)})
-        outbox.close()
+        sender.send({"type": "lost", "error": error_to_plain(error)})
+        sender.close()
         os._exit(1)
     service.close()
-    outbox.close()
+    sender.close()
     os._exit(0)
 
 
-def _beats(outbox: Outbox) -> Progress:
+def _report_loading(sender: EventSender) -> Progress:
     """Return a progress callback that reports loading to the server."""
     told = 0.0
 
@@ -87,21 +89,21 @@ def _beats(outbox: Outbox) -> Progress:
         nonlocal told
         if time.monotonic() - told >= _BEAT_SECONDS:
             told = time.monotonic()
-            outbox.tell({"tell": "loading", "share": share})
+            sender.send({"type": "loading", "share": share})
 
     return progress
 
 
-def _loaded(spec: LoadSpec, progress: Progress) -> tuple[LanguageModel, Engine | None]:
+def _load(spec: LoadSpec, progress: Progress) -> tuple[LanguageModel, Engine | None]:
     for path in spec.imports:
         import_file(path)
     model = load(spec.path, progress=progress, **spec.arguments)
     if not model.model.has_logits:
         return model, None
-    return model, engine_of(model, spec, progress, max_queue=_UNBOUND)
+    return model, make_engine(model, spec, progress, max_queue=_UNBOUND)
 
 
-def _facts(model: LanguageModel, engine: Engine | None) -> Message:
+def _make_facts(model: LanguageModel, engine: Engine | None) -> Message:
     memory = model.backend.backend_memory()
     return {
         "num_ctx": model.num_ctx,
@@ -115,16 +117,16 @@ def _facts(model: LanguageModel, engine: Engine | None) -> Message:
     }
 
 
-def _read(source: BufferedReader, inbox: SimpleQueue[Message]) -> None:
+def _read_messages(source: BufferedReader, inbox: SimpleQueue[Message]) -> None:
     """Read messages; exit when the server is gone, whatever this process is doing."""
     try:
-        while (found := read(source)) is not None:
+        while (found := read_message(source)) is not None:
             inbox.put(found[0])
     finally:
         os._exit(0)
 
 
-def _take(
+def _handle_messages(
     inbox: SimpleQueue[Message], service: Service, endings: SimpleQueue[Exception | None]
 ) -> None:
     """Handle messages in order; an invalid one ends the worker."""

@@ -17,9 +17,9 @@ from wgpu_backend.errors import BackendError
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.huggingface.folder import open_model_file
 from wgpu_backend.server.worker.channel import Channel
-from wgpu_backend.server.worker.client import HANG_SECONDS, Answer, Client, Lost
+from wgpu_backend.server.worker.client import HANG_SECONDS, Client, Lost, Reply
 from wgpu_backend.server.worker.frames import Message
-from wgpu_backend.server.worker.messages import LoadSpec, device_of, status_of
+from wgpu_backend.server.worker.messages import LoadSpec, parse_device, parse_status
 from wgpu_backend.server.worker.spare import Start
 from wgpu_backend.text.tokenizer import Tokenizer
 
@@ -61,19 +61,19 @@ class WorkerEngine:
 
     def status(self) -> EngineStatus:
         """Return the engine's state and counters; waits for the end of a step."""
-        return status_of(self._client.ask("status", _STATUS_SECONDS)[0]["status"])
+        return parse_status(self._client.ask("status", _STATUS_SECONDS)[0]["status"])
 
     def clear_cache(self) -> None:
         """Drop the cache of ended requests."""
         self._client.ask("forget")
 
-    def keep(self, tokens: Sequence[int], path: str) -> int:
+    def save_slot(self, tokens: Sequence[int], path: str) -> int:
         """Save the cached keys and values of tokens to a file; waits. As `keeping.keep`."""
-        return self._client.ask("keep", tokens=[*tokens], path=path)[0]["count"]
+        return self._client.ask("save", tokens=[*tokens], path=path)[0]["count"]
 
-    def bring(self, path: str) -> list[int]:
+    def restore_slot(self, path: str) -> list[int]:
         """Restore keys and values from a file; waits. As `keeping.bring`."""
-        return self._client.ask("bring", path=path)[0]["tokens"]
+        return self._client.ask("restore", path=path)[0]["tokens"]
 
     def drop_prefix(self, tokens: Sequence[int]) -> int:
         """Drop the cached prefix of a text; waits. As `Engine.drop_prefix`."""
@@ -100,7 +100,7 @@ class WorkerModel:
         None for a model that does not generate text.
     """
 
-    def __init__(self, name: str, client: Client, texts: Texts, max_queue: int) -> None:
+    def __init__(self, name: str, client: Client, texts: TextParts, max_queue: int) -> None:
         facts: Message = client.loaded.result()[0]
         self.name = name
         self.config, self.tokenizer, self.prompter = texts
@@ -109,7 +109,7 @@ class WorkerModel:
         self.vocabulary: int = facts["vocabulary"]
         self.loras = [(str(name), float(scale)) for name, scale in facts["loras"]]
         self.nbytes: int = facts["nbytes"]
-        self.device = device_of(facts["device"])
+        self.device = parse_device(facts["device"])
         self._client = client
         makes_text: bool = facts["makes_text"]
         self.engine = WorkerEngine(self, client, max_queue) if makes_text else None
@@ -129,16 +129,16 @@ class WorkerModel:
     ) -> NDArray[np.float32]:
         """Return the embeddings of texts; waits for them. As `LanguageModel.embed`."""
         given = texts if isinstance(texts, str) else [*texts]
-        return _array(self._client.ask("embed", texts=given, pooling=pooling))
+        return _decode_array(self._client.ask("embed", texts=given, pooling=pooling))
 
     def states(self, tokens: Sequence[int]) -> NDArray[np.float32]:
         """Return the state of each token; waits. As `LanguageModel.states`."""
-        return _array(self._client.ask("states", tokens=[int(token) for token in tokens]))
+        return _decode_array(self._client.ask("states", tokens=[int(token) for token in tokens]))
 
     def rerank(self, query: str, texts: str | Sequence[str]) -> NDArray[np.float32]:
         """Score how well each text answers a query; waits. As `LanguageModel.rerank`."""
         given = texts if isinstance(texts, str) else [*texts]
-        return _array(self._client.ask("rerank", query=query, texts=given))
+        return _decode_array(self._client.ask("rerank", query=query, texts=given))
 
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parts of the model that the page shows; waits. As `LanguageModel.inspect`."""
@@ -149,16 +149,16 @@ class WorkerModel:
         self._client.close()
 
 
-def _array(answer: Answer) -> NDArray[np.float32]:
+def _decode_array(answer: Reply) -> NDArray[np.float32]:
     message, raw = answer
     return np.frombuffer(raw, "<f4").reshape(message["shape"]).astype(np.float32)
 
 
-Texts = tuple[Config, Tokenizer, Prompter]
+TextParts = tuple[Config, Tokenizer, Prompter]
 """The parts of a model file that can be used without a device."""
 
 
-def texts_of(path: str) -> Texts:
+def read_text_parts(path: str) -> TextParts:
     """Read the parts of a model file that can be used without a device.
 
     Raises
@@ -204,7 +204,7 @@ def open_worker(
     try:
         started(client)
         # Read the tokenizer while the worker loads the weights.
-        texts = texts_of(spec.path)
+        texts = read_text_parts(spec.path)
         return WorkerModel(name, client, texts, max_queue)
     except BaseException:
         client.kill()

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 
-from wgpu_backend.server.worker.channel import Channel, Ending
+from wgpu_backend.server.worker.channel import Channel, Exit
 from wgpu_backend.server.worker.frames import Message
 
 _LOG = logging.getLogger("wgpu_backend.worker")
@@ -18,7 +18,7 @@ _LOG = logging.getLogger("wgpu_backend.worker")
 AFTER_SECONDS = 2.0
 _EXIT_SECONDS = 2.0
 Told = Callable[[Message, bytes], None]
-Ended = Callable[[Ending], None]
+Ended = Callable[[Exit], None]
 Start = Callable[[Told, Ended], Channel]
 """A function that starts a worker process, as `Channel` does."""
 
@@ -30,7 +30,7 @@ class Spare:
         self._lock = threading.Lock()
         self._owner: tuple[Told, Ended] | None = None
         self._over = False
-        self._channel = Channel(self._told, self._ended)
+        self._channel = Channel(self._receive, self._handle_exit)
         self.pid = self._channel.pid
 
     @property
@@ -38,7 +38,7 @@ class Spare:
         """Return whether the process has ended."""
         return self._over
 
-    def taken(self, told: Told, ended: Ended) -> Channel | None:
+    def hand_over(self, told: Told, ended: Ended) -> Channel | None:
         """Hand over the process to a new owner; None if it has ended."""
         with self._lock:
             if self._over:
@@ -46,11 +46,11 @@ class Spare:
             self._owner = told, ended
             return self._channel
 
-    def _told(self, message: Message, raw: bytes) -> None:
+    def _receive(self, message: Message, raw: bytes) -> None:
         if self._owner is not None:
             self._owner[0](message, raw)
 
-    def _ended(self, ending: Ending) -> None:
+    def _handle_exit(self, ending: Exit) -> None:
         with self._lock:
             self._over = True
         if self._owner is not None:
@@ -88,7 +88,7 @@ class Spares:
         """Return the spare process, or a new one."""
         with self._lock:
             spare, self._spare = self._spare, None
-        channel = None if spare is None else spare.taken(told, ended)
+        channel = None if spare is None else spare.hand_over(told, ended)
         return channel or Channel(told, ended)
 
     def prepare(self) -> None:
@@ -98,11 +98,11 @@ class Spares:
                 return
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = threading.Timer(self._after, self._make)
+            self._timer = threading.Timer(self._after, self._start_spare)
             self._timer.name, self._timer.daemon = "spare worker", True
             self._timer.start()
 
-    def _make(self) -> None:
+    def _start_spare(self) -> None:
         with self._lock:
             if self._closed or self.pid is not None:
                 return

@@ -13,27 +13,27 @@ from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.engine.batching.results import Finish
 from wgpu_backend.server.api import peer_fields
-from wgpu_backend.server.api.anthropic.messages import turns
+from wgpu_backend.server.api.anthropic.messages import read_turns
 from wgpu_backend.server.api.openai.schema import USUAL
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import answer_of, prompt_of
+from wgpu_backend.server.core.completion import begin_completion, tokenize_prompt
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.errors import error_body
-from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.errors import make_error_body
+from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.schema import Field
-from wgpu_backend.server.core.sse import dumped, event_of
-from wgpu_backend.server.core.state import State, streamed, until_gone
+from wgpu_backend.server.core.sse import dump_arguments, encode_event
+from wgpu_backend.server.core.state import State, cancel_when_gone, start_stream
 from wgpu_backend.server.core.structured_output import (
-    chosen_tools,
-    offered_tools,
+    choose_tools,
     response_grammar,
+    select_client_tools,
 )
 from wgpu_backend.text.output_parsers import Content, Part, Thinking
 
 _COUNTED = {
     **{n: field for n, field in peer_fields.FORM.items() if n not in ("stop", "max_tokens")},
-    **schema.without_meaning(
+    **schema.ignore_fields(
         "metadata", "service_tier", "cache_control", "inference_geo", "context_management",
         "diagnostics", "user_profile_id", "workspace_id", "billing_policy", "speed",
     ),
@@ -58,7 +58,7 @@ _MESSAGES = {
 _CHOICE = {"type": schema.TEXT, "disable_parallel_tool_use": schema.SWITCH, "name": schema.TEXT}
 _THINKING = {
     "type": Field((str,), required=True, among=("enabled", "adaptive", "disabled")),
-    **schema.without_meaning("budget_tokens", "display"),
+    **schema.ignore_fields("budget_tokens", "display"),
 }
 _OUTPUT = {"effort": schema.TEXT, "format": schema.OBJECT}
 
@@ -67,16 +67,16 @@ def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the models of a state."""
 
     async def messages(request: Request, fields: Fields) -> Response:
-        name, wanted = fields.required("model"), _wanted(fields)
+        name, wanted = fields.require("model"), _make_request(fields)
         if fields.switch("stream", default=False):
-            lines = _events(state, name, wanted)
-            return await streamed(request, lines, "text/event-stream", _failed)
-        return JSONResponse(await until_gone(request, _whole(state, name, wanted)))
+            lines = _stream_events(state, name, wanted)
+            return await start_stream(request, lines, "text/event-stream", _make_error_event)
+        return JSONResponse(await cancel_when_gone(request, _answer(state, name, wanted)))
 
     async def count(_: Request, fields: Fields) -> Response:
-        wanted = _wanted(fields)
-        async with state.using(fields.required("model"), "any") as loaded:
-            found = await run_in_threadpool(prompt_of, loaded, wanted)
+        wanted = _make_request(fields)
+        async with state.using(fields.require("model"), "any") as loaded:
+            found = await run_in_threadpool(tokenize_prompt, loaded, wanted)
         return JSONResponse({"input_tokens": len(found)})
 
     path, sse = "/v1/messages", "text/event-stream"
@@ -86,23 +86,23 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def _wanted(fields: Fields) -> Wanted:
+def _make_request(fields: Fields) -> CompletionRequest:
     _require_whole(fields)
-    options = peer_fields.sampling(fields)
+    options = peer_fields.read_sampling(fields)
     if stops := fields.texts("stop_sequences"):
         options["stop"] = stops
     if (most := fields.get("max_tokens", int)) is not None:
         options["num_predict"] = most
     choice = Fields(fields.get("tool_choice", dict) or {}, _CHOICE, "tool_choice.")
-    given = [_tool(tool) for tool in offered_tools(fields.objects("tools"), "custom")]
-    tools, must_call = chosen_tools(fields.get("tool_choice", dict), given)
+    given = [_convert_tool(tool) for tool in select_client_tools(fields.objects("tools"), "custom")]
+    tools, must_call = choose_tools(fields.get("tool_choice", dict), given)
     output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
-    think, may = _think(fields)
-    messages = turns(fields, thinks=bool(think) and not may)
+    think, may = _read_thinking(fields)
+    messages = read_turns(fields, thinks=bool(think) and not may)
     if may and messages[-1]["role"] == "assistant":
         # The answer has begun, after the point where the model could reason.
         think = False
-    wanted = Wanted(
+    wanted = CompletionRequest(
         messages,
         options=options,
         usual=USUAL,
@@ -114,7 +114,7 @@ def _wanted(fields: Fields) -> Wanted:
         one_call=choice.switch("disable_parallel_tool_use", default=False),
         truncate=False,
     )
-    return peer_fields.applied(fields, wanted)
+    return peer_fields.apply_peer_fields(fields, wanted)
 
 
 def _require_whole(fields: Fields) -> None:
@@ -125,23 +125,23 @@ def _require_whole(fields: Fields) -> None:
         raise RequestError(400, f"thread is refused: {why}", details)
 
 
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     fields = Fields(tool, where="tools: ")
     function: dict[str, Any] = {
-        "name": fields.required("name"),
+        "name": fields.require("name"),
         "description": fields.text("description"),
         "parameters": fields.get("input_schema", dict) or {"type": "object", "properties": {}},
     }
     return {"type": "function", "function": function}
 
 
-def _think(fields: Fields) -> tuple[bool | str | None, bool]:
+def _read_thinking(fields: Fields) -> tuple[bool | str | None, bool]:
     """Return whether or how much to reason, and whether the model may skip it."""
     output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
     given = fields.get("thinking", dict)
     kind = "disabled" if given is None else Fields(given, _THINKING, "thinking.").text("type")
     if kind == "disabled":
-        return None if given is None and peer_fields.says_thinking(fields) else False, False
+        return None if given is None and peer_fields.has_thinking(fields) else False, False
     return output.text("effort") or True, kind == "adaptive"
 
 
@@ -156,29 +156,31 @@ class _Blocks:
         """Return the events of another part."""
         if isinstance(part, Content | Thinking):
             kind = "thinking" if isinstance(part, Thinking) else "text"
-            return self._text(kind, part.text)
+            return self._add_text(kind, part.text)
         block = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": part.name}
-        events = [*self.close(), self._began({**block, "input": {}})]
-        events.append(self._delta("input_json_delta", "partial_json", dumped(part.arguments)))
+        events = [*self.close(), self._open_block({**block, "input": {}})]
+        events.append(
+            self._make_delta("input_json_delta", "partial_json", dump_arguments(part.arguments))
+        )
         self.open = {**block, "input": dict(part.arguments)}
         return [*events, *self.close()]
 
-    def _text(self, kind: str, text: str) -> list[dict[str, Any]]:
+    def _add_text(self, kind: str, text: str) -> list[dict[str, Any]]:
         if not text:
             return []
         events: list[dict[str, Any]] = []
         if self.open is None or self.open["type"] != kind:
             more = {"signature": ""} if kind == "thinking" else {}
-            events += [*self.close(), self._began({"type": kind, kind: "", **more})]
+            events += [*self.close(), self._open_block({"type": kind, kind: "", **more})]
         assert self.open is not None
         self.open[kind] += text
-        return [*events, self._delta(f"{kind}_delta", kind, text)]
+        return [*events, self._make_delta(f"{kind}_delta", kind, text)]
 
-    def _began(self, block: dict[str, Any]) -> dict[str, Any]:
+    def _open_block(self, block: dict[str, Any]) -> dict[str, Any]:
         self.open = dict(block)
         return {"type": "content_block_start", "index": len(self.done), "content_block": block}
 
-    def _delta(self, kind: str, name: str, text: str) -> dict[str, Any]:
+    def _make_delta(self, kind: str, name: str, text: str) -> dict[str, Any]:
         delta = {"type": kind, name: text}
         return {"type": "content_block_delta", "index": len(self.done), "delta": delta}
 
@@ -187,13 +189,13 @@ class _Blocks:
         if self.open is None:
             return []
         thinks = self.open["type"] == "thinking"
-        signed = [self._delta("signature_delta", "signature", "")] if thinks else []
+        signed = [self._make_delta("signature_delta", "signature", "")] if thinks else []
         self.done.append(self.open)
         self.open = None
         return [*signed, {"type": "content_block_stop", "index": len(self.done) - 1}]
 
 
-def _head(name: str) -> dict[str, Any]:
+def _make_head(name: str) -> dict[str, Any]:
     return {
         "id": f"msg_{uuid.uuid4().hex[:24]}",
         "type": "message",
@@ -205,7 +207,9 @@ def _head(name: str) -> dict[str, Any]:
     }
 
 
-def _end(finish: Finish, blocks: list[dict[str, Any]], wanted: Wanted) -> dict[str, Any]:
+def _make_end(
+    finish: Finish, blocks: list[dict[str, Any]], wanted: CompletionRequest
+) -> dict[str, Any]:
     """Return the reason of the end; a stop text of the model's own counts as the end of a turn."""
     reason = "end_turn"
     stop = finish.stop if finish.stop in wanted.options.get("stop", ()) else None
@@ -218,7 +222,7 @@ def _end(finish: Finish, blocks: list[dict[str, Any]], wanted: Wanted) -> dict[s
     return {"stop_reason": reason, "stop_sequence": stop}
 
 
-def _usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
+def _make_usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
     """Return the token counts; tokens read from the cache are counted apart."""
     return {
         "input_tokens": prompt - cached,
@@ -228,9 +232,9 @@ def _usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
     }
 
 
-async def _whole(state: State, name: str, wanted: Wanted) -> dict[str, Any]:
+async def _answer(state: State, name: str, wanted: CompletionRequest) -> dict[str, Any]:
     async with state.using(name) as loaded:
-        answer, blocks, finish = await answer_of(loaded, wanted), _Blocks([]), None
+        answer, blocks, finish = await begin_completion(loaded, wanted), _Blocks([]), None
         async for update in answer:
             for part in update.parts:
                 blocks.push(part)
@@ -238,38 +242,45 @@ async def _whole(state: State, name: str, wanted: Wanted) -> dict[str, Any]:
     blocks.close()
     assert finish is not None
     used, prompt = finish.usage, len(answer.request.tokens)
-    usage = _usage(prompt, used.cached_tokens, used.completion_tokens)
-    end = _end(finish, blocks.done, wanted)
-    return {**_head(name), "content": blocks.done, **end, "usage": usage}
+    usage = _make_usage(prompt, used.cached_tokens, used.completion_tokens)
+    end = _make_end(finish, blocks.done, wanted)
+    return {**_make_head(name), "content": blocks.done, **end, "usage": usage}
 
 
-async def _events(state: State, name: str, wanted: Wanted) -> AsyncGenerator[bytes]:
+async def _stream_events(
+    state: State, name: str, wanted: CompletionRequest
+) -> AsyncGenerator[bytes]:
     """Yield the events of a streamed answer."""
     began = False
     async with state.using(name) as loaded:
-        answer, blocks = await answer_of(loaded, wanted), _Blocks([])
+        answer, blocks = await begin_completion(loaded, wanted), _Blocks([])
         prompt = len(answer.request.tokens)
         async for update in answer:
             if not began:
                 began = True
-                message = {**_head(name), "usage": _usage(prompt, 0, 0)}
-                yield event_of({"type": "message_start", "message": message})
-                yield event_of({"type": "ping"})
+                message = {**_make_head(name), "usage": _make_usage(prompt, 0, 0)}
+                yield encode_event({"type": "message_start", "message": message})
+                yield encode_event({"type": "ping"})
             for part in update.parts:
                 for event in blocks.push(part):
-                    yield event_of(event)
+                    yield encode_event(event)
             if update.finish is not None:
-                for event in [*blocks.close(), *_last(update.finish, blocks, prompt, wanted)]:
-                    yield event_of(event)
+                for event in [
+                    *blocks.close(),
+                    *_make_last_events(update.finish, blocks, prompt, wanted),
+                ]:
+                    yield encode_event(event)
 
 
-def _failed(status: int, message: str) -> bytes:
+def _make_error_event(status: int, message: str) -> bytes:
     """Return the last event of a stream that fails."""
-    return event_of(error_body("Anthropic", status, message))
+    return encode_event(make_error_body("Anthropic", status, message))
 
 
-def _last(finish: Finish, blocks: _Blocks, prompt: int, wanted: Wanted) -> list[dict[str, Any]]:
+def _make_last_events(
+    finish: Finish, blocks: _Blocks, prompt: int, wanted: CompletionRequest
+) -> list[dict[str, Any]]:
     used = finish.usage
-    usage = _usage(prompt, used.cached_tokens, used.completion_tokens)
-    delta = _end(finish, blocks.done, wanted)
+    usage = _make_usage(prompt, used.cached_tokens, used.completion_tokens)
+    delta = _make_end(finish, blocks.done, wanted)
     return [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]

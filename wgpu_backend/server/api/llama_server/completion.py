@@ -16,25 +16,30 @@ from wgpu_backend.engine.batching.results import Finish, TokenLogprob
 from wgpu_backend.server.api import peer_fields
 from wgpu_backend.server.api.llama_server import sampling
 from wgpu_backend.server.api.llama_server.infill import Gap
-from wgpu_backend.server.api.llama_server.prompts import biases, prompts
+from wgpu_backend.server.api.llama_server.prompts import parse_biases, parse_prompts
 from wgpu_backend.server.api.llama_server.sampling import DEFAULTS
-from wgpu_backend.server.api.ollama.routes import logprob_of
+from wgpu_backend.server.api.ollama.routes import format_logprob
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import Answer, Update, answers_of, require_short
+from wgpu_backend.server.core.completion import (
+    Completion,
+    CompletionDelta,
+    begin_completions,
+    require_short,
+)
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.errors import error_body
+from wgpu_backend.server.core.errors import make_error_body
 from wgpu_backend.server.core.model_pool import Loaded
-from wgpu_backend.server.core.request import Wanted
+from wgpu_backend.server.core.request import CompletionRequest
 from wgpu_backend.server.core.schema import Field
-from wgpu_backend.server.core.sse import data_of
-from wgpu_backend.server.core.state import State, streamed, until_gone
-from wgpu_backend.server.core.timings import Pace, reads_along, timings
+from wgpu_backend.server.core.sse import encode_data
+from wgpu_backend.server.core.state import State, cancel_when_gone, start_stream
+from wgpu_backend.server.core.timings import Pace, make_timings, needs_progress
 from wgpu_backend.text.tokenizer import Tokenizer
 
 _SAMPLING = {
     **peer_fields.FORM,
-    **schema.without_meaning(
+    **schema.ignore_fields(
         "cache_prompt", "n_cache_reuse", "n_keep", "n_discard", "sse_ping_interval",
         "stream_options", "reasoning_format", "t_max_prompt_ms",
     ),
@@ -71,10 +76,10 @@ def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the models of a state."""
 
     async def complete(request: Request, fields: Fields) -> Response:
-        return await _answer(state, request, fields, _given_prompts)
+        return await _answer(state, request, fields, _read_prompts)
 
     async def fill(request: Request, fields: Fields) -> Response:
-        return await _answer(state, request, fields, _infill_prompts)
+        return await _answer(state, request, fields, _read_gap)
 
     api, sse = "llama-server", "text/event-stream"
     return [
@@ -86,27 +91,27 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def _given_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
+def _read_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
     given = fields.get("prompt", str, list, dict)
     if isinstance(given, str):
         require_short(given, loaded)
-    return prompts(given, loaded.model.tokenizer)
+    return parse_prompts(given, loaded.model.tokenizer)
 
 
-def _infill_prompts(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
+def _read_gap(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
     files: list[tuple[str, str]] = []
     for number, item in enumerate(fields.objects("input_extra")):
         extra = Fields(item, _EXTRA, f"input_extra[{number}].")
         files.append((extra.text("filename", "tmp"), extra.text("text")))
     prefix, suffix = fields.text("input_prefix"), fields.text("input_suffix")
     gap = Gap(prefix, suffix, fields.text("prompt"), files)
-    limit: int = peer_fields.sampling(fields).get("num_predict", -1)
+    limit: int = peer_fields.read_sampling(fields).get("num_predict", -1)
     model = loaded.model
     return [gap.tokens(model.tokenizer, model.num_ctx, limit)], False
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _TextOptions:
     """The options of a request, in addition to its prompts."""
 
     name: str
@@ -119,84 +124,88 @@ class _Asked:
 
 
 async def _answer(state: State, request: Request, fields: Fields, given: Any) -> Response:  # noqa: ANN401
-    options = peer_fields.sampling(fields)
-    asked = _Asked(
-        state.named(fields),
+    options = peer_fields.read_sampling(fields)
+    asked = _TextOptions(
+        state.get_model_name(fields),
         options,
-        sampling.probabilities(fields),
+        sampling.read_probabilities(fields),
         fields.switch("post_sampling_probs", default=False),
         fields.switch("return_tokens", default=False),
         fields.texts("response_fields"),
         -1 if (slot := fields.get("id_slot", int)) is None else slot,
     )
     if fields.switch("stream", default=False):
-        lines = _events(state, fields, asked, given)
-        return await streamed(request, lines, "text/event-stream", _failed)
+        lines = _stream_events(state, fields, asked, given)
+        return await start_stream(request, lines, "text/event-stream", _make_error_event)
 
     async def whole() -> list[dict[str, Any]] | dict[str, Any]:
         async with state.using(asked.name) as loaded:
             found, several = await run_in_threadpool(given, fields, loaded)
-            made = await _all(
-                [_wanted(fields, loaded, asked, each) for each in found], loaded, asked
+            made = await _answer_all(
+                [_make_request(fields, loaded, asked, each) for each in found], loaded, asked
             )
         ended = [each for choices in made for each in choices]
         for index, each in enumerate(ended):
             each["index"] = index
-        picked = [_picked(each, asked.paths) for each in ended]
+        picked = [_pick_fields(each, asked.paths) for each in ended]
         return picked if several or len(picked) > 1 else picked[0]
 
-    return JSONResponse(await until_gone(request, whole()))
+    return JSONResponse(await cancel_when_gone(request, whole()))
 
 
-async def _all(
-    wanted: Sequence[Wanted], loaded: Loaded, asked: _Asked
+async def _answer_all(
+    wanted: Sequence[CompletionRequest], loaded: Loaded, asked: _TextOptions
 ) -> list[list[dict[str, Any]]]:
     """Answer several prompts at once; where one fails, all end."""
     tokenizer = loaded.model.tokenizer
-    async with answers_of(loaded, wanted) as answers:
-        return await asyncio.gather(*(_whole(answer, asked, tokenizer) for answer in answers))
+    async with begin_completions(loaded, wanted) as answers:
+        return await asyncio.gather(*(_collect(answer, asked, tokenizer) for answer in answers))
 
 
-async def _merged(answers: Sequence[Answer]) -> AsyncGenerator[tuple[int, Update]]:
+async def _merge_updates(
+    answers: Sequence[Completion],
+) -> AsyncGenerator[tuple[int, CompletionDelta]]:
     """Yield the updates of several completions as they come, with the number of each completion."""
     sources = [aiter(answer) for answer in answers]
-    waiting = {_next(source): number for number, source in enumerate(sources)}
+    waiting = {_request_next(source): number for number, source in enumerate(sources)}
     try:
         while waiting:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for each in done:
                 number, update = waiting.pop(each), each.result()
                 if update is not None:
-                    waiting[_next(sources[number])] = number
+                    waiting[_request_next(sources[number])] = number
                     yield number, update
     finally:
         for each in waiting:
             each.cancel()
 
 
-def _next(source: AsyncIterator[Update]) -> asyncio.Future[Update | None]:
+def _request_next(source: AsyncIterator[CompletionDelta]) -> asyncio.Future[CompletionDelta | None]:
     return asyncio.ensure_future(anext(source, None))
 
 
-def _wanted(fields: Fields, loaded: Loaded, asked: _Asked, tokens: Sequence[int]) -> Wanted:
+def _make_request(
+    fields: Fields, loaded: Loaded, asked: _TextOptions, tokens: Sequence[int]
+) -> CompletionRequest:
     own = loaded.stored.parameters
-    wanted = Wanted(
+    wanted = CompletionRequest(
         None,
         tokens,
         asked.options,
         {name: value for name, value in DEFAULTS.items() if name not in own},
         logprobs=asked.probabilities,
-        logit_bias=biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
+        logit_bias=parse_biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
         choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,
         sampled=fields.switch("post_sampling_probs", default=False),
-        progress=reads_along(fields),
-        slot=schema.slot_of(fields.get("id_slot", int)),
+        progress=needs_progress(fields),
+        slot=schema.parse_slot(fields.get("id_slot", int)),
     )
-    return peer_fields.applied(fields, wanted)
+    return peer_fields.apply_peer_fields(fields, wanted)
 
 
 @dataclass(slots=True)
-class _Made:
+class _TextAccumulator:
     """One text as far as it was received."""
 
     tokenizer: Tokenizer
@@ -205,18 +214,18 @@ class _Made:
     tokens: list[int] = field(default_factory=list[int])
     logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
 
-    def add(self, update: Update) -> _News:
+    def add(self, update: CompletionDelta) -> _TextDelta:
         """Add an update, and return what it adds; tokens of a stop text are left out."""
         text = "".join(getattr(part, "text", "") for part in update.parts)
         tokens, before = [*self.tokens, *update.tokens], len(self.tokens)
         self.content += text
         if update.finish is not None and update.finish.stop is not None:
-            tokens = tokens[: max(before, self._spelling(tokens))]
+            tokens = tokens[: max(before, self._count_spelling(tokens))]
         logprobs = update.logprobs[: len(tokens) - before]
         self.tokens, self.logprobs = tokens, [*self.logprobs, *logprobs]
-        return _News(text, tokens[before:], logprobs)
+        return _TextDelta(text, tokens[before:], logprobs)
 
-    def _spelling(self, tokens: Sequence[int]) -> int:
+    def _count_spelling(self, tokens: Sequence[int]) -> int:
         """Return how many tokens spell the text."""
         stream, size = self.tokenizer.stream(), 0
         for count, token in enumerate(tokens):
@@ -227,7 +236,7 @@ class _Made:
 
 
 @dataclass(frozen=True, slots=True)
-class _News:
+class _TextDelta:
     """The part of a text that one update adds."""
 
     text: str
@@ -235,8 +244,10 @@ class _News:
     logprobs: Sequence[TokenLogprob]
 
 
-async def _whole(answer: Answer, asked: _Asked, tokenizer: Tokenizer) -> list[dict[str, Any]]:
-    made = [_Made(tokenizer) for _ in range(answer.request.n)]
+async def _collect(
+    answer: Completion, asked: _TextOptions, tokenizer: Tokenizer
+) -> list[dict[str, Any]]:
+    made = [_TextAccumulator(tokenizer) for _ in range(answer.request.n)]
     ends: dict[int, Finish] = {}
     async for update in answer:
         made[update.choice].add(update)
@@ -244,44 +255,49 @@ async def _whole(answer: Answer, asked: _Asked, tokenizer: Tokenizer) -> list[di
             ends[update.choice] = update.finish
     found: list[dict[str, Any]] = []
     for choice, each in enumerate(made):
-        ended = _end(answer, asked, each, ends[choice])
+        ended = _make_end(answer, asked, each, ends[choice])
         tokens = each.tokens if asked.tokens else list[int]()
         if asked.probabilities:
-            ended["completion_probabilities"] = _probabilities(each.logprobs, asked)
+            ended["completion_probabilities"] = _format_probabilities(each.logprobs, asked)
         found.append({**ended, "content": each.content, "tokens": tokens})
     return found
 
 
-async def _events(
+async def _stream_events(
     state: State,
     fields: Fields,
-    asked: _Asked,
+    asked: _TextOptions,
     given: Any,  # noqa: ANN401
 ) -> AsyncGenerator[bytes]:
     """Yield the events of a streamed text."""
     async with state.using(asked.name) as loaded:
         found, _ = await run_in_threadpool(given, fields, loaded)
-        wanted = [_wanted(fields, loaded, asked, each) for each in found]
-        async with answers_of(loaded, wanted) as answers:
+        wanted = [_make_request(fields, loaded, asked, each) for each in found]
+        async with begin_completions(loaded, wanted) as answers:
             made = [
-                [_Made(loaded.model.tokenizer, Pace.of(fields)) for _ in range(answer.request.n)]
+                [
+                    _TextAccumulator(loaded.model.tokenizer, Pace.from_fields(fields))
+                    for _ in range(answer.request.n)
+                ]
                 for answer in answers
             ]
-            async for number, update in _merged(answers):
+            async for number, update in _merge_updates(answers):
                 answer, texts = answers[number], made[number]
                 index = number * len(texts) + update.choice
-                for data in _news(answer, asked, texts[update.choice], update):
-                    yield data_of({**data, "index": index})
+                for data in _make_pieces(answer, asked, texts[update.choice], update):
+                    yield encode_data({**data, "index": index})
 
 
-def _failed(status: int, message: str) -> bytes:
+def _make_error_event(status: int, message: str) -> bytes:
     """Return the last event of a stream that fails."""
-    return data_of(error_body("llama-server", status, message))
+    return encode_data(make_error_body("llama-server", status, message))
 
 
-def _news(answer: Answer, asked: _Asked, made: _Made, update: Update) -> list[dict[str, Any]]:
+def _make_pieces(
+    answer: Completion, asked: _TextOptions, made: _TextAccumulator, update: CompletionDelta
+) -> list[dict[str, Any]]:
     news, found = made.add(update), list[dict[str, Any]]()
-    beside = made.pace.beside(len(answer.request.tokens), update)
+    beside = made.pace.get_fields(len(answer.request.tokens), update)
     if update.reading is not None:
         return [{"content": "", "tokens": [], "stop": False, **beside}] if beside else []
     if news.text or news.tokens:
@@ -291,19 +307,21 @@ def _news(answer: Answer, asked: _Asked, made: _Made, update: Update) -> list[di
         piece |= {"tokens_predicted": len(made.tokens)}
         piece |= {"tokens_evaluated": len(answer.request.tokens)}
         if asked.probabilities:
-            piece["completion_probabilities"] = _probabilities(news.logprobs, asked)
+            piece["completion_probabilities"] = _format_probabilities(news.logprobs, asked)
         found.append(piece)
     if update.finish is not None:
         ended: dict[str, Any] = {
-            **_end(answer, asked, made, update.finish),
+            **_make_end(answer, asked, made, update.finish),
             "content": "",
             "tokens": [],
         }
-        found.append(_picked(ended, asked.paths))
+        found.append(_pick_fields(ended, asked.paths))
     return found
 
 
-def _end(answer: Answer, asked: _Asked, made: _Made, finish: Finish) -> dict[str, Any]:
+def _make_end(
+    answer: Completion, asked: _TextOptions, made: _TextAccumulator, finish: Finish
+) -> dict[str, Any]:
     """Return the fields at the end of a text, other than the text."""
     usage, prompt = finish.usage, len(answer.request.tokens)
     kind = "limit" if finish.reason == "length" else "eos" if finish.stop is None else "word"
@@ -315,18 +333,18 @@ def _end(answer: Answer, asked: _Asked, made: _Made, finish: Finish) -> dict[str
         "tokens_predicted": usage.completion_tokens,
         "tokens_evaluated": prompt,
         "tokens_cached": usage.cached_tokens,
-        "generation_settings": _settings(answer),
+        "generation_settings": _make_settings(answer),
         "prompt": answer.prompt,
         "has_new_line": "\n" in made.content,
         "truncated": finish.context_full,
         "stop_type": kind,
         "stopping_word": finish.stop or "",
-        "timings": timings(prompt, finish.usage),
+        "timings": make_timings(prompt, finish.usage),
     }
     return found
 
 
-def _settings(answer: Answer) -> dict[str, Any]:
+def _make_settings(answer: Completion) -> dict[str, Any]:
     request, options = answer.request, answer.request.options
     found = {name: getattr(options, name) for name in DEFAULTS}
     limit = -1 if request.max_tokens is None else request.max_tokens
@@ -345,21 +363,25 @@ def _settings(answer: Answer) -> dict[str, Any]:
     }
 
 
-def _probabilities(found: Sequence[TokenLogprob], asked: _Asked) -> list[dict[str, Any]]:
-    many, one = ("top_probs", _prob) if asked.sampled else ("top_logprobs", _logprob)
+def _format_probabilities(
+    found: Sequence[TokenLogprob], asked: _TextOptions
+) -> list[dict[str, Any]]:
+    many, one = (
+        ("top_probs", _format_probability) if asked.sampled else ("top_logprobs", _format_logprob)
+    )
     return [{**one(each), many: [one(other) for other in each.top]} for each in found]
 
 
-def _logprob(found: TokenLogprob) -> dict[str, Any]:
-    return {"id": found.token, **logprob_of(found)}
+def _format_logprob(found: TokenLogprob) -> dict[str, Any]:
+    return {"id": found.token, **format_logprob(found)}
 
 
-def _prob(found: TokenLogprob) -> dict[str, Any]:
-    named = {name: value for name, value in _logprob(found).items() if name != "logprob"}
+def _format_probability(found: TokenLogprob) -> dict[str, Any]:
+    named = {name: value for name, value in _format_logprob(found).items() if name != "logprob"}
     return {**named, "prob": math.exp(found.logprob)}
 
 
-def _picked(whole: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
+def _pick_fields(whole: dict[str, Any], paths: Sequence[str]) -> dict[str, Any]:
     """Return only the fields that a request selected by their paths."""
     found: dict[str, Any] = {}
     for path in paths:

@@ -6,7 +6,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from wgpu_backend.server.api.llama_server.routes import detokenized, tokenized
+from wgpu_backend.server.api.llama_server.routes import detokenize_fields, tokenize_fields
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.endpoint import Endpoint
@@ -21,23 +21,23 @@ _DETOKENIZE = {"model": schema.MODEL_OR_OWN, "tokens": Field((list,), required=T
 def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the models of a state."""
 
-    async def tokens_of(fields: Fields) -> list[int]:
+    async def read_tokens(fields: Fields) -> list[int]:
         text = fields.get("input", str)
         if text is None:
             raise RequestError(400, "input is required")
-        async with state.using(state.named(fields), "any") as loaded:
+        async with state.using(state.get_model_name(fields), "any") as loaded:
             asked = Fields({"content": text, "add_special": True})
-            return await run_in_threadpool(tokenized, asked, loaded)
+            return await run_in_threadpool(tokenize_fields, asked, loaded)
 
     async def tokenize(_: Request, fields: Fields) -> Response:
-        return JSONResponse({"tokens": await tokens_of(fields)})
+        return JSONResponse({"tokens": await read_tokens(fields)})
 
     async def count(_: Request, fields: Fields) -> Response:
-        return JSONResponse({"count": len(await tokens_of(fields))})
+        return JSONResponse({"count": len(await read_tokens(fields))})
 
     async def detokenize(_: Request, fields: Fields) -> Response:
-        async with state.using(state.named(fields), "any") as loaded:
-            text = await run_in_threadpool(detokenized, fields, loaded, skip_special=True)
+        async with state.using(state.get_model_name(fields), "any") as loaded:
+            text = await run_in_threadpool(detokenize_fields, fields, loaded, skip_special=True)
         return JSONResponse({"text": text})
 
     api = "llama-cpp-python"

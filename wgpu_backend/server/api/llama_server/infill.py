@@ -26,8 +26,8 @@ def infill(tokenizer: Tokenizer, prefix: str, suffix: str) -> list[int]:
         The vocabulary has no tokens for that.
     """
     _require_roles(tokenizer)
-    before, behind = _plain(tokenizer, prefix), _plain(tokenizer, suffix)
-    return [*_bos(tokenizer), *_around(tokenizer, before, behind)]
+    before, behind = _tokenize(tokenizer, prefix), _tokenize(tokenizer, suffix)
+    return [*_begin_text(tokenizer), *_surround(tokenizer, before, behind)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +67,31 @@ class Gap:
         _require_roles(tokenizer)
         kept, most = limit if limit > 0 else room // 4, _LONGEST * room
         batch = min(_BATCH, max(room - kept, room // 2))
-        begun, bos = _plain(tokenizer, self.begun), _bos(tokenizer)
-        before = _plain(tokenizer, self.prefix[-most:])[-max(3 * (batch // 4) - len(bos), 1) :]
-        behind = _plain(tokenizer, self.suffix[:most])[: max(batch // 4 - 3 - len(begun), 0)]
-        around = _around(tokenizer, [*before, *begun], behind)
+        begun, bos = _tokenize(tokenizer, self.begun), _begin_text(tokenizer)
+        before = _tokenize(tokenizer, self.prefix[-most:])[-max(3 * (batch // 4) - len(bos), 1) :]
+        behind = _tokenize(tokenizer, self.suffix[:most])[: max(batch // 4 - 3 - len(begun), 0)]
+        around = _surround(tokenizer, [*before, *begun], behind)
         left = room - kept - len(bos) - len(around)
-        return [*bos, *(self._others(tokenizer, most)[-left:] if left > 0 else ()), *around]
+        return [
+            *bos,
+            *(self._tokenize_others(tokenizer, most)[-left:] if left > 0 else ()),
+            *around,
+        ]
 
-    def _others(self, tokenizer: Tokenizer, most: int) -> list[int]:
+    def _tokenize_others(self, tokenizer: Tokenizer, most: int) -> list[int]:
         """Return the tokens of the other files' last characters, and of the header of this file."""
         special = tokenizer.special_ids
-        found = [special["fim_rep"], *_plain(tokenizer, _PROJECT)] if "fim_rep" in special else []
+        found = (
+            [special["fim_rep"], *_tokenize(tokenizer, _PROJECT)] if "fim_rep" in special else []
+        )
         for name, text in self.files:
             if "fim_sep" in special:
-                found += [special["fim_sep"], *_plain(tokenizer, f"{name}\n")]
+                found += [special["fim_sep"], *_tokenize(tokenizer, f"{name}\n")]
             else:
-                found += _plain(tokenizer, _CHUNK)
-            found += _plain(tokenizer, text[-most:])
+                found += _tokenize(tokenizer, _CHUNK)
+            found += _tokenize(tokenizer, text[-most:])
         if "fim_sep" in special:
-            found += [special["fim_sep"], *_plain(tokenizer, _FILE)]
+            found += [special["fim_sep"], *_tokenize(tokenizer, _FILE)]
         return found
 
 
@@ -95,15 +101,15 @@ def _require_roles(tokenizer: Tokenizer) -> None:
         raise RequestError(400, f"the model does not infill: its vocabulary has no {needed} token")
 
 
-def _around(tokenizer: Tokenizer, before: Sequence[int], behind: Sequence[int]) -> list[int]:
+def _surround(tokenizer: Tokenizer, before: Sequence[int], behind: Sequence[int]) -> list[int]:
     prefix, suffix, middle = (tokenizer.special_ids[role] for role in _ROLES)
     return [prefix, *before, suffix, *behind, middle]
 
 
-def _plain(tokenizer: Tokenizer, text: str) -> list[int]:
+def _tokenize(tokenizer: Tokenizer, text: str) -> list[int]:
     return tokenizer.encode(text, add_special=False) if text else []
 
 
-def _bos(tokenizer: Tokenizer) -> list[int]:
+def _begin_text(tokenizer: Tokenizer) -> list[int]:
     bos = tokenizer.bos_id
     return [bos] if tokenizer.add_bos and bos is not None else []

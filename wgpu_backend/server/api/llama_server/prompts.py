@@ -11,7 +11,7 @@ from wgpu_backend.text.tokenizer import Tokenizer
 _NEEDED = "needs a text, tokens, or a list of such"
 
 
-def prompts(given: Any, tokenizer: Tokenizer) -> tuple[list[list[int]], bool]:  # noqa: ANN401
+def parse_prompts(given: Any, tokenizer: Tokenizer) -> tuple[list[list[int]], bool]:  # noqa: ANN401
     """Return the tokens of each prompt, and whether the prompts came in a list.
 
     Raises
@@ -23,24 +23,24 @@ def prompts(given: Any, tokenizer: Tokenizer) -> tuple[list[list[int]], bool]:  
         items = cast("list[Any]", given)
         lists = any(isinstance(item, list | dict) for item in items)
         if items and (lists or all(isinstance(item, str) for item in items)):
-            return [_tokens(item, tokenizer) for item in items], True
-    return [_tokens(given, tokenizer)], False
+            return [_parse_prompt(item, tokenizer) for item in items], True
+    return [_parse_prompt(given, tokenizer)], False
 
 
-def _tokens(given: Any, tokenizer: Tokenizer) -> list[int]:  # noqa: ANN401
+def _parse_prompt(given: Any, tokenizer: Tokenizer) -> list[int]:  # noqa: ANN401
     if isinstance(given, dict):
         parts = cast("dict[str, Any]", given)
         if parts.get("multimodal_data"):
             raise RequestError(400, "prompt: multimodal_data is not supported")
         given = parts.get("prompt_string")
     if given == "":
-        return begun_text(tokenizer)
+        return tokenize_empty(tokenizer)
     if not isinstance(given, str | list) or not given:
         raise RequestError(400, f"prompt: {str(cast('object', given))[:40]!r}, {_NEEDED}")
-    return mixed(cast("str | list[object]", given), tokenizer)
+    return tokenize_mixed(cast("str | list[object]", given), tokenizer)
 
 
-def begun_text(tokenizer: Tokenizer) -> list[int]:
+def tokenize_empty(tokenizer: Tokenizer) -> list[int]:
     """Return the tokens of an empty text: BOS, or else EOS.
 
     Raises
@@ -55,7 +55,7 @@ def begun_text(tokenizer: Tokenizer) -> list[int]:
     return found
 
 
-def mixed(
+def tokenize_mixed(
     given: str | Sequence[object],
     tokenizer: Tokenizer,
     *,
@@ -75,11 +75,11 @@ def mixed(
             begins = add_special and number == 0
             found += tokenizer.encode(item, add_special=begins, parse_special=parse_special)
         else:
-            found.append(token_of(item, tokenizer))
+            found.append(check_token(item, tokenizer))
     return found
 
 
-def token_of(given: object, tokenizer: Tokenizer) -> int:
+def check_token(given: object, tokenizer: Tokenizer) -> int:
     """Check a token id.
 
     Raises
@@ -93,7 +93,7 @@ def token_of(given: object, tokenizer: Tokenizer) -> int:
     return given
 
 
-def biases(given: Any, tokenizer: Tokenizer) -> dict[int, float]:  # noqa: ANN401
+def parse_biases(given: Any, tokenizer: Tokenizer) -> dict[int, float]:  # noqa: ANN401
     """Return token biases, from pairs of a token or a text and a number, or false to rule it out.
 
     Raises
@@ -113,5 +113,5 @@ def biases(given: Any, tokenizer: Tokenizer) -> dict[int, float]:  # noqa: ANN40
             token = int(token[:20])
         ids = [token] if not isinstance(token, str) else tokenizer.encode(token, add_special=False)
         for id_ in ids:
-            found[token_of(id_, tokenizer)] = float("-inf") if bias is False else float(bias)
+            found[check_token(id_, tokenizer)] = float("-inf") if bias is False else float(bias)
     return found

@@ -10,17 +10,17 @@ from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.errors import TemplateError
-from wgpu_backend.server.api.embeddings import embeddings
-from wgpu_backend.server.api.llama_server.prompts import mixed, token_of
+from wgpu_backend.server.api.embeddings import compute_embeddings
+from wgpu_backend.server.api.llama_server.prompts import check_token, tokenize_mixed
 from wgpu_backend.server.api.llama_server.sampling import DEFAULTS
-from wgpu_backend.server.api.openai.messages import begun_answer
-from wgpu_backend.server.api.openai.schema import CHAT, chat_wanted
+from wgpu_backend.server.api.openai.messages import get_begun_answer
+from wgpu_backend.server.api.openai.schema import CHAT, make_chat_request
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.defaults import closing, supplied
+from wgpu_backend.server.core.defaults import find_closing_tag, supply_variables
 from wgpu_backend.server.core.endpoint import Endpoint
 from wgpu_backend.server.core.model_pool import Loaded
-from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.state import State
 from wgpu_backend.text.tokenizer import Tokenizer
@@ -38,7 +38,7 @@ _TOKENIZE = {
 }
 _DETOKENIZE = {"model": schema.MODEL_OR_OWN, "tokens": Field((list,), required=True)}
 _EMBEDDING = {
-    **schema.without_meaning("encoding_format", "embd_normalize"),
+    **schema.ignore_fields("encoding_format", "embd_normalize"),
     "model": schema.MODEL_OR_OWN,
     "content": Field((str, list, dict), "a text, its tokens, or a list of such"),
     "input": Field((str, list, dict), "another word for content"),
@@ -49,21 +49,21 @@ def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the models of a state."""
 
     async def tokenize(_: Request, fields: Fields) -> Response:
-        async with state.using(state.named(fields), "any") as loaded:
-            found = await run_in_threadpool(tokenized, fields, loaded)
+        async with state.using(state.get_model_name(fields), "any") as loaded:
+            found = await run_in_threadpool(tokenize_fields, fields, loaded)
             room = loaded.model.num_ctx
         of_vllm = {} if fields.get("prompt", str) is None else {"max_model_len": room}
         return JSONResponse({"tokens": found, "count": len(found), **of_vllm})
 
     async def detokenize(_: Request, fields: Fields) -> Response:
-        async with state.using(state.named(fields), "any") as loaded:
-            text = await run_in_threadpool(detokenized, fields, loaded, skip_special=False)
+        async with state.using(state.get_model_name(fields), "any") as loaded:
+            text = await run_in_threadpool(detokenize_fields, fields, loaded, skip_special=False)
         # vLLM's clients read `prompt`.
         return JSONResponse({"content": text, "prompt": text})
 
     async def template(_: Request, fields: Fields) -> Response:
-        async with state.using(state.named(fields), "any") as loaded:
-            found = await run_in_threadpool(_rendered, fields, loaded)
+        async with state.using(state.get_model_name(fields), "any") as loaded:
+            found = await run_in_threadpool(_render, fields, loaded)
         return JSONResponse({"prompt": found})
 
     async def embed(_: Request, fields: Fields) -> Response:
@@ -72,7 +72,7 @@ def endpoints(state: State) -> list[Endpoint]:
         given = next((each for each in found if each is not None), None)
         if given is None or given == []:
             raise RequestError(400, "content is required")
-        found = await embeddings(state, fields, given, truncate=False, of_tokens=True)
+        found = await compute_embeddings(state, fields, given, truncate=False, of_tokens=True)
         alone = state.settings.pooling != "none"
         data = [
             {"index": i, "embedding": [each] if alone else each}
@@ -82,20 +82,20 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def props(request: Request, _: Fields) -> Response:
         fields = Fields(dict(request.query_params))
-        async with state.using(state.named(fields), "any") as loaded:
-            alias = state.alias_of(loaded.stored) or str(loaded.stored.entry.name)
-            return JSONResponse(_properties(loaded, alias, state.settings.version))
+        async with state.using(state.get_model_name(fields), "any") as loaded:
+            alias = state.get_alias(loaded.stored) or str(loaded.stored.entry.name)
+            return JSONResponse(_make_properties(loaded, alias, state.settings.version))
 
     async def tokenizer_info(request: Request, _: Fields) -> Response:
         fields = Fields(dict(request.query_params))
-        async with state.using(state.named(fields), "any") as loaded:
-            return JSONResponse(_tokenizer_info(loaded))
+        async with state.using(state.get_model_name(fields), "any") as loaded:
+            return JSONResponse(_make_tokenizer_info(loaded))
 
     async def adapters(request: Request, _: Fields) -> Response:
         fields = Fields(dict(request.query_params))
         if not (fields.has("model") or state.own_name):
             return JSONResponse([])
-        async with state.using(state.named(fields), "any") as loaded:
+        async with state.using(state.get_model_name(fields), "any") as loaded:
             found = enumerate(loaded.model.loras)
             return JSONResponse([{"id": i, "path": p, "scale": scale} for i, (p, scale) in found])
 
@@ -114,7 +114,7 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
+def tokenize_fields(fields: Fields, loaded: Loaded) -> list[Any]:
     """Return the tokens of a text, with the bytes of each token on request.
 
     Raises
@@ -129,7 +129,7 @@ def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
     size = sum(len(each) if isinstance(each, str) else 1 for each in items)
     if size > _MOST:
         raise RequestError(400, f"content: {size} characters, needs at most {_MOST}")
-    ids = mixed(
+    ids = tokenize_mixed(
         items,
         tokenizer,
         add_special=fields.switch(
@@ -139,10 +139,10 @@ def tokenized(fields: Fields, loaded: Loaded) -> list[Any]:
     )
     if not fields.switch("with_pieces", default=False):
         return cast("list[Any]", ids)
-    return [{"id": token, "piece": _piece(tokenizer.token_bytes(token))} for token in ids]
+    return [{"id": token, "piece": _format_piece(tokenizer.token_bytes(token))} for token in ids]
 
 
-def detokenized(fields: Fields, loaded: Loaded, *, skip_special: bool) -> str:
+def detokenize_fields(fields: Fields, loaded: Loaded, *, skip_special: bool) -> str:
     """Return the text of tokens, with or without control tokens.
 
     Raises
@@ -153,18 +153,18 @@ def detokenized(fields: Fields, loaded: Loaded, *, skip_special: bool) -> str:
     tokenizer, tokens = loaded.model.tokenizer, fields.get("tokens", list)
     if len(tokens) > _MOST:
         raise RequestError(400, f"tokens: {len(tokens)}, needs at most {_MOST}")
-    ids = [token_of(each, tokenizer) for each in tokens]
+    ids = [check_token(each, tokenizer) for each in tokens]
     return tokenizer.decode(ids, skip_special=skip_special)
 
 
-def _piece(piece: bytes) -> str | list[int]:
+def _format_piece(piece: bytes) -> str | list[int]:
     try:
         return piece.decode()
     except UnicodeDecodeError:
         return [*piece]
 
 
-def _rendered(fields: Fields, loaded: Loaded) -> str:
+def _render(fields: Fields, loaded: Loaded) -> str:
     prompter = loaded.model.prompter
     if prompter.template is None:
         raise TemplateError("the model's file has no chat template")
@@ -172,22 +172,25 @@ def _rendered(fields: Fields, loaded: Loaded) -> str:
     own = ("messages", "tools", "add_generation_prompt")
     if taken := [name for name in own if name in kwargs]:
         raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
-    wanted = loaded.manner.applied(chat_wanted(fields))
+    wanted = loaded.defaults.apply(make_chat_request(fields))
     messages = prompter.checked(conversation([*(wanted.messages or ())]))
     asks = fields.switch("add_generation_prompt", default=True)
-    begun = begun_answer(messages) if asks else ""
+    begun = get_begun_answer(messages) if asks else ""
     source, tools = prompter.template.source, [*wanted.tools] or None
-    variables: dict[str, Any] = {**supplied(source, wanted.tools), **_thinking(wanted)}
+    variables: dict[str, Any] = {
+        **supply_variables(source, wanted.tools),
+        **_make_thinking_variables(wanted),
+    }
     variables |= wanted.template
     if begun:
         messages = messages[:-1]
         variables.setdefault("enable_thinking", False)
     found = prompter.template.render(messages, add_generation_prompt=asks, tools=tools, **variables)
     silent = asks and not begun and variables.get("enable_thinking") is False
-    return found + begun + (closing(found, source) if silent else "")
+    return found + begun + (find_closing_tag(found, source) if silent else "")
 
 
-def _thinking(wanted: Wanted) -> dict[str, Any]:
+def _make_thinking_variables(wanted: CompletionRequest) -> dict[str, Any]:
     """Return the template variables for reasoning: on or off, and its effort."""
     if wanted.think is None:
         return {}
@@ -195,11 +198,11 @@ def _thinking(wanted: Wanted) -> dict[str, Any]:
     return switches | ({"reasoning_effort": wanted.think} if isinstance(wanted.think, str) else {})
 
 
-def _spelled(tokenizer: Tokenizer, token: int | None) -> str:
+def _spell(tokenizer: Tokenizer, token: int | None) -> str:
     return "" if token is None else tokenizer.token_text(token)
 
 
-def _tokenizer_info(loaded: Loaded) -> dict[str, Any]:
+def _make_tokenizer_info(loaded: Loaded) -> dict[str, Any]:
     """Return vLLM's facts about a tokenizer, as far as a GGUF file has them."""
     tokenizer, template = loaded.model.tokenizer, loaded.model.prompter.template
     roles = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -209,23 +212,23 @@ def _tokenizer_info(loaded: Loaded) -> dict[str, Any]:
         "tokenizer_class": type(tokenizer).__name__,
         "add_bos_token": tokenizer.add_bos,
         **{
-            f"{role}_token": None if i is None else _spelled(tokenizer, i)
+            f"{role}_token": None if i is None else _spell(tokenizer, i)
             for role, i in named.items()
         },
         "chat_template": None if template is None else template.source,
     }
 
 
-def _properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]:
+def _make_properties(loaded: Loaded, alias: str, version: str) -> dict[str, Any]:
     model, template = loaded.model, loaded.model.prompter.template
-    params = {**DEFAULTS, **loaded.stored.parameters, **loaded.manner.sampling}
+    params = {**DEFAULTS, **loaded.stored.parameters, **loaded.defaults.sampling}
     return {
         "default_generation_settings": {"n_ctx": model.num_ctx, "params": params},
         "total_slots": model.num_parallel,
         "model_alias": alias,
         "model_path": loaded.stored.path.name,
-        "bos_token": _spelled(model.tokenizer, model.tokenizer.bos_id),
-        "eos_token": _spelled(model.tokenizer, model.tokenizer.eos_id),
+        "bos_token": _spell(model.tokenizer, model.tokenizer.bos_id),
+        "eos_token": _spell(model.tokenizer, model.tokenizer.eos_id),
         "chat_template": "" if template is None else template.source,
         "modalities": {"vision": False, "audio": False},
         "build_info": f"wgpu-backend {version}",

@@ -10,7 +10,7 @@ from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.ops.sampling.host.options import SAMPLERS
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.request import RequestError, soft_limits
+from wgpu_backend.server.core.request import RequestError, clamp_options
 from wgpu_backend.server.core.schema import Field
 
 NUMBERS = ("temperature", "top_p", "min_p", "typical_p", "repeat_penalty", "presence_penalty",
@@ -36,7 +36,7 @@ _ADAPTER = {
     "scale": Field((float,), "0 where it is missing"),
 }
 FORM: Mapping[str, Field] = {
-    **schema.without_meaning("adaptive_decay", "backend_sampling"),
+    **schema.ignore_fields("adaptive_decay", "backend_sampling"),
     **dict.fromkeys(_OFF, schema.NUMBER),
     "t_max_predict_ms": Field(
         (float,), "time from the first token after which an answer that has a line break ends"
@@ -54,7 +54,7 @@ FORM: Mapping[str, Field] = {
 }  # fmt: skip
 
 
-def sampling(fields: Fields) -> dict[str, Any]:
+def read_sampling(fields: Fields) -> dict[str, Any]:
     """Return options by Ollama's names; values out of range become the nearest allowed value.
 
     Raises
@@ -69,7 +69,7 @@ def sampling(fields: Fields) -> dict[str, Any]:
         name: v for name in NUMBERS if (v := fields.get(name, float)) is not None
     }
     found |= {name: v for name in WHOLE if (v := fields.get(name, int)) is not None}
-    found = soft_limits(found)
+    found = clamp_options(found)
     if found.get("dry_base", 1) < 1:
         # llama-server uses its default then.
         del found["dry_base"]
@@ -82,7 +82,7 @@ def sampling(fields: Fields) -> dict[str, Any]:
     return found
 
 
-def lora(fields: Fields) -> list[tuple[int, float]] | None:
+def read_lora(fields: Fields) -> list[tuple[int, float]] | None:
     """Return the scales of adapters by their ids; None to keep the model's own.
 
     Raises
@@ -99,13 +99,13 @@ def lora(fields: Fields) -> list[tuple[int, float]] | None:
     return found
 
 
-def seconds(fields: Fields) -> float | None:
+def read_time_limit(fields: Fields) -> float | None:
     """Return the time limit of an answer that has a line break; None for no limit."""
     found = fields.get("t_max_predict_ms", float)
     return found / 1e3 if found is not None and found > 0 else None
 
 
-def probabilities(fields: Fields) -> int | None:
+def read_probabilities(fields: Fields) -> int | None:
     """Return how many of the most likely tokens to report at each place; None for none."""
     found = fields.get("n_probs", int)
     asked = fields.get("logprobs", int) if found is None else found

@@ -16,11 +16,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from wgpu_backend.server.core.body import Fields, fields_of
-from wgpu_backend.server.core.completion import engine_of
+from wgpu_backend.server.core.body import Fields, read_fields
+from wgpu_backend.server.core.completion import require_engine
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.metrics import status_of
-from wgpu_backend.server.core.model_api import bring, keep
+from wgpu_backend.server.core.metrics import get_engine_status
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.schema import MODEL_OR_OWN, TEXT
@@ -36,18 +35,18 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def slots(request: Request, _: Fields) -> Response:
         state.require_shown("slots")
-        return JSONResponse(await run_in_threadpool(_slots, state, dict(request.query_params)))
+        return JSONResponse(await run_in_threadpool(_list_slots, state, dict(request.query_params)))
 
     async def change(request: Request, _: Fields) -> Response:
         action = request.query_params.get("action", "")
-        acts: dict[str, Act] = {"save": _saved, "restore": _restored, "erase": _erased}
+        acts: dict[str, Act] = {"save": _save, "restore": _restore, "erase": _erase}
         if action not in acts:
             raise RequestError(400, f"action: {action[:40]!r}, needs save, restore or erase")
-        fields = await fields_of(request, _FORM) if await request.body() else Fields({})
-        path = "" if action == "erase" else _path(state, fields.text("filename"))
+        fields = await read_fields(request, _FORM) if await request.body() else Fields({})
+        path = "" if action == "erase" else _make_path(state, fields.text("filename"))
         number = request.path_params["slot"]
-        async with state.using(state.named(fields), "any") as loaded:
-            slot = _number(number, loaded)
+        async with state.using(state.get_model_name(fields), "any") as loaded:
+            slot = _parse_slot(number, loaded)
             found = await run_in_threadpool(acts[action], loaded, slot, path)
         return JSONResponse({"id_slot": slot, **found})
 
@@ -58,7 +57,7 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def _path(state: State, name: str) -> str:
+def _make_path(state: State, name: str) -> str:
     folder = state.settings.slot_folder
     if folder is None:
         raise RequestError(501, "slots: the server was started without --slot-save-path")
@@ -67,46 +66,46 @@ def _path(state: State, name: str) -> str:
     return str(folder / name)
 
 
-def _number(text: str, loaded: Loaded) -> int:
+def _parse_slot(text: str, loaded: Loaded) -> int:
     most = loaded.model.num_parallel
     if not (text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < most):
         raise RequestError(400, f"slot: {text[:20]!r}, needs a number below {most}")
     return int(text)
 
 
-def _held(loaded: Loaded, slot: int) -> Sequence[int]:
+def _get_held_tokens(loaded: Loaded, slot: int) -> Sequence[int]:
     if slot not in loaded.slots:
         raise RequestError(400, f"slot {slot}: holds nothing; no request had it as id_slot")
     return loaded.slots[slot]
 
 
-def _saved(loaded: Loaded, slot: int, path: str) -> dict[str, Any]:
-    held, begin = _held(loaded, slot), time.perf_counter()
-    count = keep(engine_of(loaded), held, path)
+def _save(loaded: Loaded, slot: int, path: str) -> dict[str, Any]:
+    held, begin = _get_held_tokens(loaded, slot), time.perf_counter()
+    count = require_engine(loaded).save_slot(held, path)
     file = Path(path)
     spent = {"save_ms": (time.perf_counter() - begin) * 1e3}
     written = file.stat().st_size
     return {"filename": file.name, "n_saved": count, "n_written": written, "timings": spent}
 
 
-def _restored(loaded: Loaded, slot: int, path: str) -> dict[str, Any]:
+def _restore(loaded: Loaded, slot: int, path: str) -> dict[str, Any]:
     begin, file = time.perf_counter(), Path(path)
-    tokens = bring(engine_of(loaded), path)
+    tokens = require_engine(loaded).restore_slot(path)
     loaded.slots[slot] = tokens
     spent = {"restore_ms": (time.perf_counter() - begin) * 1e3}
     read = file.stat().st_size
     return {"filename": file.name, "n_restored": len(tokens), "n_read": read, "timings": spent}
 
 
-def _erased(loaded: Loaded, slot: int, _: str) -> dict[str, Any]:
+def _erase(loaded: Loaded, slot: int, _: str) -> dict[str, Any]:
     held = loaded.slots.pop(slot, None)
-    return {"n_erased": 0 if held is None else engine_of(loaded).drop_prefix(held)}
+    return {"n_erased": 0 if held is None else require_engine(loaded).drop_prefix(held)}
 
 
-def _slots(state: State, query: dict[str, str]) -> list[dict[str, Any]]:
+def _list_slots(state: State, query: dict[str, str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for loaded in state.pool.loaded():
-        status = status_of(loaded)
+    for loaded in state.pool.list_models():
+        status = get_engine_status(loaded)
         for slot in () if status is None else status.slots:
             known: dict[str, Any] = {"id": len(found), "model": str(loaded.stored.entry.name)}
             known |= {"n_ctx": loaded.model.num_ctx, "is_processing": slot is not None}

@@ -33,12 +33,12 @@ from wgpu_backend.images.folder import INDEX
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.model_capabilities import abilities, abilities_of
+from wgpu_backend.server.core.model_capabilities import read_blob_capabilities, read_capabilities
 from wgpu_backend.server.core.request import RequestError
-from wgpu_backend.server.core.request_log import current
+from wgpu_backend.server.core.request_log import get_record
 from wgpu_backend.server.core.schema import Field
-from wgpu_backend.server.core.sse import line_of
-from wgpu_backend.server.core.state import State, streamed, until_gone
+from wgpu_backend.server.core.sse import encode_line
+from wgpu_backend.server.core.state import State, cancel_when_gone, start_stream
 
 # The version whose API these routes follow; clients refuse older ones.
 OLLAMA_VERSION = "0.30.0"
@@ -54,7 +54,7 @@ _LONG = 65_536
 _NAMES = {"model": schema.TEXT, "name": Field((str,), "an older word for model")}
 _SHOW = {
     **_NAMES,
-    **schema.without_meaning("system", "template", "options"),
+    **schema.ignore_fields("system", "template", "options"),
     "verbose": Field((bool,), "give long lists, too"),
 }
 _COPY = {"source": Field((str,), required=True), "destination": Field((str,), required=True)}
@@ -65,7 +65,7 @@ _PULL = {
 }
 _CREATE = {
     **_NAMES,
-    **schema.without_meaning("renderer", "parser", "requires", "info"),
+    **schema.ignore_fields("renderer", "parser", "requires", "info"),
     "from": Field((str,), "a model to begin with"),
     "files": Field((dict,), "digests of blobs by names of files, a GGUF file's or its parts'"),
     "adapters": Field((dict,), "digests of LoRA adapters by names of files"),
@@ -82,23 +82,27 @@ Tell = Callable[[dict[str, Any]], None]
 
 def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the store of a state."""
-    return [*_facts(state), *_changes(state), *_long(state)]
+    return [
+        *_make_fact_endpoints(state),
+        *_make_change_endpoints(state),
+        *_make_transfer_endpoints(state),
+    ]
 
 
-def _facts(state: State) -> list[Endpoint]:
+def _make_fact_endpoints(state: State) -> list[Endpoint]:
     async def version(_: Request, __: Fields) -> Response:
         return JSONResponse({"version": OLLAMA_VERSION, "wgpu_backend": state.settings.version})
 
     async def tags(_: Request, __: Fields) -> Response:
-        return JSONResponse({"models": await run_in_threadpool(_tags, state)})
+        return JSONResponse({"models": await run_in_threadpool(_list_models, state)})
 
     async def show(_: Request, fields: Fields) -> Response:
-        name = _model(fields)
+        name = _read_name(fields)
         verbose = fields.switch("verbose", default=False)
-        if name in state.studio:
+        if name in state.image_queue:
             folder = state.settings.pictures[name.removesuffix(":latest")]
-            return JSONResponse(await run_in_threadpool(_shown_pipeline, name, folder))
-        return JSONResponse(await run_in_threadpool(_shown, state.find(name), verbose=verbose))
+            return JSONResponse(await run_in_threadpool(_show_pipeline, name, folder))
+        return JSONResponse(await run_in_threadpool(_show, state.find(name), verbose=verbose))
 
     return [
         Endpoint("Ollama", "GET", "/api/version", "Version of the server", version),
@@ -107,14 +111,14 @@ def _facts(state: State) -> list[Endpoint]:
     ]
 
 
-def _changes(state: State) -> list[Endpoint]:
+def _make_change_endpoints(state: State) -> list[Endpoint]:
     async def copy(_: Request, fields: Fields) -> Response:
-        names = fields.required("source"), fields.required("destination")
-        await run_in_threadpool(_copied, state, *names)
+        names = fields.require("source"), fields.require("destination")
+        await run_in_threadpool(_copy, state, *names)
         return Response()
 
     async def delete(_: Request, fields: Fields) -> Response:
-        name = await run_in_threadpool(_existing, state, _model(fields))
+        name = await run_in_threadpool(_find_existing, state, _read_name(fields))
         await state.pool.unload(str(name))
         await run_in_threadpool(state.store.remove, name)
         return Response()
@@ -125,7 +129,7 @@ def _changes(state: State) -> list[Endpoint]:
             return Response(status_code=200 if path.is_file() else 404)
         if path.is_file():
             return Response(status_code=200)
-        await _received(state, request, path)
+        await _receive_blob(state, request, path)
         return Response(status_code=201)
 
     return [
@@ -136,29 +140,29 @@ def _changes(state: State) -> list[Endpoint]:
     ]
 
 
-def _long(state: State) -> list[Endpoint]:
+def _make_transfer_endpoints(state: State) -> list[Endpoint]:
     async def pull(request: Request, fields: Fields) -> Response:
-        name = await run_in_threadpool(_existing, state, _model(fields))
+        name = await run_in_threadpool(_find_existing, state, _read_name(fields))
         insecure = fields.switch("insecure", default=False)
 
         def work(tell: Tell, stop: threading.Event) -> None:
             def told(progress: Progress) -> None:
-                tell(_progress(progress))
+                tell(_format_progress(progress))
 
             puller = Puller(state.store, insecure=insecure, report=told, cancelled=stop.is_set)
             puller.pull(name)
 
-        return await _worked(request, work, fields)
+        return await _run_in_background(request, work, fields)
 
     async def push(request: Request, fields: Fields) -> Response:
-        name = await run_in_threadpool(_existing, state, _model(fields))
+        name = await run_in_threadpool(_find_existing, state, _read_name(fields))
         insecure = fields.switch("insecure", default=False)
         # A missing model must fail before the stream begins, to get a status.
         await run_in_threadpool(state.store.entry, name)
 
         def work(tell: Tell, stop: threading.Event) -> None:
             def told(progress: Progress) -> None:
-                tell(_progress(progress))
+                tell(_format_progress(progress))
 
             key = state.settings.signing_key
             pusher = Pusher(
@@ -166,11 +170,11 @@ def _long(state: State) -> list[Endpoint]:
             )
             pusher.push(name)
 
-        return await _worked(request, work, fields)
+        return await _run_in_background(request, work, fields)
 
     async def make(request: Request, fields: Fields) -> Response:
-        name = await run_in_threadpool(_own, state, _model(fields))
-        wanted = await run_in_threadpool(_modelfile, state, fields)
+        name = await run_in_threadpool(_require_free_name, state, _read_name(fields))
+        wanted = await run_in_threadpool(_make_modelfile, state, fields)
 
         def work(tell: Tell, _: threading.Event) -> None:
             def said(status: str) -> None:
@@ -178,7 +182,7 @@ def _long(state: State) -> list[Endpoint]:
 
             create(state.store, name, wanted, Path("/"), said, fits=checked)
 
-        return await _worked(request, work, fields)
+        return await _run_in_background(request, work, fields)
 
     return [
         Endpoint("Ollama", "POST", "/api/pull", "Bring a model here", pull, _PULL, _LINES),
@@ -187,38 +191,44 @@ def _long(state: State) -> list[Endpoint]:
     ]
 
 
-def _model(fields: Fields) -> str:
-    return fields.text("model") or fields.text("name") or fields.required("model")
+def _read_name(fields: Fields) -> str:
+    return fields.text("model") or fields.text("name") or fields.require("model")
 
 
-def _existing(state: State, name: str) -> ModelName:
+def _find_existing(state: State, name: str) -> ModelName:
     """Find the name of a model in the store, ignoring case."""
     return state.store.existing(ModelName.parse(name))
 
 
-def _own(state: State, name: str) -> ModelName:
+def _require_free_name(state: State, name: str) -> ModelName:
     """Return a name for a model of the store, unless a model of the server's own would hide it."""
-    if state.fixed(name) is not None or name in state.studio:
+    if state.find_fixed(name) is not None or name in state.image_queue:
         raise RequestError(400, f"model {name!r} is the server's own; choose another name")
-    return _existing(state, name)
+    return _find_existing(state, name)
 
 
-def _copied(state: State, source: str, destination: str) -> None:
-    fixed, name = state.fixed(source), _own(state, destination)
+def _copy(state: State, source: str, destination: str) -> None:
+    fixed, name = state.find_fixed(source), _require_free_name(state, destination)
     if fixed is None:
-        state.store.copy(_existing(state, source), name)
+        state.store.copy(_find_existing(state, source), name)
     else:
         create(state.store, name, fixed.modelfile, fixed.path.parent)
 
 
-def _tags(state: State) -> list[dict[str, Any]]:
-    fixed = [_tag(each.entry, each.details, each.path) for each in state.settings.fixed.values()]
-    stored = [_listed(state.store, entry) for entry in state.store.entries()]
-    pictures = [_pipeline(name, state.settings.pictures[name]) for name in state.studio.models()]
+def _list_models(state: State) -> list[dict[str, Any]]:
+    fixed = [
+        _describe_model(each.entry, each.details, each.path)
+        for each in state.settings.fixed.values()
+    ]
+    stored = [_describe_entry(state.store, entry) for entry in state.store.entries()]
+    pictures = [
+        _describe_pipeline(name, state.settings.pictures[name])
+        for name in state.image_queue.models()
+    ]
     return [*fixed, *stored, *pictures]
 
 
-def _pipeline(name: str, folder: Path) -> dict[str, Any]:
+def _describe_pipeline(name: str, folder: Path) -> dict[str, Any]:
     """Describe an image pipeline as Ollama lists models; the hash of its index is the digest."""
     index, files = folder / INDEX, [each for each in folder.rglob("*") if each.is_file()]
     facts = {"parent_model": "", "format": "safetensors", "family": "pictures"}
@@ -226,7 +236,7 @@ def _pipeline(name: str, folder: Path) -> dict[str, Any]:
     return {
         "name": name,
         "model": name,
-        "modified_at": _time(index.stat().st_mtime),
+        "modified_at": _format_time(index.stat().st_mtime),
         "size": sum(each.stat().st_size for each in files),
         "digest": hashlib.sha256(index.read_bytes()).hexdigest(),
         "details": {**facts, **sizes},
@@ -234,48 +244,48 @@ def _pipeline(name: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _shown_pipeline(name: str, folder: Path) -> dict[str, Any]:
+def _show_pipeline(name: str, folder: Path) -> dict[str, Any]:
     """Return facts about an image pipeline, in the fields that clients read of models."""
-    listed = _pipeline(name, folder)
+    listed = _describe_pipeline(name, folder)
     shared = {key: listed[key] for key in ("details", "capabilities", "modified_at")}
     texts = dict.fromkeys(("modelfile", "parameters", "template", "system"), "")
     return {**texts, **shared, "model_info": {"general.architecture": "pictures"}}
 
 
-def _listed(store: Store, entry: Entry) -> dict[str, Any]:
+def _describe_entry(store: Store, entry: Entry) -> dict[str, Any]:
     models = entry.manifest.of_kind("model")
     path = store.blob(models[0].digest) if models else None
-    return _tag(entry, details(store, entry), path)
+    return _describe_model(entry, details(store, entry), path)
 
 
-def _abilities(path: Path | None) -> list[str]:
+def _list_capabilities(path: Path | None) -> list[str]:
     """Return the capabilities of a model; none if its file is missing or damaged."""
     try:
-        return [] if path is None else [*abilities_of(path)]
+        return [] if path is None else [*read_blob_capabilities(path)]
     except (BackendError, OSError):
         return []
 
 
-def _tag(entry: Entry, facts: Any, path: Path | None) -> dict[str, Any]:  # noqa: ANN401
+def _describe_model(entry: Entry, facts: Any, path: Path | None) -> dict[str, Any]:  # noqa: ANN401
     name = str(entry.name)
     return {
         "name": name,
         "model": name,
-        "modified_at": _time(entry.modified),
+        "modified_at": _format_time(entry.modified),
         "size": entry.manifest.size,
         "digest": entry.digest,
         "details": facts,
-        "capabilities": _abilities(path),
+        "capabilities": _list_capabilities(path),
     }
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
-def _shown(stored: Stored, *, verbose: bool) -> dict[str, Any]:
+def _show(stored: Stored, *, verbose: bool) -> dict[str, Any]:
     with open_gguf(stored.path, check_types=False) as file:
-        info = {key: _value(value, verbose=verbose) for key, value in file.metadata.items()}
+        info = {key: _format_value(value, verbose=verbose) for key, value in file.metadata.items()}
         info["general.parameter_count"] = sum(math.prod(i.shape) for i in file.tensors.values())
         info.pop("tokenizer.chat_template", None)
         tensors = [
@@ -283,17 +293,17 @@ def _shown(stored: Stored, *, verbose: bool) -> dict[str, Any]:
             for i in file.tensors.values()
         ]
         own = file.config.string("tokenizer.chat_template", "")
-        can = abilities(file)
+        can = read_capabilities(file)
     made: dict[str, Any] = {
         "modelfile": write_modelfile(stored.modelfile),
-        "parameters": _parameters(stored),
+        "parameters": _format_parameters(stored),
         "template": stored.template or own,
         "system": stored.system,
         "details": stored.details,
         "messages": list(stored.messages),
         "model_info": info,
         "capabilities": can,
-        "modified_at": _time(stored.entry.modified),
+        "modified_at": _format_time(stored.entry.modified),
         "tensors": tensors,
     }
     if stored.license:
@@ -301,7 +311,7 @@ def _shown(stored: Stored, *, verbose: bool) -> dict[str, Any]:
     return made
 
 
-def _parameters(stored: Stored) -> str:
+def _format_parameters(stored: Stored) -> str:
     lines: list[str] = []
     for name, value in stored.parameters.items():
         values = cast("list[object]", value) if isinstance(value, list) else [value]
@@ -309,24 +319,24 @@ def _parameters(stored: Stored) -> str:
     return "\n".join(lines)
 
 
-def _value(value: object, *, verbose: bool) -> object:
+def _format_value(value: object, *, verbose: bool) -> object:
     plain = cast("object", value.tolist() if isinstance(value, np.ndarray) else value)
     if isinstance(plain, list):
         values = cast("list[object]", plain)
-        return None if len(values) > _SHORT and not verbose else [_finite(v) for v in values]
+        return None if len(values) > _SHORT and not verbose else [_make_finite(v) for v in values]
     # The text is a whole ``tokenizer.json``.
     if isinstance(plain, str) and len(plain) > _LONG and not verbose:
         return None
-    return _finite(plain)
+    return _make_finite(plain)
 
 
-def _finite(value: object) -> object:
+def _make_finite(value: object) -> object:
     """Return the value, as a string if JSON cannot express it."""
     wrong = isinstance(value, float) and not np.isfinite(value)
     return str(value) if wrong else value
 
 
-def _progress(progress: Progress) -> dict[str, Any]:
+def _format_progress(progress: Progress) -> dict[str, Any]:
     if not progress.digest:
         return {"status": progress.status}
     return {
@@ -337,16 +347,16 @@ def _progress(progress: Progress) -> dict[str, Any]:
     }
 
 
-def _modelfile(state: State, fields: Fields) -> Modelfile:
+def _make_modelfile(state: State, fields: Fields) -> Modelfile:
     fields.refuse("quantize", "is not supported, `wgpu-backend quantize` writes files")
     adapters: dict[str, Any] = fields.get("adapters", dict) or {}
     files: dict[str, Any] = fields.get("files", dict) or {}
     for file, digest in (*files.items(), *adapters.items()):
-        current().names[state.store.blob(f"sha256:{digest_hex(digest)}").name] = file[:_NAME]
+        get_record().names[state.store.blob(f"sha256:{digest_hex(digest)}").name] = file[:_NAME]
     return Modelfile(
-        _base(state, fields),
+        _find_base(state, fields),
         check_parameters(fields.get("parameters", dict) or {}),
-        [str(_blob(state, digest)) for digest in adapters.values()],
+        [str(_find_blob(state, digest)) for digest in adapters.values()],
         fields.texts("license"),
         fields.get("template", str),
         fields.get("system", str),
@@ -354,7 +364,7 @@ def _modelfile(state: State, fields: Fields) -> Modelfile:
     )
 
 
-def _base(state: State, fields: Fields) -> ModelName | Path | tuple[Path, ...]:
+def _find_base(state: State, fields: Fields) -> ModelName | Path | tuple[Path, ...]:
     """Return the source of a new model; a path only if the server itself knows the file."""
     files: dict[str, object] = fields.get("files", dict) or {}
     if len(files) > 1 and not all(map(PART_NAME.fullmatch, files)):
@@ -362,15 +372,15 @@ def _base(state: State, fields: Fields) -> ModelName | Path | tuple[Path, ...]:
             400, f"files: {len(files)} files, needs one of GGUF or all parts of a split one"
         )
     if files:
-        return tuple(_blob(state, digest) for digest in files.values())
+        return tuple(_find_blob(state, digest) for digest in files.values())
     name = fields.text("from")
     if not name:
         raise RequestError(400, "neither 'from' or 'files' was specified")
-    fixed = state.fixed(name)
-    return _existing(state, name) if fixed is None else fixed.path
+    fixed = state.find_fixed(name)
+    return _find_existing(state, name) if fixed is None else fixed.path
 
 
-def _blob(state: State, digest: object) -> Path:
+def _find_blob(state: State, digest: object) -> Path:
     """Return the path of an uploaded blob."""
     found = state.store.blob(f"sha256:{digest_hex(digest)}")
     if not found.is_file():
@@ -378,7 +388,7 @@ def _blob(state: State, digest: object) -> Path:
     return found
 
 
-async def _received(state: State, request: Request, path: Path) -> None:
+async def _receive_blob(state: State, request: Request, path: Path) -> None:
     """Take a blob in, and keep it if its digest is right."""
     state.store.require_writable()
     length, free = int(request.headers.get("content-length", "0")), free_bytes(path.parent)
@@ -395,14 +405,16 @@ async def _received(state: State, request: Request, path: Path) -> None:
         await run_in_threadpool(settle, written, path)
 
 
-async def _worked(
+async def _run_in_background(
     request: Request, work: Callable[[Tell, threading.Event], None], fields: Fields
 ) -> Response:
     """Do long work in a thread, and stream its progress."""
-    lines = _progress_lines(work)
+    lines = _stream_progress(work)
     if fields.switch("stream", default=True):
-        encoded = (line_of(line) async for line in lines)
-        return await streamed(request, encoded, _LINES, lambda _, why: line_of({"error": why}))
+        encoded = (encode_line(line) async for line in lines)
+        return await start_stream(
+            request, encoded, _LINES, lambda _, why: encode_line({"error": why})
+        )
 
     async def last() -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -410,10 +422,10 @@ async def _worked(
             found = line
         return found
 
-    return JSONResponse(await until_gone(request, last()))
+    return JSONResponse(await cancel_when_gone(request, last()))
 
 
-async def _progress_lines(
+async def _stream_progress(
     work: Callable[[Tell, threading.Event], None],
 ) -> AsyncGenerator[dict[str, Any]]:
     loop, stop = asyncio.get_running_loop(), threading.Event()

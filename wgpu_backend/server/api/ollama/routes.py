@@ -15,17 +15,28 @@ from starlette.responses import JSONResponse, Response
 from wgpu_backend.engine.batching.results import Finish, TokenLogprob
 from wgpu_backend.files.store.modelfile import KNOWN_PARAMETERS
 from wgpu_backend.server.api import images
-from wgpu_backend.server.api.embeddings import embeddings
-from wgpu_backend.server.api.ollama.messages import chat_wanted, generate_wanted
+from wgpu_backend.server.api.embeddings import compute_embeddings
+from wgpu_backend.server.api.ollama.messages import make_chat_request, make_generate_request
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import Answer, Said, Update, answer_of
+from wgpu_backend.server.core.completion import (
+    Completion,
+    CompletionDelta,
+    MessageAccumulator,
+    begin_completion,
+)
 from wgpu_backend.server.core.endpoint import Endpoint
 from wgpu_backend.server.core.model_pool import Loaded
-from wgpu_backend.server.core.request import Wanted
+from wgpu_backend.server.core.request import CompletionRequest
 from wgpu_backend.server.core.schema import Field
-from wgpu_backend.server.core.sse import failed_line, head, line_of
-from wgpu_backend.server.core.state import State, num_ctx_of, seconds_of, streamed, until_gone
+from wgpu_backend.server.core.sse import encode_line, make_error_line, make_head
+from wgpu_backend.server.core.state import (
+    State,
+    cancel_when_gone,
+    parse_keep_alive,
+    read_num_ctx,
+    start_stream,
+)
 from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall
 
 _OPTION = Field(schema.ANYTHING.kinds, "as in options, which come first")
@@ -78,12 +89,12 @@ _EMBEDDINGS = {
 }
 # The largest date that all clients can parse.
 FOR_EVER = datetime(2318, 1, 1, tzinfo=UTC)
-Shape = Callable[[Said, int], dict[str, Any]]
+Shape = Callable[[MessageAccumulator, int], dict[str, Any]]
 """A function that words a message; the number counts the calls before it."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _Route:
     """The functions by which a route reads a request and words the answer.
 
     Parameters
@@ -92,7 +103,7 @@ class _Way:
         Whether the last line has the tokens that a next request can continue from.
     """
 
-    wanted: Callable[[Fields, Loaded], Wanted]
+    wanted: Callable[[Fields, Loaded], CompletionRequest]
     shape: Shape
     context: bool = False
 
@@ -105,7 +116,7 @@ class _Start:
     load: float
 
     @classmethod
-    def loaded(cls, began: float) -> _Start:
+    def after_loading(cls, began: float) -> _Start:
         """Return the start of a request whose model has just been loaded."""
         return cls(began, time.monotonic() - began)
 
@@ -114,37 +125,39 @@ def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the models of a state."""
 
     async def generate(request: Request, fields: Fields) -> Response:
-        name = fields.required("model")
-        if name in state.studio:
-            return await images.generated(state, request, fields, name)
-        return await _answer(state, request, fields, _GENERATED)
+        name = fields.require("model")
+        if name in state.image_queue:
+            return await images.answer_generate(state, request, fields, name)
+        return await _answer(state, request, fields, _GENERATE_ROUTE)
 
     async def chat(request: Request, fields: Fields) -> Response:
-        return await _answer(state, request, fields, _CHATTED)
+        return await _answer(state, request, fields, _CHAT_ROUTE)
 
     async def embed(_: Request, fields: Fields) -> Response:
         texts = fields.texts("input") if fields.get("input", str, list) else []
         begin = time.monotonic()
-        found = await embeddings(
+        found = await compute_embeddings(
             state, fields, texts, truncate=fields.switch("truncate", default=True), exact=False
         )
         return JSONResponse(
             {
-                "model": fields.required("model"),
+                "model": fields.require("model"),
                 "embeddings": found.vectors,
-                "total_duration": _ns(time.monotonic() - begin),
-                "load_duration": _ns(found.load_seconds),
+                "total_duration": _to_nanoseconds(time.monotonic() - begin),
+                "load_duration": _to_nanoseconds(found.load_seconds),
                 "prompt_eval_count": found.tokens,
             }
         )
 
     async def embeddings_(_: Request, fields: Fields) -> Response:
         text = fields.text("prompt")
-        found = await embeddings(state, fields, [text] if text else [], truncate=True)
+        found = await compute_embeddings(state, fields, [text] if text else [], truncate=True)
         return JSONResponse({"embedding": found.vectors[0] if found.vectors else []})
 
     async def ps(_: Request, __: Fields) -> Response:
-        return JSONResponse({"models": [_running(each) for each in state.pool.loaded()]})
+        return JSONResponse(
+            {"models": [_describe_loaded(each) for each in state.pool.list_models()]}
+        )
 
     lines = "application/x-ndjson"
     return [
@@ -158,100 +171,109 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-async def _answer(state: State, request: Request, fields: Fields, way: _Way) -> Response:
-    name = fields.required("model")
+async def _answer(state: State, request: Request, fields: Fields, way: _Route) -> Response:
+    name = fields.require("model")
     keep = fields.get("keep_alive", int, float, str)
     if not (fields.text("prompt") or fields.get("messages", list)):
-        return await _loaded_alone(state, name, fields, way)
-    lines = _lines(state, name, fields, way)
+        return await _load_only(state, name, fields, way)
+    lines = _stream_lines(state, name, fields, way)
     if fields.switch("stream", default=True):
-        return await streamed(request, lines, "application/x-ndjson", failed_line)
+        return await start_stream(request, lines, "application/x-ndjson", make_error_line)
 
     async def whole() -> dict[str, Any]:
         begin = time.monotonic()
-        async with state.using(name, num_ctx_of(fields), keep) as loaded:
-            start = _Start.loaded(begin)
-            answer = await answer_of(loaded, way.wanted(fields, loaded))
-            [said] = await answer.whole()
-            end = _end(fields, way, said.finish, answer, start)
-            return {**head(name), **_shaped(way, said, 0), **end}
+        async with state.using(name, read_num_ctx(fields), keep) as loaded:
+            start = _Start.after_loading(begin)
+            answer = await begin_completion(loaded, way.wanted(fields, loaded))
+            [said] = await answer.collect()
+            end = _make_end(fields, way, said.finish, answer, start)
+            return {**make_head(name), **_shape(way, said, 0), **end}
 
-    return JSONResponse(await until_gone(request, whole()))
+    return JSONResponse(await cancel_when_gone(request, whole()))
 
 
-async def _lines(state: State, name: str, fields: Fields, way: _Way) -> AsyncGenerator[bytes]:
+async def _stream_lines(
+    state: State, name: str, fields: Fields, way: _Route
+) -> AsyncGenerator[bytes]:
     """Yield the lines of a streamed answer."""
     begin = time.monotonic()
     keep = fields.get("keep_alive", int, float, str)
-    async with state.using(name, num_ctx_of(fields), keep) as loaded:
-        start = _Start.loaded(begin)
-        answer = await answer_of(loaded, way.wanted(fields, loaded))
-        async for line in _objects(fields, way, answer, start):
-            yield line_of({**head(name), **line})
+    async with state.using(name, read_num_ctx(fields), keep) as loaded:
+        start = _Start.after_loading(begin)
+        answer = await begin_completion(loaded, way.wanted(fields, loaded))
+        async for line in _make_lines(fields, way, answer, start):
+            yield encode_line({**make_head(name), **line})
 
 
-async def _objects(
-    fields: Fields, way: _Way, answer: Answer, start: _Start
+async def _make_lines(
+    fields: Fields, way: _Route, answer: Completion, start: _Start
 ) -> AsyncGenerator[dict[str, Any]]:
     """Yield the object of each line; the last has no text, since clients would skip it there."""
     calls = 0
     async for update in answer:
-        said = Said.nothing()
+        said = MessageAccumulator.empty()
         said.add(update)
         if update.parts or update.logprobs:
-            yield {**_shaped(way, said, calls), "done": False}
+            yield {**_shape(way, said, calls), "done": False}
             calls += len(said.tool_calls)
         if update.finish is not None:
-            end = _end(fields, way, update.finish, answer, start)
-            yield {**way.shape(Said.nothing(), calls), **end}
+            end = _make_end(fields, way, update.finish, answer, start)
+            yield {**way.shape(MessageAccumulator.empty(), calls), **end}
 
 
-def _shaped(way: _Way, said: Said, calls: int) -> dict[str, Any]:
+def _shape(way: _Route, said: MessageAccumulator, calls: int) -> dict[str, Any]:
     made = way.shape(said, calls)
-    return {**made, "logprobs": logprobs_of(said.logprobs)} if said.logprobs else made
+    return {**made, "logprobs": format_logprobs(said.logprobs)} if said.logprobs else made
 
 
-async def _loaded_alone(state: State, name: str, fields: Fields, way: _Way) -> Response:
+async def _load_only(state: State, name: str, fields: Fields, way: _Route) -> Response:
     """Load a model, or with a ``keep_alive`` of 0 unload it."""
     keep = fields.get("keep_alive", int, float, str)
-    if keep is not None and seconds_of(keep) == 0:
+    if keep is not None and parse_keep_alive(keep) == 0:
         found = state.find(name)
         await state.pool.unload(str(found.entry.name))
         reason = "unload"
     else:
-        async with state.using(name, num_ctx_of(fields), keep):
+        async with state.using(name, read_num_ctx(fields), keep):
             reason = "load"
-    made = {**head(name), **way.shape(Said.nothing(), 0), "done": True, "done_reason": reason}
+    made = {
+        **make_head(name),
+        **way.shape(MessageAccumulator.empty(), 0),
+        "done": True,
+        "done_reason": reason,
+    }
     return JSONResponse(made)
 
 
-def _response(said: Said, _: int) -> dict[str, Any]:
+def _shape_generate(said: MessageAccumulator, _: int) -> dict[str, Any]:
     made: dict[str, Any] = {"response": said.content}
     if said.thinking:
         made["thinking"] = said.thinking
     return made
 
 
-def _message(said: Said, calls: int) -> dict[str, Any]:
+def _shape_chat(said: MessageAccumulator, calls: int) -> dict[str, Any]:
     made: dict[str, Any] = {"role": "assistant", "content": said.content}
     if said.thinking:
         made["thinking"] = said.thinking
     if said.tool_calls:
-        made["tool_calls"] = [_call(call, i) for i, call in enumerate(said.tool_calls, calls)]
+        made["tool_calls"] = [
+            _format_call(call, i) for i, call in enumerate(said.tool_calls, calls)
+        ]
     return {"message": made}
 
 
-def _call(call: ToolCall, index: int) -> dict[str, Any]:
+def _format_call(call: ToolCall, index: int) -> dict[str, Any]:
     function = {"index": index, "name": call.name, "arguments": dict(call.arguments)}
     return {"id": f"call_{secrets.token_hex(4)}", "function": function}
 
 
-_GENERATED = _Way(generate_wanted, _response, context=True)
-_CHATTED = _Way(chat_wanted, _message)
+_GENERATE_ROUTE = _Route(make_generate_request, _shape_generate, context=True)
+_CHAT_ROUTE = _Route(make_chat_request, _shape_chat)
 
 
-def _end(
-    fields: Fields, way: _Way, finish: Finish | None, answer: Answer, start: _Start
+def _make_end(
+    fields: Fields, way: _Route, finish: Finish | None, answer: Completion, start: _Start
 ) -> dict[str, Any]:
     """Return the fields of the last line: the reason of the end and durations in nanoseconds."""
     assert finish is not None
@@ -260,35 +282,35 @@ def _end(
     return {
         "done": True,
         "done_reason": "length" if finish.reason == "length" else "stop",
-        "total_duration": _ns(time.monotonic() - start.began),
-        "load_duration": _ns(start.load),
+        "total_duration": _to_nanoseconds(time.monotonic() - start.began),
+        "load_duration": _to_nanoseconds(start.load),
         "prompt_eval_count": usage.prompt_tokens or len(answer.request.tokens),
-        "prompt_eval_duration": _ns(usage.prompt_seconds),
+        "prompt_eval_duration": _to_nanoseconds(usage.prompt_seconds),
         "eval_count": usage.completion_tokens,
-        "eval_duration": _ns(usage.seconds),
+        "eval_duration": _to_nanoseconds(usage.seconds),
         **({"context": answer.tokens} if goes_on else {}),
     }
 
 
-def _ns(seconds: float) -> int:
+def _to_nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)
 
 
-def logprobs_of(found: list[TokenLogprob] | tuple[TokenLogprob, ...]) -> list[dict[str, Any]]:
+def format_logprobs(found: list[TokenLogprob] | tuple[TokenLogprob, ...]) -> list[dict[str, Any]]:
     """Log probabilities as Ollama and OpenAI have them."""
     return [
-        {**logprob_of(each), "top_logprobs": [logprob_of(other) for other in each.top]}
+        {**format_logprob(each), "top_logprobs": [format_logprob(other) for other in each.top]}
         for each in found
     ]
 
 
-def logprob_of(found: TokenLogprob) -> dict[str, Any]:
+def format_logprob(found: TokenLogprob) -> dict[str, Any]:
     """Log probability of one token."""
     text = found.piece.decode("utf-8", "replace")
     return {"token": text, "logprob": max(found.logprob, -1e4), "bytes": list(found.piece)}
 
 
-def _running(each: Loaded) -> dict[str, Any]:
+def _describe_loaded(each: Loaded) -> dict[str, Any]:
     left = each.seconds_left
     until = FOR_EVER if left is None else datetime.now(UTC) + timedelta(seconds=min(left, 1e9))
     name = str(each.stored.entry.name)
@@ -304,7 +326,7 @@ def _running(each: Loaded) -> dict[str, Any]:
     }
 
 
-def parts_of(update: Update) -> tuple[str, str, list[ToolCall]]:
+def split_parts(update: CompletionDelta) -> tuple[str, str, list[ToolCall]]:
     """Return the text, the reasoning and the calls of an update."""
     return (
         "".join(part.text for part in update.parts if isinstance(part, Content)),

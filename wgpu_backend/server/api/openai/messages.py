@@ -15,7 +15,7 @@ _ROLES = {
 }  # fmt: skip
 
 
-def turn_of(message: Mapping[str, Any]) -> dict[str, Any]:
+def convert_message(message: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a message for templates: contents become texts, arguments of calls become objects.
 
     Parts are joined by line breaks, as llama-server joins them.
@@ -27,23 +27,23 @@ def turn_of(message: Mapping[str, Any]) -> dict[str, Any]:
     """
     made = {key: value for key, value in message.items() if value is not None}
     if "role" in made:
-        made["role"] = _role(made["role"])
+        made["role"] = _map_role(made["role"])
     if isinstance(made.get("content"), list):
-        made["content"] = "\n".join(map(_part, cast("list[object]", made["content"])))
+        made["content"] = "\n".join(map(_read_part, cast("list[object]", made["content"])))
     made.setdefault("content", "")
     if "tool_calls" in made:
-        made["tool_calls"] = _given_calls(made["tool_calls"])
+        made["tool_calls"] = _convert_calls(made["tool_calls"])
     return made
 
 
-def _role(given: object) -> str:
+def _map_role(given: object) -> str:
     """Return the template's name of a role; templates would silently drop others."""
     if not isinstance(given, str) or given not in _ROLES:
         raise RequestError(400, f"messages: role {str(given)[:40]!r}, needs {', '.join(_ROLES)}")
     return _ROLES[given]
 
 
-def _part(part: object) -> str:
+def _read_part(part: object) -> str:
     given = cast("dict[str, object]", part if isinstance(part, dict) else {})
     kind = given.get("type")
     if kind not in ("text", "refusal"):
@@ -51,23 +51,23 @@ def _part(part: object) -> str:
     return str(given.get(kind) or "")
 
 
-def _given_calls(calls: object) -> list[dict[str, Any]]:
+def _convert_calls(calls: object) -> list[dict[str, Any]]:
     if not isinstance(calls, list):
         raise RequestError(400, f"messages: tool_calls: {str(calls)[:40]!r}, needs a list")
-    return [_given_call(call) for call in cast("list[object]", calls)]
+    return [_convert_call(call) for call in cast("list[object]", calls)]
 
 
-def _given_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
+def _convert_call(call: Any) -> dict[str, Any]:  # noqa: ANN401
     try:
         function = dict(call["function"])
         if isinstance(function.get("arguments"), str):
-            function["arguments"] = given_arguments(function["arguments"])
+            function["arguments"] = parse_arguments(function["arguments"])
         return {**call, "function": function}
     except (TypeError, KeyError, ValueError):
         raise RequestError(400, "messages: a tool call has no function with arguments") from None
 
 
-def given_arguments(text: str) -> Mapping[str, Any] | str:
+def parse_arguments(text: str) -> Mapping[str, Any] | str:
     """Parse the arguments of an earlier call; keep the text if it is not an object."""
     try:
         value = decode_json(text or "{}")
@@ -76,7 +76,7 @@ def given_arguments(text: str) -> Mapping[str, Any] | str:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else text
 
 
-def placed(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def place_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Move each system message into the next user message.
 
     For templates without system messages, which would drop them silently; llama-server does the
@@ -103,7 +103,7 @@ def placed(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return found
 
 
-def begun_answer(messages: Sequence[Mapping[str, Any]]) -> str:
+def get_begun_answer(messages: Sequence[Mapping[str, Any]]) -> str:
     """Return the text that the answer continues: a last message of the assistant, else empty."""
     none: Mapping[str, Any] = {}
     last = messages[-1] if len(messages) > 1 else none

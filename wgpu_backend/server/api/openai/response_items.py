@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from wgpu_backend.engine.batching.results import TokenLogprob
-from wgpu_backend.server.api.ollama.routes import logprobs_of
+from wgpu_backend.server.api.ollama.routes import format_logprobs
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.request import RequestError
-from wgpu_backend.server.core.sse import dumped
+from wgpu_backend.server.core.sse import dump_arguments
 from wgpu_backend.text.output_parsers import Content, Part, Thinking
 
 Item = dict[str, Any]
@@ -43,16 +43,16 @@ class Namespaces:
 
     def _open(self, tool: Mapping[str, Any]) -> None:
         fields = Fields(tool, where="tools: ")
-        space = fields.required("name")
+        space = fields.require("name")
         for inner in fields.objects("tools"):
             name: object = inner.get("name")
             if not isinstance(name, str) or not name:
                 raise RequestError(400, f"tools: {space[:40]}: needs functions with names")
-            joined = joined_name(space, name)
+            joined = join_name(space, name)
             self._apart[joined] = space, name
             self.tools.append({**inner, "name": joined})
 
-    def apart(self, name: str) -> dict[str, str]:
+    def split_name(self, name: str) -> dict[str, str]:
         """Split the name of a function that a model calls into its name and its namespace."""
         if name not in self._apart:
             return {"name": name}
@@ -60,7 +60,7 @@ class Namespaces:
         return {"name": inner, "namespace": space}
 
 
-def joined_name(space: str, name: str) -> str:
+def join_name(space: str, name: str) -> str:
     """Return the name by which a model calls a function of a namespace."""
     return f"{space}__{name}" if space else name
 
@@ -75,11 +75,11 @@ class Items:
     _open: Item | None = None
     _likely: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
 
-    def likely(self, found: tuple[TokenLogprob, ...]) -> None:
+    def add_logprobs(self, found: tuple[TokenLogprob, ...]) -> None:
         """Take log probabilities of the tokens that the next parts are made of."""
         self._likely += found
 
-    def _likely_of(self, text: str) -> list[Item]:
+    def _take_logprobs(self, text: str) -> list[Item]:
         """Take the log probabilities of a text that ends with the newest token."""
         # Tokens before the text were a tag, which the parser removed.
         size, found = len(text.encode()), list[TokenLogprob]()
@@ -87,50 +87,50 @@ class Items:
             found.insert(0, self._likely.pop())
             size -= len(found[0].piece)
         self._likely = []
-        return logprobs_of(found)
+        return format_logprobs(found)
 
     def push(self, part: Part) -> list[Item]:
         """Return the events of another part."""
         if isinstance(part, Content):
-            return self._text("message", "output_text", part.text)
+            return self._add_text("message", "output_text", part.text)
         if isinstance(part, Thinking):
             self.thought += part.text
-            return self._text("reasoning", "reasoning_text", part.text)
+            return self._add_text("reasoning", "reasoning_text", part.text)
         self._likely = []
-        return [*self.close(), *self._call(part.name, dumped(part.arguments))]
+        return [*self.close(), *self._add_call(part.name, dump_arguments(part.arguments))]
 
-    def _text(self, kind: str, inner: str, text: str) -> list[Item]:
+    def _add_text(self, kind: str, inner: str, text: str) -> list[Item]:
         if not text:
             return []
         events: list[Item] = []
         if self._open is None or self._open["type"] != kind:
-            events += [*self.close(), *self._began(kind, inner)]
+            events += [*self.close(), *self._begin_item(kind, inner)]
         assert self._open is not None
-        likely = self._likely_of(text)
+        likely = self._take_logprobs(text)
         part: Item = self._open["content"][0]
         part["text"] += text
         more: Item = {"logprobs": likely} if inner == "output_text" else {}
         part |= {name: [*part[name], *values] for name, values in more.items()}
-        return [*events, self._event(f"{_EVENTS[inner]}.delta", delta=text, **more)]
+        return [*events, self._make_event(f"{_EVENTS[inner]}.delta", delta=text, **more)]
 
-    def _began(self, kind: str, inner: str) -> list[Item]:
-        item: Item = {"id": _id(kind), "type": kind, "status": "in_progress", "content": []}
+    def _begin_item(self, kind: str, inner: str) -> list[Item]:
+        item: Item = {"id": _make_id(kind), "type": kind, "status": "in_progress", "content": []}
         item |= {"role": "assistant"} if kind == "message" else {"summary": []}
         part: Item = {"type": inner, "text": ""}
         if inner == "output_text":
             part |= {"annotations": [], "logprobs": []}
         self._open = {**item, "content": [part]}
         began = {"type": "response.output_item.added", "output_index": len(self.done), "item": item}
-        return [began, self._event("response.content_part.added", part=dict(part))]
+        return [began, self._make_event("response.content_part.added", part=dict(part))]
 
-    def _event(self, kind: str, **more: Any) -> Item:  # noqa: ANN401
+    def _make_event(self, kind: str, **more: Any) -> Item:  # noqa: ANN401
         assert self._open is not None
         where = {"item_id": self._open["id"], "output_index": len(self.done), "content_index": 0}
         return {"type": kind, **where, **more}
 
-    def _call(self, name: str, arguments: str) -> list[Item]:
-        call = {**self.spaces.apart(name), "call_id": f"call_{uuid.uuid4().hex[:24]}"}
-        item = {"id": _id("function_call"), "type": "function_call", **call}
+    def _add_call(self, name: str, arguments: str) -> list[Item]:
+        call = {**self.spaces.split_name(name), "call_id": f"call_{uuid.uuid4().hex[:24]}"}
+        item = {"id": _make_id("function_call"), "type": "function_call", **call}
         at = {"output_index": len(self.done)}
         where = {"item_id": item["id"], **at}
         began = {**item, "status": "in_progress", "arguments": ""}
@@ -152,8 +152,8 @@ class Items:
         item["status"] = status
         more: Item = {"logprobs": part["logprobs"]} if part["type"] == "output_text" else {}
         events = [
-            self._event(f"{_EVENTS[part['type']]}.done", text=part["text"], **more),
-            self._event("response.content_part.done", part=part),
+            self._make_event(f"{_EVENTS[part['type']]}.done", text=part["text"], **more),
+            self._make_event("response.content_part.done", part=part),
             {"type": "response.output_item.done", "output_index": len(self.done), "item": item},
         ]
         self.done.append(item)
@@ -161,6 +161,6 @@ class Items:
         return events
 
 
-def _id(kind: str) -> str:
+def _make_id(kind: str) -> str:
     prefix = {"message": "msg", "reasoning": "rs", "function_call": "fc"}[kind]
     return f"{prefix}_{uuid.uuid4().hex}"

@@ -15,33 +15,33 @@ from starlette.responses import JSONResponse, Response
 from wgpu_backend.engine.batching.results import Finish
 from wgpu_backend.server.api import peer_fields
 from wgpu_backend.server.api.openai.response_items import Items, Namespaces
-from wgpu_backend.server.api.openai.response_messages import turns
+from wgpu_backend.server.api.openai.response_messages import read_turns
 from wgpu_backend.server.api.openai.schema import USUAL
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import Answer, answer_of
+from wgpu_backend.server.core.completion import Completion, begin_completion
 from wgpu_backend.server.core.endpoint import Endpoint
-from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.schema import Field
-from wgpu_backend.server.core.sse import event_of
-from wgpu_backend.server.core.state import State, streamed, until_gone
+from wgpu_backend.server.core.sse import encode_event
+from wgpu_backend.server.core.state import State, cancel_when_gone, start_stream
 from wgpu_backend.server.core.structured_output import (
-    chosen_tools,
-    offered_tools,
+    choose_tools,
     response_grammar,
+    select_client_tools,
 )
-from wgpu_backend.server.core.timings import Pace, reads_along, timings
+from wgpu_backend.server.core.timings import Pace, make_timings, needs_progress
 
 _FORM = {
     **peer_fields.FORM,
-    **schema.without_meaning(
+    **schema.ignore_fields(
         "user", "store", "service_tier", "safety_identifier", "prompt_cache_key",
         "prompt_cache_retention", "stream_options", "max_tool_calls", "prompt_cache_options",
         "moderation", "context_management", "access_programs", "background_options",
         "client_metadata",
     ),
-    **schema.refused("no templates of prompts are kept here", "prompt"),
-    **schema.refused("no pictures are made here", "image"),
+    **schema.refuse_fields("no templates of prompts are kept here", "prompt"),
+    **schema.refuse_fields("no pictures are made here", "image"),
     "model": schema.MODEL_OR_OWN,
     "input": Field((str, list), "a text, or items of a conversation", required=True),
     "instructions": Field((str,), "a system message in front of it"),
@@ -66,7 +66,7 @@ _FORM = {
     "previous_response_id": Field((str,), "is refused: no response is kept"),
     "conversation": Field((str, dict), "is refused: none is kept"),
 }  # fmt: skip
-_REASONING = {"effort": schema.TEXT, **schema.without_meaning("summary", "generate_summary")}
+_REASONING = {"effort": schema.TEXT, **schema.ignore_fields("summary", "generate_summary")}
 _TEXT = {"format": schema.OBJECT, "verbosity": Field((str,), "taken, and given back")}
 _LIKELY = "message.output_text.logprobs"
 _KEPT = "no response is kept here, send the conversation itself"
@@ -77,11 +77,17 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def respond(request: Request, fields: Fields) -> Response:
         spaces = Namespaces(fields.objects("tools"))
-        wanted = _wanted(fields, spaces)
-        asked = _Asked(state.named(fields), wanted, _echoed(fields), Pace.of(fields), spaces)
+        wanted = _make_request(fields, spaces)
+        asked = _ResponseRequest(
+            state.get_model_name(fields),
+            wanted,
+            _echo_fields(fields),
+            Pace.from_fields(fields),
+            spaces,
+        )
         if fields.switch("stream", default=False):
-            return await _streamed(state, request, asked)
-        return JSONResponse(await until_gone(request, _whole(state, asked)))
+            return await _stream_response(state, request, asked)
+        return JSONResponse(await cancel_when_gone(request, _answer(state, asked)))
 
     sse = "text/event-stream"
     paths = {"/v1/responses": "OpenAI", "/responses": "llama-server"}
@@ -92,11 +98,11 @@ def endpoints(state: State) -> list[Endpoint]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _ResponseRequest:
     """A request: its model, its completion request, and the fields that the response repeats."""
 
     name: str
-    wanted: Wanted
+    wanted: CompletionRequest
     echoed: dict[str, Any]
     pace: Pace
     spaces: Namespaces
@@ -117,7 +123,7 @@ class _Asked:
         }
 
 
-def _echoed(fields: Fields) -> dict[str, Any]:
+def _echo_fields(fields: Fields) -> dict[str, Any]:
     reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
     temperature, top_p = fields.get("temperature", float), fields.get("top_p", float)
     return {
@@ -129,7 +135,7 @@ def _echoed(fields: Fields) -> dict[str, Any]:
         "tool_choice": fields.get("tool_choice", str, dict) or "auto",
         "parallel_tool_calls": fields.switch("parallel_tool_calls", default=True),
         "reasoning": {"effort": reasoning.get("effort", str), "summary": None},
-        "text": _text(fields),
+        "text": _echo_text(fields),
         "truncation": fields.text("truncation", "disabled"),
         "top_logprobs": fields.get("top_logprobs", int) or 0,
         "previous_response_id": None,
@@ -139,34 +145,34 @@ def _echoed(fields: Fields) -> dict[str, Any]:
     }
 
 
-def _text(fields: Fields) -> dict[str, Any]:
+def _echo_text(fields: Fields) -> dict[str, Any]:
     text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
     verbosity = text.get("verbosity", str)
     beside = {} if verbosity is None else {"verbosity": verbosity}
     return {"format": text.get("format", dict) or {"type": "text"}, **beside}
 
 
-def _logprobs(fields: Fields) -> int | None:
+def _read_logprobs(fields: Fields) -> int | None:
     """Return how many of the most likely tokens to report at each place; None for none."""
     most = fields.get("top_logprobs", int)
     return 0 if most is None and _LIKELY in fields.texts("include") else most
 
 
-def _wanted(fields: Fields, spaces: Namespaces) -> Wanted:
+def _make_request(fields: Fields, spaces: Namespaces) -> CompletionRequest:
     fields.refuse("background", "answers are given at once")
     fields.refuse("previous_response_id", _KEPT)
     fields.refuse("conversation", _KEPT)
     text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
-    given = [_tool(tool) for tool in offered_tools(spaces.tools)]
-    tools, must_call = chosen_tools(fields.get("tool_choice", str, dict), given)
+    given = [_convert_tool(tool) for tool in select_client_tools(spaces.tools)]
+    tools, must_call = choose_tools(fields.get("tool_choice", str, dict), given)
     reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
     effort = reasoning.text("effort") or None
-    messages = turns(fields)
+    messages = read_turns(fields)
     if not fields.get("input", str, list):
         raise RequestError(400, "input: needs at least one item")
-    wanted = Wanted(
+    wanted = CompletionRequest(
         messages,
-        options=_options(fields),
+        options=_read_options(fields),
         usual=USUAL,
         tools=tools,
         must_call=must_call,
@@ -175,30 +181,32 @@ def _wanted(fields: Fields, spaces: Namespaces) -> Wanted:
         think=False if effort == "none" else effort,
         optional_think="reasoning.effort",
         truncate=fields.text("truncation") == "auto",
-        logprobs=_logprobs(fields),
-        progress=reads_along(fields),
+        logprobs=_read_logprobs(fields),
+        progress=needs_progress(fields),
     )
-    return peer_fields.applied(fields, wanted)
+    return peer_fields.apply_peer_fields(fields, wanted)
 
 
-def _options(fields: Fields) -> dict[str, Any]:
-    found = peer_fields.sampling(fields)
+def _read_options(fields: Fields) -> dict[str, Any]:
+    found = peer_fields.read_sampling(fields)
     if (most := fields.get("max_output_tokens", int)) is not None:
         found["num_predict"] = most
     return found
 
 
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     fields = Fields(tool, where="tools: ")
     function: dict[str, Any] = {
-        "name": fields.required("name"),
+        "name": fields.require("name"),
         "description": fields.text("description"),
         "parameters": fields.get("parameters", dict) or {"type": "object", "properties": {}},
     }
     return {"type": "function", "function": function}
 
 
-def _ended(head: dict[str, Any], items: Items, finish: Finish, answer: Answer) -> dict[str, Any]:
+def _finish_response(
+    head: dict[str, Any], items: Items, finish: Finish, answer: Completion
+) -> dict[str, Any]:
     """Return the finished response."""
     used, prompt = finish.usage, len(answer.request.tokens)
     whole = finish.reason != "length"
@@ -217,28 +225,32 @@ def _ended(head: dict[str, Any], items: Items, finish: Finish, answer: Answer) -
     }
 
 
-async def _whole(state: State, asked: _Asked) -> dict[str, Any]:
+async def _answer(state: State, asked: _ResponseRequest) -> dict[str, Any]:
     async with state.using(asked.name) as loaded:
-        answer, items, finish = await answer_of(loaded, asked.wanted), Items(asked.spaces), None
+        answer, items, finish = (
+            await begin_completion(loaded, asked.wanted),
+            Items(asked.spaces),
+            None,
+        )
         async for update in answer:
-            items.likely(update.logprobs)
+            items.add_logprobs(update.logprobs)
             for part in update.parts:
                 items.push(part)
             finish = update.finish
         assert finish is not None
         items.close("incomplete" if finish.reason == "length" else "completed")
-        return _ended(asked.head(), items, finish, answer)
+        return _finish_response(asked.head(), items, finish, answer)
 
 
-async def _streamed(state: State, request: Request, asked: _Asked) -> Response:
+async def _stream_response(state: State, request: Request, asked: _ResponseRequest) -> Response:
     """Stream the numbered events of a response."""
     head, numbers = asked.head(), count()
 
     def numbered(data: Mapping[str, Any]) -> bytes:
-        return event_of({**data, "sequence_number": next(numbers)})
+        return encode_event({**data, "sequence_number": next(numbers)})
 
     async def events() -> AsyncGenerator[bytes]:
-        async for data in _news(state, asked, head):
+        async for data in _make_events(state, asked, head):
             yield numbered(data)
 
     def failed(_: int, message: str) -> bytes:
@@ -246,37 +258,37 @@ async def _streamed(state: State, request: Request, asked: _Asked) -> Response:
         response = {**head, "status": "failed", "error": error}
         return numbered({"type": "response.failed", "response": response})
 
-    return await streamed(request, events(), "text/event-stream", failed)
+    return await start_stream(request, events(), "text/event-stream", failed)
 
 
-async def _news(
-    state: State, asked: _Asked, head: dict[str, Any]
+async def _make_events(
+    state: State, asked: _ResponseRequest, head: dict[str, Any]
 ) -> AsyncGenerator[dict[str, Any]]:
     began = False
     async with state.using(asked.name) as loaded:
-        answer, items = await answer_of(loaded, asked.wanted), Items(asked.spaces)
+        answer, items = await begin_completion(loaded, asked.wanted), Items(asked.spaces)
         async for update in answer:
             for kind in () if began else ("response.created", "response.in_progress"):
                 yield {"type": kind, "response": head}
             began = True
-            beside = asked.pace.beside(len(answer.request.tokens), update)
+            beside = asked.pace.get_fields(len(answer.request.tokens), update)
             if update.reading is not None and beside:
                 yield {"type": "response.in_progress", "response": head, **beside}
-            items.likely(update.logprobs)
+            items.add_logprobs(update.logprobs)
             for event in [event for part in update.parts for event in items.push(part)]:
                 yield {**event, **beside}
             if update.finish is not None:
-                *closing, last = _last(head, items, update.finish, answer)
+                *closing, last = _make_last_events(head, items, update.finish, answer)
                 for event in closing:
                     yield event
-                whole = timings(len(answer.request.tokens), update.finish.usage)
+                whole = make_timings(len(answer.request.tokens), update.finish.usage)
                 yield {**last, "timings": whole} if asked.pace.times else last
 
 
-def _last(
-    head: dict[str, Any], items: Items, finish: Finish, answer: Answer
+def _make_last_events(
+    head: dict[str, Any], items: Items, finish: Finish, answer: Completion
 ) -> list[dict[str, Any]]:
     status = "incomplete" if finish.reason == "length" else "completed"
     closing = items.close(status)
-    response = _ended(head, items, finish, answer)
+    response = _finish_response(head, items, finish, answer)
     return [*closing, {"type": f"response.{status}", "response": response}]

@@ -17,29 +17,35 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.engine.batching.results import Usage
-from wgpu_backend.server.api.embeddings import embeddings
-from wgpu_backend.server.api.ollama.routes import logprobs_of, parts_of
-from wgpu_backend.server.api.openai.completion_objects import Completions
+from wgpu_backend.server.api.embeddings import compute_embeddings
+from wgpu_backend.server.api.ollama.routes import format_logprobs, split_parts
+from wgpu_backend.server.api.openai.completion_objects import CompletionObjects
 from wgpu_backend.server.api.openai.schema import (
     CHAT,
     COMPLETIONS,
     COUNTED,
     EMBEDDINGS,
-    chat_wanted,
-    completion_wanted,
-    for_each_prompt,
+    make_chat_request,
+    make_completion_request,
+    make_prompt_requests,
 )
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import Answer, Said, Update, answers_of, prompt_of
+from wgpu_backend.server.core.completion import (
+    Completion,
+    CompletionDelta,
+    MessageAccumulator,
+    begin_completions,
+    tokenize_prompt,
+)
 from wgpu_backend.server.core.endpoint import Endpoint
 from wgpu_backend.server.core.model_pool import Loaded
-from wgpu_backend.server.core.request import RequestError, Wanted
-from wgpu_backend.server.core.sse import data_of
-from wgpu_backend.server.core.state import State, streamed, until_gone
-from wgpu_backend.server.core.timings import Pace, timings
+from wgpu_backend.server.core.request import CompletionRequest, RequestError
+from wgpu_backend.server.core.sse import encode_data
+from wgpu_backend.server.core.state import State, cancel_when_gone, start_stream
+from wgpu_backend.server.core.timings import Pace, make_timings
 from wgpu_backend.text.output_parsers import ToolCall
 
-_Wanted = Callable[[Loaded], Sequence[Wanted]]
+_MakeRequests = Callable[[Loaded], Sequence[CompletionRequest]]
 """A function that makes the completion requests for a model: one for each prompt."""
 
 
@@ -50,43 +56,45 @@ def endpoints(state: State) -> list[Endpoint]:
         # llama-server's first piece has null as its text.
         own = request.url.path == "/chat/completions"
         form = _Chat(None if own else "")
-        wanted = chat_wanted(fields)
+        wanted = make_chat_request(fields)
         return await _answer(state, request, fields, lambda _: [wanted], form)
 
     async def count(_: Request, fields: Fields) -> Response:
-        wanted = chat_wanted(fields)
-        async with state.using(state.named(fields), "any") as loaded:
-            tokens = await run_in_threadpool(prompt_of, loaded, wanted)
+        wanted = make_chat_request(fields)
+        async with state.using(state.get_model_name(fields), "any") as loaded:
+            tokens = await run_in_threadpool(tokenize_prompt, loaded, wanted)
         return JSONResponse({"input_tokens": len(tokens)})
 
     async def completions(request: Request, fields: Fields) -> Response:
-        each = partial(for_each_prompt, fields, completion_wanted(fields))
-        return await _answer(state, request, fields, each, Completions())
+        each = partial(make_prompt_requests, fields, make_completion_request(fields))
+        return await _answer(state, request, fields, each, CompletionObjects())
 
     async def embed(_: Request, fields: Fields) -> Response:
         encoding = fields.text("encoding_format", "float")
         given = fields.get("input", str, list, dict)
         if given is None or given == []:
             raise RequestError(400, "input is required")
-        found = await embeddings(state, fields, given, truncate=False)
+        found = await compute_embeddings(state, fields, given, truncate=False)
         data = [
-            {"object": "embedding", "index": i, "embedding": _encoded(vector, encoding)}
+            {"object": "embedding", "index": i, "embedding": _encode_vector(vector, encoding)}
             for i, vector in enumerate(found.vectors)
         ]
         usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
-        name = state.named(fields)
+        name = state.get_model_name(fields)
         return JSONResponse({"object": "list", "model": name, "data": data, "usage": usage})
 
     async def models(_: Request, __: Fields) -> Response:
-        data = await run_in_threadpool(_own_model if state.settings.any_name else _models, state)
+        data = await run_in_threadpool(
+            _list_own_model if state.settings.any_name else _list_models, state
+        )
         return JSONResponse({"object": "list", "data": data})
 
     async def model(request: Request, _: Fields) -> Response:
         name = request.path_params["name"]
-        if name in state.studio:
-            return JSONResponse(_model(name, state.studio.models().get(name, 0)))
+        if name in state.image_queue:
+            return JSONResponse(_describe_model(name, state.image_queue.models().get(name, 0)))
         found = await run_in_threadpool(state.find, name)
-        return JSONResponse(_model(name, found.entry.modified))
+        return JSONResponse(_describe_model(name, found.entry.modified))
 
     sse = "text/event-stream"
     return [
@@ -110,34 +118,38 @@ def endpoints(state: State) -> list[Endpoint]:
     ]
 
 
-def _models(state: State) -> list[dict[str, Any]]:
+def _list_models(state: State) -> list[dict[str, Any]]:
     """List all models; the server's own has its aliases and tags."""
     fixed = [each.entry for each in state.settings.fixed.values()]
     entries = [*fixed, *state.store.entries()]
-    found = [_model(str(entry.name), entry.modified) for entry in entries]
-    if (state.settings.aliases or state.settings.tags) and (own := state.own()):
-        name, beside = str(own.entry.name), _beside(state)
+    found = [_describe_model(str(entry.name), entry.modified) for entry in entries]
+    if (state.settings.aliases or state.settings.tags) and (own := state.find_default()):
+        name, beside = str(own.entry.name), _list_aliases(state)
         found = [{**each, **beside} if each["id"] == name else each for each in found]
-    return [*found, *(_model(*each) for each in state.studio.models().items())]
+    return [*found, *(_describe_model(*each) for each in state.image_queue.models().items())]
 
 
-def _own_model(state: State) -> list[dict[str, Any]]:
+def _list_own_model(state: State) -> list[dict[str, Any]]:
     """List the model that answers under any name; nothing if it was removed."""
-    own = state.own()
-    return [{**_model(state.own_name, own.entry.modified), **_beside(state)}] if own else []
+    own = state.find_default()
+    return (
+        [{**_describe_model(state.own_name, own.entry.modified), **_list_aliases(state)}]
+        if own
+        else []
+    )
 
 
-def _beside(state: State) -> dict[str, Any]:
+def _list_aliases(state: State) -> dict[str, Any]:
     settings = state.settings
     return {"aliases": sorted(settings.aliases), "tags": sorted(settings.tags)}
 
 
-def _model(name: str, modified: float) -> dict[str, Any]:
+def _describe_model(name: str, modified: float) -> dict[str, Any]:
     owner = name.partition("/")[0] if "/" in name else "library"
     return {"id": name, "object": "model", "created": int(modified), "owned_by": owner}
 
 
-def _encoded(vector: list[float], encoding: str) -> object:
+def _encode_vector(vector: list[float], encoding: str) -> object:
     if encoding == "float":
         return vector
     return base64.b64encode(np.asarray(vector, "<f4").tobytes()).decode()
@@ -151,11 +163,11 @@ class _Chat:
     def __init__(self, nothing: str | None) -> None:
         self._nothing = nothing
 
-    def first(self, choice: int, answer: Answer) -> dict[str, Any] | None:
+    def first(self, choice: int, answer: Completion) -> dict[str, Any] | None:
         delta = {"role": "assistant", "content": self._nothing}
         return {"index": choice, "delta": delta, "finish_reason": None}
 
-    def piece(self, choice: int, said: Said, calls_before: int) -> dict[str, Any]:
+    def piece(self, choice: int, said: MessageAccumulator, calls_before: int) -> dict[str, Any]:
         delta: dict[str, Any] = {}
         if said.content:
             delta["content"] = said.content
@@ -164,11 +176,12 @@ class _Chat:
             delta["reasoning_content"] = said.thinking
         if said.tool_calls:
             delta["tool_calls"] = [
-                {"index": calls_before + i, **_call(call)} for i, call in enumerate(said.tool_calls)
+                {"index": calls_before + i, **_format_call(call)}
+                for i, call in enumerate(said.tool_calls)
             ]
-        return {"index": choice, "delta": delta, **_logprobs(said)}
+        return {"index": choice, "delta": delta, **_format_logprobs(said)}
 
-    def whole(self, choice: int, said: Said, answer: Answer) -> dict[str, Any]:
+    def whole(self, choice: int, said: MessageAccumulator, answer: Completion) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": said.content or None}
         if not said.tool_calls:
             message["content"] = said.content
@@ -176,28 +189,28 @@ class _Chat:
             message["reasoning"] = said.thinking
             message["reasoning_content"] = said.thinking
         if said.tool_calls:
-            message["tool_calls"] = [_call(call) for call in said.tool_calls]
-        return {"index": choice, "message": message, **_logprobs(said)}
+            message["tool_calls"] = [_format_call(call) for call in said.tool_calls]
+        return {"index": choice, "message": message, **_format_logprobs(said)}
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _format_call(call: ToolCall) -> dict[str, Any]:
     arguments = json.dumps(dict(call.arguments))
     function = {"name": call.name, "arguments": arguments}
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
 
 
-def _logprobs(said: Said) -> dict[str, Any]:
-    return {"logprobs": {"content": logprobs_of(said.logprobs)} if said.logprobs else None}
+def _format_logprobs(said: MessageAccumulator) -> dict[str, Any]:
+    return {"logprobs": {"content": format_logprobs(said.logprobs)} if said.logprobs else None}
 
 
-def _reason(said: Said, *, called: bool) -> str:
+def _make_finish_reason(said: MessageAccumulator, *, called: bool) -> str:
     assert said.finish is not None
     if said.finish.reason == "length":
         return "length"
     return "tool_calls" if called else "stop"
 
 
-def _usage(answers: Sequence[Answer], found: Sequence[Usage]) -> dict[str, Any]:
+def _make_usage(answers: Sequence[Completion], found: Sequence[Usage]) -> dict[str, Any]:
     """Count the tokens of completions; choices of one completion share its prompt."""
     prompt = sum(len(answer.request.tokens) for answer in answers)
     made = sum(usage.completion_tokens for usage in found)
@@ -214,9 +227,13 @@ def _usage(answers: Sequence[Answer], found: Sequence[Usage]) -> dict[str, Any]:
 
 
 async def _answer(
-    state: State, request: Request, fields: Fields, wanted: _Wanted, form: _Chat | Completions
+    state: State,
+    request: Request,
+    fields: Fields,
+    wanted: _MakeRequests,
+    form: _Chat | CompletionObjects,
 ) -> Response:
-    name = state.named(fields)
+    name = state.get_model_name(fields)
     head = {
         "id": f"{form.prefix}{uuid.uuid4().hex}",
         "created": int(time.time()),
@@ -227,90 +244,97 @@ async def _answer(
         options = Fields(fields.get("stream_options", dict) or {}, where="stream_options.")
         counts = options.switch("include_usage", default=False)
         head |= {"object": form.chunk, **({"usage": None} if counts else {})}
-        lines = _events(state, fields, wanted, form, head, counts=counts)
-        return await streamed(request, lines, "text/event-stream", _failed)
+        lines = _stream_events(state, fields, wanted, form, head, counts=counts)
+        return await start_stream(request, lines, "text/event-stream", _make_error_event)
 
     async def whole() -> dict[str, Any]:
         async with (
             state.using(name) as loaded,
-            answers_of(loaded, await run_in_threadpool(wanted, loaded)) as answers,
+            begin_completions(loaded, await run_in_threadpool(wanted, loaded)) as answers,
         ):
-            said = [(answer, each) for answer in answers for each in await answer.whole()]
+            said = [(answer, each) for answer in answers for each in await answer.collect()]
         choices = [
             {
                 **form.whole(i, each, answer),
-                "finish_reason": _reason(each, called=bool(each.tool_calls)),
+                "finish_reason": _make_finish_reason(each, called=bool(each.tool_calls)),
             }
             for i, (answer, each) in enumerate(said)
         ]
         usages = [each.finish.usage for _, each in said if each.finish is not None]
-        made = {**head, "object": form.kind, "choices": choices, "usage": _usage(answers, usages)}
-        return {**made, **_llama_fields(answers[-1], usages, fields, state)}
+        made = {
+            **head,
+            "object": form.kind,
+            "choices": choices,
+            "usage": _make_usage(answers, usages),
+        }
+        return {**made, **_make_llama_fields(answers[-1], usages, fields, state)}
 
-    return JSONResponse(await until_gone(request, whole()))
+    return JSONResponse(await cancel_when_gone(request, whole()))
 
 
-def _llama_fields(
-    answer: Answer, usages: list[Usage], fields: Fields, state: State
+def _make_llama_fields(
+    answer: Completion, usages: list[Usage], fields: Fields, state: State
 ) -> dict[str, Any]:
     """Return the fields that llama-server adds to OpenAI's answers."""
-    found: dict[str, Any] = {"timings": timings(len(answer.request.tokens), usages[-1])}
+    found: dict[str, Any] = {"timings": make_timings(len(answer.request.tokens), usages[-1])}
     if fields.switch("verbose", default="verbose" in state.settings.shows):
         found["__verbose"] = {"prompt": answer.prompt}
     return found
 
 
-async def _events(
+async def _stream_events(
     state: State,
     fields: Fields,
-    wanted: _Wanted,
-    form: _Chat | Completions,
+    wanted: _MakeRequests,
+    form: _Chat | CompletionObjects,
     head: dict[str, Any],
     *,
     counts: bool,
 ) -> AsyncGenerator[bytes]:
     """Yield the events of a streamed answer."""
     calls, usages = Counter[int](), list[Usage]()
-    paces = defaultdict[int, Pace](lambda: Pace.of(fields))
+    paces = defaultdict[int, Pace](lambda: Pace.from_fields(fields))
     began: set[int] = set()
 
     def event(choices: list[dict[str, Any]], **more: Any) -> bytes:  # noqa: ANN401
-        return data_of({**head, "choices": choices, **more})
+        return encode_data({**head, "choices": choices, **more})
 
     async with (
-        state.using(state.named(fields)) as loaded,
-        answers_of(loaded, await run_in_threadpool(wanted, loaded)) as answers,
+        state.using(state.get_model_name(fields)) as loaded,
+        begin_completions(loaded, await run_in_threadpool(wanted, loaded)) as answers,
     ):
-        async for answer, choice, update in _in_turn(answers):
+        async for answer, choice, update in _iterate_in_order(answers):
             first = None if choice in began else form.first(choice, answer)
             began.add(choice)
             if first is not None:
                 yield event([first])
-            said = Said.nothing()
+            said = MessageAccumulator.empty()
             said.add(update)
-            beside = paces[choice].beside(len(answer.request.tokens), update)
-            if any(parts_of(update)) or update.logprobs or (update.reading and beside):
+            beside = paces[choice].get_fields(len(answer.request.tokens), update)
+            if any(split_parts(update)) or update.logprobs or (update.reading and beside):
                 piece = form.piece(choice, said, calls[choice])
                 yield event([{**piece, "finish_reason": None}], **beside)
             calls[choice] += len(said.tool_calls)
             if update.finish is not None:
                 usages.append(update.finish.usage)
-                last = form.piece(choice, Said.nothing(), 0)
-                reason = _reason(said, called=bool(calls[choice]))
-                beside = _llama_fields(answer, usages, fields, state)
+                last = form.piece(choice, MessageAccumulator.empty(), 0)
+                reason = _make_finish_reason(said, called=bool(calls[choice]))
+                beside = _make_llama_fields(answer, usages, fields, state)
                 yield event([{**last, "finish_reason": reason}], **beside)
     if counts:
-        beside = _llama_fields(answers[-1], usages, fields, state)
-        yield event([], usage=_usage(answers, usages), **beside)
+        beside = _make_llama_fields(answers[-1], usages, fields, state)
+        yield event([], usage=_make_usage(answers, usages), **beside)
     yield b"data: [DONE]\n\n"
 
 
-def _failed(status: int, message: str) -> bytes:
+def _make_error_event(status: int, message: str) -> bytes:
     """Return the last event of a stream that fails."""
-    return data_of({"error": {"message": message, "code": status}})
+    return encode_data({"error": {"message": message, "code": status}})
 
 
-async def _in_turn(answers: Sequence[Answer]) -> AsyncIterator[tuple[Answer, int, Update]]:
+async def _iterate_in_order(
+    answers: Sequence[Completion],
+) -> AsyncIterator[tuple[Completion, int, CompletionDelta]]:
     """Yield the updates of completions in a row, with choices numbered over all of them."""
     for number, answer in enumerate(answers):
         async for update in answer:

@@ -7,22 +7,22 @@ from dataclasses import replace
 from typing import Any
 
 from wgpu_backend.server.api import peer_fields
-from wgpu_backend.server.api.llama_server.prompts import prompts
-from wgpu_backend.server.api.openai.messages import turn_of
+from wgpu_backend.server.api.llama_server.prompts import parse_prompts
+from wgpu_backend.server.api.openai.messages import convert_message
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import engine_of, require_short
+from wgpu_backend.server.core.completion import require_engine, require_short
 from wgpu_backend.server.core.model_pool import Loaded
-from wgpu_backend.server.core.request import RequestError, Wanted
+from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.structured_output import (
-    checked_tools,
-    chosen_tools,
+    check_tools,
+    choose_tools,
     response_grammar,
 )
-from wgpu_backend.server.core.timings import reads_along
+from wgpu_backend.server.core.timings import needs_progress
 
-_WITHOUT_MEANING = schema.without_meaning(
+_WITHOUT_MEANING = schema.ignore_fields(
     "user", "metadata", "store", "service_tier", "safety_identifier",
     "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "moderation",
     "keep_alive",
@@ -49,10 +49,12 @@ _COMMON = {
 }
 CHAT = {
     **_COMMON,
-    **schema.without_meaning("verbosity"),
-    **schema.refused("no sound is made here", "audio"),
-    **schema.refused("the model's own template is used", "chat_template"),
-    **schema.refused("needs tools and tool_choice in its place", "functions", "function_call"),
+    **schema.ignore_fields("verbosity"),
+    **schema.refuse_fields("no sound is made here", "audio"),
+    **schema.refuse_fields("the model's own template is used", "chat_template"),
+    **schema.refuse_fields(
+        "needs tools and tool_choice in its place", "functions", "function_call"
+    ),
     "messages": schema.MESSAGES,
     "tools": schema.TOOLS,
     "tool_choice": Field((str, dict), "auto, none, required, or a function"),
@@ -88,15 +90,15 @@ EMBEDDINGS = {
 USUAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
 
-def _options(fields: Fields, *limits: str) -> dict[str, Any]:
-    found = peer_fields.sampling(fields)
+def _read_options(fields: Fields, *limits: str) -> dict[str, Any]:
+    found = peer_fields.read_sampling(fields)
     for name in limits:
         if (limit := fields.get(name, int)) is not None:
             found["num_predict"] = limit
     return found
 
 
-def _bias(fields: Fields) -> dict[int, float]:
+def _read_bias(fields: Fields) -> dict[int, float]:
     given: Mapping[str, Any] = fields.get("logit_bias", dict) or {}
     try:
         return {int(token): float(bias) for token, bias in given.items()}
@@ -104,26 +106,26 @@ def _bias(fields: Fields) -> dict[int, float]:
         raise RequestError(400, "logit_bias: needs numbers by token ids") from None
 
 
-def chat_wanted(fields: Fields) -> Wanted:
+def make_chat_request(fields: Fields) -> CompletionRequest:
     """Build the completion request of a conversation."""
     continues = fields.switch("continue_final_message", default=False)
     if continues and fields.switch("add_generation_prompt", default=False):
         raise RequestError(
             400, "continue_final_message and add_generation_prompt: needs one of the two"
         )
-    said = [turn_of(message) for message in fields.objects("messages")]
+    said = [convert_message(message) for message in fields.objects("messages")]
     if not said:
         raise RequestError(400, "messages: needs at least one")
     if [turn.get("role") for turn in said[-2:]] == ["assistant"] * 2:
         raise RequestError(400, "messages: the last two are answers, needs one to go on with")
     choice = fields.get("tool_choice", str, dict)
-    tools, must_call = chosen_tools(choice, checked_tools(fields.objects("tools")))
+    tools, must_call = choose_tools(choice, check_tools(fields.objects("tools")))
     logprobs = fields.switch("logprobs", default=False)
     reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
     effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
-    wanted = Wanted(
+    wanted = CompletionRequest(
         said,
-        options=_options(fields, "n_predict", "max_tokens", "max_completion_tokens"),
+        options=_read_options(fields, "n_predict", "max_tokens", "max_completion_tokens"),
         usual=USUAL,
         tools=tools,
         must_call=must_call,
@@ -136,33 +138,33 @@ def chat_wanted(fields: Fields) -> Wanted:
         else form == "none",
         truncate=False,
         logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
-        logit_bias=_bias(fields),
-        progress=reads_along(fields),
-        slot=schema.slot_of(fields.get("id_slot", int)),
-        **_choices(fields),
+        logit_bias=_read_bias(fields),
+        progress=needs_progress(fields),
+        slot=schema.parse_slot(fields.get("id_slot", int)),
+        **_read_choices(fields),
     )
-    return peer_fields.applied(fields, wanted)
+    return peer_fields.apply_peer_fields(fields, wanted)
 
 
-def completion_wanted(fields: Fields) -> Wanted:
+def make_completion_request(fields: Fields) -> CompletionRequest:
     """Build the completion request of a text."""
     fields.refuse("suffix", "inserting is not supported")
-    wanted = Wanted(
+    wanted = CompletionRequest(
         None,
         "",
-        _options(fields, "n_predict", "max_tokens"),
+        _read_options(fields, "n_predict", "max_tokens"),
         USUAL,
         logprobs=fields.get("logprobs", int),
         echo=fields.switch("echo", default=False),
-        logit_bias=_bias(fields),
-        progress=reads_along(fields) and not fields.switch("echo", default=False),
-        slot=schema.slot_of(fields.get("id_slot", int)),
-        **_choices(fields),
+        logit_bias=_read_bias(fields),
+        progress=needs_progress(fields) and not fields.switch("echo", default=False),
+        slot=schema.parse_slot(fields.get("id_slot", int)),
+        **_read_choices(fields),
     )
-    return peer_fields.applied(fields, wanted)
+    return peer_fields.apply_peer_fields(fields, wanted)
 
 
-def _choices(fields: Fields) -> dict[str, Any]:
+def _read_choices(fields: Fields) -> dict[str, Any]:
     """Return how many choices to generate, and how many of them to return."""
     given = fields.get("n", int) or 1
     made = fields.get("best_of", int) or given
@@ -173,7 +175,9 @@ def _choices(fields: Fields) -> dict[str, Any]:
     return {"choices": made, "best": given if made > given else 0}
 
 
-def for_each_prompt(fields: Fields, wanted: Wanted, loaded: Loaded) -> list[Wanted]:
+def make_prompt_requests(
+    fields: Fields, wanted: CompletionRequest, loaded: Loaded
+) -> list[CompletionRequest]:
     """Build a completion request for each prompt, in which control tokens may be spelled.
 
     Raises
@@ -183,9 +187,9 @@ def for_each_prompt(fields: Fields, wanted: Wanted, loaded: Loaded) -> list[Want
     ContextFull
         One is far too long.
     """
-    tokenizer = engine_of(loaded).model.tokenizer
+    tokenizer = require_engine(loaded).model.tokenizer
     given = fields.get("prompt", str, list) or ""
     for text in [given] if isinstance(given, str) else given:
         if isinstance(text, str):
             require_short(text, loaded)
-    return [replace(wanted, prompt=tokens) for tokens in prompts(given, tokenizer)[0]]
+    return [replace(wanted, prompt=tokens) for tokens in parse_prompts(given, tokenizer)[0]]
