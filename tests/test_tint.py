@@ -131,7 +131,7 @@ def faults(shaders, profile, first=()):
         pytest.skip("Chromium has no WebGPU with subgroups here")
     of_texts = list(map(places, found))
     rest = zip(known, of_texts[len(first) :], strict=True)
-    lines = [str(s.pointed(max(f[0], 1), *f[1:])) for s, found in rest for f in found]
+    lines = [str(s.make_error(max(f[0], 1), *f[1:])) for s, found in rest for f in found]
     return of_texts[: len(first)], lines
 
 

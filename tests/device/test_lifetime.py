@@ -139,7 +139,7 @@ def queue_in_other_hands(device: Device) -> Iterator[None]:
     held, go_on = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with device._queue.entered("test"):
+        with device._queue.enter("test"):
             held.set()
             assert go_on.wait(PATIENCE)
 
@@ -173,7 +173,7 @@ def test_a_buffer_dropped_while_others_are_at_the_queue_waits_for_nobody(fresh: 
 
 def test_a_buffer_dropped_in_the_midst_of_work_goes_when_that_is_done(fresh: Device):
     buffers = [fresh.buffer(1 << 20, purpose="cache")]
-    with fresh._queue.entered("test"):
+    with fresh._queue.enter("test"):
         buffers.clear()
         assert fresh._pool._ledger.nbytes == 1 << 20  # whoever holds the queue counts on it
     assert fresh.memory_report().nbytes == 0

@@ -217,7 +217,7 @@ class Binder:
             {"binding": decl.index, "resource": _resource(*found)}
             for decl, found in zip(dispatch.pipeline.shader.bindings, ranges, strict=True)
         ]
-        with self.queue.translated(dispatch.name):
+        with self.queue.translate_errors(dispatch.name):
             group = self.queue.gpu.create_bind_group(
                 layout=dispatch.pipeline.layout, entries=entries
             )

@@ -225,12 +225,12 @@ class Pool:
         if nbytes < 1:
             raise DeviceError(f"{subject}: {nbytes} bytes, a buffer holds at least 1")
         capacity = -(-nbytes // _ROUND) * _ROUND
-        with self._queue.entered(subject):
+        with self._queue.enter(subject):
             raw = None if purpose == "readback" else self._reuse(capacity)
             if raw is None:
                 self._check(subject, nbytes, capacity)
                 raw = self._allocate(subject, capacity, purpose)
-            return self._entered(Buffer(self, raw, nbytes, purpose, label))
+            return self._account(Buffer(self, raw, nbytes, purpose, label))
 
     def texture(self, rows: int, purpose: Purpose, label: str = "") -> Texture:
         """Return a new texture; releasing it destroys it.
@@ -245,14 +245,14 @@ class Pool:
         subject = f"texture {label or purpose}"
         if not 0 < rows <= MAX_TEXEL_ROWS:
             raise DeviceError(f"{subject}: {rows} rows of texels, needs 1 to {MAX_TEXEL_ROWS}")
-        with self._queue.entered(subject):
+        with self._queue.enter(subject):
             self._check(subject, rows * TEXEL_ROW_NBYTES, rows * TEXEL_ROW_NBYTES)
-            with self._queue.translated(subject):
+            with self._queue.translate_errors(subject):
                 texture = self._queue.gpu.create_texture(
                     size=(ROW_TEXELS, rows, 1), format=TEXTURE_FORMAT, usage=_TEXTURE_USAGE
                 )
             self._queue.counters.buffers += 1
-            return self._entered(Texture(self, texture, rows, purpose, label))
+            return self._account(Texture(self, texture, rows, purpose, label))
 
     def release(self, buffer: Buffer) -> None:
         """Take a buffer back; calling it again, or after `close`, is harmless."""
@@ -304,7 +304,7 @@ class Pool:
                 self._retire(buffer).destroy()
             self.trim()
 
-    def _entered(self, buffer: B) -> B:
+    def _account(self, buffer: B) -> B:
         """Add a new handle to the accounts."""
         self._live.add(buffer)
         self._ledger.add(buffer.purpose, buffer.capacity)
@@ -359,7 +359,7 @@ class Pool:
             return self._create(subject, capacity, usage)
 
     def _create(self, subject: str, capacity: int, usage: int) -> wgpu.GPUBuffer:
-        with self._queue.translated(subject):
+        with self._queue.translate_errors(subject):
             raw = self._queue.gpu.create_buffer(size=capacity, usage=usage)
         self._queue.counters.buffers += 1
         return raw

@@ -180,9 +180,9 @@ class Device:
         if not view.nbytes:
             return
         subject = f"write {buffer.label or buffer.purpose}"
-        with self._queue.entered(subject):
+        with self._queue.enter(subject):
             self._range(subject, buffer, offset, view.nbytes)
-            with self._queue.translated(subject):
+            with self._queue.translate_errors(subject):
                 for at in range(0, view.nbytes, CHUNK_NBYTES):
                     self._write(buffer, view[at : at + CHUNK_NBYTES], offset + at)
 
@@ -226,14 +226,14 @@ class Device:
             raise DeviceError(
                 f"{subject}: {view.nbytes} bytes, rows of texels have {TEXEL_ROW_NBYTES}"
             )
-        with self._queue.entered(subject):
+        with self._queue.enter(subject):
             self._range(subject, texture, first * TEXEL_ROW_NBYTES, view.nbytes)
-            with self._queue.translated(subject):
+            with self._queue.translate_errors(subject):
                 for at in range(0, view.nbytes, CHUNK_NBYTES):
                     chunk = view[at : at + CHUNK_NBYTES]
                     row, rows = first + at // TEXEL_ROW_NBYTES, chunk.nbytes // TEXEL_ROW_NBYTES
                     self._queue.write_texel_rows(texture.texture, row, rows, chunk)
-                    self._staged(chunk.nbytes)
+                    self._flush_if_full(chunk.nbytes)
 
     def read(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> bytes:
         """Copy bytes to the host, after everything submitted before.
@@ -253,7 +253,7 @@ class Device:
         subject = f"read {buffer.label or buffer.purpose}"
         if nbytes == 0:
             return b""
-        with self._queue.entered(subject):
+        with self._queue.enter(subject):
             size = buffer.nbytes - offset if nbytes is None else nbytes
             self._range(subject, buffer, offset, size)
             parts = [
@@ -270,9 +270,9 @@ class Device:
         DeviceError
             A buffer is released, a range leaves one or is of another size, or both are one buffer.
         """
-        with self._queue.entered("copy"):
+        with self._queue.enter("copy"):
             copies = [make_copy(*pair, self._pool, self._queue) for pair in pairs]
-            with self._queue.translated("copy"):
+            with self._queue.translate_errors("copy"):
                 self._queue.run([], copies)
 
     def clear(self, buffer: Buffer, offset: int = 0, nbytes: int | None = None) -> None:
@@ -291,10 +291,10 @@ class Device:
             The buffer is released, or the range leaves it.
         """
         subject = f"clear {buffer.label or buffer.purpose}"
-        with self._queue.entered(subject):
+        with self._queue.enter(subject):
             size = buffer.nbytes - offset if nbytes is None else nbytes
             self._range(subject, buffer, offset, size)
-            with self._queue.translated(subject):
+            with self._queue.translate_errors(subject):
                 encoder = self._queue.encoder()
                 encoder.clear_buffer(buffer.raw, offset, round_up(size))
                 self._queue.submit(encoder)
@@ -337,7 +337,7 @@ class Device:
         DeviceError
             A binding or a number of work groups does not suit the device.
         """
-        with self._queue.entered(label or "program"):
+        with self._queue.enter(label or "program"):
             binder = Binder(self._queue, self._pool, self.capabilities)
             program = Program(binder, dispatches, reads, given, label, times)
             self._programs.add(program)
@@ -358,7 +358,7 @@ class Device:
 
     def wait(self) -> None:
         """Wait until everything submitted is done."""
-        with self._queue.entered("wait"), self._queue.translated("wait"):
+        with self._queue.enter("wait"), self._queue.translate_errors("wait"):
             self._queue.flush()
 
     @uninterrupted
@@ -403,9 +403,9 @@ class Device:
         if even < view.nbytes:
             tail = memoryview(bytes(view[even:]).ljust(4, b"\0"))
             self._queue.write(buffer.raw, offset + even, tail)
-        self._staged(view.nbytes)
+        self._flush_if_full(view.nbytes)
 
-    def _staged(self, nbytes: int) -> None:
+    def _flush_if_full(self, nbytes: int) -> None:
         """Wait for the device when a chunk's worth is staged."""
         self._unflushed += nbytes
         if self._unflushed >= CHUNK_NBYTES:
@@ -419,7 +419,7 @@ class Device:
                 self._slot.release()
             self._slot = None
             self._slot = Slot(self._queue, self._pool, size)
-        with self._queue.translated(subject):
+        with self._queue.translate_errors(subject):
             self._slot.take([(buffer, offset, nbytes)])
             self._slot.start(self._queue.run([], self._slot.copies[0]), size)
         return self._slot.finish(subject)[:nbytes]

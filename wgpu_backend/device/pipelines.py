@@ -87,14 +87,14 @@ def _point_to_caller(shader: Shader, line: int, column: int, what: str) -> Shade
     lines = shader.text.splitlines()
     outside = any(not o.startswith(PACKAGE) for o in shader.origins)
     if not origin.startswith(f"{PACKAGE}lib/"):
-        return shader.pointed(line, column, what)
+        return shader.make_error(line, column, what)
     used = f"{what}; {origin} has `{lines[line - 1].strip()}`, whose file says at its top what the "
     used += "file that imports it defines"
     for number, text in enumerate(lines, 1):
         mine = outside and not shader.origins[number - 1].startswith(PACKAGE)
         if mine and (found := re.search(r"\bfn (\w+)", text)):
-            return shader.pointed(number, found.start(1) + 1, used)
-    return shader.pointed(line, column, used)
+            return shader.make_error(number, found.start(1) + 1, used)
+    return shader.make_error(line, column, used)
 
 
 class Pipelines:
@@ -128,7 +128,7 @@ class Pipelines:
         """
         key = (shader.text, shader.entry, shader.bindings, shader.trusted)
         while True:
-            with self._queue.entered(shader.label):
+            with self._queue.enter(shader.label):
                 pipeline = self._cache.get(key)
                 if pipeline is not None:
                     return pipeline
@@ -140,15 +140,15 @@ class Pipelines:
                     break
             wait_until(busy.wait)
         try:
-            return self._added(key, shader)
+            return self._add(key, shader)
         finally:
             with self._queue.lock:
                 del self._under_way[key]
             done.set()
 
-    def _added(self, key: tuple[object, ...], shader: Shader) -> Pipeline:
+    def _add(self, key: tuple[object, ...], shader: Shader) -> Pipeline:
         check_bounds(shader, self._capabilities)
-        with self._queue.translated(shader.label):
+        with self._queue.translate_errors(shader.label):
             pipeline = self._compile(shader)
         with self._queue.lock:
             self._cache[key] = pipeline

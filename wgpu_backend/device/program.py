@@ -101,7 +101,7 @@ class Program:
         ranges = [*self._reads, *([self._ring.place] if self._ring else [])]
         self._buffers = {*bound, *(buffer for buffer, _, _ in ranges)}
         self._epoch = -1
-        self._together = self._alike()
+        self._together = self._count_replays_per_submit()
         self._slots: list[Slot] = []
         self._under_way: dict[Slot, weakref.ref[Reading]] = {}  # the oldest first
         self._replays = 0
@@ -158,9 +158,9 @@ class Program:
         """
         if not 1 <= count <= self.times:
             raise DeviceError(f"{self.label}: {count} replays at once, 1 to {self.times} are there")
-        with self._queue.entered(self.label):
+        with self._queue.enter(self.label):
             self._check()
-            with self._queue.translated(self.label):
+            with self._queue.translate_errors(self.label):
                 if self._ring is not None:
                     self._ring.write(count)
                 index, slot = self._submit(count)
@@ -181,7 +181,7 @@ class Program:
             As `replay`, and as `Device.copy`.
         """
         queue = self._queue
-        with queue.entered(self.label):
+        with queue.enter(self.label):
             self._check()
             first, last = (
                 [make_copy(*pair, self._pool, queue) for pair in p] for p in (before, after)
@@ -189,7 +189,7 @@ class Program:
             submits: list[list[Pass]] = [[(portion, ())] for portion in self._portions]
             submits[0].insert(0, ((), first))
             submits[-1].append(((), last))
-            with queue.translated(self.label):
+            with queue.translate_errors(self.label):
                 queue.counters.dispatches += len(self.dispatches)
                 for passes in submits:
                     queue.send(queue.record(*passes))
@@ -219,7 +219,7 @@ class Program:
         if self._replays < 2 or not queue.lock.acquire(blocking=False):
             return
         try:
-            with suppress(DeviceError), queue.entered(self.label), queue.translated(self.label):
+            with suppress(DeviceError), queue.enter(self.label), queue.translate_errors(self.label):
                 whole = self._count <= self._together and not self._ahead
                 slot = self._idle_slot() if whole else None
                 if slot is not None:
@@ -238,9 +238,9 @@ class Program:
         DeviceError, DeviceLost
             As `replay`.
         """
-        with self._queue.entered(self.label):
+        with self._queue.enter(self.label):
             self._check()
-            with self._queue.translated(self.label):
+            with self._queue.translate_errors(self.label):
                 seconds = [
                     s
                     for portion in self._portions
@@ -281,7 +281,7 @@ class Program:
             self._queue.drop(self._ahead[0])
             self._ahead = None
 
-    def _alike(self) -> int:
+    def _count_replays_per_submit(self) -> int:
         """Return the number of replays that fit one submit; 0 if one needs several."""
         if len(self._portions) > 1:
             return 0
@@ -306,7 +306,7 @@ class Program:
         """Return a slot to read into; if all are under way, read one first."""
         if (idle := self._idle_slot()) is not None:
             return idle
-        oldest = next(iter([*self._abandoned(), *self._under_way]))
+        oldest = next(iter([*self._find_abandoned(), *self._under_way]))
         reading = self._under_way[oldest]()
         if reading is None:
             oldest.finish(self.label)
@@ -319,11 +319,11 @@ class Program:
         for slot in self._slots:
             if not slot.busy:
                 return slot
-        if len(self._slots) == READBACK_SLOTS or self._abandoned():
+        if len(self._slots) == READBACK_SLOTS or self._find_abandoned():
             return None
         return self._new_slot()
 
-    def _abandoned(self) -> list[Slot]:
+    def _find_abandoned(self) -> list[Slot]:
         """Return slots under way whose readers are gone, the oldest first."""
         return [slot for slot, reader in self._under_way.items() if reader() is None]
 
@@ -333,7 +333,7 @@ class Program:
         self._slots.append(slot)
         return slot
 
-    def _submits_of(self, slot: Slot | None, turn: int, count: int) -> list[list[Pass]]:
+    def _make_passes(self, slot: Slot | None, turn: int, count: int) -> list[list[Pass]]:
         """Return the passes of one of several replays, a list for each of its portions."""
         submits: list[list[Pass]] = [[(portion, ())] for portion in self._portions]
         if slot is not None:
@@ -344,7 +344,7 @@ class Program:
 
     def _record(self, slot: Slot | None, count: int) -> Recording:
         """Record replays that fit one submit."""
-        turns = [self._submits_of(slot, turn, count)[0] for turn in range(count)]
+        turns = [self._make_passes(slot, turn, count)[0] for turn in range(count)]
         return self._queue.record(*chain.from_iterable(turns))
 
     def _submit(self, count: int) -> tuple[object, Slot | None]:
@@ -362,6 +362,6 @@ class Program:
             return queue.send(self._record(slot, count)), slot
         index: object = None
         for turn in range(count):
-            for passes in self._submits_of(slot, turn, count):
+            for passes in self._make_passes(slot, turn, count):
                 index = queue.send(queue.record(*passes))
         return index, slot

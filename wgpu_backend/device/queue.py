@@ -102,7 +102,7 @@ class Queue:
         """
         return self._pid != os.getpid()
 
-    def entered(self, subject: str) -> AbstractContextManager[None]:
+    def enter(self, subject: str) -> AbstractContextManager[None]:
         """Hold the lock of a device that passes `guard`."""
         return _Entered(self, subject)
 
@@ -150,7 +150,7 @@ class Queue:
         if self.lost:
             raise DeviceLost(f"{subject}: the driver gave the device up; open a new one")
 
-    def translated(self, subject: str) -> AbstractContextManager[None]:
+    def translate_errors(self, subject: str) -> AbstractContextManager[None]:
         """Raise our exceptions for wgpu's, and find out whether the device was lost."""
         return _Watched(self, subject, self._report)
 

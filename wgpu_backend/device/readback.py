@@ -69,7 +69,7 @@ class Slot:
             The device was lost before they were there.
         """
         self._queue.guard(subject)
-        with self._queue.translated(subject):
+        with self._queue.translate_errors(subject):
             data = self._read() if self._mapping is None else self._mapping.wait(self._index)
             self.busy = False
             return data

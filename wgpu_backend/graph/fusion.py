@@ -222,7 +222,9 @@ class Graph:
         bool
             False where somebody else reads or writes that state before; then nothing has changed.
         """
-        if not (self.read_by(write.node.storage, write, reader) or self._first(write, reader)):
+        if not (
+            self.read_by(write.node.storage, write, reader) or self._is_first_reader(write, reader)
+        ):
             return False
         self._absorbed.append(write.node)
         return True
@@ -332,9 +334,9 @@ class Graph:
     def _may_wait(self, new: Node, old: Node) -> bool:
         """Return whether `new`, in the place of `old`, reads the same as the nodes it replaces."""
         there = get_operands(old)
-        return all(contains_node(o, there) or self._unchanged(o) for o in get_operands(new))
+        return all(contains_node(o, there) or self._is_unchanged(o) for o in get_operands(new))
 
-    def _unchanged(self, operand: Node) -> bool:
+    def _is_unchanged(self, operand: Node) -> bool:
         """Return whether an operand was not written since it was last read."""
         if not self._changes(operand.storage):
             return True
@@ -345,7 +347,7 @@ class Graph:
                 return True
         return False
 
-    def _first(self, write: OpNode, reader: OpNode) -> bool:
+    def _is_first_reader(self, write: OpNode, reader: OpNode) -> bool:
         """Return whether a node is the first to read a state that another wrote."""
         state = write.node.storage
         if state.kind != "state" or state in self._wanted:

@@ -141,17 +141,17 @@ class Context:
         ShapeError
             Lists have rows of several lengths.
         """
-        return self._converted("from_numpy", values, None if dtype is None else as_dtype(dtype))
+        return self._convert("from_numpy", values, None if dtype is None else as_dtype(dtype))
 
     def from_floats(self, values: Sequence[float], *shape: Extents) -> Tensor:
         """Make an f32 tensor with these values; DTypeError if one is beyond f32."""
-        return self._converted("from_floats", values, F32, shape)
+        return self._convert("from_floats", values, F32, shape)
 
     def from_ints(self, values: Sequence[int], *shape: Extents) -> Tensor:
         """Make an i32 tensor with these values; DTypeError if one is not an i32."""
-        return self._converted("from_ints", values, I32, shape)
+        return self._convert("from_ints", values, I32, shape)
 
-    def _converted(
+    def _convert(
         self,
         asked: str,
         values: ArrayLike,
@@ -281,7 +281,7 @@ class Context:
         """
         self._check()
         whole = [t if _is_whole(t) else t.contiguous() for t in outputs]
-        return self._executor.record([*whole, *self._taken(whole)], times=times)
+        return self._executor.record([*whole, *self._take_forward(whole)], times=times)
 
     def compute(self, *tensors: Tensor) -> None:
         """Run the graph of these tensors; their values stay until the context closes."""
@@ -294,7 +294,7 @@ class Context:
     @uninterrupted
     def _run(self, tensors: Sequence[Tensor], notify: Callable[[], None]) -> None:
         self._check()
-        wanted = [*tensors, *self._taken(tensors)]
+        wanted = [*tensors, *self._take_forward(tensors)]
         wanted = [t for t in wanted if t.storage.kind == "intermediate" or t.launch is not None]
         if not wanted:
             notify()
@@ -381,7 +381,7 @@ class Context:
         else:
             raise ContextError(f"assign: {spec.shape} is the result of an op or a named input")
 
-    def _taken(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def _take_forward(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         given = {id(t) for t in tensors}
         forward = [n for n in self._forward if id(n) not in given]
         self._forward.clear()

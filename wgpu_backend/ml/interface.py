@@ -48,12 +48,12 @@ def check_interface(op: str, launch: Launch, shader: Shader) -> None:
 
 def _check_entry(launch: Launch, shader: Shader) -> None:
     if not _MAIN.search(_strip_comments(shader.text)):
-        raise shader.pointed_at(
+        raise shader.make_error_at(
             r"\bfn (\w+)",
             "there is no entry point main, needs `@compute @workgroup_size(WG) fn main(…)`",
         )
     if launch.groups is None and not re.search(r"@workgroup_size\(\s*WG\b", shader.text):
-        raise shader.pointed_at(
+        raise shader.make_error_at(
             r"(@workgroup_size\([^)]*\))",
             "the launch counts threads, so the device chooses how many make a work group; "
             "needs `const WG: u32 = 64u;` and `@workgroup_size(WG)`, or a launch with groups=",
@@ -65,7 +65,7 @@ def _check_form(shader: Shader) -> None:
     known = {b.name for b in shader.bindings}
     for found in re.finditer(_VARIABLE, _strip_comments(shader.text)):
         if found[1] not in known:
-            raise shader.pointed_at(
+            raise shader.make_error_at(
                 rf"var<[^>]*>\s*({found[1]})\b",
                 f"binding {found[1]} needs the form `@group(0) @binding(0) var<storage, read> "
                 f"{found[1]}: array<f32>;` on one line, with read, read_write or uniform",
@@ -79,13 +79,13 @@ def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
     declared = {b.name: b for b in shader.bindings if b.access != "uniform"}
     for name in declared:
         if name not in names:
-            raise shader.pointed_at(
+            raise shader.make_error_at(
                 rf"var<storage[^>]*>\s*({name})\b",
                 f"binding {name} is no operand of {op}, which has {_list(names - {'y'})}, "
                 "and y for the result",
             )
     if "y" not in declared or declared["y"].access != "read_write":
-        raise shader.pointed_at(
+        raise shader.make_error_at(
             r"var<storage[^>]*>\s*(y)\b|fn main",
             f"{op} writes its result into y, needs a binding `var<storage, read_write> y`",
         )
@@ -121,7 +121,7 @@ def _check_types(op: str, launch: Launch, shader: Shader) -> None:
     for binding in wrong:
         if not (moved and binding in alike):
             what = _remedy(op, binding, dtypes[binding.name])
-            raise shader.pointed(binding.line, binding.column, what)
+            raise shader.make_error(binding.line, binding.column, what)
 
 
 def _list_floats(shader: Shader) -> Sequence[_Floats]:
@@ -170,7 +170,7 @@ def _check_params(op: str, launch: Launch, shader: Shader) -> None:
     for name in sorted(fields - set(launch.params) - FIELDS_OF_RESULT):
         found = FIELD_OF_OPERAND.match(name)
         if not found or found["operand"] not in (*operands, "y"):
-            raise shader.pointed_at(
+            raise shader.make_error_at(
                 rf"\b({name})\s*:",
                 f"Params has {name}, {op} gives {_list(launch.params)}; add it to the Launch: "
                 f'params={{"{name}": …}}. Known by itself are size and shape of the result, and '
@@ -180,12 +180,12 @@ def _check_params(op: str, launch: Launch, shader: Shader) -> None:
     # A kernel beside the op's own may do with fewer.
     unused = sorted(set(launch.params) - fields)
     if unused and launch.shader == "":
-        raise shader.pointed_at(
+        raise shader.make_error_at(
             r"struct (Params)|fn main",
             f"{op} gives {_list(unused)}, Params has {_list(fields)}",
         )
     if fields and not any(b.access == "uniform" for b in shader.bindings):
-        raise shader.pointed_at(
+        raise shader.make_error_at(
             r"struct (Params)",
             "Params is declared, needs `@group(0) @binding(0) var<uniform> params: Params;`",
         )

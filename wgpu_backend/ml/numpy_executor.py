@@ -92,7 +92,7 @@ class NumpyExecutor:
         self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> NumpyRecorded:
         """Record a graph for running; intermediates live only while it runs."""
-        return NumpyRecorded(outputs, times, self._fused if self.rules else None, read=read)
+        return NumpyRecorded(outputs, times, self._fuse if self.rules else None, read=read)
 
     def copy(self, pairs: Pairs) -> None:
         """Copy dense tensors of whole storages, each into one of the same size."""
@@ -105,7 +105,7 @@ class NumpyExecutor:
         """Return 0: released memory is not kept."""
         return 0
 
-    def _fused(self, nodes: Sequence[Node], outputs: Sequence[Node]) -> Sequence[Node]:
+    def _fuse(self, nodes: Sequence[Node], outputs: Sequence[Node]) -> Sequence[Node]:
         return fuse_nodes(nodes, outputs, self.rules, self.capabilities, _intermediate, runs)
 
     def read(self, node: Node) -> Array:

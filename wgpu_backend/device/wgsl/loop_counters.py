@@ -72,7 +72,7 @@ class CountedLoops:
             return None
         longest = max(range(len(self.places)), key=lambda k: counts[1 + k])
         what = f"loop ran more than {MAX_ITERATIONS} iterations"
-        return self.source.pointed(*self.places[longest], what)
+        return self.source.make_error(*self.places[longest], what)
 
 
 def counted_loops(shader: Shader, bindings: int) -> CountedLoops | None:

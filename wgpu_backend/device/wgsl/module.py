@@ -94,7 +94,7 @@ class Shader:
         default_factory=dict[tuple[str, str], tuple[Origin, str]], repr=False, compare=False
     )
 
-    def pointed(self, line: int, column: int, what: str) -> ShaderError:
+    def make_error(self, line: int, column: int, what: str) -> ShaderError:
         """Return an error at a place counted from 1: ``label: file:line: what``, line and caret."""
         origin = self.origins[line - 1] if line <= len(self.origins) else f"line {line}"
         shown = self.text.splitlines()[line - 1]
@@ -102,7 +102,7 @@ class Shader:
         caret = " " * (len(gutter) + column - 1) + "^"
         return ShaderError(f"{self.label}: {origin}: {what}\n{gutter}{shown}\n{caret}")
 
-    def pointed_at(self, declaration: str, what: str) -> ShaderError:
+    def make_error_at(self, declaration: str, what: str) -> ShaderError:
         """Return an error at the first match of a regular expression, or at its first group.
 
         What has the name that an import gave it is shown at that import.
@@ -110,24 +110,24 @@ class Shader:
         for number, line in enumerate(_COMMENT.sub("", self.text).splitlines(), 1):
             if found := re.search(declaration, line):
                 first = found.re.groups and 1
-                named = self._imported(number, found[first] or "", what)
-                return named or self.pointed(number, found.start(first) + 1, what)
+                named = self._error_at_import(number, found[first] or "", what)
+                return named or self.make_error(number, found.start(first) + 1, what)
         place = f"{self.origins[-1]}: " if self.origins else "it is empty: "
         return ShaderError(f"{self.label}: {place}{what}")
 
-    def _imported(self, line: int, name: str, what: str) -> ShaderError | None:
+    def _error_at_import(self, line: int, name: str, what: str) -> ShaderError | None:
         """Return an error about a name from an import, at the outermost import that led to it."""
-        place = self._import_of(self.origins[line - 1], name)
+        place = self._find_import(self.origins[line - 1], name)
         if place is None:
             return None
         for _ in self.places:  # no more, as files may import each other
-            place = self._import_of(place[0]) or place
+            place = self._find_import(place[0]) or place
         origin, shown = place
         gutter = f"{origin.rpartition(':')[2]} │ "
         caret = " " * (len(gutter) + shown.rindex(shown.split()[-1])) + "^"
         return ShaderError(f"{self.label}: {origin}: {what}\n{gutter}{shown}\n{caret}")
 
-    def _import_of(self, origin: Origin, name: str = "") -> tuple[Origin, str] | None:
+    def _find_import(self, origin: Origin, name: str = "") -> tuple[Origin, str] | None:
         """Find the import of a line's file, or the one that gave a name."""
         file = origin.rpartition(":")[0]
         for (imported, given), place in self.places.items():
@@ -156,7 +156,7 @@ class Shader:
                 struct.pack_into("<" + _SCALARS[f.type], buffer, f.offset, *numbers)
             except (TypeError, ValueError, OverflowError, struct.error):
                 what = f"{f.name} is {f.type}, the op gives {values[f.name]!r}"
-                raise self.pointed_at(rf"\b({f.name})\s*:", what) from None
+                raise self.make_error_at(rf"\b({f.name})\s*:", what) from None
         return bytes(buffer)
 
 
@@ -258,7 +258,7 @@ def _check_duplicates(shader: Shader) -> Shader:
             name = found["name"]
             if name in first:
                 what = f"binding {name} is declared again, first at {first[name]}"
-                raise shader.pointed(number, found.start("name") + 1, what)
+                raise shader.make_error(number, found.start("name") + 1, what)
             first[name] = shader.origins[number - 1]
     return shader
 

@@ -203,7 +203,7 @@ class _Zones:
         strays = list(self._around(after[node.storage], node.storage, launch.out))
         for name, operand in launch.operands.items():
             if operand.storage is not node.storage and operand.storage in self._before:
-                strays += self._changed(name, operand, after[operand.storage])
+                strays += self._find_changes(name, operand, after[operand.storage])
         spec = (
             launch.out
             if launch.into is not None
@@ -269,7 +269,7 @@ class _Zones:
         self._device.write(self._buffers[storage], self._before[storage])
         return result[: node.storage.nbytes]
 
-    def _changed(self, name: str, operand: Node, after: Bytes) -> Iterator[str]:
+    def _find_changes(self, name: str, operand: Node, after: Bytes) -> Iterator[str]:
         changed = np.flatnonzero(after != self._before[operand.storage])
         if changed.size:
             at = int(changed[0]) // operand.spec.dtype.block_nbytes

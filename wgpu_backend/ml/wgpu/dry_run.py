@@ -44,7 +44,7 @@ class DryRunExecutor:
         self.info: DeviceInfo = executor.info
         self.capabilities: Capabilities = executor.capabilities
         self._rules = executor.rules
-        self._storage = executor.unallocated
+        self._storage = executor.reserve_weight
         self._found = found
         self._seen: set[Shader] = set()
         self._sources: dict[Storage, tuple[DType, Pieces]] = {}

@@ -100,7 +100,7 @@ class WgpuExecutor:
         self._sources[storage] = (spec.dtype, data)
         return storage
 
-    def unallocated(self, spec: Spec, label: str) -> Storage:
+    def reserve_weight(self, spec: Spec, label: str) -> Storage:
         """Return storage of a weight that is not uploaded yet, with its future layout."""
         return Storage(spec.nbytes, "weight", label, layout=self._layout(spec))
 

@@ -166,7 +166,7 @@ class WgpuRecorded:
         for turn, row in zip(self.turns, values, strict=True):
             turn[storage.label] = np.ndarray(spec.shape, spec.dtype.numpy, row.data, at.offset)
 
-    def _parts_of(self, node: Node) -> tuple[Part, ...]:
+    def _get_parts(self, node: Node) -> tuple[Part, ...]:
         if node.storage in self._parts:
             return self._parts[node.storage]
         if node.storage.handle is None:
@@ -179,7 +179,7 @@ class WgpuRecorded:
             assert node.call is not None
             made += [
                 (node, launch, kernel)
-                for kernel in kernels(node.call.op, launch, self._capabilities, self._parts_of)
+                for kernel in kernels(node.call.op, launch, self._capabilities, self._get_parts)
             ]
         params = self._upload_params([kernel.params for _, _, kernel in made])
         dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
@@ -230,14 +230,14 @@ class WgpuRecorded:
         if operand != "y" and operand not in launch.operands:
             operand, _, plane = operand.rpartition("_")
         target = node if operand == "y" else launch.operands[operand]
-        parts, _ = find_part(target, self._parts_of(target))
+        parts, _ = find_part(target, self._get_parts(target))
         part = parts[min(index, len(parts) - 1)]
         return self._bound(target.storage, part, plane, decl.access)
 
     def _readings(self, node: Node) -> list[Binding]:
         dtype = node.spec.dtype
         blocks = node.spec.nbytes // dtype.block_nbytes
-        return plane_reads(dtype, blocks, self._parts_of(node)[0])
+        return plane_reads(dtype, blocks, self._get_parts(node)[0])
 
     @uninterrupted
     def run(self, inputs: Mapping[str, Array]) -> WgpuResult:
@@ -269,12 +269,15 @@ class WgpuRecorded:
 
     def replay_between(self, before: Pairs, after: Pairs) -> None:
         """Copy tensors, run, and copy outputs, as `WgpuExecutor.copy`; does not wait."""
-        pairs = ([(self._all_of(a), self._all_of(b)) for a, b in each] for each in (before, after))
+        pairs = (
+            [(self._bind_whole(a), self._bind_whole(b)) for a, b in each]
+            for each in (before, after)
+        )
         self.program.replay_between(*pairs)
 
-    def _all_of(self, node: Node) -> Binding:
+    def _bind_whole(self, node: Node) -> Binding:
         """Return the bytes of a dense tensor of a plain type that is all of its storage."""
-        return whole_binding(node, self._parts_of(node))
+        return whole_binding(node, self._get_parts(node))
 
     @uninterrupted
     def close(self) -> None:
