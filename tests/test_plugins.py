@@ -380,7 +380,7 @@ def test_a_kernel_that_leaves_its_tensors_is_found(full, what: str):
         return Launch(out, {"x": x}, threads=out.size + 8, params={"size": out.size})
 
     try:
-        # Without a twin: guard zones alone tell, except for what stays inside.
+        # Without a reference only red zones find faults, except for what stays inside.
         if what == "a neighbour's":
             stray_op.reference(lambda x: -x)
         with pytest.raises(AssertionError, match=message):

@@ -126,7 +126,7 @@ def test_a_difference_that_both_runs_have_is_told_once(found):
     found("= value", "= value + 1.0")
     problems = [c.problem for c in found.cases if c.problem and not c.refused]
     assert problems
-    assert all(p.count("NMSE") == 1 and "guard zones" not in p for p in problems)
+    assert all(p.count("NMSE") == 1 and "red zones" not in p for p in problems)
 
 
 def test_help_shows_how_an_op_is_tried():
@@ -155,12 +155,12 @@ def test_a_signalling_nan_is_a_difference_and_no_warning():
 @pytest.mark.parametrize(
     ("twin", "said"),
     [
-        (lambda x: x.reshape(-1, 7), r"its twin fails, ValueError: cannot reshape"),
-        (lambda x: x[:, None], r"its twin gives shape \(1, 1\), needs \(1,\)"),
-        (lambda x: x[1:], r"its twin gives shape \(0,\), needs \(1,\)"),
+        (lambda x: x.reshape(-1, 7), r"its reference fails, ValueError: cannot reshape"),
+        (lambda x: x[:, None], r"its reference gives shape \(1, 1\), needs \(1,\)"),
+        (lambda x: x[1:], r"its reference gives shape \(0,\), needs \(1,\)"),
     ],
 )
-def test_a_twin_that_fails_or_gives_another_shape_is_a_case_that_fails(full, twin, said):
+def test_a_reference_that_fails_or_gives_another_shape_is_a_case_that_fails(full, twin, said):
     @op(source=COPY)
     def twinless_op(x: Node) -> Launch:
         out = Spec.dense(x.spec.shape, F32)

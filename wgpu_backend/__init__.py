@@ -135,7 +135,7 @@ if TYPE_CHECKING:
     from wgpu_backend.ops.sampling.host import SamplingOptions
     from wgpu_backend.text.grammar import Grammar
 
-# In a checkout `shaders/` and `models/` stand beside the package; in a wheel they are inside it.
+# In a checkout `shaders/` and `models/` stand next to the package; in a wheel they are inside it.
 __path__ += [str(p) for p in (_Path(__file__).parent.parent,) if (p / "shaders").is_dir()]
 
 __version__ = "0.1.0"

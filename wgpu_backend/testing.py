@@ -152,7 +152,7 @@ class Case:
     layout : str
         How operands lay in memory, or what is special of them.
     error : float
-        The `nmse` found; NaN where it failed otherwise, or there is no twin.
+        The `nmse` found; NaN where it failed otherwise, or there is no reference.
     problem : str
         What is wrong; empty where nothing is.
     refused : bool
@@ -187,7 +187,7 @@ def check_op(
     Parameters
     ----------
     op : Op
-        Without a NumPy twin, only what guard zones tell is checked.
+        Without a NumPy reference, only the red zones are checked.
     shapes, how
         See `Trial`; left out, what `trial` said of the op. ``"n:i32"`` is an operand of i32, whose
         values are 0, 1 and 2 alone: indices beyond need a `check_graph`.
@@ -273,7 +273,7 @@ def find_hint(run: Sequence[Case]) -> str:
     if "shifted" in failed & passed:
         return ""
     return (
-        "only operands that begin behind the start of their buffer fail: add params.NAME_offset "
+        "only operands that begin after the start of their buffer fail: add params.NAME_offset "
         "to the index of operand NAME"
     )
 
@@ -288,7 +288,7 @@ def _fits(trial: Trial, shapes: Shapes) -> bool:
     try:
         with Context(NumpyExecutor()) as context:
             return build(context).spec.nbytes <= LARGEST_NBYTES
-    except Exception:  # what is wrong with it is told when it runs
+    except Exception:  # the error is reported when the case runs
         return True
 
 
@@ -336,17 +336,17 @@ def _compute(
     op: Op[Any], executor: Executor, build: Build, limit: float
 ) -> tuple[Array, Array, tuple[str, ...]]:
     """Return the values of a device, those of the reference, and the faults in red zones."""
-    twin = cache(lambda: _run_reference(build)) if has_reference(op) else None
+    reference = cache(lambda: _run_reference(build)) if has_reference(op) else None
     guarded = _run_in_red_zones(
-        executor, build, twin, limit
+        executor, build, reference, limit
     )  # first: a loop without end is found there
     got = values_of(executor, build)
-    want = got if twin is None else twin()
+    want = got if reference is None else reference()
     if guarded is None:
         return got, want, ()
     apart = _describe_difference(guarded.values, want, limit)
     if apart != _describe_difference(got, want, limit):
-        apart = tuple(f"between guard zones: {said}" for said in apart)
+        apart = tuple(f"between red zones: {said}" for said in apart)
     return got, want, (*guarded.strays, *apart)
 
 
@@ -356,7 +356,7 @@ def _run_reference(build: Build) -> Array:
     except BackendError:
         raise
     except Exception as error:
-        raise BackendError(f"its twin fails, {_describe_error(error)}") from error
+        raise BackendError(f"its reference fails, {_describe_error(error)}") from error
 
 
 def _describe_error(error: Exception) -> str:

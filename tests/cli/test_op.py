@@ -112,8 +112,12 @@ def test_a_shader_that_does_not_compile_fails_once_with_line_and_caret(
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("return 3 * x", "return 3 * z", "its twin fails, NameError: name 'z' is not defined ("),
-        ("return 3 * x", "return x[:0]", "thrice: its twin gives shape (0,), needs (1,)"),
+        (
+            "return 3 * x",
+            "return 3 * z",
+            "its reference fails, NameError: name 'z' is not defined (",
+        ),
+        ("return 3 * x", "return x[:0]", "thrice: its reference gives shape (0,), needs (1,)"),
         ("    return Launch(", "    Launch(", "thrice: it returns None, needs a Launch"),
         ("threads=-(-out.size // 4)", "threads=[4]", "the op fails, TypeError: "),
         ("3 * x", "3 * x +", "thrice.py:18: invalid syntax\n18 │     return 3 * x +"),
@@ -134,7 +138,7 @@ def test_without_a_twin_it_says_that_nothing_was_compared(cli: Cli, file: Path) 
     change(file, "@thrice.reference\n", "")
     done = cli("op", "check", str(file))
     assert done.code == PASSED
-    assert "it has no NumPy twin, so its values were compared with nothing" in done.err
+    assert "it has no NumPy reference, so its values were compared with nothing" in done.err
     assert [line.split()[-1] for line in done.out.splitlines()[2:]] == ["–", "–"]
 
 
@@ -169,7 +173,7 @@ def test_a_kernel_that_forgets_the_offset_gets_a_hint(cli: Cli, file: Path) -> N
     change(file, '"n"', '"1"')  # whose strides do not matter
     done = cli("op", "check", str(file))
     assert done.code == FAILED
-    assert "thrice: only operands that begin behind the start of their buffer fail" in done.err
+    assert "thrice: only operands that begin after the start of their buffer fail" in done.err
 
 
 @pytest.mark.slow

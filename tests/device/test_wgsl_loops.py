@@ -37,7 +37,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
 
 @pytest.fixture
 def summed(full):
-    """Run an op whose kernel ends with some text between guard zones, and forget it."""
+    """Run an op whose kernel ends with some text between red zones, and forget it."""
     made = []
 
     def run(body: str) -> np.ndarray:

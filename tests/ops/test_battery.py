@@ -1,6 +1,6 @@
 """The package's own ops under the battery that ops from outside are checked with.
 
-Their kernels run without bounds clamping, so what guard zones say of them matters.
+Their kernels run without bounds clamping, so what red zones say of them matters.
 """
 
 import pytest

@@ -126,8 +126,8 @@ class _Checker:
             remark(f"{made.name}: {advice}")
         if not has_reference(made):
             remark(
-                f"{made.name}: it has no NumPy twin, so its values were compared with nothing; "
-                f"write one under @{made.name}.reference"
+                f"{made.name}: it has no NumPy reference, so its values were compared with "
+                f"nothing; write one under @{made.name}.reference"
             )
         if all(c.refused for c in cases):
             remark(f"{made.name}: every case is refused: {cases[0].problem}")

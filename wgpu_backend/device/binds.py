@@ -1,8 +1,8 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 """Dispatches checked against the device's limits, and their bind groups.
 
-What is checked here would otherwise be a validation error without a name, or, for an empty
-binding, the end of the process.
+Without these checks, mistakes give validation errors that name nothing. An empty binding would end
+the process.
 """
 
 from __future__ import annotations

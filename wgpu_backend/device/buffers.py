@@ -1,9 +1,9 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 """Buffers, textures, and the pool they come from.
 
-A Buffer is a handle on a raw wgpu buffer. Released, the handle is dead for good; the raw buffer
-waits in the pool for the next handle of about its size, or is destroyed. Its bytes are whatever
-its last user left there. A Texture is the same on a wgpu texture, which kernels only read.
+A Buffer is a handle on a raw wgpu buffer. A released handle stays dead. Its raw buffer waits in the
+pool for the next handle of about its size, with its old bytes, or is destroyed. A Texture is the
+same on a wgpu texture, which kernels only read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POOL_NBYTES = 256 << 20
 # A buffer is reused for requests down to three quarters of its size, small ones for any.
 _FIT = 0.75
 _SMALL = 4096
-# Purposes whose sizes do not come back, so that keeping the memory would help nobody; readback
+# Purposes whose sizes do not come back, so that keeping the memory would not help; readback
 # buffers have a usage of their own besides.
 _UNPOOLED: frozenset[Purpose] = frozenset({"weights", "cache", "readback"})
 _USAGE = (
@@ -341,7 +341,7 @@ class Pool:
         budget = self._budget(report.nbytes)
         if budget is not None and report.nbytes + capacity > budget:
             raise OutOfMemory(
-                f"{subject}: {format_bytes(nbytes)} beside {format_bytes(report.nbytes)} in use, "
+                f"{subject}: {format_bytes(nbytes)} with {format_bytes(report.nbytes)} in use, "
                 f"the device has {format_bytes(budget)}",
                 str(report),
             )

@@ -37,13 +37,13 @@ class Device:
     """A GPU, or a software rasteriser, ready for work.
 
     Use it as a context manager, or `close` it. Threads may share it: everything that submits
-    takes one lock, which is not held while somebody waits for results. A forked child may not use
+    takes one lock, which is not held while a thread waits for results. A forked child may not use
     it.
 
     Attributes
     ----------
     capabilities : Capabilities
-        What the adapter tells, by the profile it was opened with; executors know more.
+        What the adapter reports, for the profile it was opened with; executors have more.
     profile : str
         ``full`` or ``baseline``.
     """

@@ -1,9 +1,9 @@
 """The interpreter's end: devices are closed before it, and none of their calls is under way then.
 
-Daemon threads go on while the interpreter takes itself apart, and are ended wherever they next ask
-for its lock. One that was inside the graphics library then, or came into it after objects it uses
-were freed, would abort the process. So a handler, which Python calls when all other threads have
-ended, closes every device: that waits for calls under way and refuses later ones.
+Daemon threads run on while the interpreter shuts down, and end where they next take its lock. A
+thread inside the graphics library at that moment, or entering it after its objects were freed,
+would abort the process. So an exit handler, which Python calls when all other threads have ended,
+closes every device: it waits for calls under way and refuses later ones.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Protocol
 from wgpu_backend.device.interrupts import held
 from wgpu_backend.errors import DeviceError
 
-# Where a daemon thread is refused it stays so long: the interpreter is gone by then, and its last
-# writing of buffers does not meet a thread that prints an error.
+# The delay of a refused daemon thread. The interpreter has ended by then, so that the thread does
+# not print an error while stdout is flushed for the last time.
 _STAY_SECONDS = 1.0
 
 

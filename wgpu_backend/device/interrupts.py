@@ -30,7 +30,7 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What `signal` is made of, which looks up enums for handlers: that takes fifty times as long.
+# The C module of `signal`, which is fifty times as fast: it does not look up enums for handlers.
 _signal: Any = import_module("_signal")
 
 PAUSE = 0.05  # seconds between two looks at what is waited for
@@ -72,7 +72,7 @@ def release() -> None:
         # A finaliser that Python runs between these lines may hold and release by itself, and an
         # exception that it raises is lost.
         noted, _Hold.noted = _Hold.noted, False
-        if _signal.getsignal(signal.SIGINT) is _note:  # else somebody set another meanwhile
+        if _signal.getsignal(signal.SIGINT) is _note:  # else another was set meanwhile
             _signal.signal(signal.SIGINT, _Hold.before)
         _Hold.noted |= noted
         deliver()

@@ -98,7 +98,7 @@ class Native:
     ) -> Any:
         """Return an encoder of passes of dispatches, each followed by copies, for `send` or `drop`.
 
-        No call raises before the encoder is finished, which tells of errors in all of them.
+        Errors of all calls are raised when the encoder is finished.
         """
         encoder = self.lib.wgpuDeviceCreateCommandEncoder(gpu._internal, self._encoder)
         for commands, copies in passes:

@@ -1,13 +1,13 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 """A recorded list of dispatches that is replayed without making new objects.
 
-Pipelines and bind groups are ready when the Program is; a replay encodes the flat list again
-(wgpu's command buffers can be used once), submits it in bounded portions, and has what was asked
-for copied into host-visible buffers that stay. From the third replay on, the list is encoded ahead,
-while the host waits for the replay before.
+Pipelines and bind groups are made with the Program. A replay encodes the flat list again, as wgpu's
+command buffers can be used once, submits it in bounded portions, and copies the reads into
+host-visible buffers that are kept. From the third replay on, the list is encoded in advance, while
+the host waits for the replay before.
 
-Several replays may go in one submit, which costs the host less than one each; what they are given
-is written to a ring in one go, and each fetches its own::
+Several replays may go in one submit, which costs the host less than one each. Their inputs are
+written to a ring at once, and each replay copies its own::
 
     write ring ─ submit (fetch 0, dispatches, copy reads ─ fetch 1, dispatches, copy reads) ─ map
 """
@@ -211,9 +211,9 @@ class Program:
     def prepare(self) -> None:
         """Record the next replay's commands while the host waits for the device.
 
-        Only for what was replayed twice, and not while somebody else is at the queue. What fails
-        here the next replay will say, which then records for itself. Several portions, as large
-        prompts have, are recorded when they are due.
+        Only after two replays, and not while another thread holds the queue. Errors are ignored:
+        the next replay records again and raises them. Several portions, as large prompts have, are
+        recorded when they are due.
         """
         queue = self._queue
         if self._replays < 2 or not queue.lock.acquire(blocking=False):

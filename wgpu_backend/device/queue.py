@@ -3,15 +3,14 @@
 
 wgpu-native aborts the process when a command buffer is submitted after device loss, submitted
 twice, or refers to a destroyed buffer. So a command buffer is made here from an encoder, submitted
-at once and dropped; finishing the encoder is a call that fails politely on a lost device; and who
-destroys or checks buffers does it under `lock`. It aborts as well when bytes are asked for that a
-loss has unmapped: `mapped_or_lost` asks first. What stays out of reach is a driver that resets
-between the check and the submit, microseconds later: a server keeps the engine in a process of its
-own for that.
+at once and dropped. Finishing the encoder raises an error on a lost device. Buffers are destroyed
+and checked under `lock`. wgpu-native also aborts when a mapped range is read that a loss has
+unmapped: `mapped_or_lost` checks first. A driver that resets in the microseconds between check and
+submit still ends the process: for that case a server runs the engine in a process of its own.
 
 Threads may share a device: `lock` is held while commands are encoded and submitted, not while
-somebody waits for results. Ctrl-C is noted meanwhile and raised afterwards, see
-`wgpu_backend.device.interrupts`; at the interpreter's end nobody gets in, see
+a thread waits for results. Ctrl-C is noted meanwhile and raised afterwards, see
+`wgpu_backend.device.interrupts`; at the interpreter's end all calls are refused, see
 `wgpu_backend.device.ending`.
 """
 
@@ -46,7 +45,7 @@ Command = tuple[Any, ...]
 Copy = tuple[Any, ...]
 """One copy between buffers: source, offset, target, offset, bytes."""
 Pass = tuple[Sequence[Command], Sequence[Copy]]
-"""Dispatches, and copies behind them."""
+"""Dispatches, followed by copies."""
 Recording = Any
 """Commands in an encoder, to be submitted once."""
 
@@ -89,7 +88,7 @@ class Queue:
         leave_to_parents()
 
     def __del__(self) -> None:
-        # Whoever used the device holds its queue, so nobody does any more.
+        # Every user of the device holds its queue, so there is none left.
         if not (getattr(self, "closed", True) or self.forked or sys.is_finalizing()):
             self.close()
 

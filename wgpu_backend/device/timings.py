@@ -1,8 +1,8 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 """Times of dispatches: by the device's clock if it has one, else by the host's.
 
-Each dispatch gets a pass of its own: time stamps inside one pass may be taken while neighbours
-still run, and would measure nothing.
+Each dispatch gets a pass of its own: time stamps inside one pass may be taken while other
+dispatches still run.
 """
 
 from __future__ import annotations

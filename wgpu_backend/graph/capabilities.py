@@ -67,7 +67,7 @@ def _nothing() -> Mapping[str, Tile]:
 class Capabilities:
     """Everything known about a device: the basis for choosing kernels, weight layouts and fusion.
 
-    It is put together before anything runs, from what the adapter tells, a probe, the self-test's
+    It is put together before anything runs, from what the adapter reports, a probe, the self-test's
     verdict, what was tuned, and what kernel families know of devices of its kind.
 
     Parameters
@@ -108,7 +108,7 @@ class Capabilities:
     binding_alignment : int
         Alignment of a binding's offset, in bytes.
     tuned : mapping of str to Tile
-        What was fastest on this device, see `ops.tiles`; empty where nobody measured.
+        What was fastest on this device, see `ops.tiles`; empty if nothing was measured.
     rounded : frozenset of str
         Products that are known to be the faster for activations in eight bits, see `ops.rounding`.
     unrounded : frozenset of str
@@ -173,7 +173,7 @@ class DeviceInfo:
     pci_id : str
         PCI address or vendor:device pair where known, else empty.
     total_memory, free_memory : int or None
-        Bytes where the platform tells.
+        Bytes, if the platform reports them.
     """
 
     id: str

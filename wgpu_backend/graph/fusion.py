@@ -1,7 +1,7 @@
 """Fusion: rules that replace an op, and the ops that feed it, by one op with the same result.
 
-A rule stands beside the op it makes, see `wgpu_backend.ops.op.Op.fuses`. It is asked for every node
-of one of its ops and answers with a replacement or None::
+A rule is defined next to the op it makes, see `wgpu_backend.ops.op.Op.fuses`. It is tried on
+each node of its ops, and returns a replacement or None::
 
     @linear.fuses("add", name="linear_add")
     def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
@@ -9,9 +9,9 @@ of one of its ops and answers with a replacement or None::
         …
         return graph.call(linear, weight, x, node.operands["b"])
 
-What the replaced nodes alone needed is dropped, and rules are asked again until none answers. A
-rule only sees the graph, so that it is the same for every device but for its `Capabilities`.
-An answer for which the device has no kernel, or has it as a last resort, is no answer.
+Nodes that only the replaced ones needed are dropped, and rules are tried again until none matches.
+A rule only sees the graph and the device's `Capabilities`. A replacement is ignored if the device
+has no kernel for it, or only one of last resort.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class Graph:
         Returns
         -------
         bool
-            False where somebody else reads or writes that state before; then nothing has changed.
+            False if another node reads or writes that state before; then nothing has changed.
         """
         if not (
             self.read_by(write.node.storage, write, reader) or self._is_first_reader(write, reader)
@@ -242,7 +242,7 @@ class Graph:
         Returns
         -------
         bool
-            False where somebody reads either too early or for himself; then nothing has changed.
+            False if another node reads either, or reads it too early; then nothing has changed.
         """
         own, other = maker.node.storage, result.storage
         reads = [o.storage for m in readers for o in get_operands(m.node)].count(own)

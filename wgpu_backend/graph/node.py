@@ -73,12 +73,11 @@ class Launch:
         Operands that the launch writes besides the result: states, or what a replaced node made.
         Only fusion rules make such launches: nothing makes a reader wait for them.
     in_place : tuple of str
-        Operands that the result may overwrite when nobody else needs them.
+        Operands that the result may overwrite if no other node needs them.
     work : int
         Bytes read plus operations, a rough measure that bounds a submit.
     attributes : object
-        What the op was given beside operands, as frozen data, where kernels and fusion rules ask
-        for it.
+        Options of the op, as frozen data, where kernels and fusion rules need them.
     last_resort : bool
         The kernel is there so that every device can run the op. Fusion rules make no such launch:
         the ops that it would replace are faster.
@@ -162,7 +161,7 @@ class Node:
     Parameters
     ----------
     builder : Builder or None
-        None for weights, which adopt the builder of the operands beside them.
+        None for weights, which take the builder of the other operands.
     call, launch
         How the storage is filled; None for leaves and views.
     source : Node or None

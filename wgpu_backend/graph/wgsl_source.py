@@ -143,7 +143,7 @@ def suggest_path(path: str) -> str:
     folder, _, name = path.rpartition("/")
     stems = {other.rpartition("/")[2]: other for other in paths()}
     near = {o.rpartition("/")[2]: o for o in paths() if o.rpartition("/")[0] == folder}
-    # What has the very name, then what is beside it: a longer name elsewhere may be more alike.
+    # The same name anywhere first, then the same folder: a longer name elsewhere may be more alike.
     for those in ({name: stems[name]} if name in stems else {}, near, stems):
         if found := get_close_matches(name, those, 1):
             return those[found[0]]
@@ -173,9 +173,11 @@ def alternatives(path: str) -> list[str]:
     if path not in paths():
         return []
     folder, wanted = path.rpartition("/")[0], _import_functions(path)
-    beside = (other for other in paths() if other.rpartition("/")[0] == folder)
+    siblings = (other for other in paths() if other.rpartition("/")[0] == folder)
     return [
-        other for other in beside if other != path and wanted and wanted <= _import_functions(other)
+        other
+        for other in siblings
+        if other != path and wanted and wanted <= _import_functions(other)
     ]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from wgpu_backend.errors import BackendError, ShapeError
 from wgpu_backend.ml.executor import Array
 
-CLOSE = 0.99  # cosine similarity that tells rounding from a mistake
+CLOSE = 0.99  # cosine similarity that separates rounding from a mistake
 
 
 class Shown(Protocol):

@@ -20,7 +20,7 @@ Array = NDArray[Any]
 Pairs = Sequence[tuple[Node, Node]]
 """Source and target of copies."""
 Pieces = memoryview | list[Source]
-"""Bytes of a weight: in memory, or to be read, one piece behind the other."""
+"""Bytes of a weight: in memory, or pieces to be read one after the other."""
 
 
 class Result(Protocol):

@@ -1,7 +1,7 @@
 """A check that a custom op and its WGSL fit together, made before the shader is compiled.
 
-Bindings and fields are found by their names, so a slip in one of them is the likeliest mistake
-while an op is written; every error here points at the line.
+Bindings and fields are found by their names, so a wrong name is the likeliest mistake in a new op.
+Every error points at the line.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ELEMENT = re.compile(
 )
 # What floats of WGSL hold; words of u32 and i32 hold the bits of any type.
 _HOLD = {"f32": (F32, COMPLEX64), "f": (F32, COMPLEX64), "f16": (F16,), "h": (F16,)}
-# Fields that an operand tells of itself, and those that the result does.
+# Fields that are filled from an operand, and those filled from the result.
 FIELD_OF_OPERAND = re.compile(r"(?P<operand>\w+)_(?P<what>offset|size|shape|strides|rows|group)$")
 FIELDS_OF_RESULT = frozenset({"first_row", "size", "shape"})
 
@@ -37,7 +37,7 @@ def check_interface(op: str, launch: Launch, shader: Shader) -> None:
     Raises
     ------
     ShaderError
-        An entry point, a binding or a field is missing, or is nobody's.
+        An entry point, a binding or a field is missing, or unknown.
     """
     _check_entry(launch, shader)
     _check_form(shader)
@@ -81,7 +81,7 @@ def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
         if name not in names:
             raise shader.make_error_at(
                 rf"var<storage[^>]*>\s*({name})\b",
-                f"binding {name} is no operand of {op}, which has {_list(names - {'y'})}, "
+                f"binding {name} is not an operand of {op}, which has {_list(names - {'y'})}, "
                 "and y for the result",
             )
     if "y" not in declared or declared["y"].access != "read_write":
@@ -177,7 +177,7 @@ def _check_params(op: str, launch: Launch, shader: Shader) -> None:
                 f"of each of {_list([*operands, 'y'])} NAME_offset, NAME_size, NAME_shape and "
                 "NAME_strides",
             )
-    # A kernel beside the op's own may do with fewer.
+    # A kernel other than the op's own may use fewer.
     unused = sorted(set(launch.params) - fields)
     if unused and launch.shader == "":
         raise shader.make_error_at(

@@ -51,8 +51,8 @@ class NumpyExecutor:
     Attributes
     ----------
     rules : mapping of str to sequence of Rule
-        Fusion rules for graphs recorded from now on; none, unless somebody wants to know what they
-        do to results, as `benchmarks/quality.py` does.
+        Fusion rules for graphs recorded from now on. None by default; `benchmarks/quality.py` sets
+        them to measure their effect on results.
     """
 
     info = NUMPY_DEVICE
@@ -60,7 +60,7 @@ class NumpyExecutor:
     def __init__(self, capabilities: Capabilities | None = None) -> None:
         self.capabilities = capabilities or Capabilities(software=True)
         self.rules: Mapping[str, Sequence[Rule]] = {}
-        # A storage that nobody else knows goes, and its array with it.
+        # Weak, so that a storage is freed with its last other reference, and its array with it.
         self._owners: WeakKeyDictionary[Storage, str] = WeakKeyDictionary()
 
     def weight(self, spec: Spec, data: Pieces, label: str, *, alone: bool = False) -> Storage:
@@ -187,7 +187,7 @@ def _argument(argument: Any, launch: Launch, keep_f16: bool) -> Any:  # noqa: AN
     written = argument is into or any(argument is launch.operands[n] for n in launch.writes)
     if argument.storage.handle is None and written:  # besides the result
         argument.storage.handle = np.zeros(argument.spec.size, argument.spec.dtype.numpy)
-    if argument.storage.handle is None:  # only its shape and type matter, so nobody computed it
+    if argument.storage.handle is None:  # not computed, as only its shape and type matter
         return np.zeros(argument.spec.shape, _reference_dtype(argument.spec.dtype))
     if written and argument.spec.dtype != BF16:
         return view_stored(argument)
@@ -208,19 +208,20 @@ def _storage_dtype(dtype: DType) -> DType:
 
 def execute(node: Node, launch: Launch, call: Call) -> None:
     """Run one op's NumPy reference and store its result."""
-    twin = reference_of(call.op.name)
+    reference = reference_of(call.op.name)
     keep_f16 = wants_f16(call.op.name)
     args = [_argument(a, launch, keep_f16) for a in call.args]
     kwargs = {name: _argument(a, launch, keep_f16) for name, a in call.kwargs.items()}
     # Overflow to inf and its consequences are what a GPU does too.
     with np.errstate(all="ignore"):
         try:
-            result = twin(*args, **kwargs)
+            result = reference(*args, **kwargs)
         except MemoryError as error:
             raise OutOfMemory(f"{call.op.name}: {error}") from None
     if launch.into is None and np.shape(result) != launch.out.shape:
         raise BackendError(
-            f"{call.op.name}: its twin gives shape {np.shape(result)}, needs {launch.out.shape}"
+            f"{call.op.name}: its reference gives shape {np.shape(result)}, needs "
+            f"{launch.out.shape}"
         )
     if launch.into is None:
         node.storage.handle = _narrow(result, launch.out)

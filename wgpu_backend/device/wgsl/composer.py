@@ -125,7 +125,7 @@ def _wgsl(name: str, value: Choice, declared: str) -> str:
         return value
     if isinstance(value, np.generic):
         value = value.item()
-    # Outside, nobody checks the type.
+    # Custom ops may not be type-checked.
     if not isinstance(value, int | float) or not math.isfinite(value):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ShaderError(f"choices: {name} is {value}, needs a finite number")
     if declared in ("f32", "f16"):

@@ -1,7 +1,7 @@
 """Loop counters in WGSL: each loop counts its iterations and ends when a thread exceeds a limit.
 
-For ops under development. A counter goes into every loop of the text, and a binding tells
-afterwards which loop ran over; lines stay where they are, so that errors still point at files.
+For ops under development. A counter goes into every loop of the text, and a binding holds
+afterwards which loop ran over. Lines stay where they are, so that errors still point at files.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ COUNTS = "checked_loops"
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LOOP = re.compile(r"\b(?:for|while|loop)\b")
-# Each loop's longest run, behind a word that says that some thread has made too many turns. Threads
-# look at that word now and then, so that not each of them has to make that many.
+# Each loop's longest run, after a word that is 1 once some thread exceeds the limit. Threads read
+# that word now and then, so that not each of them has to reach the limit.
 _COUNTING = """
 @group(0) @binding({binding}) var<storage, read_write> {counts}: array<atomic<u32>, {words}>;
 var<private> {counts}_iterations: u32;

@@ -1,7 +1,7 @@
 """Messages of the WGSL compiler, in terms of the shader's source.
 
-The compiler tells types and operators by the names of its own data structures. Here they become
-WGSL's, with a hint where the slip is a common one; what is not recognised stays as it is.
+The compiler names types and operators after its own data structures. Here they become WGSL's,
+with a hint for common mistakes. Unknown messages stay as they are.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ _SAYINGS: tuple[tuple[str, Callable[[re.Match[str], Place], str]], ...] = (
     ),
     (
         r"The `return` expression .* does not match the declared return type .*",
-        _make_message("what it returns is not what the function declares behind `->`"),
+        _make_message("what it returns is not what the function declares after `->`"),
     ),
     (
         r"Argument (\d+) value \[\d+\] doesn't match the type \[\d+\]",

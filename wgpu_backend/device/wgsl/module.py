@@ -1,6 +1,6 @@
 """Shaders ready for a device: composed WGSL, and the interface read from it.
 
-Bindings and ``struct Params`` are read from the composed text, so nobody writes them twice;
+Bindings and ``struct Params`` are read from the composed text, so that they are written once;
 bindings are numbered anew in order of appearance, which lets a snippet bring its own. How text is
 composed, and what a shader lets one choose, says `wgpu_backend.device.wgsl.composer`.
 

@@ -132,7 +132,7 @@ class _Block:
     weight: int  # branches that it is inside of by its own head
     kind: str = ""  # a loop or a switch
     cases: int = 0  # seen in it, of a switch
-    left: int = 0  # places that may leave it early, behind which the rest is a branch
+    left: int = 0  # places that may leave it early; the rest after each is a branch
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ def branch_depth(text: str, *, llvm: bool) -> Depth:
     text : str
         Without comments.
     llvm : bool
-        Count as LLVM's rasteriser does: a case is inside of those before it, and what is behind a
+        Count as LLVM's rasteriser does: a case is inside of those before it, and the code after a
         jump out of a branch is inside of another.
     """
     state, deepest = _Branches(llvm), Depth(0)

@@ -9,8 +9,8 @@ stand one after the other::
       switch s { case 0, … 99: {} default: {D} } }
 
 Exactly one of the bodies runs, as before, and lines stay where they are. Where every case ends with
-`return`, which would make a branch of all that is behind it, they put the result into a variable,
-and one `return` is behind the last piece.
+`return`, which would make a branch of all code after it, they put the result into a variable, and
+one `return` follows the last piece.
 """
 
 from __future__ import annotations

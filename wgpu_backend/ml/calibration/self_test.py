@@ -1,11 +1,11 @@
 """The self-test: a check that an adapter computes correctly, made before its first use.
 
 Drivers miscompile. A matrix product, quantised products, softmax and attention are compared with
-their NumPy twins. A device that gets one wrong is tried again with kernels that do without its
-subgroups, and refused if that does not help. Kernels that only fusion rules use are compared, too;
-one that is wrong is left out. The verdict is remembered by adapter, driver, profile and shaders, so
-that it costs a few seconds once, on a rasteriser, which compiles slowly, a minute: there several
-devices of the same adapter share the work.
+their NumPy references. If one is wrong, the device is tested again with kernels without subgroups,
+and refused if that does not help. Kernels that only fusion rules use are compared, too, and not
+used if wrong. The verdict is stored by adapter, driver, profile and shaders. The test takes a few
+seconds once; on a rasteriser, which compiles slowly, a minute, so that several devices of the same
+adapter share the work.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _finding(executor: Executor, case: tuple[str, Make]) -> Finding:
 def _fused_finding(executor: Executor, case: tuple[str, float, Make]) -> Finding:
     assert isinstance(executor, WgpuExecutor)
     name, largest, make = case
-    # A device that multiplies packed bytes takes them where nobody measured that f16 is faster.
+    # A device that multiplies packed bytes takes them unless f16 was measured to be faster.
     rounded, unrounded = EVERY_PRODUCT, executor.capabilities.unrounded
     if name in INSTEAD_OF_BYTES:
         rounded, unrounded = frozenset[str](), EVERY_PRODUCT
@@ -120,7 +120,7 @@ class Run:
     executors : sequence of Executor
         The first is the one that is asked about; the others only help.
     progress : callable or None
-        Told the share that is done, by the thread that waits for it.
+        Called with the share that is done, by the waiting thread.
     """
 
     def __init__(self, executors: Sequence[Executor], progress: Progress | None = None) -> None:
@@ -185,7 +185,7 @@ def require_trust(
     cache : Path or None
         File that remembers verdicts; None for one in the user's cache folder.
     progress : callable or None
-        Told the share that is done, where the test runs; what it raises ends the test.
+        Called with the share that is done, if the test runs; an error it raises ends the test.
 
     Returns
     -------

@@ -77,7 +77,7 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "rms_norm_pair", LARGEST_ERROR, _split_norm
     yield "linear_q16", LARGEST_ERROR, _precise_product
     yield "q16_weighted", LARGEST_ERROR, _rounded_norm
-    # Of a gate, of what it multiplies, and of the product behind them.
+    # The errors of a gate, of its other factor, and of the product after them add up.
     yield "linear_gated_q16", 3 * LARGEST_ERROR, gated_into_product
     yield "linear_add_q16", LARGEST_ERROR, normed_sum
     yield "rope_put", LARGEST_ERROR, _cached_attention

@@ -1,10 +1,9 @@
 """Tuning: the fastest kernels for products on a device, measured once and remembered.
 
-A product's kernel, a format and a class of columns are tuned together (`ops.tiles.key`): which tile
-it takes, and, on hardware, whether activations in eight bits, or in two such parts, pay for being
-rounded. Candidates take turns, so that a busy moment hits all alike, and one that computes
-something else than the default does is never chosen. What is remembered hangs on adapter, driver,
-profile and shaders.
+Each kernel, format and class of columns is tuned (`ops.tiles.key`): its tile and, on hardware,
+whether activations in eight bits, or in two such parts, are faster. Candidates run in turn, so that
+a busy moment affects all equally. One with other results than the default is never chosen. Results
+are stored by adapter, driver, profile and shaders.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from wgpu_backend.ops.linear.rounding_rules import pays_in_q16, q8_pair, roundin
 from wgpu_backend.ops.linear.tiles import FEW, candidates
 from wgpu_backend.ops.op import fusions
 
-LARGEST_ERROR = 1e-9  # squared, of what a tile computes beside what the default does
+LARGEST_ERROR = 1e-9  # squared, of a tile's result relative to the default's
 GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise
 ROUNDING_GAIN = 0.9  # the same for activations in eight bits, as they cost some accuracy
 
@@ -161,7 +160,7 @@ def tune(
     executor : WgpuExecutor
         Without fusion rules.
     progress : callable
-        Told the share that is done.
+        Called with the share that is done.
 
     Returns
     -------

@@ -35,7 +35,7 @@ class Trial:
         Operands are also tried with NaN and infinities among their values. Say no where WGSL
         leaves open what comes of them, as of the maximum of a number and NaN.
     limit : float
-        Largest `nmse` allowed, beside what rounding the result to its type explains.
+        Largest `nmse` allowed, in addition to the error of rounding the result to its type.
     """
 
     op: Op[Any]
@@ -81,7 +81,7 @@ def get_trials(op: Op[Any]) -> list[Trial]:
     Raises
     ------
     BackendError
-        The op needs options, so nobody but its author knows how to call it.
+        The op needs options, which only its author can choose.
     """
     if op.name in _TRIALS:
         return _TRIALS[op.name]

@@ -1,7 +1,7 @@
 """Operands with which `wgpu_backend.testing` tries an op: extents, values, layouts.
 
-Each layout holds what it is made of in another way; some are special by their values. The NumPy
-twin gets the same tensors, so a layout may also choose what they hold.
+Each layout stores its values in another way; some are special by their values. The NumPy reference
+gets the same tensors, so a layout may also choose the values.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ LAYOUTS: dict[str, Callable[[Context, Array, DType], Tensor]] = {
     "nonfinite": _mix_nonfinite,
 }
 VALUES = ("nonfinite",)  # layouts that are special by their values
-OFFSET = {"sliced", "shifted"}  # those that begin behind the start of their buffer
+OFFSET = {"sliced", "shifted"}  # those that begin after the start of their buffer
 STRIDED = {"permuted", "transposed", "stepped", "repeated"}  # those that begin there
 
 

@@ -1,13 +1,13 @@
 """An op run between red zones, which show reads and writes outside its tensors.
 
-Every operand and the result lie in buffers of their own with poison behind them, and the result is
-poison to begin with. Afterwards poison must lie where it lay, operands must be as they were, and
-no value of the result may be poison. As floats poison is NaN, so values read from behind an operand
+Every operand and the result lie in buffers of their own with poison after them, and the result
+begins as poison. Afterwards the poison around them and the operands must be unchanged, and no value
+of the result may be poison. As floats poison is NaN, so values read past an operand
 show in the result. The compiler bends an index beyond a binding to the binding's end, or drops the
-access, so a far stray lands in the zone or nowhere, and never in memory of somebody else.
+access, so a far access lands in the zone or nowhere, and never in other buffers.
 
-Loops count their turns here, so a shader that never ends is an error that names the loop. Elsewhere
-it runs as it is written, until the driver gives the device up, which is a `DeviceLost`.
+Loops count their iterations here, so a shader that never ends is an error that names the loop.
+Elsewhere it runs until the driver resets the device, which is a `DeviceLost`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ml.wgpu.storage import Part
 from wgpu_backend.ops.host_values import decode
 
-# Both are NaN in every float type, and they differ: what was copied from behind an operand shows.
+# Both are NaN in every float type, and they differ: values copied from past an operand show.
 OPERAND_POISON = np.frombuffer(b"\xff\xff\xff\xff", np.uint8)
 RESULT_POISON = np.frombuffer(b"\xf1\xff\xf1\x7f", np.uint8)
 GUARD_NBYTES = 64 << 10
@@ -69,7 +69,7 @@ def run_in_red_zones(
     Parameters
     ----------
     expected : callable or None
-        Whether values are as they should be; where not, reads from behind operands are looked for.
+        Returns whether values are correct; if not, reads past operands are looked for.
     node : Tensor
         Result of an op of a plain type, which must not have been computed. Operands in blocks have
         no zones.

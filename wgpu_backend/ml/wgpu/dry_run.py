@@ -1,8 +1,8 @@
 """A dry run: the kernels that graphs need, found without a device's memory.
 
-A DryRunExecutor stands in for the executor while a model's weights are still on their way: graphs
-are recorded as on the device, but for buffers, and it reports the shaders that they need, which can
-be compiled in the meantime.
+A DryRunExecutor replaces the executor while a model's weights are still loading. Graphs are
+recorded as on the device, but without buffers. It reports the shaders that they need, so that they
+can be compiled meanwhile.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class WgpuExecutor:
     Parameters
     ----------
     capabilities : Capabilities or None
-        What kernels may use, see `wgpu_backend.ml.opening`; None for what the device tells.
+        What kernels may use, see `wgpu_backend.ml.opening`; None for those of the device.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class WgpuExecutor:
         self._capabilities = capabilities or complete(device.capabilities)
         self._weights = WeightStore(device)
         self._slots = SharedSlots(device)
-        # A storage that nobody else knows goes, and the buffers in its handle with it.
+        # Weak, so that a storage is freed with its last other reference, and its buffers with it.
         self._sources: WeakKeyDictionary[Storage, tuple[DType, Pieces]] = WeakKeyDictionary()
         self._states: WeakKeyDictionary[Storage, int] = WeakKeyDictionary()
         self.unclosed = Unclosed(f"executor on {device}", device)

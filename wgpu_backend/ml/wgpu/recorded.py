@@ -133,7 +133,7 @@ class WgpuRecorded:
         made: dict[Storage, Spec] = {}
         for node, launch in self.plan.steps:
             for operand in (launch.operands[name] for name in launch.writes):
-                # A part of what an op made is no news.
+                # A view of a part does not change the spec of the whole.
                 made.setdefault(operand.storage, operand.spec)
             if launch.into is None:
                 made[node.storage] = launch.out
