@@ -275,7 +275,11 @@ def test_plain_wgsl_without_any_import_is_an_op(inline):
     ("old", "new", "message"),
     [
         ("-x[", "-z[", r"inline_op:8: no definition in scope.*\n8 │ .*\n +\^$"),
-        ("0) var<storage, read> x", "0) var<storage, read> q", "inline_op:1: binding q is no oper"),
+        (
+            "0) var<storage, read> x",
+            "0) var<storage, read> q",
+            "inline_op:1: binding q is not an oper",
+        ),
         ("read_write> y", "read> y", "inline_op:2: inline_op writes its result into y"),
         ("> y: array<f32>;", "> x: array<f32>;", "inline_op:2: binding x is declared again, first"),
         ("size: u32", "length: u32", r"inline_op:4: Params has length, inline_op gives size"),
@@ -350,7 +354,7 @@ fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return a + b; }
     ],
 )
 def test_a_binding_that_an_import_brings_is_told_at_the_ops_own_line(inline, source, line, shown):
-    with pytest.raises(ShaderError, match=f"inline_op.*:{line}: binding .* is no op") as found:
+    with pytest.raises(ShaderError, match=f"inline_op.*:{line}: binding .* is not an op") as found:
         inline(source)
     assert str(found.value).splitlines()[1] == f"{line} │ {shown}"
     caret = str(found.value).splitlines()[2].index("^") - len(f"{line} │ ")

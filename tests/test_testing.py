@@ -110,7 +110,7 @@ def test_the_place_of_a_difference_is_one_where_values_differ():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("params.x_offset + along", "along", "only operands that begin behind the start of"),
+        ("params.x_offset + along", "along", "only operands that begin after the start of"),
         ("along.w]", "at.w]", 'only strided operands fail: add dense=("x",) or use x_strides'),
         ("params.x_offset + along.y + along.z + along.w", "i", "only strided operands fail"),
         ("= value", "= value + 1.0", ""),
@@ -139,7 +139,7 @@ def test_help_shows_how_an_op_is_tried():
 def test_an_offset_that_is_forgotten_beside_dense_has_the_hint_too(found):
     failed = found("params.x_offset + along.y + along.z + along.w", "i", dense=("x",))
     assert failed == {("sliced", (1, 16))}
-    assert find_hint(found.cases).startswith("only operands that begin behind the start of")
+    assert find_hint(found.cases).startswith("only operands that begin after the start of")
 
 
 def test_cases_are_counted_before_they_run(found):
