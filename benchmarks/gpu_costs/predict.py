@@ -263,14 +263,14 @@ Tokens a second as they follow from static costs. **None of these cards was meas
 `python -m benchmarks.gpu_costs.predict`; `wgpu-backend bench --compare-prediction MODEL` shows a
 measurement beside its prediction, on a card and with a model that are named here.
 
-Of each dispatch the longest of these counts, and behind it a gap:
+Of each dispatch the longest of these counts, and after it a gap:
 
 - **b**ytes: operands and result, each once, at {OF_BANDWIDTH:.0%} of the bandwidth;
 - **i**nstructions: of all lanes, at {OF_ISSUE:.0%} of what the card issues;
 - **a**ccesses: lines of 128 bytes and passes over banks of workgroup memory, one a core and cycle;
 - one **w**ave, which has nobody to take turns with: an instruction every {CYCLES_ALONE} cycles.
 
-The letter behind a figure says what most of the time goes into; **g** are the gaps.
+The letter after a figure names the largest share of the time; **g** are the gaps.
 
 Instructions and accesses are what AMD's compiler makes of the kernels for navi31, and Intel's for
 Battlemage, the B580's; for NVIDIA's and Apple's cards AMD's figures stand in. What
