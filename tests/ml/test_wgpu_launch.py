@@ -8,7 +8,7 @@ from wgpu_backend.graph.node import Storage
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.tensor import leaf
 from wgpu_backend.ml.wgpu.dispatch import kernels
-from wgpu_backend.ops.elementwise.pointwise import sqr
+from wgpu_backend.ops.elementwise.arithmetic import sqr
 from wgpu_backend.ops.reduce.norm import softmax
 from wgpu_backend.ops.shape.triangular import tri
 

@@ -13,7 +13,7 @@ from wgpu_backend.array.types import INTEGERS, default_of, iinfo
 from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, I64, DType, as_dtype, f32_to_bf16
 from wgpu_backend.errors import DeviceError, DTypeError, OptionError
 from wgpu_backend.graph.spec import Extents, Shape, Spec, extents
-from wgpu_backend.ops.elementwise.wide import WIDE
+from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.shape import creation as ops
 from wgpu_backend.ops.shape import triangular
 from wgpu_backend.ops.shape.views import viewed

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from wgpu_backend.array.conversion import converted, paired, part
 from wgpu_backend.array.core import constant, wrap
 from wgpu_backend.array.lifting import (
-    Kernel,
     as_node,
     floating,
     is_bool,
@@ -24,9 +23,16 @@ from wgpu_backend.array.lifting import (
 from wgpu_backend.array.types import FLOATING, INTEGERS
 from wgpu_backend.dtypes import BOOL
 from wgpu_backend.errors import DTypeError
-from wgpu_backend.ops.elementwise import activation, bitwise, comparison, float_bits, pointwise
-from wgpu_backend.ops.elementwise import rounding as roundings
-from wgpu_backend.ops.elementwise import transcendental as curves
+from wgpu_backend.ops.elementwise import (
+    activation,
+    arithmetic,
+    bitwise,
+    comparison,
+    float_bits,
+    rounding,
+    transcendental,
+)
+from wgpu_backend.ops.op import Op
 from wgpu_backend.ops.shape.views import expanded
 
 if TYPE_CHECKING:
@@ -35,15 +41,16 @@ if TYPE_CHECKING:
 Unary = Callable[..., "Array"]
 
 
-def named(function: Any, name: str, summary: str) -> Any:
-    """A function under its name, with its docstring."""
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = summary
+def describe(function: Any, op: Op[...], name: str, summary: str) -> Any:
+    """Give a function a name and a docstring: those of its op where they are left out."""
+    function.__name__ = function.__qualname__ = name or op.name
+    function.__doc__ = summary or (op.__doc__ or "").partition("\n")[0]
     return function
 
 
-def of_floats(op: Kernel, name: str, summary: str) -> Unary:
-    """Function of one value that is a float: integers are converted to float32."""
+def float_function(op: Op[...], name: str = "", summary: str = "") -> Unary:
+    """Make a function of one value that converts integers and bools to float32."""
+    name = name or op.name
 
     def function(x: Array, /, **options: Any) -> Array:
         node = as_node(name, x)
@@ -51,44 +58,45 @@ def of_floats(op: Kernel, name: str, summary: str) -> Unary:
             return of_complex(name, wrap(node))
         return lifted(op, name, floating(node), **options)
 
-    return named(function, name, summary)
+    return describe(function, op, name, summary)
 
 
-def of_numbers(op: Kernel, name: str, summary: str) -> Unary:
-    """Function of one value that keeps its type."""
+def number_function(op: Op[...], name: str = "", summary: str = "") -> Unary:
+    """Make a function of one value that keeps its type."""
+    name = name or op.name
 
     def function(x: Array, /) -> Array:
         node = as_node(name, x)
         return of_complex(name, wrap(node)) if is_complex(node) else lifted(op, name, node)
 
-    return named(function, name, summary)
+    return describe(function, op, name, summary)
 
 
-def of_fractions(op: Kernel, name: str, summary: str) -> Unary:
-    """Function that leaves whole numbers as they are."""
+def fraction_function(op: Op[...]) -> Unary:
+    """Make a function that leaves integers and bools as they are."""
 
     def function(x: Array, /) -> Array:
-        node = as_node(name, x)
+        node = as_node(op.name, x)
         if is_complex(node):
-            return of_complex(name, wrap(node))
+            return of_complex(op.name, wrap(node))
         kept = node.spec.dtype in INTEGERS or is_bool(node)
-        return wrap(node) if kept else lifted(op, name, node)
+        return wrap(node) if kept else lifted(op, op.name, node)
 
-    return named(function, name, summary)
+    return describe(function, op, "", "")
 
 
-def of_kind(op: Kernel, name: str, summary: str, *, whole: bool) -> Unary:
-    """Test of floats, whose answer is the same for all whole numbers."""
+def float_test(op: Op[...], *, whole: bool) -> Unary:
+    """Make a test of floats, whose result is `whole` for integers and bools."""
 
     def function(x: Array, /) -> Array:
-        node = as_node(name, x)
+        node = as_node(op.name, x)
         if node.spec.dtype in FLOATING:
-            return lifted(op, name, node)
+            return lifted(op, op.name, node)
         if is_complex(node):
-            return of_complex(name, wrap(node))
+            return of_complex(op.name, wrap(node))
         return wrap(expanded(constant(x.session, _truth(whole), BOOL), node.spec.shape))
 
-    return named(function, name, summary)
+    return describe(function, op, "", "")
 
 
 def _truth(value: bool) -> Any:
@@ -97,44 +105,44 @@ def _truth(value: bool) -> Any:
     return np.asarray(value)
 
 
-negative = of_numbers(pointwise.neg, "negative", "Value with the other sign.")
-square = of_numbers(pointwise.sqr, "square", "Value times itself.")
-sign = of_numbers(pointwise.sign, "sign", "-1, 0 or 1; NaN of NaN.")
+negative = number_function(arithmetic.neg, "negative")
+square = number_function(arithmetic.sqr, "square")
+sign = number_function(arithmetic.sign)
 
-floor = of_fractions(roundings.floor, "floor", "Largest whole number that is not above.")
-ceil = of_fractions(roundings.ceil, "ceil", "Smallest whole number that is not below.")
-trunc = of_fractions(roundings.trunc, "trunc", "Value without its fraction.")
+floor = fraction_function(rounding.floor)
+ceil = fraction_function(rounding.ceil)
+trunc = fraction_function(rounding.trunc)
 
-exp = of_floats(pointwise.exp, "exp", "Exponential.")
-exp2 = of_floats(curves.exp2, "exp2", "Two to the power of the value.")
-expm1 = of_floats(curves.expm1, "expm1", "Exponential less 1, exact near 0.")
-log = of_floats(pointwise.log, "log", "Natural logarithm; NaN below 0.")
-log1p = of_floats(curves.log1p, "log1p", "Logarithm of 1 plus the value, exact near 0.")
-log2 = of_floats(curves.log2, "log2", "Logarithm to base 2; NaN below 0.")
-log10 = of_floats(curves.log10, "log10", "Logarithm to base 10; NaN below 0.")
-sqrt = of_floats(pointwise.sqrt, "sqrt", "Square root; NaN below 0.")
-rsqrt = of_floats(curves.rsqrt, "rsqrt", "One over the square root.")
-reciprocal = of_floats(curves.reciprocal, "reciprocal", "One over the value.")
-sin = of_floats(pointwise.sin, "sin", "Sine of radians.")
-cos = of_floats(pointwise.cos, "cos", "Cosine of radians.")
-tan = of_floats(curves.tan, "tan", "Tangent of radians.")
-asin = of_floats(curves.asin, "asin", "Angle whose sine it is; NaN beyond 1.")
-acos = of_floats(curves.acos, "acos", "Angle whose cosine it is; NaN beyond 1.")
-atan = of_floats(curves.atan, "atan", "Angle whose tangent it is.")
-sinh = of_floats(curves.sinh, "sinh", "Hyperbolic sine.")
-cosh = of_floats(curves.cosh, "cosh", "Hyperbolic cosine.")
-tanh = of_floats(activation.tanh, "tanh", "Hyperbolic tangent.")
-asinh = of_floats(curves.asinh, "asinh", "Number whose hyperbolic sine it is.")
-acosh = of_floats(curves.acosh, "acosh", "Number whose hyperbolic cosine it is; NaN below 1.")
-atanh = of_floats(curves.atanh, "atanh", "Number whose hyperbolic tangent it is; NaN beyond 1.")
-erf = of_floats(curves.erf, "erf", "Error function.")
-erfinv = of_floats(curves.erfinv, "erfinv", "Number whose error function it is; NaN beyond 1.")
-sigmoid = of_floats(activation.sigmoid, "sigmoid", "Logistic function: 1 / (1 + exp(-x)).")
+exp = float_function(transcendental.exp)
+exp2 = float_function(transcendental.exp2)
+expm1 = float_function(transcendental.expm1)
+log = float_function(transcendental.log)
+log1p = float_function(transcendental.log1p)
+log2 = float_function(transcendental.log2)
+log10 = float_function(transcendental.log10)
+sqrt = float_function(arithmetic.sqrt)
+rsqrt = float_function(arithmetic.rsqrt)
+reciprocal = float_function(arithmetic.reciprocal)
+sin = float_function(transcendental.sin)
+cos = float_function(transcendental.cos)
+tan = float_function(transcendental.tan)
+asin = float_function(transcendental.asin)
+acos = float_function(transcendental.acos)
+atan = float_function(transcendental.atan)
+sinh = float_function(transcendental.sinh)
+cosh = float_function(transcendental.cosh)
+tanh = float_function(activation.tanh)
+asinh = float_function(transcendental.asinh)
+acosh = float_function(transcendental.acosh)
+atanh = float_function(transcendental.atanh)
+erf = float_function(transcendental.erf)
+erfinv = float_function(transcendental.erfinv)
+sigmoid = float_function(activation.sigmoid)
 
-isnan = of_kind(float_bits.isnan, "isnan", "Whether it is NaN.", whole=False)
-isinf = of_kind(float_bits.isinf, "isinf", "Whether it is infinite.", whole=False)
-isfinite = of_kind(float_bits.isfinite, "isfinite", "Whether it is a number.", whole=True)
-signbit = of_floats(float_bits.signbit, "signbit", "Whether a float has the sign, -0.0 too.")
+isnan = float_test(float_bits.isnan, whole=False)
+isinf = float_test(float_bits.isinf, whole=False)
+isfinite = float_test(float_bits.isfinite, whole=True)
+signbit = float_function(float_bits.signbit)
 
 
 arcsin, arccos, arctan = asin, acos, atan  # as MLX and NumPy spell them
@@ -185,7 +193,7 @@ def abs(x: Array, /) -> Array:
     signed = node.spec.dtype.numpy is not None and node.spec.dtype.numpy.kind in "if"
     if not signed and node.spec.dtype not in FLOATING:
         return wrap(node)
-    return lifted(pointwise.abs, "abs", node)
+    return lifted(arithmetic.abs, "abs", node)
 
 
 def round(x: Array, /, decimals: int = 0) -> Array:
@@ -198,7 +206,7 @@ def round(x: Array, /, decimals: int = 0) -> Array:
     if is_complex(node):
         return wrap(paired(*(round(p(x), decimals).node for p in (real, imag))))
     if not decimals:
-        return lifted(roundings.round, "round", node)
+        return lifted(rounding.round, "round", node)
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
         return round(x * scale) / scale

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from wgpu_backend.array.conversion import converted
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.elementwise import of_floats
+from wgpu_backend.array.elementwise import float_function
 from wgpu_backend.array.lifting import as_node, floating
 from wgpu_backend.array.reductions import Axis, axes_of
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape
-from wgpu_backend.ops.elementwise import activation, pointwise, rectifiers
+from wgpu_backend.ops.elementwise import activation
 from wgpu_backend.ops.reduce import norm
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.shapes import reshaped
@@ -20,12 +20,16 @@ from wgpu_backend.ops.shape.views import permuted
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
-relu = of_floats(activation.relu, "relu", "Positive values; 0 for others.")
-silu = of_floats(activation.silu, "silu", "``x · sigmoid(x)``.")
-gelu = of_floats(activation.gelu_erf, "gelu", "``x · Φ(x)`` (Hendrycks & Gimpel 2016, eq. 1).")
-gelu_approx = of_floats(activation.gelu, "gelu_approx", "`gelu` by a hyperbolic tangent.")
-softplus = of_floats(pointwise.softplus, "softplus", "``log(1 + exp(x))``.")
-relu_squared = of_floats(rectifiers.relu_squared, "relu_squared", "Square of `relu`.")
+relu = float_function(activation.relu)
+silu = float_function(activation.silu)
+gelu = float_function(
+    activation.gelu_erf, "gelu", "Return ``x · Φ(x)`` (Hendrycks & Gimpel 2016, eq. 1)."
+)
+gelu_approx = float_function(
+    activation.gelu, "gelu_approx", "Return `gelu` approximated by a hyperbolic tangent."
+)
+softplus = float_function(activation.softplus)
+relu_squared = float_function(activation.relu_squared)
 
 
 def softmax(x: Array, /, axis: Axis = None, *, precise: bool = False) -> Array:

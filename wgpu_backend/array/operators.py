@@ -13,16 +13,15 @@ from wgpu_backend.array.conversion import converted, paired
 from wgpu_backend.array.core import node_of, wrap
 from wgpu_backend.array.elementwise import (
     abs,
+    describe,
     imag,
     isfinite,
     isnan,
     isneginf,
     isposinf,
-    named,
     real,
 )
 from wgpu_backend.array.lifting import (
-    Kernel,
     as_node,
     floating,
     is_bool,
@@ -39,10 +38,10 @@ from wgpu_backend.ops.elementwise import (
     arithmetic,
     bitwise,
     comparison,
-    division,
     float_bits,
     transcendental,
 )
+from wgpu_backend.ops.op import Op
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -50,8 +49,9 @@ if TYPE_CHECKING:
 Binary = Callable[[Any, Any], "Array"]
 
 
-def of_two(op: Kernel, name: str, summary: str, *, floats: bool = False) -> Binary:
-    """Function of two values, in the type they are promoted to."""
+def binary_function(op: Op[...], name: str = "", *, floats: bool = False) -> Binary:
+    """Make a function of two values, in the type they are promoted to; `floats` needs floats."""
+    name = name or op.name
 
     def function(a: Any, b: Any, /) -> Array:
         nodes = promoted(name, a, b)
@@ -59,94 +59,81 @@ def of_two(op: Kernel, name: str, summary: str, *, floats: bool = False) -> Bina
             return of_complex(name, *map(wrap, nodes))
         if floats:
             nodes = [floating(n) for n in nodes]
-        elif is_bool(nodes[0]):  # as NumPy has it: counted, and true where it is not 0
+        elif is_bool(nodes[0]):
+            # NumPy computes with 0 and 1, and a result is true where it is not 0.
             counted = over_axes(op, name, *(converted(n, I32) for n in nodes))
             return wrap(converted(counted, BOOL))
         return lifted(op, name, *nodes)
 
-    return named(function, name, summary)
+    return describe(function, op, name, "")
 
 
-def of_compared(op: Kernel, name: str, summary: str) -> Binary:
-    """Comparison of two values: an array of bool."""
+def comparison_function(op: Op[...]) -> Binary:
+    """Make a comparison of two values, whose result is an array of bool."""
 
     def function(a: Any, b: Any, /) -> Array:
-        nodes = promoted(name, a, b)
+        nodes = promoted(op.name, a, b)
         if is_complex(nodes[0]):
-            return of_complex(name, *map(wrap, nodes))
-        return lifted(op, name, *nodes)
+            return of_complex(op.name, *map(wrap, nodes))
+        return lifted(op, op.name, *nodes)
 
-    return named(function, name, summary)
-
-
-def of_truth(op: Kernel, name: str, summary: str) -> Binary:
-    """Function of what is true or false: everything but 0 is true."""
-
-    def function(a: Any, b: Any, /) -> Array:
-        return lifted(op, name, *(converted(n, BOOL) for n in promoted(name, a, b)))
-
-    return named(function, name, summary)
+    return describe(function, op, "", "")
 
 
-add = of_two(arithmetic.add, "add", "Sum of two arrays, value by value.")
-subtract = of_two(arithmetic.sub, "subtract", "Difference of two arrays, value by value.")
-multiply = of_two(arithmetic.mul, "multiply", "Product of two arrays, value by value.")
-divide = of_two(arithmetic.div, "divide", "Quotient, value by value, in floats.", floats=True)
-power = of_two(arithmetic.power, "power", "First value to the power of the second.")
-maximum = of_two(arithmetic.maximum, "maximum", "Larger of two values; NaN where one is.")
-minimum = of_two(arithmetic.minimum, "minimum", "Smaller of two values; NaN where one is.")
-
-equal = of_compared(comparison.equal, "equal", "Whether two values are equal.")
-not_equal = of_compared(comparison.not_equal, "not_equal", "Whether two values differ.")
-less = of_compared(comparison.less, "less", "Whether the first value is below the second.")
-less_equal = of_compared(comparison.less_equal, "less_equal", "Whether the first is not above.")
-greater = of_compared(comparison.greater, "greater", "Whether the first is above the second.")
-greater_equal = of_compared(comparison.greater_equal, "greater_equal", "Whether it is not below.")
-
-logical_and = of_truth(comparison.logical_and, "logical_and", "Whether both are true.")
-logical_or = of_truth(comparison.logical_or, "logical_or", "Whether one of both is true.")
-logical_xor = of_truth(comparison.logical_xor, "logical_xor", "Whether one alone is true.")
-
-floor_divide = of_two(division.floor_divide, "floor_divide", "Quotient, rounded down.")
-remainder = of_two(division.remainder, "remainder", "What `floor_divide` leaves: the sign of `b`.")
-
-
-def of_two_floats(op: Kernel, name: str, summary: str) -> Binary:
-    """Function of two floats; integers are converted to float32."""
-    return of_two(op, name, summary, floats=True)
-
-
-atan2 = of_two_floats(transcendental.atan2, "atan2", "Angle of a point (b, a) from the first axis.")
-hypot = of_two_floats(transcendental.hypot, "hypot", "Length of two sides at a right angle.")
-logaddexp = of_two_floats(
-    transcendental.logaddexp, "logaddexp", "Logarithm of the sum of two exponentials."
-)
-copysign = of_two_floats(float_bits.copysign, "copysign", "First value with the second's sign.")
-nextafter = of_two_floats(float_bits.nextafter, "nextafter", "Next float towards the second.")
-
-
-def of_bits(op: Kernel, name: str, summary: str, *, bools: bool = True) -> Binary:
-    """Function of the bits of two integers, or of two bools."""
+def logical_function(op: Op[...]) -> Binary:
+    """Make a function of two truth values: everything but 0 is true."""
 
     def function(a: Any, b: Any, /) -> Array:
-        nodes = promoted(name, a, b)
+        return lifted(op, op.name, *(converted(n, BOOL) for n in promoted(op.name, a, b)))
+
+    return describe(function, op, "", "")
+
+
+def bitwise_function(op: Op[...], *, bools: bool = True) -> Binary:
+    """Make a function of the bits of two integers, or of two bools."""
+
+    def function(a: Any, b: Any, /) -> Array:
+        nodes = promoted(op.name, a, b)
         kind = nodes[0].spec.dtype
         if kind not in INTEGERS and not (bools and kind == BOOL):
-            raise DTypeError(f"{name}: operands of {kind}, needs integers")
-        return lifted(op, name, *nodes)
+            raise DTypeError(f"{op.name}: operands of {kind}, needs integers")
+        return lifted(op, op.name, *nodes)
 
-    return named(function, name, summary)
+    return describe(function, op, "", "")
 
 
-bitwise_and = of_bits(bitwise.bitwise_and, "bitwise_and", "Bits that both integers have.")
-bitwise_or = of_bits(bitwise.bitwise_or, "bitwise_or", "Bits that one integer has, or both.")
-bitwise_xor = of_bits(bitwise.bitwise_xor, "bitwise_xor", "Bits that one integer has alone.")
-left_shift = of_bits(
-    bitwise.left_shift, "left_shift", "Bits of `a` moved up by `b` places.", bools=False
-)
-right_shift = of_bits(
-    bitwise.right_shift, "right_shift", "Bits of `a` moved down by `b` places.", bools=False
-)
+add = binary_function(arithmetic.add)
+subtract = binary_function(arithmetic.sub, "subtract")
+multiply = binary_function(arithmetic.mul, "multiply")
+divide = binary_function(arithmetic.div, "divide", floats=True)
+power = binary_function(arithmetic.power)
+maximum = binary_function(arithmetic.maximum)
+minimum = binary_function(arithmetic.minimum)
+floor_divide = binary_function(arithmetic.floor_divide)
+remainder = binary_function(arithmetic.remainder)
+
+equal = comparison_function(comparison.equal)
+not_equal = comparison_function(comparison.not_equal)
+less = comparison_function(comparison.less)
+less_equal = comparison_function(comparison.less_equal)
+greater = comparison_function(comparison.greater)
+greater_equal = comparison_function(comparison.greater_equal)
+
+logical_and = logical_function(comparison.logical_and)
+logical_or = logical_function(comparison.logical_or)
+logical_xor = logical_function(comparison.logical_xor)
+
+atan2 = binary_function(transcendental.atan2, floats=True)
+hypot = binary_function(transcendental.hypot, floats=True)
+logaddexp = binary_function(transcendental.logaddexp, floats=True)
+copysign = binary_function(float_bits.copysign, floats=True)
+nextafter = binary_function(float_bits.nextafter, floats=True)
+
+bitwise_and = bitwise_function(bitwise.bitwise_and)
+bitwise_or = bitwise_function(bitwise.bitwise_or)
+bitwise_xor = bitwise_function(bitwise.bitwise_xor)
+left_shift = bitwise_function(bitwise.left_shift, bools=False)
+right_shift = bitwise_function(bitwise.right_shift, bools=False)
 
 pow, arctan2 = power, atan2  # other spellings of one function
 bitwise_left_shift, bitwise_right_shift = left_shift, right_shift

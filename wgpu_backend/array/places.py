@@ -18,7 +18,7 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ml.executor import Array as HostArray
-from wgpu_backend.ops.elementwise import arithmetic, comparison, division
+from wgpu_backend.ops.elementwise import arithmetic, comparison
 from wgpu_backend.ops.index import compacting
 
 
@@ -179,6 +179,6 @@ def ids_of_true(mask: Node) -> list[Node]:
     session = cast("Session", mask.builder)
     for extent in reversed(mask.spec.shape):
         divisor = constant(session, np.asarray(max(extent, 1)), I32)
-        found.append(division.remainder(rest, divisor))
-        rest = division.floor_divide(rest, divisor)
+        found.append(arithmetic.remainder(rest, divisor))
+        rest = arithmetic.floor_divide(rest, divisor)
     return found[::-1]

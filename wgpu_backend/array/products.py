@@ -16,7 +16,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec, broadcast, slice_axis
 from wgpu_backend.ops.elementwise import arithmetic, bitwise
-from wgpu_backend.ops.elementwise.wide import WIDE
+from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.linear import products
 from wgpu_backend.ops.reduce import reduction
 from wgpu_backend.ops.shape.shapes import reshaped

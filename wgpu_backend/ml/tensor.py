@@ -54,11 +54,9 @@ from wgpu_backend.ops.elementwise import (
     activation,
     arithmetic,
     bitwise,
+    clamp,
     comparison,
-    division,
     float_bits,
-    pointwise,
-    rectifiers,
     rounding,
     transcendental,
 )
@@ -68,7 +66,7 @@ from wgpu_backend.ops.moe import experts, route, sparse_mixer
 from wgpu_backend.ops.recurrent import head_scans, short_convolution, ssm
 from wgpu_backend.ops.reduce import group_norm, norm, reduction, scan
 from wgpu_backend.ops.sampling import sampling, searching, sorting
-from wgpu_backend.ops.shape import copying, moving, shaping, triangular
+from wgpu_backend.ops.shape import copying, fill, moving, shaping, triangular
 
 P = ParamSpec("P")
 Operand = Any  # a tensor, number or array-like; ops refuse the rest by name
@@ -418,16 +416,16 @@ class Tensor(Node):
         return _apply(arithmetic.div, other, self)
 
     def __floordiv__(self, other: Operand) -> Tensor:
-        return _apply(division.floor_divide, self, other)
+        return _apply(arithmetic.floor_divide, self, other)
 
     def __rfloordiv__(self, other: Operand) -> Tensor:
-        return _apply(division.floor_divide, other, self)
+        return _apply(arithmetic.floor_divide, other, self)
 
     def __mod__(self, other: Operand) -> Tensor:
-        return _apply(division.remainder, self, other)
+        return _apply(arithmetic.remainder, self, other)
 
     def __rmod__(self, other: Operand) -> Tensor:
-        return _apply(division.remainder, other, self)
+        return _apply(arithmetic.remainder, other, self)
 
     def __lshift__(self, other: Operand) -> Tensor:
         return _apply(bitwise.left_shift, self, other)
@@ -461,13 +459,13 @@ class Tensor(Node):
         return self.context.from_numpy(other, F32)
 
     def __neg__(self) -> Tensor:
-        return _apply(pointwise.neg, self)
+        return _apply(arithmetic.neg, self)
 
     def __pos__(self) -> Tensor:
         return self
 
     def __abs__(self) -> Tensor:
-        return _apply(pointwise.abs, self)
+        return _apply(arithmetic.abs, self)
 
     def __invert__(self) -> Tensor:
         return _apply(bitwise.bitwise_not, self)
@@ -542,23 +540,23 @@ class Tensor(Node):
     gelu_erf = Method(activation.gelu_erf)
     quick_gelu = Method(activation.quick_gelu)
     relu = Method(activation.relu)
-    sqr = Method(pointwise.sqr)
-    sqrt = Method(pointwise.sqrt)
-    exp = Method(pointwise.exp)
-    log = Method(pointwise.log)
-    neg = Method(pointwise.neg)
-    abs = Method(pointwise.abs)
-    sign = Method(pointwise.sign)
-    sin = Method(pointwise.sin)
-    cos = Method(pointwise.cos)
-    softplus = Method(pointwise.softplus)
+    sqr = Method(arithmetic.sqr)
+    sqrt = Method(arithmetic.sqrt)
+    exp = Method(transcendental.exp)
+    log = Method(transcendental.log)
+    neg = Method(arithmetic.neg)
+    abs = Method(arithmetic.abs)
+    sign = Method(arithmetic.sign)
+    sin = Method(transcendental.sin)
+    cos = Method(transcendental.cos)
+    softplus = Method(activation.softplus)
     expm1 = Method(transcendental.expm1)
     exp2 = Method(transcendental.exp2)
     log1p = Method(transcendental.log1p)
     log2 = Method(transcendental.log2)
     log10 = Method(transcendental.log10)
-    rsqrt = Method(transcendental.rsqrt)
-    reciprocal = Method(transcendental.reciprocal)
+    rsqrt = Method(arithmetic.rsqrt)
+    reciprocal = Method(arithmetic.reciprocal)
     tan = Method(transcendental.tan)
     asin = Method(transcendental.asin)
     acos = Method(transcendental.acos)
@@ -583,32 +581,32 @@ class Tensor(Node):
     signbit = Method(float_bits.signbit)
     copysign = Method(float_bits.copysign)
     nextafter = Method(float_bits.nextafter)
-    floor_divide = Method(division.floor_divide)
-    remainder = Method(division.remainder)
+    floor_divide = Method(arithmetic.floor_divide)
+    remainder = Method(arithmetic.remainder)
     bitwise_and = Method(bitwise.bitwise_and)
     bitwise_or = Method(bitwise.bitwise_or)
     bitwise_xor = Method(bitwise.bitwise_xor)
     bitwise_not = Method(bitwise.bitwise_not)
     left_shift = Method(bitwise.left_shift)
     right_shift = Method(bitwise.right_shift)
-    relu6 = Method(rectifiers.relu6)
-    relu_squared = Method(rectifiers.relu_squared)
-    hardsigmoid = Method(rectifiers.hardsigmoid)
-    hardswish = Method(rectifiers.hardswish)
-    selu = Method(rectifiers.selu)
-    elu = Method(rectifiers.elu)
-    celu = Method(rectifiers.celu)
-    leaky_relu = Method(rectifiers.leaky_relu)
-    hard_shrink = Method(rectifiers.hard_shrink)
-    softshrink = Method(rectifiers.softshrink)
-    step = Method(rectifiers.step)
-    hardtanh = Method(rectifiers.hardtanh)
-    prelu = Method(rectifiers.prelu)
+    relu6 = Method(activation.relu6)
+    relu_squared = Method(activation.relu_squared)
+    hardsigmoid = Method(activation.hardsigmoid)
+    hardswish = Method(activation.hardswish)
+    selu = Method(activation.selu)
+    elu = Method(activation.elu)
+    celu = Method(activation.celu)
+    leaky_relu = Method(activation.leaky_relu)
+    hard_shrink = Method(activation.hard_shrink)
+    softshrink = Method(activation.softshrink)
+    step = Method(activation.step)
+    hardtanh = Method(clamp.hardtanh)
+    prelu = Method(activation.prelu)
     softsign = Method(activation.softsign)
     mish = Method(activation.mish)
     log_sigmoid = Method(activation.log_sigmoid)
-    clamp = Method(pointwise.clamp)
-    fill = Method(pointwise.fill)
+    clamp = Method(clamp.clamp)
+    fill = Method(fill.fill)
     sum = Method(reduction.sum)
     sum_rows = Method(reduction.sum_rows)
     mean = Method(reduction.mean)

@@ -3,204 +3,338 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank, vec4s
-from wgpu_backend.ops.elementwise.arithmetic import binary, in_registers
-from wgpu_backend.ops.elementwise.wide import WIDE, wide
+from wgpu_backend.ops.check import (
+    FLOATS,
+    is_finite,
+    require,
+    require_dtype,
+    require_number,
+    vec4s,
+)
+from wgpu_backend.ops.elementwise.launches import binary, unary
+from wgpu_backend.ops.elementwise.makers import op_maker, unary_op
 from wgpu_backend.ops.op import Replace, op
 from wgpu_backend.ops.reference import Array
 
-
-def unary(
-    name: str,
-    x: Node,
-    allowed: tuple[DType, ...] = FLOATS,
-    choices: Mapping[str, str | bool] | None = None,
-    result: DType | None = None,
-) -> Launch:
-    """Launch of an op whose WGSL builds on ``lib/elementwise/unary``; see `binary`."""
-    require_rank(name, "x", x, 0)
-    require_dtype(name, "x", x, allowed)
-    out = Spec.dense(x.spec.shape, result or x.spec.dtype)
-    if x.spec.dtype in WIDE:
-        return wide(name, x, x, out)
-    params = {
-        "size": out.size,
-        "shape": pad_to_4d(out.shape, 1),
-        "x_strides": pad_to_4d(x.spec.strides, 0),
-    }
-    return Launch(
-        out,
-        {"x": x},
-        threads=vec4s(out.size),
-        params=params,
-        choices={**in_registers(x.spec.dtype), **(choices or {}), "DENSE": x.spec.is_dense},
-        in_place=("x",),
-        work=x.spec.nbytes + out.nbytes,
-    )
+_erfc: Callable[[Array], Array] = np.vectorize(math.erfc, otypes=[np.float64])
 
 
-@op(trusted=True)
-def silu(x: Node) -> Launch:
-    """Sigmoid-weighted value: ``x / (1 + exp(-x))``.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("silu", x)
-
-
-@silu.reference
-def silu_reference(x: Array) -> Array:
-    """Sigmoid-weighted value."""
-    return x * sigmoid_reference(x)
-
-
-@op(trusted=True)
-def gelu(x: Node) -> Launch:
-    """Gaussian error linear unit, the tanh form.
-
-    Source: Hendrycks & Gimpel 2016, §2.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("gelu", x)
-
-
-@gelu.reference
-def gelu_reference(x: Array) -> Array:
-    """GELU, the tanh form; (1 + tanh(u)) / 2 is written as a sigmoid, which does not cancel."""
-    return x * sigmoid_reference(2 * math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x))
-
-
-@op(trusted=True)
-def gelu_erf(x: Node) -> Launch:
-    """Gaussian error linear unit, by the error function.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("gelu_erf", x)
-
-
-@gelu_erf.reference
-def gelu_erf_reference(x: Array) -> Array:
-    """GELU, by the error function; its complement, as 1 + erf cancels for negative numbers."""
-    return 0.5 * x * _erfc(-x / math.sqrt(2))
-
-
-@op(trusted=True)
-def quick_gelu(x: Node) -> Launch:
-    """Sigmoid form of GELU: ``x / (1 + exp(-1.702 x))``.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("quick_gelu", x)
-
-
-@quick_gelu.reference
-def quick_gelu_reference(x: Array) -> Array:
-    """GELU, the sigmoid form."""
-    return x * sigmoid_reference(1.702 * x)
-
-
-@op(trusted=True)
-def relu(x: Node) -> Launch:
-    """Larger of the value and zero; NaN where it is NaN.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("relu", x)
-
-
-@relu.reference
-def relu_reference(x: Array) -> Array:
-    """Larger of the value and zero."""
-    return np.maximum(x, 0)
-
-
-@op(trusted=True)
-def tanh(x: Node) -> Launch:
-    """Hyperbolic tangent.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("tanh", x)
-
-
-@tanh.reference
-def tanh_reference(x: Array) -> Array:
-    """Hyperbolic tangent."""
-    return np.tanh(x)
-
-
-@op(trusted=True)
-def sigmoid(x: Node) -> Launch:
-    """Logistic function: ``1 / (1 + exp(-x))``.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("sigmoid", x)
-
-
-@sigmoid.reference
 def sigmoid_reference(x: Array) -> Array:
-    """Logistic function; exp only of negative numbers, so nothing overflows."""
+    """Return the logistic function; exp only of negative numbers, so nothing overflows."""
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
 
 
+def _relu(x: Array) -> Array:
+    return np.maximum(x, 0)
+
+
+def _silu(x: Array) -> Array:
+    return x * sigmoid_reference(x)
+
+
+def _gelu(x: Array) -> Array:
+    # (1 + tanh(u)) / 2 is written as a sigmoid, which does not cancel.
+    return x * sigmoid_reference(2 * math.sqrt(2 / math.pi) * x * (1 + 0.044715 * x * x))
+
+
+def _gelu_erf(x: Array) -> Array:
+    # By the complement of erf, as 1 + erf cancels for negative numbers.
+    return 0.5 * x * _erfc(-x / math.sqrt(2))
+
+
+def _quick_gelu(x: Array) -> Array:
+    return x * sigmoid_reference(1.702 * x)
+
+
+def _softplus(x: Array) -> Array:
+    return np.logaddexp(x, x.dtype.type(0))
+
+
+def _hardswish(x: Array) -> Array:
+    # Not x times hardsigmoid, which is NaN for -inf.
+    return np.where(x <= -3, 0, np.where(x >= 3, x, x * (x + 3) / 6))
+
+
+def _elu(x: Array, alpha: float = 1.0) -> Array:
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
+
+
+def _selu(x: Array) -> Array:
+    return 1.0507009873554805 * _elu(x, 1.6732632423543772)
+
+
+relu = unary_op("relu", _relu, "Return the larger of the value and zero; NaN of NaN.")
+relu6 = unary_op("relu6", lambda x: np.clip(x, 0, 6), "Return the value, at least 0 and at most 6.")
+relu_squared = unary_op(
+    "relu_squared",
+    lambda x: np.square(_relu(x)),
+    "Return the square of `relu`.",
+    "Source: So et al. 2021, §4.",
+)
+sigmoid = unary_op(
+    "sigmoid", sigmoid_reference, "Return the logistic function: ``1 / (1 + exp(-x))``."
+)
+hardsigmoid = unary_op(
+    "hardsigmoid",
+    lambda x: np.clip((x + 3) / 6, 0, 1),
+    "Return a sigmoid of straight pieces: ``x / 6 + 1 / 2``, at least 0 and at most 1.",
+)
+log_sigmoid = unary_op(
+    "log_sigmoid",
+    lambda x: -_softplus(-x),
+    "Return the logarithm of `sigmoid`: ``-log(1 + exp(-x))``.",
+)
+softplus = unary_op("softplus", _softplus, "Return a smooth `relu`: ``log(1 + exp(x))``.")
+silu = unary_op("silu", _silu, "Return the value times its `sigmoid`: ``x / (1 + exp(-x))``.")
+hardswish = unary_op(
+    "hardswish",
+    _hardswish,
+    "Return the value times its `hardsigmoid`.",
+    "Source: Howard et al. 2019, §5.2.",
+)
+mish = unary_op(
+    "mish",
+    lambda x: x * np.tanh(_softplus(x)),
+    "Return the value times the `tanh` of its `softplus`.",
+    "Source: Misra 2019, §3.",
+)
+gelu = unary_op(
+    "gelu",
+    _gelu,
+    "Return the Gaussian error linear unit in its tanh form.",
+    "Source: Hendrycks & Gimpel 2016, §2.",
+)
+gelu_erf = unary_op(
+    "gelu_erf",
+    _gelu_erf,
+    "Return the Gaussian error linear unit by the error function.",
+    "Source: Hendrycks & Gimpel 2016, eq. 1.",
+)
+quick_gelu = unary_op(
+    "quick_gelu", _quick_gelu, "Return `gelu` in its sigmoid form: ``x / (1 + exp(-1.702 x))``."
+)
+tanh = unary_op("tanh", np.tanh, "Return the hyperbolic tangent.")
+softsign = unary_op("softsign", lambda x: x / (1 + np.abs(x)), "Return ``x / (1 + |x|)``.")
+selu = unary_op(
+    "selu",
+    _selu,
+    "Return a scaled `elu`, by which layers keep mean 0 and variance 1.",
+    "Source: Klambauer et al. 2017, §2.",
+)
+
+
+@op_maker()
+def _gated_op(name: str, gate: Node, up: Node) -> Launch:
+    """Launch a gated activation.
+
+    Parameters
+    ----------
+    gate, up : (...), f32, f16 or bf16, shapes that broadcast
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `gate`.
+    """
+    return binary(name, gate, up)
+
+
+swiglu = _gated_op("swiglu", lambda g, up: _silu(g) * up, "Return `silu` of `gate`, times `up`.")
+geglu = _gated_op("geglu", lambda g, up: _gelu(g) * up, "Return `gelu` of `gate`, times `up`.")
+geglu_erf = _gated_op(
+    "geglu_erf", lambda g, up: _gelu_erf(g) * up, "Return `gelu_erf` of `gate`, times `up`."
+)
+geglu_quick = _gated_op(
+    "geglu_quick", lambda g, up: _quick_gelu(g) * up, "Return `quick_gelu` of `gate`, times `up`."
+)
+reglu = _gated_op("reglu", lambda g, up: _relu(g) * up, "Return `relu` of `gate`, times `up`.")
+
+
+@op_maker()
+def _weighted_op(name: str, x: Node, weight: Node) -> Launch:
+    """Launch an activation with weights.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    weight : (...), f32, f16 or bf16, of a shape that broadcasts with that of `x`
+
+    Returns
+    -------
+    Tensor of the broadcast shape and the dtype of `x`; NaN stays NaN.
+    """
+    return binary(name, x, weight)
+
+
+prelu = _weighted_op(
+    "prelu",
+    lambda x, weight: np.where(x > 0, x, x * weight),
+    "Return the value above zero, its product with a weight below.",
+    "Source: He et al. 2015, §2.1.",
+)
+
+
+def _with_number(name: str, x: Node, parameter: str, value: float) -> Launch:
+    """Return the launch of an op whose WGSL builds on ``lib/elementwise/unary_with_number``."""
+    require_number(name, parameter, value)
+    require(is_finite(value), ShapeError, f"{name}: {parameter} is {value}, needs a finite number")
+    launch = unary(name, x)
+    return replace(launch, params={**launch.params, parameter: value})
+
+
+def _check_bound(name: str, lambd: float) -> None:
+    require_number(name, "lambd", lambd)
+    require(lambd >= 0, ShapeError, f"{name}: lambd is {lambd}, needs 0 or more")
+
+
 @op(trusted=True)
-def softsign(x: Node) -> Launch:
-    """Value over its size and one more: ``x / (1 + |x|)``.
+def elu(x: Node, alpha: float = 1.0) -> Launch:
+    """Return the value above zero, ``alpha * (exp(x) - 1)`` below.
+
+    Source: Clevert et al. 2016, §3.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    alpha : float
+        Large negative values tend to -alpha.
+
+    Returns
+    -------
+    Like `x`, dense; NaN stays NaN.
+    """
+    return _with_number("elu", x, "alpha", alpha)
+
+
+elu.reference(_elu)
+
+
+@op(trusted=True)
+def celu(x: Node, alpha: float = 1.0) -> Launch:
+    """Return the value above zero, ``alpha * (exp(x / alpha) - 1)`` below.
+
+    Source: Barron 2017.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    alpha : float
+        Large negative values tend to -alpha; not 0.
+
+    Returns
+    -------
+    Like `x`, dense; NaN stays NaN.
+
+    Raises
+    ------
+    ShapeError
+        `alpha` is 0 or not finite.
+    """
+    require(alpha != 0, ShapeError, "celu: alpha is 0, needs another number")
+    return _with_number("celu", x, "alpha", alpha)
+
+
+@celu.reference
+def celu_reference(x: Array, alpha: float = 1.0) -> Array:
+    """Compute the exponential only of negative values."""
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha))
+
+
+@op(trusted=True)
+def leaky_relu(x: Node, negative_slope: float = 0.01) -> Launch:
+    """Return the value above zero, a fraction of it below.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    negative_slope : float
+        The fraction.
+
+    Returns
+    -------
+    Like `x`, dense; NaN stays NaN.
+    """
+    return _with_number("leaky_relu", x, "negative_slope", negative_slope)
+
+
+@leaky_relu.reference
+def leaky_relu_reference(x: Array, negative_slope: float = 0.01) -> Array:
+    """Multiply negative values by the slope."""
+    return np.where(x > 0, x, x * x.dtype.type(negative_slope))
+
+
+@op(trusted=True)
+def hard_shrink(x: Node, lambd: float = 0.5) -> Launch:
+    """Return the value where its magnitude is above a bound, else 0.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    lambd : float
+        The bound, 0 or more.
+
+    Returns
+    -------
+    Like `x`, dense; NaN stays NaN.
+
+    Raises
+    ------
+    ShapeError
+        `lambd` is negative or not finite.
+    """
+    _check_bound("hard_shrink", lambd)
+    return _with_number("hard_shrink", x, "lambd", lambd)
+
+
+@hard_shrink.reference
+def hard_shrink_reference(x: Array, lambd: float = 0.5) -> Array:
+    """Keep large values."""
+    return np.where(np.abs(x) <= x.dtype.type(lambd), 0, x)
+
+
+@op(trusted=True)
+def softshrink(x: Node, lambd: float = 0.5) -> Launch:
+    """Return the value moved towards zero by a bound; 0 within the bound.
+
+    Parameters
+    ----------
+    x : (...), f32, f16 or bf16
+    lambd : float
+        The bound, 0 or more.
+
+    Returns
+    -------
+    Like `x`, dense; NaN stays NaN.
+
+    Raises
+    ------
+    ShapeError
+        `lambd` is negative or not finite.
+    """
+    _check_bound("softshrink", lambd)
+    return _with_number("softshrink", x, "lambd", lambd)
+
+
+@softshrink.reference
+def softshrink_reference(x: Array, lambd: float = 0.5) -> Array:
+    """Move values towards zero."""
+    kind = x.dtype.type
+    rest = np.maximum(np.abs(x) - kind(lambd), kind(0))
+    return np.where(rest == 0, kind(0), np.copysign(rest, x))
+
+
+@op(trusted=True)
+def step(x: Node, threshold: float = 0.0) -> Launch:
+    """Return 1 where the value is above a threshold, else 0.
 
     Parameters
     ----------
@@ -208,178 +342,29 @@ def softsign(x: Node) -> Launch:
 
     Returns
     -------
-    Like `x`, dense.
+    Like `x`, dense; 0 of NaN.
     """
-    return unary("softsign", x)
+    return _with_number("step", x, "threshold", threshold)
 
 
-@softsign.reference
-def softsign_reference(x: Array) -> Array:
-    """Value over its size and one more."""
-    return x / (1 + np.abs(x))
-
-
-@op(trusted=True)
-def mish(x: Node) -> Launch:
-    """Value times the `tanh` of its `softplus`.
-
-    Source: Misra 2019, §3.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("mish", x)
-
-
-@mish.reference
-def mish_reference(x: Array) -> Array:
-    """Value times tanh of softplus."""
-    return x * np.tanh(np.logaddexp(x, x.dtype.type(0)))
-
-
-@op(trusted=True)
-def log_sigmoid(x: Node) -> Launch:
-    """Logarithm of the logistic function: ``-log(1 + exp(-x))``.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("log_sigmoid", x)
-
-
-@log_sigmoid.reference
-def log_sigmoid_reference(x: Array) -> Array:
-    """Logarithm of the sigmoid."""
-    return -np.logaddexp(-x, x.dtype.type(0))
-
-
-@op(trusted=True)
-def swiglu(gate: Node, up: Node) -> Launch:
-    """Gated activation: `silu` of `gate`, times `up`.
-
-    Parameters
-    ----------
-    gate, up : (...), f32, f16 or bf16, shapes that broadcast
-
-    Returns
-    -------
-    Tensor of the broadcast shape and the dtype of `gate`.
-    """
-    return binary("swiglu", gate, up)
-
-
-@swiglu.reference
-def swiglu_reference(gate: Array, up: Array) -> Array:
-    """`silu` of the gate, times up."""
-    return silu_reference(gate) * up
-
-
-@op(trusted=True)
-def geglu(gate: Node, up: Node) -> Launch:
-    """Gated activation: `gelu` of `gate`, times `up`.
-
-    Parameters
-    ----------
-    gate, up : (...), f32, f16 or bf16, shapes that broadcast
-
-    Returns
-    -------
-    Tensor of the broadcast shape and the dtype of `gate`.
-    """
-    return binary("geglu", gate, up)
-
-
-@geglu.reference
-def geglu_reference(gate: Array, up: Array) -> Array:
-    """`gelu` of the gate, times up."""
-    return gelu_reference(gate) * up
-
-
-@op(trusted=True)
-def geglu_erf(gate: Node, up: Node) -> Launch:
-    """Gated activation: `gelu_erf` of `gate`, times `up`.
-
-    Parameters
-    ----------
-    gate, up : (...), f32, f16 or bf16, shapes that broadcast
-
-    Returns
-    -------
-    Tensor of the broadcast shape and the dtype of `gate`.
-    """
-    return binary("geglu_erf", gate, up)
-
-
-@geglu_erf.reference
-def geglu_erf_reference(gate: Array, up: Array) -> Array:
-    """`gelu_erf` of the gate, times up."""
-    return gelu_erf_reference(gate) * up
-
-
-@op(trusted=True)
-def geglu_quick(gate: Node, up: Node) -> Launch:
-    """Gated activation: `quick_gelu` of `gate`, times `up`.
-
-    Parameters
-    ----------
-    gate, up : (...), f32, f16 or bf16, shapes that broadcast
-
-    Returns
-    -------
-    Tensor of the broadcast shape and the dtype of `gate`.
-    """
-    return binary("geglu_quick", gate, up)
-
-
-@geglu_quick.reference
-def geglu_quick_reference(gate: Array, up: Array) -> Array:
-    """`quick_gelu` of the gate, times up."""
-    return quick_gelu_reference(gate) * up
-
-
-@op(trusted=True)
-def reglu(gate: Node, up: Node) -> Launch:
-    """Gated activation: `relu` of `gate`, times `up`.
-
-    Parameters
-    ----------
-    gate, up : (...), f32, f16 or bf16, shapes that broadcast
-
-    Returns
-    -------
-    Tensor of the broadcast shape and the dtype of `gate`.
-    """
-    return binary("reglu", gate, up)
-
-
-@reglu.reference
-def reglu_reference(gate: Array, up: Array) -> Array:
-    """`relu` of the gate, times up."""
-    return relu_reference(gate) * up
+@step.reference
+def step_reference(x: Array, threshold: float = 0.0) -> Array:
+    """Compare with the threshold in the type of the values."""
+    return (x > x.dtype.type(threshold)).astype(x.dtype)
 
 
 @op(dense=("x", "up"), trusted=True)
 def silu_alpha_limit(x: Node, up: Node, alpha: float, limit: float) -> Launch:
-    """Gated activation of gpt-oss: ``g sigmoid(alpha g) (u + 1)``, both bounded by `limit`.
+    """Return gpt-oss's gated activation ``g sigmoid(alpha g) (u + 1)``, both bounded by `limit`.
 
     Source: OpenAI 2025, gpt-oss's reference implementation, ``swiglu``.
 
     Parameters
     ----------
     x : (...), f32, f16 or bf16
-        The gate; g is its value, at most `limit`.
+        The gate: g is the value, at most `limit`.
     up : (...), of the same shape
-        u is its value, within ``-limit … limit``.
+        u is the value, within ``-limit … limit``.
     alpha : float
         1.702 in gpt-oss.
     limit : float
@@ -415,7 +400,7 @@ def silu_alpha_limit(x: Node, up: Node, alpha: float, limit: float) -> Launch:
 
 @silu_alpha_limit.reference
 def silu_alpha_limit_reference(x: Array, up: Array, alpha: float, limit: float) -> Array:
-    """Gated activation of gpt-oss."""
+    """Compute in the type of the values."""
     kind = x.dtype.type
     gate = np.minimum(x, kind(limit))
     return (
@@ -425,7 +410,7 @@ def silu_alpha_limit_reference(x: Array, up: Array, alpha: float, limit: float) 
     )
 
 
-# Gated activations by the one they apply to the gate.
+# Gated activations by the activation that they apply to the gate.
 GATED = {
     "silu": swiglu,
     "gelu": geglu,
@@ -436,7 +421,7 @@ GATED = {
 
 
 def _times(name: str) -> Replace:
-    """Rule for an activation that only a product value by value reads."""
+    """Return the rule for a product that alone reads an activation."""
 
     def replace(node: OpNode, graph: Graph) -> Node | None:
         activation = graph.single_use_producer(node.operands["a"], name)
@@ -449,6 +434,3 @@ def _times(name: str) -> Replace:
 
 for _name, _gated in GATED.items():
     _gated.fuses("mul")(_times(_name))
-
-
-_erfc = np.vectorize(math.erfc, otypes=[np.float64])

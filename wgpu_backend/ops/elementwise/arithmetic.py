@@ -1,114 +1,38 @@
-"""Arithmetic value by value with NumPy broadcasting: add, sub, mul, div, power and the extremes."""
+"""Arithmetic of each value: sums, products, quotients, powers, extremes, signs and roots."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from wgpu_backend.dtypes import I8, I16, I32, U8, U16, U32, DType
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.graph.spec import Shape, Spec, broadcast, broadcast_strides
-from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_rank, vec4s
-from wgpu_backend.ops.elementwise.wide import WIDE, wide
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.check import FLOATS, require_dtype, vec4s
+from wgpu_backend.ops.elementwise.launches import (
+    INTEGERS,
+    NUMBERS,
+    WIDE,
+    binary,
+    is_signed,
+    unary,
+    wide,
+)
+from wgpu_backend.ops.elementwise.makers import (
+    binary_number_op,
+    binary_op,
+    in_f64,
+    op_maker,
+    unary_number_op,
+    unary_op,
+)
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
-INTEGERS = (I32, U32, I16, U16, I8, U8)  # that registers hold
-NUMBERS = (*FLOATS, *INTEGERS, *WIDE)
 
-
-def binary(
-    name: str,
-    a: Node,
-    b: Node,
-    allowed: tuple[DType, ...] = FLOATS,
-    choices: Mapping[str, str | bool] | None = None,
-    result: DType | None = None,
-    *,
-    mixed: bool = True,
-) -> Launch:
-    """Launch of an op whose WGSL builds on ``lib/elementwise/binary``.
-
-    Parameters
-    ----------
-    name : str
-        Of the op, for messages.
-    a, b : (...), of one of the types `allowed`, shapes that broadcast
-        Both floats, or both of one type.
-    allowed : tuple of DType
-    choices : mapping
-        Of the shader, beyond those of every op of two operands.
-    result : DType or None
-        None is the type of `a`.
-    mixed : bool
-        Two types of floats may meet.
-    """
-    require_rank(name, "a", a, 0)
-    require_dtype(name, "a", a, allowed)
-    require_rank(name, "b", b, 0)
-    require_dtype(name, "b", b, FLOATS if mixed and a.spec.dtype in FLOATS else (a.spec.dtype,))
-    out = Spec.dense(broadcast(name, a.spec, b.spec), result or a.spec.dtype)
-    if a.spec.dtype in WIDE:
-        return wide(name, a, b, out, choices)
-    params = {
-        "size": out.size,
-        "shape": pad_to_4d(out.shape, 1),
-        "a_strides": pad_to_4d(broadcast_strides(a.spec, out.shape), 0),
-        "b_strides": pad_to_4d(broadcast_strides(b.spec, out.shape), 0),
-        "b_size": max(b.spec.size, 1),
-    }
-    more = {**in_registers(a.spec.dtype), **(choices or {})}
-    choices = {
-        **more,
-        "A_DENSE": a.spec.is_dense and a.spec.shape == out.shape,
-        "B_DENSE": b.spec.is_dense and b.spec.shape == out.shape,
-        "B_WRAPS": wraps(b.spec, out.shape),
-    }
-    return Launch(
-        out,
-        {"a": a, "b": b},
-        threads=vec4s(out.size),
-        params=params,
-        choices=choices,
-        in_place=("a", "b"),
-        work=a.spec.nbytes + b.spec.nbytes + out.nbytes,
-    )
-
-
-def in_registers(dtype: DType) -> dict[str, str | bool]:
-    """Choices of ``lib/elementwise/values`` for a type: floats are what it is written for."""
-    if dtype in FLOATS:
-        return {}
-    return {"Value": "i32" if is_signed(dtype) else "u32", "FLOAT": False}
-
-
-def is_signed(dtype: DType) -> bool:
-    """Whether a type is of integers that may be negative."""
-    return dtype in (I32, I16, I8)
-
-
-def float_or_whole(name: str, a: Node, b: Node, shader: str) -> Launch:
-    """Launch of an op that has a shader of its own for integers that registers hold."""
-    if a.spec.dtype not in INTEGERS:
-        return binary(name, a, b, NUMBERS)
-    launch = binary(name, a, b, NUMBERS, {"SIGNED": is_signed(a.spec.dtype)})
-    return replace(launch, shader=shader)
-
-
-def wraps(spec: Spec, shape: Shape) -> bool:
-    """Whether a dense operand repeats whole in `shape`, four values at a time."""
-    own = spec.shape
-    while own and own[0] == 1:
-        own = own[1:]
-    is_end = own == shape[len(shape) - len(own) :] and spec.shape != shape
-    return spec.is_dense and is_end and spec.size % 4 == 0 and spec.size > 0
-
-
-@op(trusted=True, constants=("a", "b"))
-def add(a: Node, b: Node) -> Launch:
-    """Sum of two tensors, with broadcasting.
+@op_maker(constants=("a", "b"))
+def _float_or_whole_op(name: str, a: Node, b: Node) -> Launch:
+    """Launch an op with a shader of its own for integers of up to 32 bits.
 
     Parameters
     ----------
@@ -117,117 +41,126 @@ def add(a: Node, b: Node) -> Launch:
 
     Returns
     -------
-    Tensor of the broadcast shape and the dtype of `a`; integers modulo their range.
+    Tensor of the broadcast shape and the dtype of `a`.
 
     Raises
     ------
     ShapeError
         The shapes do not broadcast.
     DTypeError
-        The types are others, or an integer meets a float.
+        Other types, or an integer and a float.
     """
-    return binary("add", a, b, NUMBERS)
+    if a.spec.dtype not in INTEGERS:
+        return binary(name, a, b, NUMBERS)
+    launch = binary(name, a, b, NUMBERS, {"SIGNED": is_signed(a.spec.dtype)})
+    return replace(launch, shader=f"ops/elementwise/{name}_whole")
 
 
-@add.reference
-def add_reference(a: Array, b: Array) -> Array:
-    """Sum."""
-    return a + b
+def _floor_divide(a: Array, b: Array) -> Array:
+    """Divide and round down; an infinity by a number is infinite, where NumPy returns NaN."""
+    found = np.floor_divide(a, b)
+    if a.dtype.kind != "f":
+        return found
+    return np.where(np.isinf(a) & np.isfinite(b), np.where(np.signbit(b), -a, a), found)
 
 
-@op(trusted=True, constants=("a", "b"))
-def sub(a: Node, b: Node) -> Launch:
-    """Difference of two tensors; see `add`."""
-    return binary("sub", a, b, NUMBERS)
-
-
-@sub.reference
-def sub_reference(a: Array, b: Array) -> Array:
-    """Difference."""
-    return a - b
-
-
-@op(trusted=True, constants=("a", "b"))
-def mul(a: Node, b: Node) -> Launch:
-    """Product of two tensors, value by value; see `add`."""
-    return binary("mul", a, b, NUMBERS)
-
-
-@mul.reference
-def mul_reference(a: Array, b: Array) -> Array:
-    """Product."""
-    return a * b
-
-
-@op(trusted=True, constants=("a", "b"))
-def div(a: Node, b: Node) -> Launch:
-    """Quotient of two tensors of floats, value by value; see `add`."""
-    return binary("div", a, b)
-
-
-@div.reference
-def div_reference(a: Array, b: Array) -> Array:
-    """Quotient."""
-    return a / b
-
-
-@op(trusted=True, constants=("a", "b"))
-def power(a: Node, b: Node) -> Launch:
-    """Power of two tensors, value by value; see `add`.
-
-    Of integers it is exact, modulo their range; with an exponent below zero it is 0, but of 1 and
-    -1. Of floats below zero only whole powers are numbers; ``x ** 0`` and ``1 ** y`` are 1 even of
-    NaN, as in NumPy. With n = b · log2 |a| a result may be off by some (4 + 3 |n|) 2⁻²⁴ of
-    itself; whole powers up to 15 are products.
-    """
-    return float_or_whole("power", a, b, "ops/elementwise/power_whole")
-
-
-@power.reference
-def power_reference(a: Array, b: Array) -> Array:
-    """Power, by way of f64: NumPy's own of f32 is off by some units where a result is small."""
+def _power(a: Array, b: Array) -> Array:
+    """Compute powers in f64: NumPy's own of f32 is off by some units where a result is small."""
     if a.dtype.kind in "iu":
         found = np.power(a, np.maximum(b, 0))
         return np.where((b >= 0) | (np.abs(a) == 1), np.where(b < 0, a ** (b & 1), found), 0)
     return a.astype(np.float64) ** b.astype(np.float64)
 
 
-@op(trusted=True, constants=("a", "b"))
-def maximum(a: Node, b: Node) -> Launch:
-    """Larger value of two tensors, NaN where one has it; see `add`."""
-    return binary("maximum", a, b, NUMBERS)
+add = binary_number_op("add", np.add, "Return the sum of two tensors.")
+sub = binary_number_op("sub", np.subtract, "Return the difference of two tensors.")
+mul = binary_number_op("mul", np.multiply, "Return the product of two tensors, value by value.")
+div = binary_op("div", np.divide, "Return the quotient of two tensors, value by value.")
+maximum = binary_number_op("maximum", np.maximum, "Return the larger value, NaN if one is NaN.")
+minimum = binary_number_op("minimum", np.minimum, "Return the smaller value, NaN if one is NaN.")
+floor_divide = _float_or_whole_op(
+    "floor_divide",
+    _floor_divide,
+    "Return the largest whole number that is not above the quotient: ``a // b``.",
+    """\
+An integer divided by zero is 0, a float infinite or NaN; an infinity divided by a number is
+infinite. Quotients of floats from 2²³ on may be off by 3 units in the last place.""",
+)
+remainder = _float_or_whole_op(
+    "remainder",
+    np.remainder,
+    "Return the rest of `floor_divide`, with the sign of `b`: ``a % b``.",
+    """\
+Of floats it is exact except for the one sum that moves it to the sign of `b`. The remainder by
+zero is 0 of integers and NaN of floats.""",
+)
+power = _float_or_whole_op(
+    "power",
+    _power,
+    "Return ``a ** b``, value by value.",
+    """\
+Of integers it is exact, modulo their range; with a negative exponent it is 0, except of 1 and -1.
+Negative floats have whole powers only; ``x ** 0`` and ``1 ** y`` are 1 even of NaN, as in NumPy.
+With n = b · log2 |a| a result may be off by some (4 + 3 |n|) 2⁻²⁴ of itself; whole powers up to 15
+are products.""",
+)
+
+neg = unary_number_op("neg", np.negative, "Return the value with the other sign.")
+abs = unary_number_op(
+    "abs",
+    np.abs,
+    "Return the value without its sign.",
+    "The smallest integer stays as it is, as in NumPy.",
+)
+sign = unary_number_op(
+    "sign", np.sign, "Return 1 above zero, -1 below it, 0 for zero and NaN for NaN."
+)
+sqrt = unary_op("sqrt", np.sqrt, "Return the square root, NaN below zero.")
+rsqrt = unary_op(
+    "rsqrt",
+    in_f64(lambda x: 1 / np.sqrt(x)),
+    "Return one over the square root: ``1 / sqrt(x)``.",
+    "It is infinite where `x` is zero, with its sign, and NaN below.",
+)
+reciprocal = unary_op(
+    "reciprocal",
+    lambda x: 1 / x,
+    "Return one over the value: ``1 / x``.",
+    "It is infinite where `x` is zero, with its sign.",
+)
 
 
-@maximum.reference
-def maximum_reference(a: Array, b: Array) -> Array:
-    """Larger value."""
-    return np.maximum(a, b)
+@op_maker()
+def _sqr_op(name: str, x: Node) -> Launch:
+    """Launch a square; a 64-bit one is a product.
+
+    Parameters
+    ----------
+    x : (...), f32, f16, bf16 or an integer
+
+    Returns
+    -------
+    Like `x`, dense.
+    """
+    if x.spec.dtype in WIDE:
+        return wide("mul", x, x, Spec.dense(x.spec.shape, x.spec.dtype))
+    return unary(name, x, NUMBERS)
 
 
-@op(trusted=True, constants=("a", "b"))
-def minimum(a: Node, b: Node) -> Launch:
-    """Smaller value of two tensors, NaN where one has it; see `add`."""
-    return binary("minimum", a, b, NUMBERS)
-
-
-@minimum.reference
-def minimum_reference(a: Array, b: Array) -> Array:
-    """Smaller value."""
-    return np.minimum(a, b)
+sqr = _sqr_op("sqr", np.square, "Return the square: ``x * x``.")
 
 
 @op(dense=("x",), trusted=True)
 def scale(x: Node, *, factor: float, bias: float = 0.0) -> Launch:
-    """Multiply by a number and add another.
+    """Multiply by a number and add another: ``x * factor + bias``.
 
     Parameters
     ----------
     x : (...), f32, f16 or bf16
-    factor, bias : float
 
     Returns
     -------
-    Like `x`: ``x * factor + bias``.
+    Like `x`.
     """
     require_dtype("scale", "x", x, FLOATS)
     out = Spec.dense(x.spec.shape, x.spec.dtype)
@@ -244,5 +177,5 @@ def scale(x: Node, *, factor: float, bias: float = 0.0) -> Launch:
 
 @scale.reference
 def scale_reference(x: Array, *, factor: float, bias: float = 0.0) -> Array:
-    """Multiple and sum with numbers."""
+    """Multiply and add in the type of the values."""
     return x * x.dtype.type(factor) + x.dtype.type(bias)

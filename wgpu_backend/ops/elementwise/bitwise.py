@@ -1,4 +1,4 @@
-"""Bits of integers: and, or, xor, not, and shifts."""
+"""Bitwise ops of integers and bools: and, or, xor, not, and shifts."""
 
 from __future__ import annotations
 
@@ -8,18 +8,15 @@ import numpy as np
 
 from wgpu_backend.dtypes import BOOL
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.ops.elementwise.activation import unary
-from wgpu_backend.ops.elementwise.arithmetic import INTEGERS, binary, is_signed
-from wgpu_backend.ops.elementwise.wide import WIDE
-from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reference import Array
+from wgpu_backend.ops.elementwise.launches import INTEGERS, WIDE, binary, is_signed, unary
+from wgpu_backend.ops.elementwise.makers import op_maker
 
-WORDS = (*INTEGERS, *WIDE, BOOL)
+_WORDS = (*INTEGERS, *WIDE, BOOL)
 
 
-@op(trusted=True, constants=("a", "b"))
-def bitwise_and(a: Node, b: Node) -> Launch:
-    """Bits that two integers both have.
+@op_maker(constants=("a", "b"))
+def _bitwise_op(name: str, a: Node, b: Node) -> Launch:
+    """Launch an op on the bits of two integers or bools.
 
     Parameters
     ----------
@@ -35,44 +32,14 @@ def bitwise_and(a: Node, b: Node) -> Launch:
     ShapeError
         The shapes do not broadcast.
     DTypeError
-        The types are others, or not the same.
+        Other types, or two of them.
     """
-    return binary("bitwise_and", a, b, WORDS)
+    return binary(name, a, b, _WORDS)
 
 
-@bitwise_and.reference
-def bitwise_and_reference(a: Array, b: Array) -> Array:
-    """Bits of both."""
-    return a & b
-
-
-@op(trusted=True, constants=("a", "b"))
-def bitwise_or(a: Node, b: Node) -> Launch:
-    """Bits that one of two integers has, or both; see `bitwise_and`."""
-    return binary("bitwise_or", a, b, WORDS)
-
-
-@bitwise_or.reference
-def bitwise_or_reference(a: Array, b: Array) -> Array:
-    """Bits of either."""
-    return a | b
-
-
-@op(trusted=True, constants=("a", "b"))
-def bitwise_xor(a: Node, b: Node) -> Launch:
-    """Bits that one of two integers has, and not both; see `bitwise_and`."""
-    return binary("bitwise_xor", a, b, WORDS)
-
-
-@bitwise_xor.reference
-def bitwise_xor_reference(a: Array, b: Array) -> Array:
-    """Bits of one of them."""
-    return a ^ b
-
-
-@op(trusted=True)
-def bitwise_not(x: Node) -> Launch:
-    """Bits that an integer does not have.
+@op_maker()
+def _not_op(name: str, x: Node) -> Launch:
+    """Launch the inversion of bits, which has a shader of its own for bool.
 
     Parameters
     ----------
@@ -83,20 +50,14 @@ def bitwise_not(x: Node) -> Launch:
     Like `x`, dense.
     """
     if x.spec.dtype == BOOL:
-        made = unary("bitwise_not", x, WORDS, choices={"Out": "u32"})
+        made = unary(name, x, _WORDS, choices={"Out": "u32"})
         return replace(made, shader="ops/elementwise/logical_not")
-    return unary("bitwise_not", x, WORDS)
+    return unary(name, x, _WORDS)
 
 
-@bitwise_not.reference
-def bitwise_not_reference(x: Array) -> Array:
-    """Bits it does not have."""
-    return ~x
-
-
-@op(trusted=True, constants=("a", "b"))
-def left_shift(a: Node, b: Node) -> Launch:
-    """Bits of `a` moved up by `b` places: ``a << b``.
+@op_maker(constants=("a", "b"))
+def _shift_op(name: str, a: Node, b: Node) -> Launch:
+    """Launch a shift.
 
     Parameters
     ----------
@@ -105,29 +66,28 @@ def left_shift(a: Node, b: Node) -> Launch:
 
     Returns
     -------
-    Tensor of the broadcast shape and the dtype of `a`; 0 where `b` is not below the number of bits,
-    or negative, as in NumPy.
+    Tensor of the broadcast shape and the dtype of `a`.
     """
-    return binary("left_shift", a, b, (*INTEGERS, *WIDE))
+    # Only a shift to the right depends on the sign.
+    choices = {"SIGNED": is_signed(a.spec.dtype)} if name == "right_shift" else None
+    return binary(name, a, b, (*INTEGERS, *WIDE), choices)
 
 
-@left_shift.reference
-def left_shift_reference(a: Array, b: Array) -> Array:
-    """Bits moved up."""
-    return np.left_shift(a, b)
-
-
-@op(trusted=True, constants=("a", "b"))
-def right_shift(a: Node, b: Node) -> Launch:
-    """Bits of `a` moved down by `b` places, behind copies of its sign; see `left_shift`.
-
-    Where `b` is not below the number of bits, or negative, it is 0, of negative numbers -1.
-    """
-    choices = {"SIGNED": is_signed(a.spec.dtype)}
-    return binary("right_shift", a, b, (*INTEGERS, *WIDE), choices)
-
-
-@right_shift.reference
-def right_shift_reference(a: Array, b: Array) -> Array:
-    """Bits moved down."""
-    return np.right_shift(a, b)
+bitwise_and = _bitwise_op("bitwise_and", np.bitwise_and, "Return the bits that are set in both.")
+bitwise_or = _bitwise_op("bitwise_or", np.bitwise_or, "Return the bits set in one, or in both.")
+bitwise_xor = _bitwise_op("bitwise_xor", np.bitwise_xor, "Return the bits set in only one.")
+bitwise_not = _not_op("bitwise_not", np.invert, "Return the bits that are not set.")
+left_shift = _shift_op(
+    "left_shift",
+    np.left_shift,
+    "Shift the bits of `a` up by `b` places: ``a << b``.",
+    "The result is 0 where `b` is negative or not below the number of bits, as in NumPy.",
+)
+right_shift = _shift_op(
+    "right_shift",
+    np.right_shift,
+    "Shift the bits of `a` down by `b` places and fill up with its sign: ``a >> b``.",
+    """\
+Where `b` is negative or not below the number of bits, the result is 0, or -1 of negative
+numbers.""",
+)

@@ -1,4 +1,4 @@
-"""Comparisons and what their results are for: logical ops, and `where`, which chooses by them."""
+"""Comparisons, logical ops, and `where`, which chooses by them."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from wgpu_backend.dtypes import BOOL, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_rank, vec4s
-from wgpu_backend.ops.elementwise.activation import unary
-from wgpu_backend.ops.elementwise.arithmetic import NUMBERS, binary, in_registers
+from wgpu_backend.ops.elementwise.launches import NUMBERS, binary, in_registers, unary
+from wgpu_backend.ops.elementwise.makers import op_maker
 from wgpu_backend.ops.index.bits import PLAIN, moving
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
-COMPARED = (*NUMBERS, BOOL)
+# Constants of the shader ``compare``: an op is true for these relations of `a` to `b`.
+_RELATIONS = {
+    "equal": {"SAME"},
+    "not_equal": {"BELOW", "ABOVE", "UNORDERED"},
+    "less": {"BELOW"},
+    "less_equal": {"BELOW", "SAME"},
+    "greater": {"ABOVE"},
+    "greater_equal": {"ABOVE", "SAME"},
+}
 
 
-def _compared(name: str, a: Node, b: Node, *said: str) -> Launch:
-    dtype = a.spec.dtype
-    key = in_registers(dtype).get("Value", "f32")
-    relations = {relation: relation in said for relation in ("BELOW", "SAME", "ABOVE", "UNORDERED")}
-    return binary(name, a, b, COMPARED, {"key": f"lib/key/{key}", "Out": "u32", **relations}, BOOL)
-
-
-@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
-def equal(a: Node, b: Node) -> Launch:
-    """Whether two values are equal, value by value; NaN equals nothing.
+@op_maker(constants=("a", "b"), shader="ops/elementwise/compare")
+def _comparison(name: str, a: Node, b: Node) -> Launch:
+    """Launch a comparison by its relations.
 
     Parameters
     ----------
-    a, b : (...), f32, f16 or bf16, shapes that broadcast; or both bool, or of one
-        integer type.
+    a, b : (...), f32, f16 or bf16, shapes that broadcast; or both bool, or of one integer type
         One may be a number or an array, which takes the type of the other.
 
     Returns
@@ -43,80 +43,18 @@ def equal(a: Node, b: Node) -> Launch:
     ShapeError
         The shapes do not broadcast.
     DTypeError
-        The types are others, or an integer meets a float.
+        Other types, or an integer and a float.
     """
-    return _compared("equal", a, b, "SAME")
+    key = in_registers(a.spec.dtype).get("Value", "f32")
+    true = _RELATIONS[name]
+    relations = {each: each in true for each in ("BELOW", "SAME", "ABOVE", "UNORDERED")}
+    choices = {"key": f"lib/key/{key}", "Out": "u32", **relations}
+    return binary(name, a, b, (*NUMBERS, BOOL), choices, BOOL)
 
 
-@equal.reference
-def equal_reference(a: Array, b: Array) -> Array:
-    """Same."""
-    return a == b
-
-
-@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
-def not_equal(a: Node, b: Node) -> Launch:
-    """Whether two values differ, value by value, as NaN does from all; see `equal`."""
-    return _compared("not_equal", a, b, "BELOW", "ABOVE", "UNORDERED")
-
-
-@not_equal.reference
-def not_equal_reference(a: Array, b: Array) -> Array:
-    """Another."""
-    return a != b
-
-
-@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
-def less(a: Node, b: Node) -> Launch:
-    """Whether `a` is below `b`, value by value; see `equal`."""
-    return _compared("less", a, b, "BELOW")
-
-
-@less.reference
-def less_reference(a: Array, b: Array) -> Array:
-    """Below."""
-    return a < b
-
-
-@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
-def less_equal(a: Node, b: Node) -> Launch:
-    """Whether `a` is at most `b`, value by value; see `equal`."""
-    return _compared("less_equal", a, b, "BELOW", "SAME")
-
-
-@less_equal.reference
-def less_equal_reference(a: Array, b: Array) -> Array:
-    """At most."""
-    return a <= b
-
-
-@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
-def greater(a: Node, b: Node) -> Launch:
-    """Whether `a` is above `b`, value by value; see `equal`."""
-    return _compared("greater", a, b, "ABOVE")
-
-
-@greater.reference
-def greater_reference(a: Array, b: Array) -> Array:
-    """Above."""
-    return a > b
-
-
-@op(shader="ops/elementwise/compare", trusted=True, constants=("a", "b"))
-def greater_equal(a: Node, b: Node) -> Launch:
-    """Whether `a` is at least `b`, value by value; see `equal`."""
-    return _compared("greater_equal", a, b, "ABOVE", "SAME")
-
-
-@greater_equal.reference
-def greater_equal_reference(a: Array, b: Array) -> Array:
-    """At least."""
-    return a >= b
-
-
-@op(trusted=True, constants=("a", "b"))
-def logical_and(a: Node, b: Node) -> Launch:
-    """Whether both of two truth values are true.
+@op_maker(constants=("a", "b"))
+def _logical_op(name: str, a: Node, b: Node) -> Launch:
+    """Launch an op on two truth values.
 
     Parameters
     ----------
@@ -126,42 +64,12 @@ def logical_and(a: Node, b: Node) -> Launch:
     -------
     Tensor of the broadcast shape, bool.
     """
-    return binary("logical_and", a, b, (BOOL,), {"Out": "u32"})
+    return binary(name, a, b, (BOOL,), {"Out": "u32"})
 
 
-@logical_and.reference
-def logical_and_reference(a: Array, b: Array) -> Array:
-    """Both."""
-    return a & b
-
-
-@op(trusted=True, constants=("a", "b"))
-def logical_or(a: Node, b: Node) -> Launch:
-    """Whether one of two truth values is true, or both; see `logical_and`."""
-    return binary("logical_or", a, b, (BOOL,), {"Out": "u32"})
-
-
-@logical_or.reference
-def logical_or_reference(a: Array, b: Array) -> Array:
-    """One, or both."""
-    return a | b
-
-
-@op(trusted=True, constants=("a", "b"))
-def logical_xor(a: Node, b: Node) -> Launch:
-    """Whether one of two truth values is true, and not both; see `logical_and`."""
-    return binary("logical_xor", a, b, (BOOL,), {"Out": "u32"})
-
-
-@logical_xor.reference
-def logical_xor_reference(a: Array, b: Array) -> Array:
-    """One of the two."""
-    return a ^ b
-
-
-@op(trusted=True)
-def logical_not(x: Node) -> Launch:
-    """Whether a truth value is false.
+@op_maker()
+def _not_op(name: str, x: Node) -> Launch:
+    """Launch the inversion of truth values.
 
     Parameters
     ----------
@@ -171,18 +79,28 @@ def logical_not(x: Node) -> Launch:
     -------
     Like `x`, dense.
     """
-    return unary("logical_not", x, (BOOL,), {"Out": "u32"})
+    return unary(name, x, (BOOL,), {"Out": "u32"})
 
 
-@logical_not.reference
-def logical_not_reference(x: Array) -> Array:
-    """Return the other one."""
-    return ~x
+equal = _comparison("equal", np.equal, "Return whether values are equal; NaN equals nothing.")
+not_equal = _comparison("not_equal", np.not_equal, "Return whether values differ; NaN always does.")
+less = _comparison("less", np.less, "Return whether `a` is below `b`, value by value.")
+less_equal = _comparison(
+    "less_equal", np.less_equal, "Return whether `a` is at most `b`, value by value."
+)
+greater = _comparison("greater", np.greater, "Return whether `a` is above `b`, value by value.")
+greater_equal = _comparison(
+    "greater_equal", np.greater_equal, "Return whether `a` is at least `b`, value by value."
+)
+logical_and = _logical_op("logical_and", np.logical_and, "Return whether both values are true.")
+logical_or = _logical_op("logical_or", np.logical_or, "Return whether one value, or both, is true.")
+logical_xor = _logical_op("logical_xor", np.logical_xor, "Return whether exactly one is true.")
+logical_not = _not_op("logical_not", np.logical_not, "Return whether a value is false.")
 
 
 @op(trusted=True, constants=("a", "b"))
 def where(condition: Node, a: Node, b: Node) -> Launch:
-    """Value of `a` where a condition is true, else that of `b`; shapes broadcast.
+    """Return the value of `a` where a condition is true, else that of `b`; shapes broadcast.
 
     Parameters
     ----------
@@ -199,7 +117,7 @@ def where(condition: Node, a: Node, b: Node) -> Launch:
     ShapeError
         The shapes do not broadcast.
     DTypeError
-        The types are others.
+        Other types.
     """
     operands = {"condition": condition, "a": a, "b": b}
     allowed = (a.spec.dtype,) if a.spec.dtype not in FLOATS else FLOATS
@@ -228,5 +146,5 @@ def where(condition: Node, a: Node, b: Node) -> Launch:
 
 @where.reference
 def where_reference(condition: Array, a: Array, b: Array) -> Array:
-    """Choose."""
+    """Choose by the condition."""
     return np.where(condition, a, b)

@@ -1,4 +1,4 @@
-"""What the bits of floats say: isnan, isinf, isfinite, signbit; and what is made of them."""
+"""Tests of the bits of floats (isnan, isinf, isfinite, signbit), and ops that change them."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import numpy as np
 
 from wgpu_backend.dtypes import BOOL, F16, F32
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.ops.elementwise.activation import unary
-from wgpu_backend.ops.elementwise.arithmetic import binary
+from wgpu_backend.ops.elementwise.launches import binary, unary
+from wgpu_backend.ops.elementwise.makers import binary_op, op_maker
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array, takes_f16
 
 
-@op(trusted=True)
-def isnan(x: Node) -> Launch:
-    """Whether a value is not a number.
+@op_maker()
+def _float_test(name: str, x: Node) -> Launch:
+    """Launch a test of floats.
 
     Parameters
     ----------
@@ -24,103 +24,26 @@ def isnan(x: Node) -> Launch:
     -------
     Tensor of the shape of `x`, bool.
     """
-    return unary("isnan", x, choices={"Out": "u32"}, result=BOOL)
+    return unary(name, x, choices={"Out": "u32"}, result=BOOL)
 
 
-@isnan.reference
-def isnan_reference(x: Array) -> Array:
-    """Whether it is no number."""
-    return np.isnan(x)
-
-
-@op(trusted=True)
-def isinf(x: Node) -> Launch:
-    """Whether a value is infinite, of either sign; see `isnan`.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Tensor of the shape of `x`, bool.
-    """
-    return unary("isinf", x, choices={"Out": "u32"}, result=BOOL)
-
-
-@isinf.reference
-def isinf_reference(x: Array) -> Array:
-    """Whether it is infinite."""
-    return np.isinf(x)
-
-
-@op(trusted=True)
-def isfinite(x: Node) -> Launch:
-    """Whether a value is neither infinite nor NaN; see `isnan`.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Tensor of the shape of `x`, bool.
-    """
-    return unary("isfinite", x, choices={"Out": "u32"}, result=BOOL)
-
-
-@isfinite.reference
-def isfinite_reference(x: Array) -> Array:
-    """Whether it is a finite number."""
-    return np.isfinite(x)
-
-
-@op(trusted=True)
-def signbit(x: Node) -> Launch:
-    """Whether the sign of a value is set, that of a zero or NaN too; see `isnan`.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Tensor of the shape of `x`, bool.
-    """
-    return unary("signbit", x, choices={"Out": "u32"}, result=BOOL)
-
-
-@signbit.reference
-def signbit_reference(x: Array) -> Array:
-    """Whether the sign is set."""
-    return np.signbit(x)
-
-
-@op(trusted=True, constants=("a", "b"))
-def copysign(a: Node, b: Node) -> Launch:
-    """Size of `a` with the sign of `b`, value by value.
-
-    Parameters
-    ----------
-    a, b : (...), f32, f16 or bf16, shapes that broadcast
-        One may be a number or an array; zeros and NaN have signs too.
-
-    Returns
-    -------
-    Tensor of the broadcast shape and the dtype of `a`.
-    """
-    return binary("copysign", a, b)
-
-
-@copysign.reference
-def copysign_reference(a: Array, b: Array) -> Array:
-    """Size of one, sign of the other."""
-    return np.copysign(a, b)
+isnan = _float_test("isnan", np.isnan, "Return whether a value is NaN.")
+isinf = _float_test("isinf", np.isinf, "Return whether a value is infinite, of either sign.")
+isfinite = _float_test("isfinite", np.isfinite, "Return whether a value is not infinite or NaN.")
+signbit = _float_test(
+    "signbit", np.signbit, "Return whether the sign of a value is set, also of -0.0 and NaN."
+)
+copysign = binary_op(
+    "copysign",
+    np.copysign,
+    "Return the magnitude of `a` with the sign of `b`, value by value.",
+    "Zeros and NaN have signs too.",
+)
 
 
 @op(trusted=True, constants=("a", "b"))
 def nextafter(a: Node, b: Node) -> Launch:
-    """Number of the type next to `a` in the direction of `b`; `b` where they are equal.
+    """Return the number of the type next to `a` in the direction of `b`; `b` if they are equal.
 
     Parameters
     ----------
@@ -134,13 +57,14 @@ def nextafter(a: Node, b: Node) -> Launch:
     Raises
     ------
     DTypeError
-        The types are others, or not the same.
+        Other types, or two of them.
     """
     return binary("nextafter", a, b, (F32, F16), {"HALF": a.spec.dtype == F16}, mixed=False)
 
 
+# An f16 widened to f32 would have other neighbours.
 @nextafter.reference
 @takes_f16
 def nextafter_reference(a: Array, b: Array) -> Array:
-    """Neighbour in its own type."""
+    """Return the next number of the operands' own type."""
     return np.nextafter(a, b)

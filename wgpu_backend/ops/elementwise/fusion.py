@@ -29,7 +29,7 @@ from wgpu_backend.graph.node import Launch, Node, ParamValue
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides, reshape
 from wgpu_backend.graph.wgsl_source import Inline, Source, read
 from wgpu_backend.ops.check import pad_to_4d, vec4s
-from wgpu_backend.ops.elementwise.arithmetic import wraps
+from wgpu_backend.ops.elementwise.launches import wraps
 from wgpu_backend.ops.op import REGISTRY, op
 from wgpu_backend.ops.reference import Array, reference_of
 

@@ -1,7 +1,8 @@
 """Transcendental functions of each value: exponentials, logarithms, angles, erf and its inverse.
 
-All are our own, as WGSL leaves drivers much room: within 4 units in the last place of f32, where
-nothing else is said, for every number that is not below 2⁻¹²⁶, which devices may take as zero.
+WGSL allows drivers large errors, so all functions are computed by our own formulas. They are
+within 4 units in the last place of f32, unless their documentation gives another figure, for all
+numbers that are not below 2⁻¹²⁶, which devices may take as zero.
 """
 
 from __future__ import annotations
@@ -11,389 +12,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.ops.elementwise.activation import unary
-from wgpu_backend.ops.elementwise.arithmetic import binary
-from wgpu_backend.ops.op import op
+from wgpu_backend.ops.elementwise.makers import binary_op, in_f64, unary_op
 from wgpu_backend.ops.reference import Array
 
+_erf: Callable[[Array], Array] = np.vectorize(math.erf, otypes=[np.float64])
+_erfc: Callable[[Array], Array] = np.vectorize(math.erfc, otypes=[np.float64])
 
-@op(trusted=True)
-def expm1(x: Node) -> Launch:
-    """Exponential less one: ``exp(x) - 1``, without cancellation near zero.
 
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("expm1", x)
-
-
-@expm1.reference
-def expm1_reference(x: Array) -> Array:
-    """Exponential less one."""
-    return np.expm1(x.astype(np.float64))
-
-
-@op(trusted=True)
-def exp2(x: Node) -> Launch:
-    """Power of two: ``2 ** x``, exact for whole `x`.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("exp2", x)
-
-
-@exp2.reference
-def exp2_reference(x: Array) -> Array:
-    """Power of two."""
-    return np.exp2(x.astype(np.float64))
-
-
-@op(trusted=True)
-def log1p(x: Node) -> Launch:
-    """Logarithm of one more: ``log(1 + x)``, without cancellation near zero.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense; -inf at -1, NaN below.
-    """
-    return unary("log1p", x)
-
-
-@log1p.reference
-def log1p_reference(x: Array) -> Array:
-    """Logarithm of one more."""
-    return np.log1p(x.astype(np.float64))
-
-
-@op(trusted=True)
-def log2(x: Node) -> Launch:
-    """Logarithm to base 2, exact for powers of two.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense; -inf where `x` is zero, NaN below.
-    """
-    return unary("log2", x)
-
-
-@log2.reference
-def log2_reference(x: Array) -> Array:
-    """Logarithm to base 2."""
-    return np.log2(x.astype(np.float64))
-
-
-@op(trusted=True)
-def log10(x: Node) -> Launch:
-    """Logarithm to base 10.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense; -inf where `x` is zero, NaN below.
-    """
-    return unary("log10", x)
-
-
-@log10.reference
-def log10_reference(x: Array) -> Array:
-    """Logarithm to base 10."""
-    return np.log10(x.astype(np.float64))
-
-
-@op(trusted=True)
-def rsqrt(x: Node) -> Launch:
-    """Inverse of the square root: ``1 / sqrt(x)``.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense; infinite where `x` is zero, with its sign; NaN below.
-    """
-    return unary("rsqrt", x)
-
-
-@rsqrt.reference
-def rsqrt_reference(x: Array) -> Array:
-    """Inverse of the root; that of -0.0 is -inf."""
-    return 1 / np.sqrt(x.astype(np.float64))
-
-
-@op(trusted=True)
-def reciprocal(x: Node) -> Launch:
-    """Inverse: ``1 / x``.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense; infinite where `x` is zero, with its sign.
-    """
-    return unary("reciprocal", x)
-
-
-@reciprocal.reference
-def reciprocal_reference(x: Array) -> Array:
-    """Inverse."""
-    return 1 / x
-
-
-@op(trusted=True)
-def tan(x: Node) -> Launch:
-    """Tangent.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-        Radians.
-
-    Returns
-    -------
-    Like `x`, dense; NaN where `x` is infinite.
-    """
-    return unary("tan", x)
-
-
-@tan.reference
-def tan_reference(x: Array) -> Array:
-    """Tangent."""
-    return np.tan(x.astype(np.float64))
-
-
-@op(trusted=True)
-def asin(x: Node) -> Launch:
-    """Angle whose sine is given.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense: radians from -π/2 to π/2; NaN beyond ±1.
-    """
-    return unary("asin", x)
-
-
-@asin.reference
-def asin_reference(x: Array) -> Array:
-    """Angle of a sine."""
-    return np.arcsin(x.astype(np.float64))
-
-
-@op(trusted=True)
-def acos(x: Node) -> Launch:
-    """Angle whose cosine is given.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense: radians from 0 to π; NaN beyond ±1.
-    """
-    return unary("acos", x)
-
-
-@acos.reference
-def acos_reference(x: Array) -> Array:
-    """Angle of a cosine."""
-    return np.arccos(x.astype(np.float64))
-
-
-@op(trusted=True)
-def atan(x: Node) -> Launch:
-    """Angle whose tangent is given.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense: radians from -π/2 to π/2.
-    """
-    return unary("atan", x)
-
-
-@atan.reference
-def atan_reference(x: Array) -> Array:
-    """Angle of a tangent."""
-    return np.arctan(x.astype(np.float64))
-
-
-@op(trusted=True)
-def sinh(x: Node) -> Launch:
-    """Hyperbolic sine: ``(exp(x) - exp(-x)) / 2``.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("sinh", x)
-
-
-@sinh.reference
-def sinh_reference(x: Array) -> Array:
-    """Hyperbolic sine."""
-    return np.sinh(x.astype(np.float64))
-
-
-@op(trusted=True)
-def cosh(x: Node) -> Launch:
-    """Hyperbolic cosine: ``(exp(x) + exp(-x)) / 2``.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("cosh", x)
-
-
-@cosh.reference
-def cosh_reference(x: Array) -> Array:
-    """Hyperbolic cosine."""
-    return np.cosh(x.astype(np.float64))
-
-
-@op(trusted=True)
-def asinh(x: Node) -> Launch:
-    """Number whose hyperbolic sine is given.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("asinh", x)
-
-
-@asinh.reference
-def asinh_reference(x: Array) -> Array:
-    """Inverse of sinh."""
-    return np.arcsinh(x.astype(np.float64))
-
-
-@op(trusted=True)
-def acosh(x: Node) -> Launch:
-    """Number whose hyperbolic cosine is given.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense: from 0 on; NaN where `x` is below 1.
-    """
-    return unary("acosh", x)
-
-
-@acosh.reference
-def acosh_reference(x: Array) -> Array:
-    """Inverse of cosh."""
-    return np.arccosh(x.astype(np.float64))
-
-
-@op(trusted=True)
-def atanh(x: Node) -> Launch:
-    """Number whose hyperbolic tangent is given.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense; infinite at ±1, NaN beyond.
-    """
-    return unary("atanh", x)
-
-
-@atanh.reference
-def atanh_reference(x: Array) -> Array:
-    """Inverse of tanh."""
-    return np.arctanh(x.astype(np.float64))
-
-
-@op(trusted=True)
-def erf(x: Node) -> Launch:
-    """Error function: ``2 / sqrt(π)`` times the integral of ``exp(-t²)`` from 0 to `x`.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense.
-    """
-    return unary("erf", x)
-
-
-@erf.reference
-def erf_reference(x: Array) -> Array:
-    """Error function."""
-    return _erf(x)
-
-
-@op(trusted=True)
-def erfinv(x: Node) -> Launch:
-    """Number whose error function is given.
-
-    Parameters
-    ----------
-    x : (...), f32, f16 or bf16
-
-    Returns
-    -------
-    Like `x`, dense; infinite at ±1, NaN beyond.
-    """
-    return unary("erfinv", x)
-
-
-@erfinv.reference
 def erfinv_reference(x: Array) -> Array:
-    """Inverse of erf by Halley's steps, on the complement where that is small."""
+    """Invert erf by Halley's steps, on the complement where that is small."""
     p = np.abs(x.astype(np.float64))
     q = 1 - p
     small = q < 0.5
@@ -406,54 +33,97 @@ def erfinv_reference(x: Array) -> Array:
     return np.copysign(ends, x)
 
 
-@op(trusted=True, constants=("a", "b"))
-def atan2(a: Node, b: Node) -> Launch:
-    """Angle of a point whose second coordinate is `a` and first is `b`, as C's ``atan2(a, b)``.
+_LOG_ENDS = "It is -inf of zero and NaN below."
 
-    Parameters
-    ----------
-    a, b : (...), f32, f16 or bf16, shapes that broadcast
-        One may be a number or an array.
+exp = unary_op("exp", np.exp, "Return the exponential.")
+exp2 = unary_op("exp2", in_f64(np.exp2), "Return ``2 ** x``, exact for whole `x`.")
+expm1 = unary_op(
+    "expm1", in_f64(np.expm1), "Return ``exp(x) - 1``, without cancellation near zero."
+)
+log = unary_op("log", np.log, "Return the natural logarithm.", _LOG_ENDS)
+log1p = unary_op(
+    "log1p",
+    in_f64(np.log1p),
+    "Return ``log(1 + x)``, without cancellation near zero.",
+    "It is -inf at -1 and NaN below.",
+)
+log2 = unary_op(
+    "log2", in_f64(np.log2), "Return the logarithm to base 2, exact for powers of two.", _LOG_ENDS
+)
+log10 = unary_op("log10", in_f64(np.log10), "Return the logarithm to base 10.", _LOG_ENDS)
 
-    Returns
-    -------
-    Tensor of the broadcast shape and the dtype of `a`: radians from -π to π, with the sign of `a`.
-    """
-    return binary("atan2", a, b)
+sin = unary_op(
+    "sin",
+    in_f64(np.sin),
+    "Return the sine of radians, within some 1e-7 for every f32 angle.",
+    "It is NaN where `x` is infinite.",
+)
+cos = unary_op(
+    "cos",
+    in_f64(np.cos),
+    "Return the cosine of radians, within some 1e-7 for every f32 angle.",
+    "It is NaN where `x` is infinite.",
+)
+tan = unary_op(
+    "tan", in_f64(np.tan), "Return the tangent of radians.", "It is NaN where `x` is infinite."
+)
+asin = unary_op(
+    "asin",
+    in_f64(np.arcsin),
+    "Return the angle from -π/2 to π/2 whose sine is `x`, in radians; NaN beyond ±1.",
+)
+acos = unary_op(
+    "acos",
+    in_f64(np.arccos),
+    "Return the angle from 0 to π whose cosine is `x`, in radians; NaN beyond ±1.",
+)
+atan = unary_op(
+    "atan",
+    in_f64(np.arctan),
+    "Return the angle from -π/2 to π/2 whose tangent is `x`, in radians.",
+)
+sinh = unary_op("sinh", in_f64(np.sinh), "Return the hyperbolic sine: ``(exp(x) - exp(-x)) / 2``.")
+cosh = unary_op(
+    "cosh", in_f64(np.cosh), "Return the hyperbolic cosine: ``(exp(x) + exp(-x)) / 2``."
+)
+asinh = unary_op("asinh", in_f64(np.arcsinh), "Return the number whose hyperbolic sine is `x`.")
+acosh = unary_op(
+    "acosh",
+    in_f64(np.arccosh),
+    "Return the number from 0 on whose hyperbolic cosine is `x`; NaN below 1.",
+)
+atanh = unary_op(
+    "atanh",
+    in_f64(np.arctanh),
+    "Return the number whose hyperbolic tangent is `x`.",
+    "It is infinite at ±1 and NaN beyond.",
+)
+erf = unary_op(
+    "erf",
+    _erf,
+    "Return the error function: ``2 / sqrt(π)`` times the integral of ``exp(-t²)`` from 0 to `x`.",
+)
+erfinv = unary_op(
+    "erfinv",
+    erfinv_reference,
+    "Return the number whose error function is `x`.",
+    "It is infinite at ±1 and NaN beyond.",
+)
 
-
-@atan2.reference
-def atan2_reference(a: Array, b: Array) -> Array:
-    """Angle of a point."""
-    return np.arctan2(a.astype(np.float64), b.astype(np.float64))
-
-
-@op(trusted=True, constants=("a", "b"))
-def hypot(a: Node, b: Node) -> Launch:
-    """Length of a vector of two values, ``sqrt(a² + b²)``, without overflow; see `atan2`.
-
-    Infinite where one is, even beside NaN.
-    """
-    return binary("hypot", a, b)
-
-
-@hypot.reference
-def hypot_reference(a: Array, b: Array) -> Array:
-    """Length of a vector."""
-    return np.hypot(a.astype(np.float64), b.astype(np.float64))
-
-
-@op(trusted=True, constants=("a", "b"))
-def logaddexp(a: Node, b: Node) -> Launch:
-    """Logarithm of a sum: ``log(exp(a) + exp(b))``, without overflow on the way; see `atan2`."""
-    return binary("logaddexp", a, b)
-
-
-@logaddexp.reference
-def logaddexp_reference(a: Array, b: Array) -> Array:
-    """Logarithm of a sum of exponentials."""
-    return np.logaddexp(a.astype(np.float64), b.astype(np.float64))
-
-
-_erf: Callable[[Array], Array] = np.vectorize(math.erf, otypes=[np.float64])
-_erfc: Callable[[Array], Array] = np.vectorize(math.erfc, otypes=[np.float64])
+atan2 = binary_op(
+    "atan2",
+    in_f64(np.arctan2),
+    "Return the angle of the point (b, a), as C's ``atan2(a, b)``.",
+    "It is in radians from -π to π, with the sign of `a`.",
+)
+hypot = binary_op(
+    "hypot",
+    in_f64(np.hypot),
+    "Return the length of the vector (a, b), ``sqrt(a² + b²)``, without overflow.",
+    "It is infinite if one is infinite, even if the other is NaN.",
+)
+logaddexp = binary_op(
+    "logaddexp",
+    in_f64(np.logaddexp),
+    "Return ``log(exp(a) + exp(b))``, without overflow of the exponentials.",
+)

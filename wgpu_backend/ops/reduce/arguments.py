@@ -13,7 +13,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import grid_for, pad_to_4d, require, require_dtype
 from wgpu_backend.ops.elementwise.comparison import equal
-from wgpu_backend.ops.elementwise.wide import WIDE
+from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import (
     AXES,

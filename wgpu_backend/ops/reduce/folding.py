@@ -16,7 +16,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node, ParamValue
 from wgpu_backend.graph.spec import Spec, merged_axes
 from wgpu_backend.ops.check import FLOATS, grid_for, pad_to_4d, require
-from wgpu_backend.ops.elementwise.wide import WIDE
+from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import contiguous

@@ -21,7 +21,7 @@ from wgpu_backend.ops.check import (
     require_rank,
     row_count,
 )
-from wgpu_backend.ops.elementwise.pointwise import sqrt
+from wgpu_backend.ops.elementwise.arithmetic import sqrt
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import INTEGERS, NUMBERS, folded
 from wgpu_backend.ops.reduce.folding import reduce as reduce

@@ -12,7 +12,7 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
-from wgpu_backend.ops.elementwise.wide import WIDE
+from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import (
     NUMBERS,

@@ -11,7 +11,7 @@ from wgpu_backend.errors import OptionError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import require, require_dtype, require_rank
-from wgpu_backend.ops.elementwise.wide import WIDE
+from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import NUMBERS, as_words, integer_keys
 from wgpu_backend.ops.reference import Array

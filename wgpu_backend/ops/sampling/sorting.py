@@ -24,7 +24,7 @@ from wgpu_backend.ops.check import (
     require_rank,
     row_count,
 )
-from wgpu_backend.ops.elementwise.wide import WIDE
+from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.index.taking import take_along_axis
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import NUMBERS, integer_keys, number_of, reduce
