@@ -142,7 +142,7 @@ def test_every_rule_has_a_case_in_which_it_applies(executors) -> None:
         executor.as_if(dataclasses.replace(executor.capabilities, **fast))
         for executor in map(executors, ("wide", "full"))
     ]
-    of_families = {trial.rule for family in FAMILIES for trial in family.trials}
+    of_families = {trial.rule for family in FAMILIES for trial in family.cases}
     for name, _, make in fused_cases():
         if name in of_families or ("q16" in name and not sixteen_bits):
             continue  # the first have a test like this of their own

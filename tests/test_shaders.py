@@ -14,7 +14,7 @@ from wgpu_backend.device.wgsl.limits import blank_comments, variable_nbytes
 from wgpu_backend.device.wgsl.module import imports, load
 from wgpu_backend.graph.wgsl_source import alternatives, paths, read
 from wgpu_backend.ops.op import REGISTRY
-from wgpu_backend.ops.reference import reference_of
+from wgpu_backend.ops.reference import get_reference
 
 pytestmark = pytest.mark.any_width
 
@@ -249,7 +249,7 @@ def test_an_op_has_a_twin_a_shader_and_a_docstring(name):
     assert op.shader in KERNELS or name in MADE_AS_NEEDED
     assert re.match(r"[A-Z].*[.:]", inspect.getdoc(op) or "")
     parameters = inspect.signature(op.record).parameters
-    assert list(inspect.signature(reference_of(name)).parameters) == list(parameters)
+    assert list(inspect.signature(get_reference(name)).parameters) == list(parameters)
 
 
 def test_snippets_of_a_folder_offer_the_same_functions():

@@ -50,7 +50,7 @@ from wgpu_backend.ml.testing.operands import (
 from wgpu_backend.ml.testing.red_zones import RedZoneResult, run_in_red_zones
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.op import Op, find
-from wgpu_backend.ops.reference import reference_of
+from wgpu_backend.ops.reference import get_reference
 
 __all__ = ["Case", "Trial", "check_graph", "check_op", "forget", "nmse", "trial", "values_of"]
 
@@ -380,7 +380,7 @@ def _run_in_red_zones(
 def has_reference(op: Op[Any]) -> bool:
     """Return whether an op has a NumPy reference."""
     try:
-        reference_of(op.name)
+        get_reference(op.name)
     except BackendError:
         return False
     return True

@@ -86,7 +86,7 @@ def test_kernels_for_hardware_take_them_too(executors, rng, name):
 
 def assert_same_tokens(executor, rng, name):
     options = OPTIONS[name]
-    shared = Plan.joined(plan(SamplingOptions(**chosen)) for chosen in options)
+    shared = Plan.merge(plan(SamplingOptions(**chosen)) for chosen in options)
     on_device, on_host = seats(options, 9), seats(options, 9)
     histories = [rng.integers(0, 30, 290).tolist() for _ in range(ROWS)]
     with Context(executor) as context:

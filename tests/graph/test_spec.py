@@ -14,7 +14,7 @@ from wgpu_backend.graph.spec import (
     reshape,
     slice_axis,
 )
-from wgpu_backend.ops.host_values import strided
+from wgpu_backend.ops.host_values import apply_strides
 
 SHAPES = st.lists(st.integers(0, 5), max_size=4).map(tuple)
 FULL_SHAPES = st.lists(st.integers(1, 5), max_size=4).map(tuple)
@@ -42,7 +42,7 @@ def views(draw, shapes=SHAPES):
 @given(views())
 def test_slices_and_permutations_see_what_numpy_sees(view):
     flat, spec, values = view
-    np.testing.assert_array_equal(strided(flat, spec), values)
+    np.testing.assert_array_equal(apply_strides(flat, spec), values)
 
 
 @given(views(), st.data())
@@ -56,7 +56,7 @@ def test_reshape_is_a_view_where_numpy_has_one(view, data):
         assert found is None
     else:
         assert found is not None
-        np.testing.assert_array_equal(strided(flat, found), want)
+        np.testing.assert_array_equal(apply_strides(flat, found), want)
 
 
 @st.composite
@@ -101,7 +101,7 @@ def test_broadcast_strides_repeat_values(view, extra):
     flat, spec, values = view
     shape = (*(3,) * extra, *(4 if n == 1 else n for n in values.shape))
     found = Spec(shape, F32, broadcast_strides(spec, shape), spec.offset)
-    np.testing.assert_array_equal(strided(flat, found), np.broadcast_to(values, shape))
+    np.testing.assert_array_equal(apply_strides(flat, found), np.broadcast_to(values, shape))
 
 
 def test_dense_strides_are_those_of_c_order():

@@ -15,7 +15,7 @@ from wgpu_backend.kernels.kernel import Family
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import leaf
 from wgpu_backend.ml.wgpu.weight_rows import Rows
-from wgpu_backend.ops.layouts.layout import WeightLayout, layout_of
+from wgpu_backend.ops.layouts.layout import WeightLayout, find_layout
 
 PAIRS = 2  # rows of a tile of the layout below
 
@@ -82,7 +82,7 @@ def test_a_family_packs_weights_into_buffers_for_its_kernels(full, rng, monkeypa
     matrix = weight(full, values)
     with Context(full) as ctx:
         x = ctx.zeros(1)
-        read = read_pairs.added(x.builder, matrix)
+        read = read_pairs.add_to(x.builder, matrix)
         assert (read.numpy() == values).all()
         (part,) = matrix.storage.handle
         assert (list(part.packed), list(part.planes)) == (["pairs"], [])
@@ -95,7 +95,7 @@ def test_a_family_packs_weights_into_buffers_for_its_kernels(full, rng, monkeypa
 @pytest.mark.usefixtures("family")
 def test_values_that_a_layout_does_not_take_lie_in_planes(full, rng):
     matrix = weight(full, rng.standard_normal((3, 5), "f4"))
-    assert layout_of(matrix) is None
+    assert find_layout(matrix) is None
     assert [list(part.planes) for part in matrix.storage.handle] == [[""]]
     full.free(matrix.storage)
 

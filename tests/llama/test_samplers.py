@@ -47,7 +47,7 @@ def test_a_chain_chooses_what_the_engine_does(options):
 
 
 def kept(chain, logits):
-    found = chain.apply(Choice(np.array(logits, "f4"))).sorted()
+    found = chain.apply(Choice(np.array(logits, "f4"))).sort_candidates()
     return found.ids.tolist()
 
 
@@ -200,7 +200,7 @@ def test_dry_lowers_what_other_samplers_have_left(story):
     chain.accept_all([300, 301, 302] * 3)
     logits = np.zeros(story.n_vocab(), "f4")
     logits[[300, 9]] = 8, 2  # six tokens are repeated, one is allowed
-    left = chain.apply(Choice(logits)).sorted()
+    left = chain.apply(Choice(logits)).sort_candidates()
     assert left.ids.tolist() == [9, 300]
     assert left.logits == pytest.approx([4, 16 - 4 * 1.75**5], rel=1e-5)
 

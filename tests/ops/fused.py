@@ -53,6 +53,6 @@ def titled(node):
         words += ["gated"] if found.epilogue.activation else []
         words += ["add"] if launch.choices.get("ADDS") else []
         words += ["to_norm"] if found.epilogue.norm else []
-        words += [f"to_{found.epilogue.form}"] if found.epilogue.rounded else []
+        words += [f"to_{found.epilogue.form}"] if found.epilogue.is_rounded else []
         words += [found.precision] if found.precision != "default" else []
     return " ".join(words)

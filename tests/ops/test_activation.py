@@ -26,9 +26,9 @@ def test_every_value_of_the_curve_is_close(executor, name):
     with Context(executor) as ctx:
         got = getattr(tensor(ctx, x), name)().numpy()
 
-    from wgpu_backend.ops.reference import reference_of
+    from wgpu_backend.ops.reference import get_reference
 
-    want = reference_of(name)(x.astype("f8"))
+    want = get_reference(name)(x.astype("f8"))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 

@@ -11,7 +11,7 @@ from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0, Q4_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.moe.expert_tiles import expert_tiles
-from wgpu_backend.ops.moe.experts import linear_by_expert, tiles_of
+from wgpu_backend.ops.moe.experts import count_tiles, linear_by_expert
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 
@@ -221,7 +221,7 @@ def test_what_does_not_fit_is_refused(full):
         with pytest.raises(ShapeError, match=r"tiles is \(4, 5\), 6 pairs of 4 experts need"):
             linear_by_expert(weights, x, context.zeros(4, 5, dtype=I32), used=2)
         with pytest.raises(DTypeError, match="linear_by_expert: tiles is f32, needs i32"):
-            linear_by_expert(weights, x, context.zeros(tiles_of(6, 4, 4), 5), used=2)
-        tiles = context.zeros(tiles_of(6, 4, 4), 5, dtype=I32)
+            linear_by_expert(weights, x, context.zeros(count_tiles(6, 4, 4), 5), used=2)
+        tiles = context.zeros(count_tiles(6, 4, 4), 5, dtype=I32)
         with pytest.raises(ShapeError, match="rows of weights have 33 values"):
             linear_by_expert(context.zeros(4, 9, 33), context.zeros(3, 1, 33), tiles, used=2)

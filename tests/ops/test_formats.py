@@ -26,7 +26,7 @@ from wgpu_backend.errors import DTypeError, ModelError, ShapeError
 from wgpu_backend.files.quantize import decode_blocks, encode_blocks
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ops.layouts.planes import joined, plane_nbytes, planes
+from wgpu_backend.ops.layouts.planes import join_planes, plane_nbytes, planes
 from wgpu_backend.testing import values_of
 
 # Products of a dequantised weight, summed in f32 in another order than NumPy does.
@@ -160,7 +160,7 @@ def test_planes_take_no_more_bits_than_blocks(dtype):
 @pytest.mark.parametrize("dtype", QUANTISABLE, ids=str)
 def test_planes_of_what_devices_write_join_again(rng, dtype):
     blocks = matrix(rng, dtype)
-    assert np.array_equal(joined(planes(dtype, blocks)), blocks)
+    assert np.array_equal(join_planes(planes(dtype, blocks)), blocks)
 
 
 def test_a_nan_scale_in_four_nibbles_is_found(full, rng):

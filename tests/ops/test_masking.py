@@ -6,8 +6,8 @@ import pytest
 from wgpu_backend.dtypes import U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.reference import reference_of
-from wgpu_backend.ops.sampling.host import SamplingOptions, sampling_params_of
+from wgpu_backend.ops.reference import get_reference
+from wgpu_backend.ops.sampling.host import SamplingOptions, make_sampling_params
 from wgpu_backend.ops.sampling.masking import mask_logits
 
 
@@ -23,7 +23,7 @@ def test_a_bit_keeps_a_logit_and_its_lack_rules_it_out(any_gpu, rng, shape):
     for row, col in np.ndindex(*shape):
         there = mask[row, col // 32] >> (col % 32) & 1
         assert found[row, col] == (x[row, col] if there else -np.inf)
-    np.testing.assert_array_equal(found, reference_of("mask_logits")(x, mask))
+    np.testing.assert_array_equal(found, get_reference("mask_logits")(x, mask))
 
 
 @pytest.mark.parametrize("options", [SamplingOptions(temperature=0), SamplingOptions(top_k=5)])
@@ -34,7 +34,7 @@ def test_what_is_ruled_out_is_never_chosen(any_gpu, rng, options):
     with Context(any_gpu) as context:
         kept = mask_logits(context.from_numpy(x), context.from_numpy(mask, U32))
         draws = context.from_numpy(np.arange(32, dtype=np.uint32) << 27, U32)
-        params = context.from_numpy(np.tile(sampling_params_of(options).array(), (32, 1)))
+        params = context.from_numpy(np.tile(make_sampling_params(options).array(), (32, 1)))
         k = 1 if options.greedy else 5
         found = kept.sample(kept.top_k(k=k), params, draws).numpy()
     assert {*found.tolist()} <= {32, 34}

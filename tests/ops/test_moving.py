@@ -8,7 +8,7 @@ from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, F16, F32, I8, I16, I32, I
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.shape import creation
-from wgpu_backend.ops.shape.moving import diag_of
+from wgpu_backend.ops.shape.moving import numpy_diag
 
 SHAPES = [(1,), (33,), (3, 257), (2, 3, 5, 7), (2, 1, 3, 2, 3, 2), (3, 0)]
 
@@ -70,14 +70,14 @@ def test_triangles_and_diagonals(executor, rng, shape, k, layout):
 @pytest.mark.parametrize("k", [0, 1, -3])
 def test_vectors_on_diagonals(gpu, rng, k):
     x = rng.standard_normal(9, "f4")
-    same(gpu, lambda ctx: diag_of(tensor(ctx, x), k), np.diag(x, k))
+    same(gpu, lambda ctx: numpy_diag(tensor(ctx, x), k), np.diag(x, k))
     square = rng.standard_normal((5, 7), "f4")
-    same(gpu, lambda ctx: diag_of(tensor(ctx, square), k).contiguous(), np.diag(square, k))
+    same(gpu, lambda ctx: numpy_diag(tensor(ctx, square), k).contiguous(), np.diag(square, k))
 
 
 def made(ctx, op, **how) -> Any:
     """Tensor of an op that has no operands."""
-    return op.added(ctx._builder, **how)
+    return op.add_to(ctx._builder, **how)
 
 
 @pytest.mark.parametrize("dtype", [F32, F16, BOOL, U8, I16, I32, I64, COMPLEX64], ids=str)

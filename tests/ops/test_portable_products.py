@@ -287,7 +287,7 @@ def test_sums_that_leave_for_a_norm(portable, rng, form, n, m, left):
 
     (got, total), (want, wanted_total) = made(portable), made(NumpyExecutor())
     assert nmse(total, wanted_total) <= LIMIT_OF_ONE
-    if left.rounded:
+    if left.is_rounded:
         agree_in_groups(left, got, want)
     else:
         assert nmse(got, want) <= LIMIT_OF_ONE

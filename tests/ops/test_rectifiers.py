@@ -7,7 +7,7 @@ from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.reference import reference_of
+from wgpu_backend.ops.reference import get_reference
 
 # Each with the numbers it is told, if any.
 OPS = {
@@ -25,7 +25,7 @@ def test_every_value_of_the_curve_is_close(executor, rng, name):
     x = np.concatenate([rng.uniform(-30, 30, 2000), small, -small, [1e4, -1e4]]).astype("f4")
     with Context(executor) as ctx:
         got = getattr(tensor(ctx, x), name)(**OPS[name]).numpy()
-    want = reference_of(name)(x.astype("f8"), **OPS[name])
+    want = get_reference(name)(x.astype("f8"), **OPS[name])
     # Products of functions that are each some units of f32 off.
     np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-7)
 
@@ -35,7 +35,7 @@ def test_infinities_zeros_and_nan_are_those_of_numpy(executor, name):
     x = np.array([np.inf, -np.inf, np.nan, 0, -0.0], "f4")
     with Context(executor) as ctx, np.errstate(all="ignore"):
         got = getattr(tensor(ctx, x), name)(**OPS[name]).numpy()
-        np.testing.assert_allclose(got, reference_of(name)(x, **OPS[name]), rtol=1e-6)
+        np.testing.assert_allclose(got, get_reference(name)(x, **OPS[name]), rtol=1e-6)
 
 
 @pytest.mark.each_value
@@ -69,15 +69,15 @@ def test_they_have_numbers_of_their_own(executor):
     with Context(executor) as ctx:
         for name in WITH_NUMBERS:
             got = getattr(tensor(ctx, x), name)().numpy()
-            np.testing.assert_allclose(got, reference_of(name)(x), rtol=1e-6, atol=1e-7)
+            np.testing.assert_allclose(got, get_reference(name)(x), rtol=1e-6, atol=1e-7)
 
 
 def test_a_chain_knows_their_numbers(full, rng):
     x = rng.uniform(-2, 2, 33).astype("f4")
     with Context(full) as ctx:
         got = tensor(ctx, x).elu(alpha=0.5).leaky_relu(0.1).hardtanh(-0.3, 0.8).mish().numpy()
-    want = reference_of("leaky_relu")(reference_of("elu")(x, 0.5), 0.1)
-    want = reference_of("mish")(np.clip(want, np.float32(-0.3), np.float32(0.8)))
+    want = get_reference("leaky_relu")(get_reference("elu")(x, 0.5), 0.1)
+    want = get_reference("mish")(np.clip(want, np.float32(-0.3), np.float32(0.8)))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-7)
 
 

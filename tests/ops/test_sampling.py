@@ -4,9 +4,9 @@ import pytest
 from wgpu_backend.dtypes import I32, U32
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.reference import reference_of
+from wgpu_backend.ops.reference import get_reference
 from wgpu_backend.ops.sampling import sampling
-from wgpu_backend.ops.sampling.host import SamplingOptions, sampling_params_of
+from wgpu_backend.ops.sampling.host import SamplingOptions, make_sampling_params
 from wgpu_backend.ops.sampling.host.weights import weights
 from wgpu_backend.ops.sampling.sampling import MAX_K
 
@@ -74,9 +74,9 @@ def test_top_k_of_a_whole_vocabulary(gpu, rng, cols):
 def test_the_twins_of_top_k_agree_with_a_sort(rng, kind):
     values = ROWS[kind](rng, (2, 500)).astype(np.float32)
 
-    winners = reference_of("top_k_of_parts")(values, k=9, part=120)
+    winners = get_reference("top_k_of_parts")(values, k=9, part=120)
     assert winners.shape == (2, 45)
-    found = reference_of("top_k_of_ids")(values, winners, k=9)
+    found = get_reference("top_k_of_ids")(values, winners, k=9)
     np.testing.assert_array_equal(sorted_ids(values, 9), found)
 
 
@@ -115,7 +115,7 @@ def test_penalties_agree_with_numpy_to_the_last_bit(any_gpu, rng, cols, length):
     history[1, 0] = cols - 1
     params = np.stack(
         [
-            sampling_params_of(
+            make_sampling_params(
                 SamplingOptions(repeat_penalty=r, presence_penalty=p, frequency_penalty=f)
             )
             for r, p, f in [(1.1, 0, 0), (1.37, 0.3, 0.7), (0.9, -0.21, 1e-3)]
@@ -126,7 +126,7 @@ def test_penalties_agree_with_numpy_to_the_last_bit(any_gpu, rng, cols, length):
         x, seen = context.from_numpy(values), context.from_numpy(history)
         found = x.penalise(seen, context.from_numpy(params)).numpy()
 
-    expected = reference_of("penalise")(values, history, params)
+    expected = get_reference("penalise")(values, history, params)
     np.testing.assert_array_equal(expected, found)
     np.testing.assert_array_equal(values[0], found[0])
 
@@ -134,7 +134,7 @@ def test_penalties_agree_with_numpy_to_the_last_bit(any_gpu, rng, cols, length):
 def drawn(executor, values, ids, options, draws):
     """Tokens that the op takes, a row for each draw."""
     count = len(draws)
-    params = np.tile(sampling_params_of(options).array(), (count, 1))
+    params = np.tile(make_sampling_params(options).array(), (count, 1))
     with Context(executor) as context:
         x = context.from_numpy(np.tile(np.float32(values), (count, 1)))
         candidates = context.from_numpy(np.tile(np.int32(ids), (count, 1)))
@@ -167,7 +167,7 @@ def test_weights_on_the_device_are_those_of_numpy(any_gpu):
     # Of two tokens the second is taken from one draw on, which tells its weight exactly.
     gaps = np.linspace(0, 11, 700, dtype=np.float32)
     logits = np.stack([np.zeros_like(gaps), -gaps], axis=1)
-    params = sampling_params_of(SamplingOptions(temperature=0.9, top_p=1.0)).array()
+    params = make_sampling_params(SamplingOptions(temperature=0.9, top_p=1.0)).array()
     totals = [int(weights(row, float(params[3])).sum()) for row in logits]
     turns = [-(-(1 << 55) // total) for total in totals]
 
@@ -192,10 +192,10 @@ def test_weights_on_the_device_are_those_of_numpy(any_gpu):
 )
 def test_logits_that_are_not_numbers_give_no_token(any_gpu, values, ids):
     assert drawn(any_gpu, values, ids, SamplingOptions(), [0, 1 << 31]).tolist() == [-1, -1]
-    twin = reference_of("sample")(
+    twin = get_reference("sample")(
         np.float32([values]),
         np.array([ids]),
-        sampling_params_of(SamplingOptions()).array()[None],
+        make_sampling_params(SamplingOptions()).array()[None],
         [7],
     )
     assert twin.tolist() == [-1]
@@ -213,7 +213,7 @@ def test_ruled_out_and_missing_candidates_are_never_taken(any_gpu):
 def test_tokens_are_kept_in_their_places(executor, rng):
     values = rng.normal(size=(5, 50)).astype(np.float32)
     top = values.argmax(axis=1)
-    params = np.tile(sampling_params_of(SamplingOptions(temperature=0.0)).array(), (5, 1))
+    params = np.tile(make_sampling_params(SamplingOptions(temperature=0.0)).array(), (5, 1))
     places = [3, 0, 6, 99, 0xFFFFFFFF]  # two that are not there
     draws = np.stack([np.zeros(5), places], axis=1).astype(np.uint32)
     with Context(executor) as context:

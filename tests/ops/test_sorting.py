@@ -5,7 +5,7 @@ from tests.ops.operands import FLOATS, LAYOUTS, tensor
 from wgpu_backend.dtypes import BOOL, F16, F32, F64, I8, I16, I32, U8, U16, U32
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.sampling.radix import keys_of
+from wgpu_backend.ops.sampling.radix import sort_keys
 from wgpu_backend.ops.sampling.sorting import select_top_k
 
 pytestmark = pytest.mark.any_width
@@ -207,7 +207,7 @@ def test_sort_of_every_type_along_every_axis(any_gpu, rng, dtype, descending):
     with Context(any_gpu) as ctx:
         for values, axis in ((x, 0), (x, 1), (x, -1), (long, -1)):
             rows = np.moveaxis(values, axis, -1)
-            order = np.argsort(keys_of(rows, descending), -1, kind="stable")
+            order = np.argsort(sort_keys(rows, descending), -1, kind="stable")
             given = ctx.from_numpy(values, dtype)
             got = np.moveaxis(given.argsort(axis, descending=descending).numpy(), axis, -1)
             np.testing.assert_array_equal(got, order)

@@ -7,7 +7,7 @@ from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED
 from wgpu_backend.dtypes import F32, I32
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.reference import reference_of
+from wgpu_backend.ops.reference import get_reference
 
 # Largest error found on the rasteriser, rounded up: divisions and roots of WGSL may add 2.5 units.
 UNITS = {
@@ -69,7 +69,7 @@ def test_a_function_is_within_some_units_of_numpy(gpu, rng, name):
         operands = [np.concatenate([a, x, x]), np.concatenate([b, rng.permutation(x), near])]
     operands = [normal(v) for v in operands]
     with np.errstate(all="ignore"):
-        want = reference_of(name)(*(v.astype("f8") for v in operands))
+        want = get_reference(name)(*(v.astype("f8") for v in operands))
     assert_close(computed(gpu, name, *operands), want, UNITS[name] + DIVISION)
 
 
@@ -90,7 +90,7 @@ def test_whole_powers_of_two_and_their_logarithms_are_exact(gpu):
 
 def test_the_inverse_of_erf_is_that_of_the_twin(rng):
     y = np.concatenate([rng.uniform(-3, 3, 2000), rng.uniform(-1e-3, 1e-3, 100)])
-    erf, erfinv = reference_of("erf"), reference_of("erfinv")
+    erf, erfinv = get_reference("erf"), get_reference("erfinv")
     np.testing.assert_allclose(erfinv(erf(y)), y, rtol=1e-12, atol=1e-12)
 
 
@@ -146,6 +146,6 @@ def test_they_join_in_one_kernel(full, rng):
     with Context(full) as ctx:
         y = ctx.from_numpy(x, F32)
         got = y.tan().atan2(y.erf()).expm1().log1p().hypot(y.acos()).elu(alpha=0.5).numpy()
-    t = reference_of
+    t = get_reference
     want = t("log1p")(t("expm1")(t("atan2")(t("tan")(x), t("erf")(x))))
     np.testing.assert_allclose(got, np.hypot(want, np.arccos(x)), rtol=1e-6)

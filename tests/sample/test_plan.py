@@ -32,6 +32,6 @@ def test_the_options_decide_where(options: dict, expected: tuple[str, int, int])
 def test_a_joined_plan_covers_every_sequence() -> None:
     greedy, wide = Plan("greedy", 1, 64), Plan("gpu", 256, 0)
 
-    assert Plan.joined([greedy, greedy]) == greedy
-    assert Plan.joined([greedy, wide]) == Plan("gpu", 256, 64)
-    assert Plan.joined([greedy, Plan("host", 0, 0), wide]).kind == "host"
+    assert Plan.merge([greedy, greedy]) == greedy
+    assert Plan.merge([greedy, wide]) == Plan("gpu", 256, 64)
+    assert Plan.merge([greedy, Plan("host", 0, 0), wide]).kind == "host"

@@ -10,7 +10,7 @@ from wgpu_backend.ops.sampling.host import (
     SamplingOptions,
     SamplingParams,
     largest,
-    sampling_params_of,
+    make_sampling_params,
 )
 from wgpu_backend.ops.sampling.host.transforms import (
     min_p,
@@ -30,7 +30,7 @@ def candidates(probabilities: tuple[float, ...]) -> Candidates:
 
 def sampling(**options: float) -> SamplingParams:
     neutral = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
-    return sampling_params_of(SamplingOptions(**{**neutral, **options}))
+    return make_sampling_params(SamplingOptions(**{**neutral, **options}))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from wgpu_backend.array.products import matmul
 from wgpu_backend.array.reductions import sum as summed
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.views import make_view
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -108,7 +108,7 @@ def _diagonal(x: Array, names: str) -> _Term:
         shape.append(extents.pop())
         strides.append(sum(node.spec.strides[i] for i in at))
     spec = Spec(tuple(shape), node.spec.dtype, tuple(strides), node.spec.offset)
-    return _Term(wrap(viewed(node, spec)), own)
+    return _Term(wrap(make_view(node, spec)), own)
 
 
 def _extents(subscripts: str, terms: list[_Term]) -> None:

@@ -7,8 +7,8 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.elementwise.comparison import logical_or
 from wgpu_backend.ops.shape.copying import cast, concat
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import make_view
 
 MOST_AXES = 4  # of an operand of a kernel
 
@@ -21,25 +21,25 @@ def converted(x: Node, dtype: DType) -> Node:
         truths = [converted(part(x, which), BOOL) for which in (0, 1)]
         if len(x.spec.shape) <= MOST_AXES:
             return logical_or(*truths)
-        return reshaped(logical_or(*map(flat, truths)), x.spec.shape)
+        return reshape_node(logical_or(*map(flat, truths)), x.spec.shape)
     if x.spec.dtype.quantised or len(x.spec.shape) <= MOST_AXES:
         return cast(x, dtype=dtype)
-    return reshaped(cast(flat(x), dtype=dtype), x.spec.shape)
+    return reshape_node(cast(flat(x), dtype=dtype), x.spec.shape)
 
 
 def flat(x: Node) -> Node:
     """All values in a row."""
-    return reshaped(x, (x.spec.size,))
+    return reshape_node(x, (x.spec.size,))
 
 
 def part(x: Node, which: int) -> Node:
     """View of the real parts of complex64, or of the imaginary ones: 0 or 1."""
     strides = tuple(2 * s for s in x.spec.strides)
-    return viewed(x, Spec(x.spec.shape, F32, strides, 2 * x.spec.offset + which))
+    return make_view(x, Spec(x.spec.shape, F32, strides, 2 * x.spec.offset + which))
 
 
 def paired(real: Node, imag: Node) -> Node:
     """Complex64 of real and imaginary parts, both float32 and of one shape."""
     size = real.spec.size
-    pairs = concat(reshaped(real, (size, 1)), reshaped(imag, (size, 1)), axis=1)
-    return viewed(pairs, Spec.dense(real.spec.shape, COMPLEX64))
+    pairs = concat(reshape_node(real, (size, 1)), reshape_node(imag, (size, 1)), axis=1)
+    return make_view(pairs, Spec.dense(real.spec.shape, COMPLEX64))

@@ -16,7 +16,7 @@ from wgpu_backend.graph.spec import Extents, Shape, Spec, extents
 from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.shape import creation as ops
 from wgpu_backend.ops.shape import triangular
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.views import make_view
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -68,7 +68,7 @@ def full(
     host = np.asarray(fill_value)
     kind = default_of(host.dtype) if dtype is None else as_dtype(dtype)
     node = devices.on(device).constant(_bytes(host, kind), kind, host.shape)
-    return broadcast_to(wrap(viewed(node, node.spec)), wanted)
+    return broadcast_to(wrap(make_view(node, node.spec)), wanted)
 
 
 def _bytes(host: np.ndarray[Any, Any], kind: DType) -> bytes:
@@ -152,7 +152,7 @@ def arange(
     if kind in WIDE and step and max(map(abs, (begin, end, step))) >= LARGE:
         return _wide_range(range(int(begin), int(end), int(step)), kind, device)
     first = F32 if kind == BOOL else kind
-    return wrap(converted(ops.arange.added(devices.on(device), **numbers, dtype=first), kind))
+    return wrap(converted(ops.arange.add_to(devices.on(device), **numbers, dtype=first), kind))
 
 
 def _wide_range(numbers: range, kind: DType, device: object) -> Array:
@@ -183,7 +183,7 @@ def linspace(
     """Values at equal distances from `start` to `stop`, with it or without; float32 by default."""
     kind = F32 if dtype is None else as_dtype(dtype)
     first = kind if kind in (F32, F16, BF16) else F32
-    made = ops.linspace.added(
+    made = ops.linspace.add_to(
         devices.on(device), start=start, stop=stop, num=num, endpoint=endpoint, dtype=first
     )
     return wrap(converted(made, kind))
@@ -210,7 +210,7 @@ def eye(
     if named:
         raise OptionError(f"eye: {', '.join(named)} is no argument; columns are m=, or n_cols=")
     cols = n if m is None else m
-    return wrap(ops.eye.added(devices.on(device), rows=n, cols=cols, k=k, dtype=kind))
+    return wrap(ops.eye.add_to(devices.on(device), rows=n, cols=cols, k=k, dtype=kind))
 
 
 def identity(n: int, dtype: Any = None, *, device: object = None) -> Array:

@@ -33,7 +33,7 @@ from wgpu_backend.ops.elementwise import (
     transcendental,
 )
 from wgpu_backend.ops.op import Op
-from wgpu_backend.ops.shape.views import expanded
+from wgpu_backend.ops.shape.views import expand
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -94,7 +94,7 @@ def float_test(op: Op[...], *, whole: bool) -> Unary:
             return lifted(op, op.name, node)
         if is_complex(node):
             return of_complex(op.name, wrap(node))
-        return wrap(expanded(constant(x.session, _truth(whole), BOOL), node.spec.shape))
+        return wrap(expand(constant(x.session, _truth(whole), BOOL), node.spec.shape))
 
     return describe(function, op, "", "")
 

@@ -21,8 +21,8 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.attention import dot_product, position
 from wgpu_backend.ops.reduce import norm
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import permuted
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import permute
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -113,11 +113,13 @@ def rope(
     heads = math.prod(shape[1:-2])
     positions = _positions(node, offset, batch, tokens)
     table = position.rope_table(positions, _frequencies(node, dims, base, scale, freqs))
-    four = permuted(reshaped(node, (batch, heads, tokens, cols)), 0, 2, 1, 3)
-    rows = contiguous(reshaped(four, (batch * tokens, heads, cols)))
+    four = permute(reshape_node(node, (batch, heads, tokens, cols)), 0, 2, 1, 3)
+    rows = contiguous(reshape_node(four, (batch * tokens, heads, cols)))
     rows = rows if rows.spec.dtype.name in ("f32", "f16") else converted(rows, F32)
-    y = reshaped(position.rope(rows, table, interleaved=traditional), (batch, tokens, heads, cols))
-    return as_shape(permuted(y, 0, 2, 1, 3), shape, node.spec.dtype)
+    y = reshape_node(
+        position.rope(rows, table, interleaved=traditional), (batch, tokens, heads, cols)
+    )
+    return as_shape(permute(y, 0, 2, 1, 3), shape, node.spec.dtype)
 
 
 def _positions(x: Node, offset: Any, batch: int, tokens: int) -> Node:

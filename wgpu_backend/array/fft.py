@@ -27,9 +27,9 @@ from wgpu_backend.dtypes import COMPLEX64, F32
 from wgpu_backend.errors import OptionError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec, extents
-from wgpu_backend.ops.fft.passes import fft_pass, radices_of, roots_of
+from wgpu_backend.ops.fft.passes import factor_length, fft_pass, unity_roots
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.views import make_view
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -249,7 +249,7 @@ def _transformed(
     scale = 1 / math.sqrt(length) if whole is None else 1 / length if whole else 1.0
     pairs = _pairs(rows.node, length)
     found = _of_rows(pairs, inverse=inverse, scale=scale)
-    made_of = viewed(found, Spec.dense(rows.shape, COMPLEX64))
+    made_of = make_view(found, Spec.dense(rows.shape, COMPLEX64))
     return moveaxis(wrap(made_of), -1, at)
 
 
@@ -257,17 +257,17 @@ def _pairs(x: Node, length: int) -> Node:
     """Complex rows as (rows, length, 2) of float32."""
     dense = x if x.spec.is_dense else contiguous(x)
     shape = (x.spec.size // length, length, 2)
-    return viewed(dense, Spec(shape, F32, (2 * length, 2, 1), 2 * dense.spec.offset))
+    return make_view(dense, Spec(shape, F32, (2 * length, 2, 1), 2 * dense.spec.offset))
 
 
 def _of_rows(x: Node, *, inverse: bool, scale: float) -> Node:
     """Transform of (rows, length, 2)."""
     length = x.spec.shape[1]
-    radices = radices_of(length)
+    radices = factor_length(length)
     if radices is None:
         return _by_chirps(x, inverse=inverse, scale=scale)
     session: Any = x.builder
-    table = constant(session, roots_of(length), F32)
+    table = constant(session, unity_roots(length), F32)
     done = 1
     for radix in radices:
         last = done * radix == length
@@ -304,15 +304,15 @@ def _by_chirps(x: Node, *, inverse: bool, scale: float) -> Node:
     turn, spread = (
         wrap(constant(session, values, COMPLEX64)) for values in _chirps(length, size, inverse)
     )
-    values = wrap(viewed(x, Spec(x.spec.shape[:2], COMPLEX64, (length, 1), x.spec.offset // 2)))
+    values = wrap(make_view(x, Spec(x.spec.shape[:2], COMPLEX64, (length, 1), x.spec.offset // 2)))
     padded = _resized("fft", values * turn, size, -1)
     forward = wrap(
-        viewed(
+        make_view(
             _of_rows(_pairs(padded.node, size), inverse=False, scale=1.0),
             Spec.dense((rows, size), COMPLEX64),
         )
     )
     folded = _of_rows(_pairs((forward * spread).node, size), inverse=True, scale=1.0)
-    found = wrap(viewed(folded, Spec((rows, length), COMPLEX64, (size, 1)))) * turn
+    found = wrap(make_view(folded, Spec((rows, length), COMPLEX64, (size, 1)))) * turn
     parts = (contiguous((part(found) * scale).node) for part in (real, imag))
     return _pairs(paired(*parts), length)

@@ -27,8 +27,8 @@ from wgpu_backend.graph.spec import Shape, Spec, dense_strides
 from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.elementwise import arithmetic, comparison
 from wgpu_backend.ops.index import scatter, taking, writing
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import expanded, viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import expand, make_view
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -68,7 +68,7 @@ def updated(x: Array, index: Any, values: Any) -> Array:
         given = _values(values, node, x.session)
         truth = converted(mask, BOOL)
         missing = (1,) * (len(node.spec.shape) - len(truth.spec.shape))
-        whole = reshaped(truth, (*truth.spec.shape, *missing))
+        whole = reshape_node(truth, (*truth.spec.shape, *missing))
         return wrap(over_axes(comparison.where, "setitem", whole, given, node))
     places = parse(node.spec.shape, index, x.session)
     ranges = _forwards(places)
@@ -79,9 +79,9 @@ def updated(x: Array, index: Any, values: Any) -> Array:
         return x
     if not _is_number(values):
         ids = _last_of_each(ids, places, node.spec.size, x.session)
-    dst = reshaped(written(node, node.spec.shape), (node.spec.size,))
+    dst = reshape_node(written(node, node.spec.shape), (node.spec.size,))
     made = scatter.put_along_axis(dst, flat(ids), flat(given), 0)
-    return wrap(reshaped(made, node.spec.shape))
+    return wrap(reshape_node(made, node.spec.shape))
 
 
 def _last_of_each(ids: Node, places: Sequence[Place], size: int, session: Session) -> Node:
@@ -141,7 +141,7 @@ def _sliced(
     if not math.prod(window):
         _fitting(values, shape)
         return node
-    update = reshaped(_fitting(values, shape), window)
+    update = reshape_node(_fitting(values, shape), window)
     starts, steps = [r[0] for r in ranges], [r[2] for r in ranges]
     stops = [start + (count - 1) * step + 1 for start, count, step in ranges]
     return writing.slice_update(node, update, starts, stops, steps)
@@ -171,7 +171,7 @@ def _turned(node: Node, places: Sequence[Place]) -> Node:
                 backwards.append(len(shape))
             shape.append(found.shape[cast("int", place.axis)])
             strides.append(found.strides[cast("int", place.axis)])
-    view = viewed(node, Spec(tuple(shape), node.spec.dtype, tuple(strides), found.offset))
+    view = make_view(node, Spec(tuple(shape), node.spec.dtype, tuple(strides), found.offset))
     return flipped(view, backwards) if backwards else view
 
 
@@ -199,7 +199,7 @@ def _gathered(node: Node, places: Sequence[Place], session: Session) -> Node:
         return _taken(node, single[0])
     ids, shape = _flat_ids(node.spec.shape, places, session)
     dense = flat(written(node, node.spec.shape))
-    return reshaped(taking.take_axes(dense, flat(ids), 0), shape)
+    return reshape_node(taking.take_axes(dense, flat(ids), 0), shape)
 
 
 def _is_whole(place: Place, shape: Shape) -> bool:
@@ -215,9 +215,9 @@ def _taken(node: Node, place: Ids) -> Node:
     """Values of one axis by ids: the usual case, in one dispatch."""
     shape = node.spec.shape
     before, behind = shape[: place.axis], shape[place.axis + 1 :]
-    three = reshaped(node, (math.prod(before), shape[place.axis], math.prod(behind)))
+    three = reshape_node(node, (math.prod(before), shape[place.axis], math.prod(behind)))
     y = taking.take_axes(three, flat(place.node), 1)
-    return reshaped(y, (*before, *place.node.spec.shape, *behind))
+    return reshape_node(y, (*before, *place.node.spec.shape, *behind))
 
 
 def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[Node, Shape]:
@@ -253,12 +253,12 @@ def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[
             place.node,
             constant(session, np.asarray(steps[place.axis]), I32),
         )
-        placed = reshaped(
+        placed = reshape_node(
             scaled,
             (*scaled.spec.shape, *(1,) * (len(result) - len(common) if first == -2 else behind)),
         )
         total = over_axes(arithmetic.add, "index", total, placed)
-    return written(expanded(total, result), result), result
+    return written(expand(total, result), result), result
 
 
 def _fixed(places: Sequence[Place], steps: Shape) -> int:
@@ -326,4 +326,4 @@ def _fitting(values: Node, shape: Shape) -> Node:
         own = own[1:]
     if broadcast_of("setitem", [own, shape]) != shape:
         raise ShapeError(f"setitem: values of {values.spec.shape} into {shape}")
-    return expanded(reshaped(values, own), shape)
+    return expand(reshape_node(values, own), shape)

@@ -22,8 +22,8 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides, dense_strides
 from wgpu_backend.ops.constants import as_array
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import expanded, viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import expand, make_view
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -133,7 +133,7 @@ def over_axes(op: Kernel, name: str, *nodes: Node, **options: Any) -> Node:
         return op(*nodes, **options)
     shape = broadcast_of(name, [n.spec.shape for n in nodes])
     folded, views = fold(shape, nodes)
-    return reshaped(reshaped(op(*views, **options), folded), shape)
+    return reshape_node(reshape_node(op(*views, **options), folded), shape)
 
 
 def fold(shape: Shape, nodes: Sequence[Node]) -> tuple[Shape, list[Node]]:
@@ -147,14 +147,14 @@ def fold(shape: Shape, nodes: Sequence[Node]) -> tuple[Shape, list[Node]]:
     specs = [
         Spec(extents, n.spec.dtype, own, n.spec.offset) for n, own in zip(nodes, steps, strict=True)
     ]
-    return extents, [viewed(n, s) for n, s in zip(nodes, specs, strict=True)]
+    return extents, [make_view(n, s) for n, s in zip(nodes, specs, strict=True)]
 
 
 def written(x: Node, shape: Shape) -> Node:
     """A dense node with all values of what broadcasts."""
     if x.spec.shape == shape and x.spec.is_dense:
         return x
-    return contiguous(expanded(x, shape))
+    return contiguous(expand(x, shape))
 
 
 def _merged(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
@@ -180,7 +180,7 @@ def around(x: Node, axis: int) -> tuple[Node, Shape, Shape]:
     """A node as (before, extent, behind) an axis, and the extents before and behind."""
     shape = x.spec.shape
     before, behind = shape[:axis], shape[axis + 1 :]
-    three = reshaped(x, (math.prod(before), shape[axis], math.prod(behind)))
+    three = reshape_node(x, (math.prod(before), shape[axis], math.prod(behind)))
     return three, before, behind
 
 

@@ -18,8 +18,8 @@ from wgpu_backend.graph.spec import Extents, Spec, dense_strides, extents
 from wgpu_backend.ops.conv import padding
 from wgpu_backend.ops.shape import copying, triangular
 from wgpu_backend.ops.shape import moving as ops
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import make_view
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -130,7 +130,7 @@ def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Ar
 
 def diag(x: Array, /, k: int = 0) -> Array:
     """Matrix with a vector on a diagonal, or the diagonal of a matrix."""
-    return wrap(ops.diag_of(as_node("diag", x), k))
+    return wrap(ops.numpy_diag(as_node("diag", x), k))
 
 
 def trace(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
@@ -179,7 +179,7 @@ def as_strided(
     ahead = tuple(abs(s) for s in steps)
     view = Spec(wanted, node.spec.dtype, ahead, node.spec.offset + offset + low)
     turned = [a for a, s in enumerate(steps) if s < 0]
-    found = viewed(node, view)
+    found = make_view(node, view)
     return wrap(copying.flip(found, axes=turned) if turned else found)
 
 
@@ -216,7 +216,7 @@ def _fresh(node: Node) -> Node:
 
 
 def _reinterpreted(node: Node, spec: Spec) -> Node:
-    return viewed(node, spec)
+    return make_view(node, spec)
 
 
 def unflatten(x: Array, /, axis: int, shape: Sequence[int]) -> Array:
@@ -229,7 +229,7 @@ def unflatten(x: Array, /, axis: int, shape: Sequence[int]) -> Array:
         parts[parts.index(-1)] = extent // rest if rest else 0
     if math.prod(parts) != extent:
         raise ShapeError(f"unflatten: axis {at} of {x.shape} has {extent} values, not {shape}")
-    return wrap(reshaped(node, (*node.spec.shape[:at], *parts, *node.spec.shape[at + 1 :])))
+    return wrap(reshape_node(node, (*node.spec.shape[:at], *parts, *node.spec.shape[at + 1 :])))
 
 
 def atleast_1d(*arrays: Array) -> Any:

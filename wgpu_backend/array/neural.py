@@ -14,8 +14,8 @@ from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ops.elementwise import activation
 from wgpu_backend.ops.reduce import norm
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import permuted
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import permute
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -43,26 +43,26 @@ def softmax(x: Array, /, axis: Axis = None, *, precise: bool = False) -> Array:
         return wrap(node) * 0 + 1
     rest = [a for a in range(len(node.spec.shape)) if a not in axes]
     order = [*rest, *axes]
-    moved = permuted(node, *order)
+    moved = permute(node, *order)
     count = 1
     for a in axes:
         count *= node.spec.shape[a]
-    rows = contiguous(reshaped(moved, (node.spec.size // count, count)))
-    y = reshaped(norm.softmax(rows), moved.spec.shape)
+    rows = contiguous(reshape_node(moved, (node.spec.size // count, count)))
+    y = reshape_node(norm.softmax(rows), moved.spec.shape)
     back = [order.index(a) for a in range(len(order))]
-    return wrap(converted(permuted(y, *back), node.spec.dtype))
+    return wrap(converted(permute(y, *back), node.spec.dtype))
 
 
 def rows_of(x: Node) -> Node:
     """A node as (rows, values of a row), each row's values neighbours."""
     cols = x.spec.shape[-1]
-    rows = reshaped(x, (x.spec.size // max(cols, 1), cols))
+    rows = reshape_node(x, (x.spec.size // max(cols, 1), cols))
     return rows if rows.spec.strides[-1] == 1 or cols == 1 else contiguous(rows)
 
 
 def as_shape(y: Node, shape: Shape, dtype: Any) -> Array:
     """Array of a node in the shape and type of what it was made of."""
-    return wrap(converted(reshaped(y, shape), dtype))
+    return wrap(converted(reshape_node(y, shape), dtype))
 
 
 def glu(x: Array, /, axis: int = -1) -> Array:

@@ -19,8 +19,8 @@ from wgpu_backend.ops.elementwise import arithmetic, bitwise
 from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.linear import products
 from wgpu_backend.ops.reduce import reduction
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import expanded, viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import expand, make_view
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -58,8 +58,8 @@ def matmul(a: Any, b: Any, /) -> Array:
 
 def _whole(a: Node, b: Node) -> Node:
     """Matrix product of u32 modulo 2³², or of integers of 64 bits modulo 2⁶⁴."""
-    rows = a if len(a.spec.shape) > 1 else reshaped(a, (1, *a.spec.shape))
-    cols = b if len(b.spec.shape) > 1 else reshaped(b, (*b.spec.shape, 1))
+    rows = a if len(a.spec.shape) > 1 else reshape_node(a, (1, *a.spec.shape))
+    cols = b if len(b.spec.shape) > 1 else reshape_node(b, (*b.spec.shape, 1))
     if rows.spec.shape[-1] != cols.spec.shape[-2]:
         raise ShapeError(
             f"matmul: a is {a.spec.shape}, b is {b.spec.shape}; rows of a have "
@@ -73,14 +73,14 @@ def _whole(a: Node, b: Node) -> Node:
         shape.pop(-1)
     if len(a.spec.shape) == 1:
         shape.pop(len(batch))
-    return reshaped(y, shape)
+    return reshape_node(y, shape)
 
 
 def _pair_by_pair(a: Node, b: Node) -> Node:
     from wgpu_backend.array.reductions import folded
 
-    left = reshaped(a, (*a.spec.shape, 1))
-    right = reshaped(b, (*b.spec.shape[:-2], 1, *b.spec.shape[-2:]))
+    left = reshape_node(a, (*a.spec.shape, 1))
+    right = reshape_node(b, (*b.spec.shape[:-2], 1, *b.spec.shape[-2:]))
     pairs = over_axes(arithmetic.mul, "matmul", left, right)
     return folded(reduction.sum, "matmul", pairs, -2, False)
 
@@ -91,8 +91,8 @@ def _by_digits(a: Node, b: Node) -> Node:
     count = a.spec.dtype.block_nbytes
     for start in range(0, a.spec.shape[-1], EXACT):
         stop = min(start + EXACT, a.spec.shape[-1])
-        left = _digits(viewed(a, slice_axis(a.spec, -1, start, stop)))
-        right = _digits(viewed(b, slice_axis(b.spec, -2, start, stop)))
+        left = _digits(make_view(a, slice_axis(a.spec, -1, start, stop)))
+        right = _digits(make_view(b, slice_axis(b.spec, -2, start, stop)))
         for i in range(count):
             for j in range(count - i):
                 part = converted(product(left[i], right[j]), a.spec.dtype)
@@ -121,10 +121,10 @@ def product(a: Node, b: Node) -> Node:
         return products.matmul(a, b)
     batch = broadcast("matmul", _leading(a), _leading(b))
     count = math.prod(batch)
-    rows = reshaped(expanded(a, (*batch, *a.spec.shape[-2:])), (count, *a.spec.shape[-2:]))
-    cols = reshaped(expanded(b, (*batch, *b.spec.shape[-2:])), (count, *b.spec.shape[-2:]))
+    rows = reshape_node(expand(a, (*batch, *a.spec.shape[-2:])), (count, *a.spec.shape[-2:]))
+    cols = reshape_node(expand(b, (*batch, *b.spec.shape[-2:])), (count, *b.spec.shape[-2:]))
     y = products.matmul(rows, cols)
-    return reshaped(y, (*batch, *y.spec.shape[1:]))
+    return reshape_node(y, (*batch, *y.spec.shape[1:]))
 
 
 def _leading(x: Node) -> Spec:

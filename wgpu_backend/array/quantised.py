@@ -18,7 +18,7 @@ from wgpu_backend.dtypes import BF16, F16, F32, I32, U8, U16, U32, as_dtype
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.mlx_quant import products, quantising
-from wgpu_backend.ops.mlx_quant.modes import coding_of
+from wgpu_backend.ops.mlx_quant.modes import get_coding
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -47,7 +47,7 @@ def quantize(
     if mode == "affine":
         made = quantising.affine_quantise(node, group_size or 64, bits or 4)
         return wrap(made[0]), *(wrap(converted(p, node.spec.dtype)) for p in made[1:])
-    coding_of("quantize", mode, group_size, bits)
+    get_coding("quantize", mode, group_size, bits)
     return tuple(wrap(p) for p in quantising.float_quantise(node, mode))
 
 

@@ -14,8 +14,8 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, extents
 from wgpu_backend.ops.reduce import arguments, reduction
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import permuted
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import permute
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -46,20 +46,20 @@ def folded(
         raise ShapeError(f"{name}: axes {axis}, needs each once")
     shape = x.spec.shape
     if not axes and shape:  # nothing to fold: one value for each
-        x, axes = reshaped(x, (*shape, 1)), (len(shape),)
+        x, axes = reshape_node(x, (*shape, 1)), (len(shape),)
     if len(x.spec.shape) > MOST_AXES:
         x, axes = _behind(x, axes), (1,)
-    return reshaped(op(x, axes, **options), kept(shape, found, keepdims))
+    return reshape_node(op(x, axes, **options), kept(shape, found, keepdims))
 
 
 def _behind(x: Node, axes: tuple[int, ...]) -> Node:
     """A node as (kept, folded)."""
     rest = [a for a in range(len(x.spec.shape)) if a not in axes]
-    moved = permuted(x, *rest, *axes)
+    moved = permute(x, *rest, *axes)
     count = 1
     for a in rest:
         count *= x.spec.shape[a]
-    return reshaped(moved, (count, x.spec.size // count if count else 0))
+    return reshape_node(moved, (count, x.spec.size // count if count else 0))
 
 
 def kept(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
@@ -172,7 +172,7 @@ def _argument(
     shape = node.spec.shape
     if axis is None:
         found = op(flat(node))
-        return wrap(reshaped(found, (1,) * len(shape) if keepdims else ()))
+        return wrap(reshape_node(found, (1,) * len(shape) if keepdims else ()))
     if not shape:
         raise ShapeError(f"{name}: axis {axis} of an array without axes")
     return wrap(op(node, axis, keep_dims=keepdims))

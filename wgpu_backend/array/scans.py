@@ -14,8 +14,8 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import slice_axis
 from wgpu_backend.ops.reduce import scan
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import make_view
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -96,7 +96,7 @@ def _scanned(
     kind: DType = summed_as(node, dtype)
     row, along = (flat(node), 0) if axis is None else (node, axis)
     if not row.spec.shape:
-        row, along = reshaped(row, (1,)), 0
+        row, along = reshape_node(row, (1,)), 0
     if kind == COMPLEX64:
         return of_complex(name, wrap(converted(row, kind)), along, reverse, inclusive)
     found = op(converted(row, kind), along, reverse=reverse, exclusive=not inclusive)
@@ -178,7 +178,7 @@ def diff(
         node = joined.node
         at, extent = node.spec.axis(axis, "diff"), node.spec.shape[axis]
         behind, before = (
-            wrap(viewed(node, slice_axis(node.spec, at, a, max(a, b))))
+            wrap(make_view(node, slice_axis(node.spec, at, a, max(a, b))))
             for a, b in ((min(1, extent), extent), (0, extent - 1))
         )
         joined = (not_equal if joined.dtype == BOOL else subtract)(behind, before)

@@ -20,8 +20,8 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.index import accumulating, scatter, taking
 from wgpu_backend.ops.sampling import searching
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import expanded
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import expand
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -55,9 +55,9 @@ def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
     node, at = (flat(node), 0) if axis is None else (node, axis_of("take", node, axis))
     shape = node.spec.shape
     before, behind = shape[:at], shape[at + 1 :]
-    three = reshaped(node, (math.prod(before), shape[at], math.prod(behind)))
+    three = reshape_node(node, (math.prod(before), shape[at], math.prod(behind)))
     found = taking.take_axes(three, flat(ids), 1)
-    return wrap(reshaped(found, (*before, *ids.spec.shape, *behind)))
+    return wrap(reshape_node(found, (*before, *ids.spec.shape, *behind)))
 
 
 def take_along_axis(x: Array, indices: Any, /, axis: int | None = -1) -> Array:
@@ -82,7 +82,7 @@ def _alike(name: str, x: Node, ids: Node, axis: int | None) -> tuple[Node, Node,
     common = list(broadcast_of(name, [tuple(mine), tuple(theirs)]))
     wide, many = list(common), list(common)
     wide[at], many[at] = extent, count
-    return expanded(x, tuple(wide)), expanded(ids, tuple(many)), at
+    return expand(x, tuple(wide)), expand(ids, tuple(many)), at
 
 
 def put_along_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1) -> Array:
@@ -97,13 +97,13 @@ def put_along_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1
         None counts through all values.
     """
     dst, ids, given, at = _written("put_along_axis", x, indices, values, axis)
-    return wrap(reshaped(scatter.put_along_axis(dst, ids, given, at), x.shape))
+    return wrap(reshape_node(scatter.put_along_axis(dst, ids, given, at), x.shape))
 
 
 def scatter_add_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1) -> Array:
     """Array with values added along an axis, with an id for each; equal ids add up."""
     dst, ids, given, at = _written("scatter_add_axis", x, indices, values, axis)
-    return wrap(reshaped(accumulating.fold_along_axis(dst, ids, given, at, "add"), x.shape))
+    return wrap(reshape_node(accumulating.fold_along_axis(dst, ids, given, at, "add"), x.shape))
 
 
 def _written(
@@ -117,7 +117,7 @@ def _written(
     given = converted(given, node.spec.dtype)
     if broadcast_of(name, [given.spec.shape, ids.spec.shape]) != ids.spec.shape:
         raise ShapeError(f"{name}: values are {given.spec.shape}, ids are {ids.spec.shape}")
-    return dst, contiguous(ids), contiguous(expanded(given, ids.spec.shape)), at
+    return dst, contiguous(ids), contiguous(expand(given, ids.spec.shape)), at
 
 
 def searchsorted(

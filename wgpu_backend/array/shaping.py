@@ -17,8 +17,8 @@ from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Extents, Shape, Spec, extents
 from wgpu_backend.ops.shape import copying
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import expanded, permuted, viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import expand, make_view, permute
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -30,7 +30,9 @@ def reshape(x: Array, /, shape: Extents, *, copy: bool | None = None) -> Array:
     """Same values under another shape; one extent may be -1."""
     node = as_node("reshape", x)
     wanted = specs.fill_extent(node.spec, extents("reshape", (shape,)))
-    return wrap(copying.contiguous(reshaped(node, wanted)) if copy else reshaped(node, wanted))
+    return wrap(
+        copying.contiguous(reshape_node(node, wanted)) if copy else reshape_node(node, wanted)
+    )
 
 
 def flatten(x: Array, /, start_axis: int = 0, end_axis: int = -1) -> Array:
@@ -38,19 +40,19 @@ def flatten(x: Array, /, start_axis: int = 0, end_axis: int = -1) -> Array:
     node = as_node("flatten", x)
     shape = node.spec.shape
     if not shape:
-        return wrap(reshaped(node, (1,)))
+        return wrap(reshape_node(node, (1,)))
     start, end = axis_of("flatten", node, start_axis), axis_of("flatten", node, end_axis)
     if start > end:
         raise ShapeError(f"flatten: axes {start} to {end} of {shape}, needs them in order")
     joined = math.prod(shape[start : end + 1])
-    return wrap(reshaped(node, (*shape[:start], joined, *shape[end + 1 :])))
+    return wrap(reshape_node(node, (*shape[:start], joined, *shape[end + 1 :])))
 
 
 def permute_dims(x: Array, /, axes: Sequence[int] | None = None) -> Array:
     """View with the axes in another order; reversed where none is given."""
     node = as_node("permute_dims", x)
     order = range(len(node.spec.shape) - 1, -1, -1) if axes is None else axes
-    return wrap(permuted(node, *order))
+    return wrap(permute(node, *order))
 
 
 def transpose(x: Array, /, *order: Any, axes: Sequence[int] | None = None) -> Array:
@@ -70,7 +72,7 @@ def swapaxes(x: Array, /, a: int, b: int) -> Array:
     order = list(range(len(node.spec.shape)))
     first, second = axis_of("swapaxes", node, a), axis_of("swapaxes", node, b)
     order[first], order[second] = order[second], order[first]
-    return wrap(permuted(node, *order))
+    return wrap(permute(node, *order))
 
 
 def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
@@ -83,7 +85,7 @@ def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
     order = [a for a in range(len(node.spec.shape)) if a not in old]
     for place, axis in sorted(zip(new, old, strict=True)):
         order.insert(place, axis)
-    return wrap(permuted(node, *order))
+    return wrap(permute(node, *order))
 
 
 def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
@@ -97,7 +99,7 @@ def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
     old = iter(zip(node.spec.shape, node.spec.strides, strict=True))
     pairs = [(1, 0) if a in at else next(old) for a in range(rank)]
     shape, strides = tuple(p[0] for p in pairs), tuple(p[1] for p in pairs)
-    return wrap(viewed(node, Spec(shape, node.spec.dtype, strides, node.spec.offset)))
+    return wrap(make_view(node, Spec(shape, node.spec.dtype, strides, node.spec.offset)))
 
 
 def squeeze(x: Array, /, axis: Axes | None = None) -> Array:
@@ -118,7 +120,7 @@ def squeeze(x: Array, /, axis: Axes | None = None) -> Array:
         tuple(node.spec.strides[a] for a in kept),
         node.spec.offset,
     )
-    return wrap(viewed(node, left))
+    return wrap(make_view(node, left))
 
 
 def broadcast_to(x: Array, /, shape: Shape) -> Array:
@@ -127,7 +129,7 @@ def broadcast_to(x: Array, /, shape: Shape) -> Array:
     wanted = extents("broadcast_to", shape)
     if broadcast_of("broadcast_to", [node.spec.shape, wanted]) != wanted:
         raise ShapeError(f"broadcast_to: {node.spec.shape} does not broadcast to {wanted}")
-    return wrap(expanded(node, wanted))
+    return wrap(expand(node, wanted))
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
@@ -154,7 +156,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     kind = result_type(*arrays)
     nodes = [converted(as_node("concat", a), kind) for a in arrays]
     if axis is None:
-        nodes, axis = [reshaped(n, (n.spec.size,)) for n in nodes], 0
+        nodes, axis = [reshape_node(n, (n.spec.size,)) for n in nodes], 0
     return wrap(joined(nodes, axis_of("concat", nodes[0], axis)))
 
 
@@ -170,7 +172,7 @@ def joined(nodes: Sequence[Node], axis: int) -> Node:
         odd = three[-1:] if len(three) % 2 else []
         three = [copying.concat(a, b, axis=1) for a, b in pairs] + odd
     total = sum(s[axis] for s in shapes)
-    return reshaped(three[0], (*shapes[0][:axis], total, *shapes[0][axis + 1 :]))
+    return reshape_node(three[0], (*shapes[0][:axis], total, *shapes[0][axis + 1 :]))
 
 
 def concatenate(arrays: Sequence[Array], axis: int = 0) -> Array:
@@ -203,7 +205,7 @@ def split(x: Array, /, sections: int | Sequence[int], axis: int = 0) -> list[Arr
         places = [min(max(p + extent if p < 0 else p, 0), extent) for p in sections]
     ends = [0, *places, extent]
     cut = pairwise(ends)
-    return [wrap(viewed(node, specs.slice_axis(node.spec, at, a, max(a, b)))) for a, b in cut]
+    return [wrap(make_view(node, specs.slice_axis(node.spec, at, a, max(a, b)))) for a, b in cut]
 
 
 def contiguous(x: Array, /) -> Array:

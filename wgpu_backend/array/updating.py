@@ -11,7 +11,7 @@ from wgpu_backend.array.lifting import written
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ops.index import accumulating
-from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.shapes import reshape_node
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -69,4 +69,4 @@ class Places:
             given = change(wrap(given)).node
         row = flat(written(x.node, x.shape))
         found = accumulating.fold_at(row, flat(ids), flat(given), 0, mode)
-        return wrap(reshaped(converted(found, x.dtype), x.shape))
+        return wrap(reshape_node(converted(found, x.dtype), x.shape))

@@ -73,9 +73,9 @@ def message_of(error: Exception) -> str:
     Errors raised in a user's file include its line number, unless the message already has it or
     is about an option or the device.
     """
-    from wgpu_backend.ops.plugins import mistake_of
+    from wgpu_backend.ops.plugins import describe_mistake
 
-    mistake = None if isinstance(error, UsageError) else mistake_of(error)
+    mistake = None if isinstance(error, UsageError) else describe_mistake(error)
     if mistake:
         return mistake
     if isinstance(error, BackendError | UsageError):

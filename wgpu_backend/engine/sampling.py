@@ -23,7 +23,7 @@ from wgpu_backend.ops.sampling.host import (
     Sampler,
     SamplingOptions,
     SamplingParams,
-    sampling_params_of,
+    make_sampling_params,
 )
 from wgpu_backend.ops.sampling.sampling import resolve_tokens, sample_into
 
@@ -128,4 +128,4 @@ def checked(tokens: Array) -> list[int]:
     return found
 
 
-NEUTRAL = sampling_params_of(SamplingOptions(temperature=0.0, repeat_last_n=0)).array()
+NEUTRAL = make_sampling_params(SamplingOptions(temperature=0.0, repeat_last_n=0)).array()

@@ -51,7 +51,7 @@ def _anywhere(op: Operation, launch: Launch, capabilities: Capabilities) -> bool
 class Callee(Protocol):
     """An op that a rule may call."""
 
-    def added(self, builder: Any, /, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
+    def add_to(self, builder: Any, /, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
         """Add the op's node to a graph."""
         ...
 
@@ -255,7 +255,7 @@ class Graph:
 
     def call(self, op: Callee, *args: Any, **kwargs: Any) -> Node:  # noqa: ANN401
         """Call an op and return its result as a new node of this graph."""
-        return op.added(self, *args, **kwargs)
+        return op.add_to(self, *args, **kwargs)
 
     def shared(self, op: Callee, operand: Node, **kwargs: Any) -> Node:  # noqa: ANN401
         """Return `call`, with one node for all callers that want the same."""

@@ -258,7 +258,7 @@ def _clip(files: TokenizerFiles, length: int | None) -> PromptTokenizer:
     if not all(type(number) is int and number >= 0 for number in ids.values()):
         raise TokenizerError(f"{files.json_path}: key 'model.vocab' needs texts and their ids")
     named = {text: ids[text] for text in named_tokens(files.given) if text in ids}
-    special = named | {text: number for number, (text, _) in files.added().items()}
+    special = named | {text: number for number, (text, _) in files.list_added().items()}
     start, end, pad = (
         _role(files, role, special, default)
         for role, default in (

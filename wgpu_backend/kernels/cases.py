@@ -25,7 +25,7 @@ Tensor = Any
 _SCALES = {dtypes.Q4_K: [[0, 1], [2, 3]], dtypes.Q6_K: [[208, 209]]}
 
 
-class Trial(NamedTuple):
+class FusionCase(NamedTuple):
     """A graph to which a fusion rule applies.
 
     Parameters
@@ -51,13 +51,13 @@ class Trial(NamedTuple):
 
 def attention_into_product(context: Context, rng: np.random.Generator, splits: int = 1) -> Tensor:
     """Build attention that only a product with a block format reads."""
-    weight = quantised(context, rng, dtypes.Q4_0)
+    weight = draw_quantised(context, rng, dtypes.Q4_0)
     return weight.mulmat(attention(context, rng, heads=8, splits=splits).reshape(5, 256))
 
 
 def by_expert(context: Context, rng: np.random.Generator) -> Tensor:
     """Build products of fifty tokens with two of three experts each, and their biases."""
-    experts = quantised(context, rng, dtypes.Q4_0).slice(0, 0, 39).reshape(3, 13, 256)
+    experts = draw_quantised(context, rng, dtypes.Q4_0).slice(0, 0, 39).reshape(3, 13, 256)
     ids = context.from_numpy(np.stack([rng.permutation(3)[:2] for _ in range(50)]))
     y = experts.mulmat_id(normal(context, rng, 50, 1, 256), ids)
     return y.add_id(normal(context, rng, 3, 13), ids)
@@ -65,19 +65,19 @@ def by_expert(context: Context, rng: np.random.Generator) -> Tensor:
 
 def gated_into_product(context: Context, rng: np.random.Generator) -> Tensor:
     """Build a gated product that only another product reads."""
-    both = quantised(context, rng, dtypes.Q4_0, rows=64)
+    both = draw_quantised(context, rng, dtypes.Q4_0, rows=64)
     x = normal(context, rng, 3, 256)
     gate, up = both.slice(0, 0, 32), both.slice(0, 32, 64)
-    down = quantised(context, rng, dtypes.Q4_0, values=32)
+    down = draw_quantised(context, rng, dtypes.Q4_0, values=32)
     return down.mulmat(gate.mulmat(x).swiglu(up.mulmat(x)))
 
 
 def normed_sum(context: Context, rng: np.random.Generator) -> Tensor:
     """Build a residual that is read, and the product of its norm."""
-    weight, x = quantised(context, rng, dtypes.Q4_0, rows=32), normal(context, rng, 3, 256)
+    weight, x = draw_quantised(context, rng, dtypes.Q4_0, rows=32), normal(context, rng, 3, 256)
     total = weight.linear(x, normal(context, rng, 3, 32))
     normed = total.rms_norm(normal(context, rng, 32), eps=1e-5)
-    return quantised(context, rng, dtypes.Q4_0, values=32).mulmat(normed).concat(total, axis=1)
+    return draw_quantised(context, rng, dtypes.Q4_0, values=32).mulmat(normed).concat(total, axis=1)
 
 
 def normal(context: Context, rng: np.random.Generator, *shape: int) -> Tensor:
@@ -85,7 +85,7 @@ def normal(context: Context, rng: np.random.Generator, *shape: int) -> Tensor:
     return context.from_numpy(rng.standard_normal(shape, np.float32))
 
 
-def quantised(
+def draw_quantised(
     context: Context, rng: np.random.Generator, dtype: DType, rows: int = 40, values: int = 256
 ) -> Tensor:
     """Draw (rows, values) in a block format."""
@@ -112,7 +112,7 @@ def attention(
 ) -> Tensor:
     """Build attention of tokens of two sequences over a cache of f16 in blocks."""
     keys = normal(context, rng, 96, 64).cast(dtype=F16)
-    return attended(
+    return attend(
         normal(context, rng, tokens, heads, 32),
         keys,
         normal(context, rng, 96, 64).cast(dtype=F16),
@@ -137,10 +137,10 @@ def next_token(
     keys = context.zeros(64, 64).set_rows(k.rope(table).reshape(1, -1), slot)
     values = context.zeros(64, 64).set_rows(v.contiguous().reshape(1, -1), slot)
     places = positions, context.from_ints([0]), context.from_ints([1, 0], 1, 2)
-    return attended(q.rope(table), keys, values, *places, splits=splits)
+    return attend(q.rope(table), keys, values, *places, splits=splits)
 
 
-def attended(q: Tensor, k: Tensor, v: Tensor, *places: Tensor, splits: int) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, *places: Tensor, splits: int) -> Tensor:
     """Attend, in ranges that are merged if there are several."""
     scores = Scores(block=32, scale=0.2, kv_heads=2)
     if splits == 1:

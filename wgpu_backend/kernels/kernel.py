@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
-from wgpu_backend.kernels.cases import Trial
+from wgpu_backend.kernels.cases import FusionCase
 from wgpu_backend.ops.layouts.layout import Offer
 
 Suits = Callable[[Capabilities], bool]
@@ -45,17 +45,17 @@ class Family(NamedTuple):
     name : str
         As the folder.
     kernels : sequence of Kernel
-        Asked in this order.
+        Tried in this order.
     layouts : sequence of Offer
-        Layouts of weights, asked in this order.
-    trials : sequence of Trial
-        What the self-test asks of the family's fusion rules.
+        Layouts of weights, tried in this order.
+    cases : sequence of FusionCase
+        Graphs with which the self-test checks the fusion rules of the family.
     complete : callable or None
-        Adds to what was found out of a device what the family knows of its kind.
+        Adds what the family knows of a device to its capabilities.
     """
 
     name: str
     kernels: Sequence[Kernel]
     layouts: Sequence[Offer] = ()
-    trials: Sequence[Trial] = ()
+    cases: Sequence[FusionCase] = ()
     complete: Callable[[Capabilities], Capabilities] | None = None

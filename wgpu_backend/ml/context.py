@@ -198,7 +198,7 @@ class Context:
 
     def arange(self, start: float, stop: float, step: float = 1.0, dtype: Type = F32) -> Tensor:
         """Return values from `start` in steps, without `stop`; see `ops.shape.creation.arange`."""
-        made = creation.arange.added(
+        made = creation.arange.add_to(
             self._builder, start=start, stop=stop, step=step, dtype=as_dtype(dtype)
         )
         return cast("Tensor", made)
@@ -223,7 +223,7 @@ class Context:
         key : int
             Other keys, other numbers.
         """
-        made = creation.random_normal.added(
+        made = creation.random_normal.add_to(
             self._builder,
             shape=extents("shape", shape),
             dtype=as_dtype(dtype),

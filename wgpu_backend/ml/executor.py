@@ -14,7 +14,7 @@ from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
 from wgpu_backend.graph.memory import MemoryPlan
 from wgpu_backend.graph.node import Node, Storage
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ops.host_values import dequantise, strided
+from wgpu_backend.ops.host_values import apply_strides, dequantise
 
 Array = NDArray[Any]
 Pairs = Sequence[tuple[Node, Node]]
@@ -178,7 +178,7 @@ def weight_values(dtype: DType, data: Pieces, spec: Spec) -> Array:
     """Return the values that `spec` sees of a whole weight's bytes; block formats as f32."""
     whole = join_pieces(data)
     size = len(whole) // dtype.block_nbytes * dtype.block
-    return strided(dequantise(dtype, whole, Spec.dense((size,), dtype)), spec).copy()
+    return apply_strides(dequantise(dtype, whole, Spec.dense((size,), dtype)), spec).copy()
 
 
 def sum_by_name(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:

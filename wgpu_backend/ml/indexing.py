@@ -8,7 +8,7 @@ from typing import Any, cast
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec, slice_axis
-from wgpu_backend.ops.check import shown
+from wgpu_backend.ops.check import describe
 
 _ELSEWHERE = (
     "rows(ids) and take_axes(ids, axis) take rows by their numbers, take_along_axis one value "
@@ -66,7 +66,9 @@ def _bounds(item: Any, extent: int) -> tuple[int, int, int]:  # noqa: ANN401
     except TypeError:
         place = None
     if place is None:
-        raise DTypeError(f"index: {shown(item)}, needs integers, slices, ... or None; {_ELSEWHERE}")
+        raise DTypeError(
+            f"index: {describe(item)}, needs integers, slices, ... or None; {_ELSEWHERE}"
+        )
     if not -extent <= place < extent:
         raise ShapeError(f"index: {place}, the axis has {extent} values")
     return place % extent, place % extent + 1, 1

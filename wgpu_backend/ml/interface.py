@@ -14,7 +14,7 @@ from typing import NamedTuple
 from wgpu_backend.device.wgsl.module import Shader
 from wgpu_backend.dtypes import COMPLEX64, F16, F32, I32, U32, DType
 from wgpu_backend.graph.node import Launch, Node
-from wgpu_backend.ops.layouts.layout import layout_of
+from wgpu_backend.ops.layouts.layout import find_layout
 from wgpu_backend.ops.layouts.planes import plane_nbytes
 
 _MAIN = re.compile(r"^\s*(?:@\w+(?:\([^)]*\))?\s*)*fn main\b", re.MULTILINE)
@@ -93,7 +93,7 @@ def _check_bindings(op: str, launch: Launch, shader: Shader) -> None:
 
 def _binding_suffixes(node: Node) -> list[str]:
     """Return the suffixes of an operand's bindings: its planes, and the data its layout packs."""
-    layout = layout_of(node)
+    layout = find_layout(node)
     return [*plane_nbytes(node.spec.dtype), *([layout.binding] if layout else [])]
 
 

@@ -31,9 +31,9 @@ from wgpu_backend.ml.executor import (
     sum_by_name,
     write_inputs,
 )
-from wgpu_backend.ops.host_values import decode, dequantise, strided
+from wgpu_backend.ops.host_values import apply_strides, decode, dequantise
 from wgpu_backend.ops.layouts.planes import nonfinite_blocks, require_finite
-from wgpu_backend.ops.reference import reference_of, wants_f16
+from wgpu_backend.ops.reference import get_reference, wants_f16
 
 Fuse = Callable[[Sequence[Node], Sequence[Node]], Sequence[Node]]
 
@@ -160,7 +160,7 @@ def view_stored(node: Node) -> Array:
     kind = node.spec.dtype.numpy
     if kind not in (None, handle.dtype) and node.storage.kind != "weight":
         handle = _bits_as(handle, kind)
-    return strided(handle.reshape(-1), node.spec)
+    return apply_strides(handle.reshape(-1), node.spec)
 
 
 def _bits_as(handle: Array, kind: np.dtype[np.generic]) -> Array:
@@ -208,7 +208,7 @@ def _storage_dtype(dtype: DType) -> DType:
 
 def execute(node: Node, launch: Launch, call: Call) -> None:
     """Run one op's NumPy reference and store its result."""
-    reference = reference_of(call.op.name)
+    reference = get_reference(call.op.name)
     keep_f16 = wants_f16(call.op.name)
     args = [_argument(a, launch, keep_f16) for a in call.args]
     kwargs = {name: _argument(a, launch, keep_f16) for name, a in call.kwargs.items()}

@@ -38,7 +38,7 @@ from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.indexing import index_spec
 from wgpu_backend.ops.attention import dot_product, paged, position
 from wgpu_backend.ops.attention.options import POSITION_AXES, RopeOptions
-from wgpu_backend.ops.check import FLOATS, shown
+from wgpu_backend.ops.check import FLOATS, describe
 from wgpu_backend.ops.constants import as_array, is_numbers
 from wgpu_backend.ops.conv import (
     columns,
@@ -455,7 +455,7 @@ class Tensor(Node):
         if isinstance(other, Node):
             return other
         if not is_numbers(other):
-            raise DTypeError(f"matmul: got {shown(other)}, needs a tensor or an array")
+            raise DTypeError(f"matmul: got {describe(other)}, needs a tensor or an array")
         return self.context.from_numpy(other, F32)
 
     def __neg__(self) -> Tensor:

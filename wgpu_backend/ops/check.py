@@ -25,7 +25,7 @@ def require(condition: bool, error: type[BackendError], message: str) -> None:
         raise error(message)
 
 
-def shown(value: object) -> str:
+def describe(value: object) -> str:
     """Describe a misplaced value in a few words, for an error message."""
     text = " ".join(repr(value).split())
     return text if len(text) < LONG else f"of type {type(value).__name__}"
@@ -44,13 +44,13 @@ def require_tensor(op: str, name: str, value: object) -> None:
     """Raise DTypeError unless an operand is a tensor."""
     refuse_array(op, name, value)
     if not isinstance(value, Node):
-        raise DTypeError(f"{op}: {name} is {shown(value)}, needs a tensor; from_numpy makes one")
+        raise DTypeError(f"{op}: {name} is {describe(value)}, needs a tensor; from_numpy makes one")
 
 
 def require_number(op: str, name: str, value: object) -> None:
     """Raise DTypeError unless an option is a number."""
     if not isinstance(value, int | float | np.number):
-        raise DTypeError(f"{op}: {name} is {shown(value)}, needs a number")
+        raise DTypeError(f"{op}: {name} is {describe(value)}, needs a number")
 
 
 def require_dtype(op: str, name: str, node: Node, allowed: tuple[DType, ...]) -> None:
@@ -86,7 +86,7 @@ def require_rank(op: str, name: str, node: Node, low: int, high: int = 4) -> Non
         )
 
 
-def axes_of(name: str, spec: Spec, axes: Axes) -> tuple[int, ...]:
+def normalise_axes(name: str, spec: Spec, axes: Axes) -> tuple[int, ...]:
     """Return axes counted from the front; None means all of them."""
     if axes is None:
         return tuple(range(len(spec.shape)))

@@ -27,7 +27,7 @@ from wgpu_backend.dtypes import (
 )
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Builder, Node
-from wgpu_backend.ops.check import FLOATS, refuse_array, require_tensor, shown
+from wgpu_backend.ops.check import FLOATS, describe, refuse_array, require_tensor
 
 Array = NDArray[Any]
 Args = tuple[Any, ...]
@@ -84,9 +84,9 @@ class Operands:
         if not self._constants:
             require_tensor(self._op, name, value)
         what = "a tensor, a number or an array" if name in self._constants else "a tensor"
-        raise DTypeError(f"{self._op}: {name} is {shown(value)}, needs {what}")
+        raise DTypeError(f"{self._op}: {name} is {describe(value)}, needs {what}")
 
-    def taken(
+    def replace_numbers(
         self, builder: Builder, args: Args, kwargs: Kwargs, numbers: list[str]
     ) -> tuple[Args, dict[str, Any]]:
         """Replace numbers in the arguments by constants."""
@@ -124,12 +124,12 @@ def as_array(subject: str, values: object) -> Array:
     try:
         array: Array = np.asarray(values)
     except (ValueError, OverflowError) as error:
-        raise ShapeError(f"{subject}: {shown(values)} makes no array: {error}") from None
+        raise ShapeError(f"{subject}: {describe(values)} makes no array: {error}") from None
     if array.dtype.kind == "f" and isinstance(values, list | tuple):
         array = _whole_numbers(cast("object", values), array)
     if array.dtype.kind not in _BY_KIND:
         raise DTypeError(
-            f"{subject}: {shown(cast('object', values))} of NumPy's {array.dtype}, needs numbers"
+            f"{subject}: {describe(cast('object', values))} of NumPy's {array.dtype}, needs numbers"
         )
     return array
 
@@ -154,7 +154,7 @@ def constant(builder: Builder, subject: str, values: Array, dtype: DType) -> Nod
     """Make a constant of a type; raise DTypeError if the type cannot hold a value."""
     if values.dtype.kind == "f" and dtype not in FLOATS:
         raise DTypeError(
-            f"{subject} is {shown(values.tolist())} beside {dtype}, needs integers; cast the "
+            f"{subject} is {describe(values.tolist())} beside {dtype}, needs integers; cast the "
             "tensor to f32 first"
         )
     fitting = convert_values(subject, values, F32 if dtype == BF16 else dtype)

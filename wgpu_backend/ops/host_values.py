@@ -18,11 +18,11 @@ def decode(data: bytes | memoryview, spec: Spec) -> Array:
     """Copy a tensor's values out of its storage; f16 stays f16, bf16 becomes f32."""
     assert spec.dtype.numpy is not None
     flat = np.frombuffer(data, spec.dtype.numpy, count=len(data) // spec.dtype.numpy.itemsize)
-    view = strided(flat, spec)
+    view = apply_strides(flat, spec)
     return bf16_to_f32(view) if spec.dtype == BF16 else view.copy()
 
 
-def strided(flat: Array, spec: Spec) -> Array:
+def apply_strides(flat: Array, spec: Spec) -> Array:
     """View a flat array with a spec's shape, strides and offset."""
     if spec.size == 0:
         return np.empty(spec.shape, flat.dtype)

@@ -106,10 +106,10 @@ class Op(Generic[P]):
         numbers = self._operands.numbers(args, kwargs)
         builder = _builder(self.name, [*args, *kwargs.values()])
         if numbers:
-            args, kwargs = self._operands.taken(builder, args, kwargs, numbers)  # pyright: ignore[reportAssignmentType]
-        return self.added(builder, *args, **kwargs)
+            args, kwargs = self._operands.replace_numbers(builder, args, kwargs, numbers)  # pyright: ignore[reportAssignmentType]
+        return self.add_to(builder, *args, **kwargs)
 
-    def added(self, builder: Builder, /, *args: P.args, **kwargs: P.kwargs) -> Node:
+    def add_to(self, builder: Builder, /, *args: P.args, **kwargs: P.kwargs) -> Node:
         """Add the op's node to a given graph, for ops without operands."""
         if "dtype" in kwargs:
             kwargs["dtype"] = as_dtype(kwargs["dtype"])
@@ -261,13 +261,13 @@ def fusions(
             # What is coarse is the faster, so it is asked first.
             rule
             for rule in sorted(rules, key=lambda rule: not rule.coarse)
-            if rule.name in names and _allowed(rule, exact, coarse)
+            if rule.name in names and _is_allowed(rule, exact, coarse)
         ]
         for name, rules in FUSIONS.items()
     }
 
 
-def _allowed(rule: Rule, exact: bool, coarse: bool) -> bool:
+def _is_allowed(rule: Rule, exact: bool, coarse: bool) -> bool:
     """Return whether a rule rounds no more than a caller allows."""
     return rule.exact or not (exact or (rule.coarse and not coarse))
 

@@ -135,7 +135,7 @@ def imported_files() -> list[Path]:
     return list(_files)
 
 
-def place_of(error: BaseException) -> str | None:
+def find_place(error: BaseException) -> str | None:
     """Return the place in an imported file that an error is about: ``file:line``.
 
     That is the line that raised it. For an error raised elsewhere it is the class that lacks an
@@ -148,15 +148,15 @@ def place_of(error: BaseException) -> str | None:
         None for an error that no imported file has to do with.
     """
     frames = [
-        f"{f.f_code.co_filename}:{line}" if _imported(f.f_globals.get("__name__")) else None
+        f"{f.f_code.co_filename}:{line}" if _is_imported(f.f_globals.get("__name__")) else None
         for f, line in traceback.walk_tb(error.__traceback__)
     ]
     if frames and frames[-1]:
         return frames[-1]
-    return _definition(_accused(error)) or next((f for f in reversed(frames) if f), None)
+    return _definition(_find_culprit(error)) or next((f for f in reversed(frames) if f), None)
 
 
-def mistake_of(error: BaseException) -> str | None:
+def describe_mistake(error: BaseException) -> str | None:
     """Describe a mistake in an imported file, with its line: ``file:line: TypeError: …``.
 
     Returns
@@ -167,15 +167,15 @@ def mistake_of(error: BaseException) -> str | None:
     """
     if isinstance(error, OptionError | PluginError | DeviceError | MemoryError):
         return None
-    place = place_of(error)
+    place = find_place(error)
     return place and f"{place}: {type(error).__name__}: {error}"
 
 
-def _accused(error: BaseException) -> object:
+def _find_culprit(error: BaseException) -> object:
     """Return the class or function of an imported file that an error names."""
     if isinstance(error, AttributeError):
         kind = error.obj if isinstance(error.obj, type) else type(error.obj)
-        return next((base for base in kind.__mro__ if _imported(base.__module__)), None)
+        return next((base for base in kind.__mro__ if _is_imported(base.__module__)), None)
     found = _NAMED.match(str(error)) if isinstance(error, TypeError) else None
     name = (found["function"] or found["class"]) if found else ""
     for module in _files.values() if name else ():
@@ -186,7 +186,7 @@ def _accused(error: BaseException) -> object:
     return None
 
 
-def _imported(name: str | None) -> bool:
+def _is_imported(name: str | None) -> bool:
     return any(module.__name__ == name for module in _files.values())
 
 
@@ -232,13 +232,13 @@ def execute(path: Path, name: str) -> ModuleType:
         del sys.modules[name]
         if not isinstance(error, Exception):
             raise
-        raise _explained(path, error) from (None if isinstance(error, SyntaxError) else error)
+        raise _explain(path, error) from (None if isinstance(error, SyntaxError) else error)
     finally:
         sys.path.remove(str(path.parent.resolve()))
     return module
 
 
-def _explained(path: Path, error: Exception) -> PluginError:
+def _explain(path: Path, error: Exception) -> PluginError:
     """Return the error for a file that raised when it was run, with the line."""
     if isinstance(error, SyntaxError) and error.lineno is not None:
         text = (error.text or "").rstrip("\n")

@@ -33,7 +33,7 @@ def wants_f16(name: str) -> bool:
     return REFERENCES.get(name) in _TAKES_F16
 
 
-def reference_of(name: str) -> Reference:
+def get_reference(name: str) -> Reference:
     """Return the NumPy reference of an op.
 
     Raises

@@ -11,7 +11,7 @@ from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu.sampling import top_k_sample_into
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ops.sampling.host import SamplingOptions, sampling_params_of
+from wgpu_backend.ops.sampling.host import SamplingOptions, make_sampling_params
 from wgpu_backend.ops.sampling.sampling import sample_into, top_k_of_parts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
@@ -55,7 +55,7 @@ def test_parts_that_fit_no_registers_take_the_portable_kernel(wide):
 def chosen(executor, values, k, ids):
     """Tokens of rows with all options and many draws, each row in its own place."""
     rng = np.random.default_rng(1)
-    params = np.stack([sampling_params_of(o).array() for o in OPTIONS for _ in range(12)])
+    params = np.stack([make_sampling_params(o).array() for o in OPTIONS for _ in range(12)])
     params[:, 0] = np.minimum(params[:, 0], k)
     count = len(params)
     draws = np.stack([rng.integers(0, 2**32, count), np.arange(count)], axis=1)
@@ -91,7 +91,7 @@ def test_logits_that_are_not_numbers_give_no_token(wide, value):
 @pytest.mark.slow
 def test_two_dispatches_choose_a_token(wide, rng, monkeypatch):
     values = rng.normal(size=(2, 20_000)).astype(np.float32)
-    params = np.tile(sampling_params_of(SamplingOptions(temperature=1.5)).array(), (2, 1))
+    params = np.tile(make_sampling_params(SamplingOptions(temperature=1.5)).array(), (2, 1))
 
     def build(ctx):
         x = ctx.from_numpy(values)

@@ -26,14 +26,14 @@ from wgpu_backend.dtypes import (
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu import matvec
-from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fitted
+from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fit_tile
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu import storage
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import q8_activations, q8_weighted
-from wgpu_backend.ops.linear.q8_rounding import in_planes, out_of_planes
+from wgpu_backend.ops.linear.q8_rounding import from_planes, to_planes
 from wgpu_backend.ops.linear.q8_rounding import q8_activations_reference as numpy_activations
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT, q8_pair, rms_norm_pair
 from wgpu_backend.ops.linear.tiles import candidates, key
@@ -164,7 +164,7 @@ def test_planes_hold_what_groups_do(any_gpu, rng, shape):
     got = values_of(any_gpu, lambda ctx: q8_activations(tensor(ctx, x), planar=True))
     want = values_of(any_gpu, lambda ctx: q8_activations(tensor(ctx, x)))
     assert got.shape == (3, *shape[:-1], shape[-1] // 32, 4)
-    np.testing.assert_array_equal(out_of_planes(got), want)
+    np.testing.assert_array_equal(from_planes(got), want)
 
 
 def test_a_norm_is_split_into_planes(any_gpu, rng):
@@ -175,13 +175,13 @@ def test_a_norm_is_split_into_planes(any_gpu, rng):
             any_gpu, lambda ctx: rms_norm_pair(tensor(ctx, x), eps=1e-5, planar=planar)
         )
 
-    np.testing.assert_array_equal(out_of_planes(normed(True)).reshape(3, 2, 3, 12), normed(False))
+    np.testing.assert_array_equal(from_planes(normed(True)).reshape(3, 2, 3, 12), normed(False))
 
 
 def test_planes_and_back(rng):
     groups = numpy_activations(rng.standard_normal((2, 3, 64), "f4"))
-    assert in_planes(groups).shape == (3, 2, 3, 2, 4)
-    np.testing.assert_array_equal(out_of_planes(in_planes(groups)), groups)
+    assert to_planes(groups).shape == (3, 2, 3, 2, 4)
+    np.testing.assert_array_equal(from_planes(to_planes(groups)), groups)
 
 
 def test_columns_may_be_a_part_of_planes(any_gpu, check, rng):
@@ -336,12 +336,12 @@ ROOMY = Capabilities(max_workgroup_nbytes=32768)
     ids=str,
 )
 def test_tiles_fill_a_device(extent, tile):
-    assert fitted(extent, Tile(4, 8, 64), 1, ROOMY) == tile
+    assert fit_tile(extent, Tile(4, 8, 64), 1, ROOMY) == tile
 
 
 def test_lanes_are_no_more_than_memory_has_room_for():
     few_rows = Extent(rows=256, groups=448, columns=8)
-    found = fitted(few_rows, Tile(4, 8, 64), 1, Capabilities(max_workgroup_nbytes=16384))
+    found = fit_tile(few_rows, Tile(4, 8, 64), 1, Capabilities(max_workgroup_nbytes=16384))
     assert 4 * (found.threads + 1) * (found.columns * (found.rows + 1) + 1) <= 16384
 
 

@@ -15,7 +15,7 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.attention.paged import attention_merge
 from wgpu_backend.ops.linear.f16_groups import f16_values as decoded_f16
-from wgpu_backend.ops.linear.q8_rounding import out_of_planes
+from wgpu_backend.ops.linear.q8_rounding import from_planes
 from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
 from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse, values_of
@@ -47,9 +47,7 @@ def test_it_is_the_merge_rounded(wide, rng, shape, planar):
     x = ranges(rng, *shape)
     got, want = (
         decoded(
-            out_of_planes(
-                values_of(e, lambda ctx: attention_merge_q8(tensor(ctx, x), planar=planar))
-            )
+            from_planes(values_of(e, lambda ctx: attention_merge_q8(tensor(ctx, x), planar=planar)))
         )
         for e in (wide, NumpyExecutor())
     )

@@ -8,7 +8,7 @@ from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ops.linear.q8_rounding import out_of_planes
+from wgpu_backend.ops.linear.q8_rounding import from_planes
 from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
 from wgpu_backend.ops.linear.rounding_rules import rms_norm_pair
 from wgpu_backend.ops.reduce.norm import layer_norm, rms_norm, softmax
@@ -65,7 +65,7 @@ def test_a_norm_is_split_into_what_the_twin_gives(wide, rng, shape, weighted, pl
 
     got, want = (values_of(executor, build) for executor in (wide, NumpyExecutor()))
     if planar:
-        got, want = (out_of_planes(y).reshape(len(x), 2, -1, 12) for y in (got, want))
+        got, want = (from_planes(y).reshape(len(x), 2, -1, 12) for y in (got, want))
     for y in (got, want):
         assert y.shape == (shape[0], 2, shape[1] // 32, 12)
     assert nmse(decoded(got).sum(axis=1), decoded(want).sum(axis=1)) < 1e-9

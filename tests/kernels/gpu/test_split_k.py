@@ -9,12 +9,12 @@ from wgpu_backend.dtypes import BF16, F16, IQ4_NL, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu import register_tiles
-from wgpu_backend.kernels.gpu.cases import TRIALS
+from wgpu_backend.kernels.gpu.cases import CASES
 from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
 from wgpu_backend.kernels.gpu.register_tiles import SMALL
 from wgpu_backend.kernels.gpu.split_k import (
     MOST_PARTS,
-    groups_of_a_part,
+    groups_per_part,
     linear_merge,
     linear_splits,
     tile_in_parts,
@@ -141,7 +141,7 @@ def test_a_product_of_long_rows_is_made_in_parts(wide, rng, monkeypatch, kind):
 
 
 def test_the_self_test_makes_a_product_in_parts(wide, monkeypatch):
-    [trial] = [each for each in TRIALS if each.rule == "linear_splits"]
+    [trial] = [each for each in CASES if each.rule == "linear_splits"]
     monkeypatch.setattr(wide, "rules", fusions(["linear_splits"], exact=True))
     found = ops_of(wide, lambda ctx: trial.build(ctx, np.random.default_rng(1)))
     assert found[-2:] == ["linear_splits", "linear_merge"]
@@ -182,7 +182,7 @@ def test_other_products_are_made_whole(executors, m, n, k, why):
     ],
 )
 def test_parts_are_as_many_as_fill_a_device(m, n, groups, expected):
-    found = groups_of_a_part(m, n, groups, LARGE)
+    found = groups_per_part(m, n, groups, LARGE)
     assert found == expected
     assert not found or 2 <= -(-groups // found) <= MOST_PARTS
 

@@ -14,7 +14,7 @@ from wgpu_backend.graph.capabilities import (
 )
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select_layout
-from wgpu_backend.kernels.rasteriser.layouts.float_texture import TILE_ROWS, interleaved, layout
+from wgpu_backend.kernels.rasteriser.layouts.float_texture import TILE_ROWS, interleave, layout
 from wgpu_backend.kernels.rasteriser.layouts.rebased_f16 import RAISED
 from wgpu_backend.kernels.rasteriser.textures import read_by
 from wgpu_backend.ml.context import Context
@@ -45,7 +45,7 @@ def texel(texture, cols, row, t):
 @pytest.mark.parametrize("texels", [4, 12, 260])
 def test_rows_stand_side_by_side_texel_by_texel(rng, rows, texels):
     data = rng.integers(0, 256, (rows, texels * TEXEL_NBYTES), np.uint8)
-    texture = interleaved(data)
+    texture = interleave(data)
     assert texture.shape == (-(-rows // TILE_ROWS), TILE_ROWS * data.shape[1])
     for row in {0, rows // 2, rows - 1}:
         for t in (0, 3, texels - 1):

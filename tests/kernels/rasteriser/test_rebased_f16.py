@@ -22,7 +22,7 @@ def as_floats(codes):
 
 
 def test_every_f16_below_128_is_a_normal_f32_or_zero():
-    codes = rebased_f16.rebased(NEAR.view(np.uint8).reshape(1, -1)).view(np.uint16)[0]
+    codes = rebased_f16.rebase(NEAR.view(np.uint8).reshape(1, -1)).view(np.uint16)[0]
     made, wanted = as_floats(codes), NEAR.view(np.float16).astype(np.float64)
     np.testing.assert_array_equal(made.astype(np.float64) * 2.0 ** (2 * rebased_f16.RAISED), wanted)
     np.testing.assert_array_equal(np.signbit(made), np.signbit(wanted))

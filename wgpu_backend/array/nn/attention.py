@@ -18,8 +18,8 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.attention.dot_product import scaled_dot_product_attention
 from wgpu_backend.ops.attention.position import rope
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import permuted
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import permute
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -64,7 +64,7 @@ def attend(
         mask_mode="causal" if causal else None,
     )
     shape = y.spec.shape
-    return wrap(y if heads is None else reshaped(y, (*shape[:2], shape[2] * shape[3])))
+    return wrap(y if heads is None else reshape_node(y, (*shape[:2], shape[2] * shape[3])))
 
 
 def _apart(x: Array, heads: int) -> Array:
@@ -164,26 +164,26 @@ def rotated_heads_first(x: Array, table: Array, *, interleaved: bool) -> Array:
     """Rotate (..., tokens, cols) by a table (tokens, pairs, 2) of cosines and sines."""
     *leading, tokens, cols = x.shape
     heads = math.prod(leading)
-    three = reshaped(floats("rope", x), (heads, tokens, cols))
-    turned = rope(permuted(three, 1, 0, 2), as_node("rope", table), interleaved=interleaved)
-    return wrap(reshaped(contiguous(permuted(turned, 1, 0, 2)), x.shape))
+    three = reshape_node(floats("rope", x), (heads, tokens, cols))
+    turned = rope(permute(three, 1, 0, 2), as_node("rope", table), interleaved=interleaved)
+    return wrap(reshape_node(contiguous(permute(turned, 1, 0, 2)), x.shape))
 
 
 def rotated(x: Array, table: Array, *, interleaved: bool = False) -> Array:
     """Rotate (n, tokens, heads, cols) by a table (tokens, pairs, 2) of cosines and sines."""
     n, tokens, heads, cols = x.shape
     node = floats("rope", x)
-    parts = [reshaped(_row(node, i), (tokens, heads, cols)) for i in range(n)]
+    parts = [reshape_node(_row(node, i), (tokens, heads, cols)) for i in range(n)]
     turned = [rope(p, as_node("rope", table), interleaved=interleaved) for p in parts]
     from wgpu_backend.array.shaping import stack
 
     if n == 1:
-        return wrap(reshaped(turned[0], x.shape))
+        return wrap(reshape_node(turned[0], x.shape))
     return stack([wrap(t) for t in turned])
 
 
 def _row(x: Node, index: int) -> Node:
     from wgpu_backend.graph.spec import slice_axis
-    from wgpu_backend.ops.shape.views import viewed
+    from wgpu_backend.ops.shape.views import make_view
 
-    return viewed(x, slice_axis(x.spec, 0, index, index + 1))
+    return make_view(x, slice_axis(x.spec, 0, index, index + 1))

@@ -17,7 +17,7 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.index.indexing import rows
 from wgpu_backend.ops.linear.linear import linear_layer, mulmat
-from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.shapes import reshape_node
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def multiplied(weight: Node, x: Node, addend: Node | None) -> Node:
     """``x @ weight.T + addend`` for any number of leading axes, f32."""
     *leading, k = x.spec.shape
-    rows_of_x = reshaped(x, (math.prod(leading), k))
+    rows_of_x = reshape_node(x, (math.prod(leading), k))
     y = linear_layer(weight, rows_of_x, addend)
-    return reshaped(y, (*leading, weight.spec.shape[0]))
+    return reshape_node(y, (*leading, weight.spec.shape[0]))
 
 
 class Linear(Module):
@@ -106,7 +106,7 @@ class Bilinear(Module):
         *leading, _ = first.spec.shape
         if second.spec.shape[:-1] != tuple(leading):
             raise ShapeError(f"Bilinear: inputs are {x1.shape} and {x2.shape}, need as many rows")
-        flat = reshaped(self.weight.node, (outputs * rows, cols))
+        flat = reshape_node(self.weight.node, (outputs * rows, cols))
         pairs = wrap(multiplied(flat, first, None)).reshape((*leading, outputs, rows))
         y = (pairs * wrap(second).reshape((*leading, 1, rows))).sum(-1)
         return y if self.bias is None else y + self.bias
@@ -134,12 +134,12 @@ class Embedding(Module):
         node = as_node("Embedding", ids)
         if node.spec.dtype not in INTEGERS:
             raise DTypeError(f"Embedding: ids are {node.spec.dtype}, needs integers")
-        flat = converted(reshaped(node, (node.spec.size,)), I32)
-        return wrap(reshaped(rows(self.weight.node, flat), (*ids.shape, self.weight.shape[1])))
+        flat = converted(reshape_node(node, (node.spec.size,)), I32)
+        return wrap(reshape_node(rows(self.weight.node, flat), (*ids.shape, self.weight.shape[1])))
 
     def as_linear(self, x: Array) -> Array:
         """Product with the table: logits, where output and embedding share weights."""
         node = require_last("Embedding", singles("Embedding", x), self.weight.shape[1])
         *leading, k = node.spec.shape
-        y = mulmat(self.weight.node, reshaped(node, (math.prod(leading), k)))
-        return wrap(reshaped(y, (*leading, self.weight.shape[0])))
+        y = mulmat(self.weight.node, reshape_node(node, (math.prod(leading), k)))
+        return wrap(reshape_node(y, (*leading, self.weight.shape[0])))

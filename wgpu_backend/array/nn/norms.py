@@ -13,8 +13,8 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.reduce import group_norm as groups
 from wgpu_backend.ops.reduce import norm
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import permuted
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import permute
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -27,7 +27,7 @@ def _as_rows(x: Node) -> Node:
         x = contiguous(x)
     if len(spec.shape) <= MOST_AXES:
         return x
-    return reshaped(x, (spec.size // max(spec.shape[-1], 1), spec.shape[-1]))
+    return reshape_node(x, (spec.size // max(spec.shape[-1], 1), spec.shape[-1]))
 
 
 class RMSNorm(Module):
@@ -51,7 +51,7 @@ class RMSNorm(Module):
         """(..., dims) to the same, float32."""
         node = floats("RMSNorm", x)
         weight = _vector("RMSNorm", self.weight)
-        return wrap(reshaped(norm.rms_norm(_as_rows(node), weight, eps=self.eps), x.shape))
+        return wrap(reshape_node(norm.rms_norm(_as_rows(node), weight, eps=self.eps), x.shape))
 
 
 class LayerNorm(Module):
@@ -83,7 +83,9 @@ class LayerNorm(Module):
             _vector("LayerNorm", self.weight),
             _vector("LayerNorm", self.bias),
         )
-        return wrap(reshaped(norm.layer_norm(_as_rows(node), weight, bias, eps=self.eps), x.shape))
+        return wrap(
+            reshape_node(norm.layer_norm(_as_rows(node), weight, bias, eps=self.eps), x.shape)
+        )
 
 
 class GroupNorm(Module):
@@ -130,8 +132,8 @@ class GroupNorm(Module):
 def _regrouped(x: Node, count: int) -> Node:
     """Channels with each `count`-th as neighbours."""
     *leading, dims = x.spec.shape
-    pairs = reshaped(x, (x.spec.size // max(dims, 1), dims // count, count))
-    return reshaped(contiguous(permuted(pairs, 0, 2, 1)), (*leading, dims))
+    pairs = reshape_node(x, (x.spec.size // max(dims, 1), dims // count, count))
+    return reshape_node(contiguous(permute(pairs, 0, 2, 1)), (*leading, dims))
 
 
 class InstanceNorm(Module):

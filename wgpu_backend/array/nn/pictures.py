@@ -78,7 +78,7 @@ class Upsample(Module):
             return resized(x, height, width, cast("Any", self.mode), self.align_corners)
         node = converted(floats("Upsample", x), F32)
         for axis, factor in enumerate(factors, 1):
-            table = resizing.tabulated(self._weights(x.shape[axis], factor))
+            table = resizing.make_table(self._weights(x.shape[axis], factor))
             node = resizing.resample(node, cast("Any", table), axis=axis)
         return wrap(node)
 
@@ -103,7 +103,7 @@ class Upsample(Module):
             return [{round(p) if grows else int(p): 1.0} for p in places]
         smooth, between = _CURVES[self.mode]
         if self.antialias:
-            return resizing.weights_of(have, want, smooth, antialias=True)
+            return resizing.axis_weights(have, want, smooth, antialias=True)
         step = (have - 1) / max(want - 1, 1) if self.align_corners else 1 / factor
         start = 0.0 if self.align_corners else ((want - 1) * step - have + 1) / 2
         return [between(i * step - start, have) for i in range(want)]

@@ -20,7 +20,7 @@ from wgpu_backend.ops.mlx_quant.quantising import (
     dequantised_array,
     float_quantise,
 )
-from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.shapes import reshape_node
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -142,7 +142,7 @@ class QuantizedEmbedding(_Quantised):
     def __call__(self, ids: Array) -> Array:
         """(...) ids to (..., dims)."""
         node = converted(as_node("QuantizedEmbedding", ids), I32)
-        each = reshaped(node, (node.spec.size,))
+        each = reshape_node(node, (node.spec.size,))
         planes = [self.weight, self.scales, *([] if self.biases is None else [self.biases])]
         packed, scales, *biases = (take_axes(p.node, each, 0) for p in planes)
         y = dequantised_array(
@@ -153,7 +153,7 @@ class QuantizedEmbedding(_Quantised):
             self.bits,
             self.mode,
         )
-        return wrap(reshaped(y, (*node.spec.shape, self._cols)))
+        return wrap(reshape_node(y, (*node.spec.shape, self._cols)))
 
     def as_linear(self, x: Array) -> Array:
         """``x @ table.T``: logits of tied embeddings."""

@@ -20,7 +20,7 @@ _keys = itertools.count(1)
 def drawn(*shape: int, scale: float) -> Array:
     """Normally distributed numbers of this standard deviation; no two calls draw the same."""
     key = next(_keys)
-    return wrap(creation.random_normal.added(devices.session(), shape=shape, scale=scale, key=key))
+    return wrap(creation.random_normal.add_to(devices.session(), shape=shape, scale=scale, key=key))
 
 
 def drawn_for(shape: Sequence[int]) -> Array:

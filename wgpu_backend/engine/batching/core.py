@@ -19,7 +19,7 @@ from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Runner
 from wgpu_backend.errors import BackendError, CacheFull, DeviceLost, OptionError
 from wgpu_backend.nn.batch import BatchShape
-from wgpu_backend.ops.plugins import mistake_of
+from wgpu_backend.ops.plugins import describe_mistake
 
 
 @dataclass(slots=True)
@@ -172,7 +172,7 @@ class Core:
             except BackendError as failure:
                 self._fail_all(failure)
             except BaseException as error:  # a panic of a Rust library is not an Exception
-                told = mistake_of(error) or f"{type(error).__name__}: {error}"
+                told = describe_mistake(error) or f"{type(error).__name__}: {error}"
                 self.ending = BackendError(f"the engine failed: {told}")
                 self.ending.__cause__ = error
                 break

@@ -161,7 +161,7 @@ class DraftModel:
         runner = self._runner
         works = [work_of(reading.sequence, tokens) for reading, tokens in parts]
         shape = runner.shape_of(works)
-        plan = Plan.joined([GREEDY, *(r.completion.sampler.plan for r in choosing)])
+        plan = Plan.merge([GREEDY, *(r.completion.sampler.plan for r in choosing)])
         rows = [(i, _row(r, made)) for i, (r, _) in enumerate(parts) if r in choosing]
         head = NextTokens(plan, 0, runner.model, runner.token_slots)
         extra = choice_inputs(rows, plan, shape.outputs)

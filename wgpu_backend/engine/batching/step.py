@@ -203,7 +203,7 @@ def submit(
 
 
 def _plan(rows: Sequence[tuple[int, Completion]]) -> Plan:
-    return Plan.joined([GREEDY, *(each.sampler.plan for _, each in rows)])
+    return Plan.merge([GREEDY, *(each.sampler.plan for _, each in rows)])
 
 
 def _late(

@@ -22,7 +22,7 @@ from wgpu_backend.kernels.gpu import f16_columns as f16_columns  # rules
 from wgpu_backend.kernels.gpu import f16_pairs as f16_pairs  # a rule
 from wgpu_backend.kernels.gpu import norms_in_rows as norms_in_rows  # a rule
 from wgpu_backend.kernels.gpu import split_k as split_k  # whose rule is asked after these
-from wgpu_backend.kernels.gpu.cases import TRIALS
+from wgpu_backend.kernels.gpu.cases import CASES
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes, has_subgroups, is_hardware
 from wgpu_backend.kernels.kernel import Family, Kernel, rows
 
@@ -74,4 +74,4 @@ KERNELS = [
     Kernel("linear_by_expert_sum", is_hardware, linear_by_expert.matvec_sum),
 ]
 
-FAMILY = Family("gpu", KERNELS, trials=TRIALS)
+FAMILY = Family("gpu", KERNELS, cases=CASES)

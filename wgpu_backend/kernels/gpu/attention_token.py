@@ -11,7 +11,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.attention.paged import Scores, paged_attention, paged_attention_splits
-from wgpu_backend.ops.attention.paged_kernels import Rows, rows_of
+from wgpu_backend.ops.attention.paged_kernels import Rows, count_rows
 from wgpu_backend.ops.attention.rope_attention import has_bindings, more_bindings
 from wgpu_backend.ops.op import find
 
@@ -23,7 +23,7 @@ THREADS = 64
 
 def attend(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Attend by clusters of lanes; None where tokens share keys, or subgroups are too small."""
-    rows = rows_of(launch)
+    rows = count_rows(launch)
     if not has_eight_lanes(capabilities) or rows.tokens > rows.sequences:
         return None
     scores = launch.attributes
@@ -46,7 +46,7 @@ def in_f16(node: OpNode, graph: Graph) -> Node | None:
     scores: Scores = node.call.kwargs["scores"]
     able = has_eight_lanes(graph.capabilities) and graph.capabilities.f16
     narrow = all(node.operands[n].spec.dtype != F32 for n in "kv")
-    rows = rows_of(node.launch)
+    rows = count_rows(node.launch)
     if scores.f16 or not able or not narrow or rows.tokens > rows.sequences:
         return None
     kwargs = {**node.call.kwargs, "scores": replace(scores, f16=True)}

@@ -12,18 +12,18 @@ from wgpu_backend.kernels.cases import (
     LARGEST_ERROR,
     ROUNDING_ERROR,
     Context,
+    FusionCase,
     Tensor,
-    Trial,
     attention,
     attention_into_product,
+    draw_quantised,
     f16_weight,
     gated_into_product,
     next_token,
     normal,
     normed_sum,
-    quantised,
 )
-from wgpu_backend.ops.sampling.host import SamplingOptions, sampling_params_of
+from wgpu_backend.ops.sampling.host import SamplingOptions, make_sampling_params
 from wgpu_backend.ops.sampling.sampling import sample_into
 
 
@@ -35,13 +35,13 @@ def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
 def _rounded_once(context: Context, rng: np.random.Generator) -> Tensor:
     """Build products of enough columns to round them once: blocks, in planes, and f16."""
     x = normal(context, rng, 130, 256)
-    first = quantised(context, rng, dtypes.Q4_0).mulmat(x)
+    first = draw_quantised(context, rng, dtypes.Q4_0).mulmat(x)
     return first.concat(f16_weight(context, rng, 40, 256).mulmat(x), axis=1)
 
 
 def _long_rows(context: Context, rng: np.random.Generator) -> Tensor:
     """Build a product of rows worth two parts, and an addend."""
-    weight = quantised(context, rng, dtypes.Q4_0, values=1056)
+    weight = draw_quantised(context, rng, dtypes.Q4_0, values=1056)
     return weight.linear(normal(context, rng, 33, 1056), normal(context, rng, 33, 40))
 
 
@@ -53,10 +53,10 @@ def _normed_row(context: Context, rng: np.random.Generator) -> Tensor:
     return gate.mulmat(x).swiglu(up.mulmat(x))
 
 
-def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
+def _sample_tokens(context: Context, rng: np.random.Generator) -> Tensor:
     """Build the choice of tokens of two rows of logits, among the largest of several parts."""
     logits = normal(context, rng, 2, 9000)
-    params = sampling_params_of(SamplingOptions(temperature=1.5)).array()
+    params = make_sampling_params(SamplingOptions(temperature=1.5)).array()
     draws = np.array([[1 << 31, 1], [1 << 30, 0]], np.uint32)
     token_slots = context.zeros(2, dtype=dtypes.I32)
     rest = context.from_numpy(np.tile(params, (2, 1))), context.from_numpy(draws, dtypes.U32)
@@ -65,43 +65,43 @@ def _sampled(context: Context, rng: np.random.Generator) -> Tensor:
 
 def _few_columns(context: Context, rng: np.random.Generator) -> Tensor:
     """Build products with weights in signed bytes, in nibbles and in f16."""
-    made = [quantised(context, rng, dtype) for dtype in (dtypes.Q8_0, dtypes.Q4_0)]
+    made = [draw_quantised(context, rng, dtype) for dtype in (dtypes.Q8_0, dtypes.Q4_0)]
     made.append(f16_weight(context, rng, 40, 256))
     first, second, third = (weight.mulmat(normal(context, rng, 1, 256)) for weight in made)
     return first.concat(second, axis=1).concat(third, axis=1)
 
 
-def _product_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
-    weight, scale = quantised(context, rng, dtypes.Q4_0), normal(context, rng, 256)
+def _norm_product(context: Context, rng: np.random.Generator) -> Tensor:
+    weight, scale = draw_quantised(context, rng, dtypes.Q4_0), normal(context, rng, 256)
     return weight.mulmat(normal(context, rng, 3, 256).rms_norm(scale, eps=1e-5))
 
 
 # Rules that round columns to f16, where products do not round to bytes.
 F16_TRIALS = (
-    Trial("linear_f16_once", F16_ERROR, _rounded_once, before=("linear_f16",), in_bytes=False),
-    Trial("linear_f16_groups", F16_ERROR, _few_columns, in_bytes=False),
-    Trial(
+    FusionCase("linear_f16_once", F16_ERROR, _rounded_once, before=("linear_f16",), in_bytes=False),
+    FusionCase("linear_f16_groups", F16_ERROR, _few_columns, in_bytes=False),
+    FusionCase(
         "f16_weighted",
         F16_ERROR,
-        _product_of_a_norm,
+        _norm_product,
         before=("linear_f16_groups",),
         in_bytes=False,
     ),
-    Trial(
+    FusionCase(
         "attention_merge_f16",
         F16_ERROR,
         partial(attention_into_product, splits=2),
         before=("linear_f16_groups",),
         in_bytes=False,
     ),
-    Trial(
+    FusionCase(
         "linear_gated_f16",
         3 * F16_ERROR,  # of a gate, of what it multiplies, and of the product behind them
         gated_into_product,
         before=("linear_f16_groups", "linear_gated"),
         in_bytes=False,
     ),
-    Trial(
+    FusionCase(
         "linear_add_f16",
         F16_ERROR,
         normed_sum,
@@ -109,30 +109,30 @@ F16_TRIALS = (
         in_bytes=False,
     ),
 )
-TRIALS = (
-    Trial("linear_f16", F16_ERROR, _products_in_f16),
-    Trial("linear_splits", LARGEST_ERROR, _long_rows),
-    Trial("linear_norm", LARGEST_ERROR, _normed_row, ("linear_gated",)),
-    Trial(
+CASES = (
+    FusionCase("linear_f16", F16_ERROR, _products_in_f16),
+    FusionCase("linear_splits", LARGEST_ERROR, _long_rows),
+    FusionCase("linear_norm", LARGEST_ERROR, _normed_row, ("linear_gated",)),
+    FusionCase(
         "rope_attention_splits",
         LARGEST_ERROR,
         partial(next_token, splits=2),
         ("rope_put",),
     ),
-    Trial(
+    FusionCase(
         "attention_merge_q8",
         ROUNDING_ERROR,
         partial(attention_into_product, splits=2),
         ("linear_q8",),
     ),
-    Trial(
+    FusionCase(
         "attention_merge_q16",
         LARGEST_ERROR,
         partial(attention_into_product, splits=2),
         ("linear_q16",),
     ),
-    Trial("paged_attention", F16_ERROR, partial(attention, tokens=2)),
-    Trial("paged_attention_splits", F16_ERROR, partial(attention, tokens=2, splits=3)),
-    Trial("top_k_sample_into", 0.0, _sampled),
+    FusionCase("paged_attention", F16_ERROR, partial(attention, tokens=2)),
+    FusionCase("paged_attention_splits", F16_ERROR, partial(attention, tokens=2, splits=3)),
+    FusionCase("top_k_sample_into", 0.0, _sample_tokens),
     *F16_TRIALS,
 )

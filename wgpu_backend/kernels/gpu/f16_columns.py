@@ -17,7 +17,7 @@ from wgpu_backend.kernels.gpu.f16_rounding import f16_activations, f16_weighted
 from wgpu_backend.kernels.gpu.linear import multiplies_f16
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ops.check import row_count
-from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
+from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
 from wgpu_backend.ops.linear.f16_groups import BESIDE_NIBBLES, NIBBLES, WEIGHTS, is_planar
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import in_whole_groups
@@ -28,7 +28,7 @@ from wgpu_backend.ops.linear.rules import again
 @linear.fuses("linear", name="linear_f16_groups", exact=False)
 def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
     """Round the activations of a product of few columns to f16, where that pays."""
-    found, weight, x = attributes_of(node.launch), node.operands["weights"], node.operands["x"]
+    found, weight, x = get_attributes(node.launch), node.operands["weights"], node.operands["x"]
     if found.precision != "default" or found.prologue != VALUES or len(x.spec.shape) > 2:
         return None
     if not _pays(weight, row_count(x.spec), graph.capabilities):
@@ -56,17 +56,17 @@ def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
 @f16_weighted.fuses("linear", exact=False)
 def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a norm with its rounding to f16; the product applies the norm's factor."""
-    prologue = attributes_of(node.launch).prologue
+    prologue = get_attributes(node.launch).prologue
     bare = prologue.in_f16 and prologue.eps is None
     rounded = graph.producer(node.operands["x"], "f16_activations") if bare else None
     norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
     if rounded is None or norm is None or not in_whole_groups(norm):
         return None
-    x = graph.view(_scaled(norm, graph, rounded.options), node.operands["x"].spec)
+    x = graph.view(_scale_rows(norm, graph, rounded.options), node.operands["x"].spec)
     return again(node, graph, x=x, prologue=replace(prologue, eps=norm.call.kwargs["eps"]))
 
 
-def _scaled(norm: OpNode, graph: Graph, layout: Mapping[str, Any]) -> Node:
+def _scale_rows(norm: OpNode, graph: Graph, layout: Mapping[str, Any]) -> Node:
     """Return rows that lack the factor of a norm."""
     x = norm.operands["x"]
     if norm.launch.choices["WEIGHTED"]:

@@ -16,7 +16,7 @@ from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
 from wgpu_backend.kernels.gpu.linear import tiles_in_f16
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.ops.check import row_count
-from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
+from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
 from wgpu_backend.ops.linear.f16_groups import WEIGHTS, is_planar
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.rules import again
@@ -29,7 +29,7 @@ LEAST_COLUMNS = (
 @linear.fuses("linear", name="linear_f16", exact=False)
 def in_pairs(node: OpNode, graph: Graph) -> Node | None:
     """Multiply pairs of f16 in a product of many columns."""
-    found, weight = attributes_of(node.launch), node.operands["weights"]
+    found, weight = get_attributes(node.launch), node.operands["weights"]
     dtype, n = weight.spec.dtype, row_count(node.operands["x"].spec)
     if found.precision != "default" or found.prologue != VALUES or n <= COLUMNS or dtype == F32:
         return None
@@ -41,7 +41,7 @@ def in_pairs(node: OpNode, graph: Graph) -> Node | None:
 @linear.fuses("linear", name="linear_f16_once", exact=False)
 def rounded_once(node: OpNode, graph: Graph) -> Node | None:
     """Round the columns of a product once to f16, if there are enough to pay for a dispatch."""
-    found, x = attributes_of(node.launch), node.operands["x"]
+    found, x = get_attributes(node.launch), node.operands["x"]
     dtype = node.operands["weights"].spec.dtype
     if found.precision != "f16" or found.prologue != VALUES or dtype not in WEIGHTS:
         return None

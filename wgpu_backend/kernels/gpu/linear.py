@@ -27,7 +27,7 @@ from wgpu_backend.kernels.gpu.register_tiles import (
 from wgpu_backend.kernels.gpu.rounding import IN_Q16
 from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.ops.check import FLOATS
-from wgpu_backend.ops.linear.attributes import Epilogue, Form, Prologue, attributes_of
+from wgpu_backend.ops.linear.attributes import Epilogue, Form, Prologue, get_attributes
 from wgpu_backend.ops.linear.f16_groups import NIBBLES, is_planar
 from wgpu_backend.ops.linear.gates import require_whole
 from wgpu_backend.ops.linear.portable import storage_bindings
@@ -59,7 +59,7 @@ def multiplies_f16(capabilities: Capabilities) -> bool:
 
 def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns; the format decides how a lane multiplies its share of a row."""
-    n, norm = launch.count("n"), attributes_of(launch).prologue.norm
+    n, norm = launch.count("n"), get_attributes(launch).prologue.norm
     if not _takes(launch, VALUES, norms=True) or not 0 < n <= COLUMNS:
         return None
     dtype = launch.operands["weights"].spec.dtype
@@ -91,12 +91,12 @@ def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
         return None
     m, n = _extents(launch)
     dtype = launch.operands["weights"].spec.dtype
-    return _tiled(launch, TILED, *f32_tile(m, n, capabilities, dtype, split=_is_part(launch)))
+    return _tile(launch, TILED, *f32_tile(m, n, capabilities, dtype, split=_is_part(launch)))
 
 
 def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply many columns in pairs of f16, where that is precise enough."""
-    found = attributes_of(launch)
+    found = get_attributes(launch)
     # What a norm leaves to a product is not made here.
     if found.precision != "f16" or found.prologue.eps is not None:
         return None
@@ -107,7 +107,7 @@ def matmul_tiled_f16(launch: Launch, capabilities: Capabilities) -> Launch | Non
     tile, choices = f16_tile(m, n, capabilities, dtype, split=_is_part(launch))
     grouped = found.prologue.form == "f16"
     columns = {**IN_GROUPS, "x_PLANAR": is_planar(dtype)} if grouped else {}
-    return _tiled(
+    return _tile(
         launch, TILED, tile, {**choices, **TILED_F16, **_tile_rows(dtype, capabilities), **columns}
     )
 
@@ -149,7 +149,7 @@ def matvec_q16(launch: Launch, capabilities: Capabilities) -> Launch | None:
 def matvec_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns in f16, which are rounded by groups."""
     dtype = launch.operands["weights"].spec.dtype
-    shares = _shares_in_f16(dtype, attributes_of(launch).prologue)
+    shares = _shares_in_f16(dtype, get_attributes(launch).prologue)
     return _few_rounded(launch, F16_FORMS, shares, 8 if launch.count("n") == 1 else 4, capabilities)
 
 
@@ -161,13 +161,13 @@ def _few_rounded(
     capabilities: Capabilities,
 ) -> Launch | None:
     """Return the launch of a product of few rounded columns, whose results may be rounded, too."""
-    found = attributes_of(launch)
+    found = get_attributes(launch)
     rounds = _rounds(launch, capabilities)
     if not _takes(launch, forms, rounds=rounds) or not 0 < launch.count("n") <= COLUMNS:
         return None
     launch = _with_prologue(launch, found.prologue, shares)
     squares = 0 if found.prologue.eps is None else 1
-    if found.epilogue.rounded:
+    if found.epilogue.is_rounded:
         launch = _with_rounding(launch, found.epilogue, capabilities)
         return as_groups(launch, FEW_ROUNDED, capabilities, squares)
     return as_vectors(launch, FEW_ROUNDED, Tile(rows, FEW, 64), capabilities, squares)
@@ -175,7 +175,7 @@ def _few_rounded(
 
 def _rounds(launch: Launch, capabilities: Capabilities) -> bool:
     """Return whether a device can round results: it needs enough lanes, buffers, and f16."""
-    epilogue = attributes_of(launch).epilogue
+    epilogue = get_attributes(launch).epilogue
     bound = storage_bindings(launch) if epilogue.norm else 0
     able = not epilogue.form.startswith("f16") or capabilities.f16
     enough = capabilities.max_workgroup_invocations >= ROUNDING_THREADS
@@ -232,23 +232,23 @@ def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None
     dtype = launch.operands["weights"].spec.dtype
     m, n = _extents(launch)
     weights = {"weights": f"formats/int8/{dtype}", **table(dtype)}
-    launch = _with_prologue(launch, attributes_of(launch).prologue, weights)
+    launch = _with_prologue(launch, get_attributes(launch).prologue, weights)
     groups, split = launch.count("groups"), _is_part(launch)
     groups = gcd(groups, launch.count("part_groups")) if split else groups
     found = q8_tile(dtype, m, n, groups, capabilities, split=split)
-    return _tiled(launch, TILED_Q8, *found)
+    return _tile(launch, TILED_Q8, *found)
 
 
 def _takes(
     launch: Launch, forms: Sequence[Form], *, rounds: bool = False, norms: bool = False
 ) -> bool:
     """Return whether kernels of such rows of x can apply the prologue and the epilogue."""
-    found = attributes_of(launch)
+    found = get_attributes(launch)
     prologue, epilogue = found.prologue, found.epilogue
     # Norms of values are made of rows alone; what leaves something for a norm rounds it.
     normed = prologue.form == "values" and prologue.eps is not None
     normed = normed and not (norms and prologue.norm)
-    left = (epilogue.rounded and not rounds) or (epilogue.norm and not epilogue.rounded)
+    left = (epilogue.is_rounded and not rounds) or (epilogue.norm and not epilogue.is_rounded)
     if normed or left or prologue.form not in forms:
         return False
     require_whole(launch)
@@ -272,7 +272,7 @@ def _is_part(launch: Launch) -> bool:
     return bool(launch.choices.get("SPLIT"))
 
 
-def _tiled(launch: Launch, shader: str, tile: Tile, choices: Mapping[str, str | int]) -> Launch:
+def _tile(launch: Launch, shader: str, tile: Tile, choices: Mapping[str, str | int]) -> Launch:
     n, params = launch.count("n"), {"part_groups": 0, **launch.params}
     parts = launch.out.shape[0] if _is_part(launch) else 0
 

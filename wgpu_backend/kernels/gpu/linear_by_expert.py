@@ -13,12 +13,12 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.gpu.linear import shares
-from wgpu_backend.kernels.gpu.matvec import Extent, fitted, reduction, table
+from wgpu_backend.kernels.gpu.matvec import Extent, fit_tile, reduction, table
 from wgpu_backend.kernels.gpu.register_tiles import EXPERT_TILE, f32_choices
 from wgpu_backend.ops.check import FLOATS, grid_for, require
-from wgpu_backend.ops.linear.attributes import VALUES, attributes_of
+from wgpu_backend.ops.linear.attributes import VALUES, get_attributes
 from wgpu_backend.ops.linear.gates import joined_rows, lies_whole, require_whole
-from wgpu_backend.ops.moe.experts import by_rows, in_tiles, is_plain, pairs_of_a_tile
+from wgpu_backend.ops.moe.experts import by_rows, in_tiles, is_plain, pairs_per_tile
 
 SHADER = "kernels/gpu/matmul_tiled_by_expert"
 EACH_PAIR, SUMMED = "kernels/gpu/matvec_by_expert", "kernels/gpu/matvec_by_expert_sum"
@@ -28,7 +28,7 @@ THREADS = 64  # of a work group, where rows are long enough
 def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply pairs one by one."""
     tiled = is_plain(launch) or in_tiles(launch)
-    if tiled or attributes_of(launch).prologue != VALUES:
+    if tiled or get_attributes(launch).prologue != VALUES:
         return None
     require_whole(launch)
     joins, dtype = joined_rows(launch), launch.operands["weights"].spec.dtype
@@ -62,14 +62,14 @@ def matvec_sum(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 def _tile(extent: Extent, dtype: DType, capabilities: Capabilities) -> Tile:
     rows = 8 if dtype in FLOATS else 4
-    return fitted(extent, Tile(rows, 1, THREADS), 0, capabilities)
+    return fit_tile(extent, Tile(rows, 1, THREADS), 0, capabilities)
 
 
 def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply the pairs of a tile together."""
-    if is_plain(launch) or not in_tiles(launch) or attributes_of(launch).prologue != VALUES:
+    if is_plain(launch) or not in_tiles(launch) or get_attributes(launch).prologue != VALUES:
         return None
-    columns = pairs_of_a_tile(launch)
+    columns = pairs_per_tile(launch)
     require(
         columns == EXPERT_TILE.columns,
         ShapeError,

@@ -14,7 +14,7 @@ from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ops.check import grid_for
-from wgpu_backend.ops.linear.attributes import attributes_of
+from wgpu_backend.ops.linear.attributes import get_attributes
 from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.linear.q8_rounding import GROUP, PLANAR_COLUMNS
 from wgpu_backend.ops.linear.tiles import FEW, TILES, Class, Tiles, even_share, tuned_tile
@@ -73,7 +73,7 @@ class Extent:
     parts: int = 1
 
 
-def fitted(
+def fit_tile(
     extent: Extent, most: Tile, squares: int, capabilities: Capabilities, filling: int = FILLING
 ) -> Tile:
     """Return the tile of a product without measurements: `most` if that fills a device, else less.
@@ -133,18 +133,20 @@ def as_vectors(
     shader : str
         ``matvec`` or ``matvec_q8``.
     most : Tile
-        See `fitted`.
+        See `fit_tile`.
     squares : int
         Sums that a lane has of each column besides those of rows.
     """
     n, joins = launch.count("n"), joined_rows(launch)
     weights = launch.operands["weights"].spec
-    parts = attributes_of(launch).prologue.parts
+    parts = get_attributes(launch).prologue.parts
     extent = Extent(weights.shape[-2], launch.count("groups"), n, parts)
     alone = _alone(launch)
     most = replace(most, threads=SHARING) if alone else most
     tile = tuned_tile(capabilities, shader, weights.dtype, n)
-    tile = tile or fitted(extent, most, squares, capabilities, FILLING_IN_F16 if alone else FILLING)
+    tile = tile or fit_tile(
+        extent, most, squares, capabilities, FILLING_IN_F16 if alone else FILLING
+    )
     rows = max(tile.rows // joins, 1)
     columns = _columns(extent, tile)
     sources = rows * joins
@@ -199,7 +201,7 @@ def as_groups(launch: Launch, shader: str, capabilities: Capabilities, squares: 
 
 def _alone(launch: Launch) -> bool:
     """Return whether a launch has one column, in f16."""
-    return launch.count("n") == 1 and attributes_of(launch).prologue.in_f16
+    return launch.count("n") == 1 and get_attributes(launch).prologue.in_f16
 
 
 def _is_aligned(launch: Launch, columns: int) -> bool:

@@ -180,22 +180,22 @@ def merge(launch: Launch, _: object) -> Launch:
 @attention_merge_q8.fuses("q8_activations", exact=False)
 def rounded_merge(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a merge with the rounding to eight bits, if only products read it."""
-    return _merged(node, graph, attention_merge_q8)
+    return _merge(node, graph, attention_merge_q8)
 
 
 @attention_merge_q16.fuses("q16_activations", exact=False)
 def merge_in_q16(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a merge with the rounding to sixteen bits, if only products read it."""
-    return _merged(node, graph, attention_merge_q16)
+    return _merge(node, graph, attention_merge_q16)
 
 
 @attention_merge_f16.fuses("f16_activations", exact=False)
 def merge_in_f16(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a merge with the rounding to f16, if only products read it."""
-    return _merged(node, graph, attention_merge_f16)
+    return _merge(node, graph, attention_merge_f16)
 
 
-def _merged(node: OpNode, graph: Graph, merge: Callee) -> Node | None:
+def _merge(node: OpNode, graph: Graph, merge: Callee) -> Node | None:
     """Return a merge by an op that rounds as `node` does; None if the shapes differ."""
     found = graph.single_use_producer(node.operands["x"], "attention_merge")
     if found is None or found.spec.shape[-1] % GROUP:

@@ -16,16 +16,16 @@ THREADS = 256
 
 def by_subgroups(launch: Launch, _: Capabilities) -> Launch:
     """Reduce rows by subgroups: two barriers instead of one for each step of a tree."""
-    return _shared(launch, launch.count("cols"))
+    return _share_rows(launch, launch.count("cols"))
 
 
 def pair(launch: Launch, _: Capabilities) -> Launch:
     """Normalise and round twice, with eight lanes a group."""
     found = replace(launch, shader="kernels/gpu/rms_norm_pair")
-    return _shared(found, GROUP * launch.count("groups"))
+    return _share_rows(found, GROUP * launch.count("groups"))
 
 
-def _shared(launch: Launch, cols: int) -> Launch:
+def _share_rows(launch: Launch, cols: int) -> Launch:
     """Return a launch of one work group a row, with as many threads as the row is worth."""
     launch = reducing_rows(launch, "kernels/gpu/lib/row_subgroups")
     if cols < LONG_ROW:

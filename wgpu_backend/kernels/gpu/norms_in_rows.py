@@ -12,7 +12,7 @@ from dataclasses import replace
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.check import FLOATS, row_count
-from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
+from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import in_whole_groups
 from wgpu_backend.ops.linear.rules import adds, again
@@ -21,7 +21,7 @@ MOST_COLUMNS = 8
 
 
 @linear.fuses("linear", name="linear_norm")
-def norm_of_the_rows(node: OpNode, graph: Graph) -> Node | None:
+def norm_in_rows(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a norm with the float products that alone read it."""
     norm = graph.producer(node.operands["x"], "rms_norm")
     if norm is None or not norm.launch.choices["WEIGHTED"] or not in_whole_groups(norm):
@@ -36,7 +36,7 @@ def norm_of_the_rows(node: OpNode, graph: Graph) -> Node | None:
 
 def _makes_norm(reader: OpNode, norm: OpNode) -> bool:
     """Return whether a node is a plain product of a float weight with the row of a norm."""
-    if reader.op != "linear" or attributes_of(reader.launch).prologue != VALUES:
+    if reader.op != "linear" or get_attributes(reader.launch).prologue != VALUES:
         return False
     x = reader.operands["x"]
     floats = reader.operands["weights"].spec.dtype in FLOATS

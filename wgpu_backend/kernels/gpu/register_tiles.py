@@ -81,20 +81,20 @@ def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
     tiles : sequence of Tile
         Those that a device can take, of `TILES`; not empty.
     """
-    costs = {tile: TILES[tile] * _padded(n, tile) for tile in tiles}
+    costs = {tile: TILES[tile] * _pad_columns(n, tile) for tile in tiles}
     most = NEARLY * min(costs.values())
     cheap = sorted((tile for tile in tiles if costs[tile] <= most), key=costs.__getitem__)
     threads = {tile: tile.threads * _count(m, n, tile) for tile in cheap}
     busy = [tile for tile in cheap if _fills(m, n, tile)]
     found = busy[0] if busy else max(cheap, key=lambda t: (threads[t], -t.threads))
     # Of up to 16 columns it would make as many again that nobody wants.
-    fits = _padded(n, SMALL) < 2 * _padded(n, found)
+    fits = _pad_columns(n, SMALL) < 2 * _pad_columns(n, found)
     return SMALL if threads[found] <= (FEW_THREADS if fits else FEWEST_THREADS) else found
 
 
 def _cheapest(n: int, tiles: Sequence[Tile]) -> Tile:
     """Return the tile with the fewest instructions."""
-    return min(tiles, key=lambda tile: TILES[tile] * _padded(n, tile))
+    return min(tiles, key=lambda tile: TILES[tile] * _pad_columns(n, tile))
 
 
 def _fills(m: int, n: int, tile: Tile) -> bool:
@@ -120,10 +120,10 @@ def _best(
     measured = tuned_tile(device, shader, dtype, n) if dtype else None
     if measured is None or measured not in fits:
         return found
-    return measured if _padded(n, measured) <= _padded(n, found) else found
+    return measured if _pad_columns(n, measured) <= _pad_columns(n, found) else found
 
 
-def _padded(n: int, tile: Tile) -> int:
+def _pad_columns(n: int, tile: Tile) -> int:
     """Return the columns of a product including those that fill up its tiles."""
     return -(-n // tile.columns) * tile.columns
 

@@ -8,8 +8,8 @@ from wgpu_backend.kernels.gpu.subgroups import EIGHT_LANES, has_eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.attention.paged import Scores
 from wgpu_backend.ops.attention.rope_attention import (
+    fuse_prologue,
     has_bindings,
-    prepared,
     prepared_launch,
     rope_attention_reference,
 )
@@ -129,4 +129,4 @@ def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
     if not has_eight_lanes(graph.capabilities) or not has_bindings(graph.capabilities):
         return None
     splits = node.call.kwargs["splits"]
-    return prepared(node, graph, rope_attention_splits, MOST_TOKENS, splits=splits)
+    return fuse_prologue(node, graph, rope_attention_splits, MOST_TOKENS, splits=splits)

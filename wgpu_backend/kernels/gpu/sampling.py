@@ -14,7 +14,7 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.sampling.sampling import (
     MAX_K,
-    placed,
+    place_tokens,
     sample_into_reference,
     top_k_of_ids_reference,
     top_k_of_parts,
@@ -34,11 +34,11 @@ def top_k(launch: Launch, _: Capabilities) -> Launch | None:
     return replace(
         launch,
         shader="kernels/gpu/top_k",
-        choices={**launch.choices, **_held(items, launch.count("k")), "WG": THREADS},
+        choices={**launch.choices, **_register_choices(items, launch.count("k")), "WG": THREADS},
     )
 
 
-def _held(items: int, k: int) -> dict[str, int]:
+def _register_choices(items: int, k: int) -> dict[str, int]:
     """Return the choices of what a thread holds: twice as many maxima as `k` asks, if possible."""
     return {"ITEMS": items, "SUBSETS": 1 if 2 * k <= THREADS else 2}
 
@@ -78,7 +78,7 @@ def top_k_sample_into(
     """
     name = "top_k_sample_into"
     require(1 <= k <= MAX_K, ShapeError, f"{name}: k is {k}, needs 1 to {MAX_K}")
-    launch = placed(name, token_slots, x, ids, sampling, draws, THREADS * MOST_ITEMS)
+    launch = place_tokens(name, token_slots, x, ids, sampling, draws, THREADS * MOST_ITEMS)
     length = ids.spec.shape[1]
     return replace(
         launch,
@@ -88,7 +88,7 @@ def top_k_sample_into(
             "length": length,
             "places": token_slots.spec.shape[0],
         },
-        choices={**_held(-(-length // THREADS), k), "WG": THREADS},
+        choices={**_register_choices(-(-length // THREADS), k), "WG": THREADS},
         work=launch.work + 4 * length,
     )
 

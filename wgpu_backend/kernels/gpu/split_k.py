@@ -21,12 +21,12 @@ from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.kernels.gpu.register_tiles import GROUP, f16_tile, f32_tile, q8_tile
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank, require_tensor
-from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, Precision, Prologue, attributes_of
+from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, Precision, Prologue, get_attributes
 from wgpu_backend.ops.linear.gates import GATES
 from wgpu_backend.ops.linear.linear import linear, linear_reference
 from wgpu_backend.ops.linear.rules import ACTIVATIONS, adds, is_bare
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reference import Array, reference_of
+from wgpu_backend.ops.reference import Array, get_reference
 
 NEEDS = "a GPU, and as much workgroup memory as tiles take"
 WIDTH = 4  # values that a thread adds up
@@ -158,7 +158,7 @@ def linear_merge(x: Node, addend: Node | None = None, *, activation: str | None 
         choices={"PARTS": parts, "addend": "=x", **gate},
         work=x.spec.nbytes,
     )
-    return launch if addend is None else _added(launch, addend)
+    return launch if addend is None else _add(launch, addend)
 
 
 @linear_merge.reference
@@ -169,11 +169,11 @@ def linear_merge_reference(
     y = x.sum(axis=0)
     if activation is not None:
         gate, up = np.split(y, 2, axis=-1)
-        y = reference_of(activation)(gate) * up
+        y = get_reference(activation)(gate) * up
     return y if addend is None else y + addend
 
 
-def _added(launch: Launch, addend: Node) -> Launch:
+def _add(launch: Launch, addend: Node) -> Launch:
     """Return a launch that adds a row, or a tensor of the result's shape."""
     require_tensor("linear_merge", "addend", addend)
     require_dtype("linear_merge", "addend", addend, (F32,))
@@ -203,7 +203,7 @@ def _adds_up(prologue: Prologue) -> bool:
 @linear_merge.fuses("linear", name="linear_splits")
 def in_parts(node: OpNode, graph: Graph) -> Node | None:
     """Rewrite a product of many columns that has few large tiles, and long rows."""
-    found, weight, x = attributes_of(node.launch), node.operands["weights"], node.operands["x"]
+    found, weight, x = get_attributes(node.launch), node.operands["weights"], node.operands["x"]
     if found.epilogue != Epilogue(found.epilogue.activation) or not _adds_up(found.prologue):
         return None
     m, n = weight.spec.shape[0], node.launch.count("n")
@@ -211,7 +211,7 @@ def in_parts(node: OpNode, graph: Graph) -> Node | None:
     if n <= COLUMNS or m % (WIDTH * halves) or len(node.spec.shape) > 3 or _waits(node, graph):
         return None
     tile = tile_in_parts(node.launch, graph.capabilities)
-    part_groups = tile and groups_of_a_part(m, n, node.launch.count("groups"), tile)
+    part_groups = tile and groups_per_part(m, n, node.launch.count("groups"), tile)
     if not part_groups:
         return None
     given = {"prologue": found.prologue, "precision": found.precision}
@@ -229,7 +229,7 @@ def _waits(node: OpNode, graph: Graph) -> bool:
 
 def tile_in_parts(launch: Launch, capabilities: Capabilities) -> Tile | None:
     """Return the tile of a product in parts of k; None if it is not made in tiles."""
-    found = attributes_of(launch)
+    found = get_attributes(launch)
     m, n = launch.operands["weights"].spec.shape[0], launch.count("n")
     dtype = launch.operands["weights"].spec.dtype
     if found.prologue.in_bytes:
@@ -241,7 +241,7 @@ def tile_in_parts(launch: Launch, capabilities: Capabilities) -> Tile | None:
     return None
 
 
-def groups_of_a_part(m: int, n: int, groups: int, tile: Tile) -> int:
+def groups_per_part(m: int, n: int, groups: int, tile: Tile) -> int:
     """Return how many groups of 32 values a part of k has, so that work groups fill a device.
 
     Parameters

@@ -30,7 +30,7 @@ from wgpu_backend.kernels.rasteriser.capabilities import (
     reduces_by_subgroup,
     shuffles,
 )
-from wgpu_backend.kernels.rasteriser.cases import TRIALS
+from wgpu_backend.kernels.rasteriser.cases import CASES
 from wgpu_backend.kernels.rasteriser.layouts import in_textures
 
 ATTENTION = ("paged_attention", "paged_attention_splits")
@@ -54,10 +54,10 @@ KERNELS = [
     Kernel("linear", is_rasteriser, products_q8.product),
     Kernel("linear_by_expert", is_rasteriser, experts.product),
     Kernel("linear_by_expert", is_rasteriser, experts_q8.product),
-    *rows(ATTENTION, is_rasteriser, attention.paged),
-    Kernel("paged_attention_q8", shuffles, attention_q8.paged),
-    Kernel("rope_attention", shuffles, attention.prepared),
+    *rows(ATTENTION, is_rasteriser, attention.attend),
+    Kernel("paged_attention_q8", shuffles, attention_q8.attend),
+    Kernel("rope_attention", shuffles, attention.attend_prepared),
     Kernel("scaled_attention", is_rasteriser, scaled_attention.attend),
 ]
 
-FAMILY = Family("rasteriser", KERNELS, [in_textures], TRIALS, complete)
+FAMILY = Family("rasteriser", KERNELS, [in_textures], CASES, complete)

@@ -8,7 +8,7 @@ from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
-from wgpu_backend.ops.attention.paged_kernels import Rows, most, rows_of, tiled
+from wgpu_backend.ops.attention.paged_kernels import Rows, count_rows, most, use_tiles
 from wgpu_backend.ops.attention.rope_attention import NORMS, has_bindings, more_bindings
 from wgpu_backend.ops.reduce.norm import reducing_rows
 
@@ -19,12 +19,12 @@ LANE_SUMS = 16  # vectors of results that each of them holds
 LANE_ROWS = (1, 2, 4, 8)
 
 
-def paged(launch: Launch, capabilities: Capabilities) -> Launch:
+def attend(launch: Launch, capabilities: Capabilities) -> Launch:
     """Attend with tiles where lanes shuffle, else a row a work group."""
     return by_lanes(launch) if shuffles(capabilities) else _plain(launch)
 
 
-def prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
+def attend_prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Attend after norms, rotation and cache write; None where buffers are too few."""
     if not has_bindings(capabilities, more_bindings(launch)):
         return None
@@ -35,9 +35,9 @@ def prepared(launch: Launch, capabilities: Capabilities) -> Launch | None:
 
 def by_lanes(launch: Launch) -> Launch:
     """Return the launch of the kernel for lanes that shuffle."""
-    rows = rows_of(launch)
+    rows = count_rows(launch)
     step, choices = lane_tile(rows, launch.count("v_vec4s"))
-    return tiled(replace(launch, shader=f"{FOLDER}/attention"), rows, step, choices)
+    return use_tiles(replace(launch, shader=f"{FOLDER}/attention"), rows, step, choices)
 
 
 def lane_tile(rows: Rows, v_vec4s: int) -> tuple[int, dict[str, str | int]]:
@@ -60,4 +60,4 @@ def _plain(launch: Launch) -> Launch:
         "Q_SIZE": launch.operands["q"].spec.shape[2],
     }
     plain = replace(launch, shader=f"{FOLDER}/attention_plain")
-    return tiled(plain, rows_of(launch), 1, choices)
+    return use_tiles(plain, count_rows(launch), 1, choices)

@@ -10,14 +10,14 @@ from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.refusal import SHUFFLES, no_kernel
 from wgpu_backend.ops.attention.paged import paged_attention_reference, paged_launch
 from wgpu_backend.ops.attention.paged_options import Scores
-from wgpu_backend.ops.attention.rope_attention import rope_attention, rounded
+from wgpu_backend.ops.attention.rope_attention import rope_attention, round_result
 from wgpu_backend.ops.linear.q8 import GROUP, WORDS
 from wgpu_backend.ops.linear.q8_rounding import q8_activations_reference
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array, takes_f16
 
 
-def paged(launch: Launch, _: Capabilities) -> Launch:
+def attend(launch: Launch, _: Capabilities) -> Launch:
     """Attend with tiles, and round what a head gives."""
     return by_lanes(launch)
 
@@ -53,7 +53,7 @@ def paged_attention_q8(
         "q": q, "k": k, "v": v, "positions": positions, "sequences": sequences, "table": table,
         "ends": ends, "sinks": sinks, "bias": bias,
     }  # fmt: skip
-    return rounded("paged_attention_q8", paged_launch(operands, scores=scores))
+    return round_result("paged_attention_q8", paged_launch(operands, scores=scores))
 
 
 @paged_attention_q8.reference

@@ -8,8 +8,8 @@ from wgpu_backend.kernels.cases import (
     LARGEST_ERROR,
     ROUNDING_ERROR,
     Context,
+    FusionCase,
     Tensor,
-    Trial,
     attention_into_product,
     by_expert,
     f16_weight,
@@ -17,7 +17,7 @@ from wgpu_backend.kernels.cases import (
 )
 
 
-def _products_of_a_norm(context: Context, rng: np.random.Generator) -> Tensor:
+def _norm_products(context: Context, rng: np.random.Generator) -> Tensor:
     """Build a product, and two joined ones, of one norm."""
     normed = normal(context, rng, 3, 320).rms_norm(normal(context, rng, 320), eps=1e-5)
     both = f16_weight(context, rng, 64, 320)
@@ -35,11 +35,11 @@ def _weighted_sum(context: Context, rng: np.random.Generator) -> Tensor:
     return f16_weight(context, rng, 40, 96).mulmat(normed).concat(total, axis=1)
 
 
-TRIALS = (
-    Trial("norm_weighted", LARGEST_ERROR, _products_of_a_norm),
-    Trial("linear_add_weighted", LARGEST_ERROR, _weighted_sum, before=("norm_weighted",)),
-    Trial("paged_attention_q8", ROUNDING_ERROR, attention_into_product, before=("linear_q8",)),
-    Trial(
+CASES = (
+    FusionCase("norm_weighted", LARGEST_ERROR, _norm_products),
+    FusionCase("linear_add_weighted", LARGEST_ERROR, _weighted_sum, before=("norm_weighted",)),
+    FusionCase("paged_attention_q8", ROUNDING_ERROR, attention_into_product, before=("linear_q8",)),
+    FusionCase(
         "linear_by_expert_q8",
         ROUNDING_ERROR,
         by_expert,

@@ -13,7 +13,7 @@ from wgpu_backend.kernels.rasteriser.experts import TILE_ROWS
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.interleaved_rows import has_short_rows
 from wgpu_backend.kernels.rasteriser.products_q8 import SHORT, SHORT_COLUMNS, groups_per_iteration
-from wgpu_backend.ops.linear.attributes import Q8, VALUES, attributes_of
+from wgpu_backend.ops.linear.attributes import Q8, VALUES, get_attributes
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.moe.expert_tiles import again
 from wgpu_backend.ops.moe.experts import (
@@ -22,7 +22,7 @@ from wgpu_backend.ops.moe.experts import (
     is_gated,
     is_plain,
     linear_by_expert,
-    pairs_of_a_tile,
+    pairs_per_tile,
 )
 
 SHADER = f"{FOLDER}/matmul_q8_by_expert"
@@ -31,10 +31,10 @@ TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
 
 def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply each pair of a token and a choice by itself, or those of a tile together."""
-    if is_plain(launch) or is_gated(launch) or attributes_of(launch).prologue != Q8:
+    if is_plain(launch) or is_gated(launch) or get_attributes(launch).prologue != Q8:
         return None
     dtype = launch.operands["weights"].spec.dtype
-    tiles, columns = in_tiles(launch), pairs_of_a_tile(launch)
+    tiles, columns = in_tiles(launch), pairs_per_tile(launch)
     short = columns <= SHORT_COLUMNS and dtype in SHORT
     choices = {
         **launch.choices,
@@ -58,6 +58,10 @@ def in_eight_bits(node: OpNode, graph: Graph) -> Node | None:
     weights, x = node.arguments("weights", "x")
     fits = weights.spec.dtype in FORMATS and x.spec.dtype == F32 and not is_plain(node.launch)
     fits = fits and not is_gated(node.launch)
-    if not graph.capabilities.software or attributes_of(node.launch).prologue != VALUES or not fits:
+    if (
+        not graph.capabilities.software
+        or get_attributes(node.launch).prologue != VALUES
+        or not fits
+    ):
         return None
     return again(node, graph, x=graph.shared(q8_activations, x), prologue=Q8)

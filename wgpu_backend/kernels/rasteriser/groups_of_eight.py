@@ -8,7 +8,7 @@ from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import LANES
 from wgpu_backend.kernels.rasteriser.folder import LIB
-from wgpu_backend.ops.conv.convolution import in_groups_of
+from wgpu_backend.ops.conv.convolution import set_group_size
 from wgpu_backend.ops.reduce.norm import reducing_rows
 
 NORMS = ("rms_norm", "rms_norm_add", "norm_chain", "layer_norm", "softmax", "l2_norm")
@@ -16,7 +16,7 @@ NORMS = ("rms_norm", "rms_norm_add", "norm_chain", "layer_norm", "softmax", "l2_
 
 def convolve(launch: Launch, _: Capabilities) -> Launch | None:
     """Convolve by vectors of channels; other layouts have a thread a value anyway."""
-    return None if launch.shader == "ops/conv/convolve_plain" else in_groups_of(launch, LANES)
+    return None if launch.shader == "ops/conv/convolve_plain" else set_group_size(launch, LANES)
 
 
 def top_k(launch: Launch, _: Capabilities) -> Launch:

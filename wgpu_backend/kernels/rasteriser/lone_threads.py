@@ -8,7 +8,7 @@ from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels.rasteriser.folder import FOLDER
-from wgpu_backend.ops.reduce.scan import blocks_of
+from wgpu_backend.ops.reduce.scan import count_blocks
 
 
 def sort_rows(launch: Launch, _: Capabilities) -> Launch:
@@ -29,7 +29,7 @@ def route(launch: Launch, _: Capabilities) -> Launch:
 def scan(launch: Launch, _: Capabilities) -> Launch:
     """Add up a block a thread."""
     rows, cols = launch.out.shape
-    return _alone(launch, "scan", rows * blocks_of(cols))
+    return _alone(launch, "scan", rows * count_blocks(cols))
 
 
 def radix_count(launch: Launch, _: Capabilities) -> Launch:

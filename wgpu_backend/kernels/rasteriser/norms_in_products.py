@@ -6,7 +6,7 @@ from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.ops.check import FLOATS, row_count
-from wgpu_backend.ops.linear.attributes import VALUES, Prologue, attributes_of
+from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
 from wgpu_backend.ops.linear.normed import in_whole_groups, norm_weighted, weighted_spec
 from wgpu_backend.ops.linear.rules import adds, again
 from wgpu_backend.ops.linear.tiles import FEW
@@ -32,7 +32,7 @@ def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
 
 def _makes_norm(reader: OpNode, norm: OpNode) -> bool:
     """Return whether a node is a plain product of a float weight with the rows of a norm."""
-    if reader.op != "linear" or attributes_of(reader.launch).prologue != VALUES:
+    if reader.op != "linear" or get_attributes(reader.launch).prologue != VALUES:
         return False
     weight, x = reader.operands["weights"], reader.operands["x"]
     others = [weight, *([reader.operands["addend"]] if adds(reader) else [])]

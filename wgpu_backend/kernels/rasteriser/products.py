@@ -12,7 +12,7 @@ from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.interleaved_rows import interleave_depth, interleaved_groups
 from wgpu_backend.kernels.rasteriser.textures import in_texture, lies_in_texture
 from wgpu_backend.ops.check import FLOATS, grid_for
-from wgpu_backend.ops.linear.attributes import attributes_of
+from wgpu_backend.ops.linear.attributes import get_attributes
 from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear.normed import SQUARED
 from wgpu_backend.ops.linear.tiles import FEW, even_share, select_tile
@@ -53,9 +53,9 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
     Only kernels of lanes that shuffle apply the factor of a norm. If they read floats from one
     texture, they also share the squares that the next norm needs.
     """
-    found = attributes_of(launch)
+    found = get_attributes(launch)
     prologue = found.prologue
-    if prologue.form != "values" or prologue.norm or found.epilogue.rounded:
+    if prologue.form != "values" or prologue.norm or found.epilogue.is_rounded:
         return False
     if found.epilogue.norm:
         floats = launch.operands["weights"].spec.dtype in FLOATS
@@ -65,7 +65,7 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
 
 def _attributes(launch: Launch) -> dict[str, str | int]:
     """Return the choices of prologue and epilogue."""
-    found = attributes_of(launch)
+    found = get_attributes(launch)
     normed: dict[str, str | int] = {} if found.prologue.eps is None else {"NORMED": True}
     return normed | ({"lane_epilogue": f"{EPILOGUE}/f32_weighted"} if found.epilogue.norm else {})
 
@@ -76,7 +76,7 @@ def _tile(launch: Launch, capabilities: Capabilities, *, textured: bool) -> Tile
     kernel = "matmul_texture" if textured else kernel
     dtype = launch.operands["weights"].spec.dtype
     tile = select_tile(capabilities, kernel, dtype, launch.count("n"))
-    if not attributes_of(launch).epilogue.norm:
+    if not get_attributes(launch).epilogue.norm:
         return tile
     return Tile(SQUARED // LANES, min(tile.columns, SQUARED_COLUMNS), LANES)
 

@@ -12,7 +12,7 @@ from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
 from wgpu_backend.kernels.rasteriser.interleaved_rows import interleave_depth, interleaved_groups
 from wgpu_backend.kernels.rasteriser.textures import groups_in_texture, lies_in_texture
 from wgpu_backend.ops.check import grid_for
-from wgpu_backend.ops.linear.attributes import attributes_of
+from wgpu_backend.ops.linear.attributes import get_attributes
 from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear.q8 import GROUP, ROW
 from wgpu_backend.ops.linear.tiles import even_share, select_tile
@@ -34,10 +34,10 @@ def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
     textured = lies_in_texture(launch, "weights", capabilities)
     dtype = launch.operands["weights"].spec.dtype
     tile = select_tile(capabilities, "matmul_q8_texture" if textured else "matmul_q8", dtype, n)
-    whole = textured or attributes_of(launch).epilogue.rounded
+    whole = textured or get_attributes(launch).epilogue.is_rounded
     rows = GROUP // LANES if whole else tile.rows
     depth = 1 if whole else interleave_depth(launch.out.shape[-1], rows)
-    sources, parts = joined_rows(launch), attributes_of(launch).prologue.parts
+    sources, parts = joined_rows(launch), get_attributes(launch).prologue.parts
     columns = parts * even_share(n // parts, tile.columns // parts)
 
     def groups(weight_rows: int) -> Groups:
@@ -60,22 +60,22 @@ def _takes(launch: Launch, capabilities: Capabilities) -> bool:
     A work group makes 32 rows of a column, which are a group: lanes that shuffle round it. They
     store a sum of squares for a norm.
     """
-    found = attributes_of(launch)
+    found = get_attributes(launch)
     epilogue = found.epilogue
-    sums = launch.choices.get("ADDS") and epilogue.rounded
+    sums = launch.choices.get("ADDS") and epilogue.is_rounded
     if not found.prologue.in_bytes or (epilogue.norm and not sums):
         return False
     bound = BINDINGS if epilogue.norm else 0
     rounds = shuffles(capabilities) and capabilities.max_storage_bindings >= bound
     in_rows = epilogue.form == "q8" and not epilogue.planar
-    return not epilogue.rounded or (rounds and in_rows)
+    return not epilogue.is_rounded or (rounds and in_rows)
 
 
 def _attributes(launch: Launch) -> dict[str, str | int | float]:
     """Return the choices of prologue and epilogue."""
-    found, given = attributes_of(launch), dict(launch.choices)
+    found, given = get_attributes(launch), dict(launch.choices)
     given |= {"NORMED": found.prologue.eps is not None, "PARTS": found.prologue.parts}
-    if not found.epilogue.rounded:
+    if not found.epilogue.is_rounded:
         return given
     if found.epilogue.norm:
         del given["ADDS"]  # as it always does

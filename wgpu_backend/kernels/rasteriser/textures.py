@@ -6,7 +6,7 @@ from wgpu_backend.graph.capabilities import TEXEL_NBYTES, Capabilities
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.layouts.float_texture import GROUP
-from wgpu_backend.ops.layouts.layout import WeightLayout, layout_of
+from wgpu_backend.ops.layouts.layout import WeightLayout, find_layout
 from wgpu_backend.ops.linear.gates import joined_rows
 
 VECTOR = 4  # values
@@ -15,7 +15,7 @@ VECTOR = 4  # values
 def lies_in_texture(launch: Launch, operand: str, capabilities: Capabilities) -> bool:
     """Return whether an operand is whole rows of a weight that is in a texture."""
     node = launch.operands[operand]
-    layout = layout_of(node)
+    layout = find_layout(node)
     if layout is None or layout.home != "texture" or not shuffles(capabilities):
         return False
     # Rows that are joined are so many apart, and both have to be found.
@@ -53,6 +53,6 @@ def read_by(layout: WeightLayout, operand: str, module: str) -> dict[str, str | 
 
 
 def _layout(launch: Launch, operand: str) -> WeightLayout:
-    layout = layout_of(launch.operands[operand])
+    layout = find_layout(launch.operands[operand])
     assert layout is not None, f"{operand} of {launch.shader} is in planes, needs a texture"
     return layout

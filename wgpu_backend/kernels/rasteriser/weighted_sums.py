@@ -11,7 +11,7 @@ from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.kernels.rasteriser.textures import lies_in_texture
 from wgpu_backend.ops.check import FLOATS
-from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, attributes_of
+from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, get_attributes
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.rules import adds, again
@@ -37,7 +37,7 @@ def _fits(product: OpNode, capabilities: Capabilities) -> bool:
 
     For many columns they make fewer, since that is the faster.
     """
-    weight, found = product.operands["weights"], attributes_of(product.launch)
+    weight, found = product.operands["weights"], get_attributes(product.launch)
     sums = adds(product) and found.epilogue == SUMS and found.prologue.form == "values"
     textured = weight.spec.dtype in FLOATS and lies_in_texture(
         product.launch, "weights", capabilities

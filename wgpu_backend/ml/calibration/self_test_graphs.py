@@ -15,11 +15,11 @@ from wgpu_backend.kernels.cases import (
     ROUNDING_ERROR,
     attention,
     by_expert,
+    draw_quantised,
     gated_into_product,
     next_token,
     normal,
     normed_sum,
-    quantised,
 )
 from wgpu_backend.kernels.table import FAMILIES
 from wgpu_backend.ml.context import Context
@@ -42,11 +42,11 @@ BEFORE = {
     "latent_put": ("rope_join",),
     "linear_by_expert_tiles": ("linear_by_expert_add",),
     "linear_by_expert_sum": ("expert_sum",),
-    **{trial.rule: trial.before for family in FAMILIES for trial in family.trials},
+    **{trial.rule: trial.before for family in FAMILIES for trial in family.cases},
 }
 
 # Rules that apply where eight bits do not pay.
-INSTEAD_OF_BYTES = {t.rule for family in FAMILIES for t in family.trials if not t.in_bytes}
+INSTEAD_OF_BYTES = {t.rule for family in FAMILIES for t in family.cases if not t.in_bytes}
 
 
 def cases() -> Iterator[tuple[str, Make]]:
@@ -56,7 +56,7 @@ def cases() -> Iterator[tuple[str, Make]]:
     for dtype in (dtypes.Q8_0, dtypes.Q4_0, dtypes.Q5_1):
         yield (
             f"{dtype} product",
-            lambda c, r, d=dtype: quantised(c, r, d).mulmat(normal(c, r, 1, 256)),
+            lambda c, r, d=dtype: draw_quantised(c, r, d).mulmat(normal(c, r, 1, 256)),
         )
     yield "softmax", lambda c, r: normal(c, r, 3, 257).softmax()
     yield "rms_norm", lambda c, r: normal(c, r, 3, 257).rms_norm(eps=1e-5)
@@ -100,14 +100,14 @@ def fused_cases() -> Iterator[tuple[str, float, Make]]:
     yield "expert_sum", LARGEST_ERROR, _summed_experts
     yield "linear_by_expert_sum", LARGEST_ERROR, _summed_products
     for family in FAMILIES:
-        yield from ((trial.rule, trial.largest_error, trial.build) for trial in family.trials)
+        yield from ((trial.rule, trial.largest_error, trial.build) for trial in family.cases)
 
 
 def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:
     """Multiply in several formats, for one column and for several."""
     xs = normal(context, rng, 1, 256), normal(context, rng, 9, 256)
     formats = (dtypes.Q4_0, dtypes.Q6_K)
-    made = [quantised(context, rng, d).mulmat(x).reshape(-1) for d in formats for x in xs]
+    made = [draw_quantised(context, rng, d).mulmat(x).reshape(-1) for d in formats for x in xs]
     first, *rest = made
     for tensor in rest:
         first = first.concat(tensor, axis=0)
@@ -115,28 +115,28 @@ def _rounded_products(context: Context, rng: np.random.Generator) -> Tensor:
 
 
 def _precise_product(context: Context, rng: np.random.Generator) -> Tensor:
-    return quantised(context, rng, dtypes.Q4_0).mulmat_full_prec(normal(context, rng, 1, 256))
+    return draw_quantised(context, rng, dtypes.Q4_0).mulmat_full_prec(normal(context, rng, 1, 256))
 
 
 def _rounded_sum(context: Context, rng: np.random.Generator) -> Tensor:
-    weight, bias = quantised(context, rng, dtypes.Q4_0), normal(context, rng, 40)
+    weight, bias = draw_quantised(context, rng, dtypes.Q4_0), normal(context, rng, 40)
     return weight.linear(normal(context, rng, 3, 256), bias)
 
 
 def _gated_product(context: Context, rng: np.random.Generator) -> Tensor:
-    both = quantised(context, rng, dtypes.Q4_0)
+    both = draw_quantised(context, rng, dtypes.Q4_0)
     x = normal(context, rng, 3, 256)
     gate, up = both.slice(0, 0, 16), both.slice(0, 16, 32)
     return gate.mulmat(x).swiglu(up.mulmat(x))
 
 
 def _rounded_norm(context: Context, rng: np.random.Generator) -> Tensor:
-    weight, scale = quantised(context, rng, dtypes.Q4_0), normal(context, rng, 256)
+    weight, scale = draw_quantised(context, rng, dtypes.Q4_0), normal(context, rng, 256)
     return weight.mulmat(normal(context, rng, 3, 256).rms_norm(scale, eps=1e-5))
 
 
 def _split_norm(context: Context, rng: np.random.Generator) -> Tensor:
-    weight = quantised(context, rng, dtypes.Q4_0)
+    weight = draw_quantised(context, rng, dtypes.Q4_0)
     return weight.mulmat_full_prec(normal(context, rng, 3, 256).rms_norm(eps=1e-5))
 
 
@@ -182,7 +182,7 @@ def _summed_experts(context: Context, rng: np.random.Generator) -> Tensor:
 
 def _summed_products(context: Context, rng: np.random.Generator) -> Tensor:
     """Multiply with three of five experts of twelve rows for four tokens, and add a residual."""
-    matrices = quantised(context, rng, dtypes.Q4_0, rows=60).reshape(5, 12, 256)
+    matrices = draw_quantised(context, rng, dtypes.Q4_0, rows=60).reshape(5, 12, 256)
     ids = context.from_numpy(np.stack([rng.permutation(5)[:3] for _ in range(4)]))
     rows = matrices.mulmat_id(normal(context, rng, 4, 3, 256), ids)
     return normal(context, rng, 4, 12).add((rows * normal(context, rng, 4, 3, 1)).sum(1))
@@ -190,7 +190,7 @@ def _summed_products(context: Context, rng: np.random.Generator) -> Tensor:
 
 def _gated_experts(context: Context, rng: np.random.Generator) -> Tensor:
     """Multiply with three experts of 13 rows, each with gate rows above projection rows."""
-    both = quantised(context, rng, dtypes.Q4_0, rows=78).reshape(3, 26, 256)
+    both = draw_quantised(context, rng, dtypes.Q4_0, rows=78).reshape(3, 26, 256)
     ids = context.from_numpy(np.stack([rng.permutation(3)[:2] for _ in range(4)]))
     gate, up = both.mulmat_id(normal(context, rng, 4, 1, 256), ids).chunk(2, 13)
     return gate.swiglu(up)

@@ -32,9 +32,9 @@ from wgpu_backend.ml.wgpu.storage import (
     whole_part,
 )
 from wgpu_backend.ml.wgpu.weight_rows import Rows
-from wgpu_backend.ops.host_values import decode, strided
+from wgpu_backend.ops.host_values import apply_strides, decode
 from wgpu_backend.ops.layouts.layout import WeightLayout
-from wgpu_backend.ops.layouts.planes import aligned, stored_nbytes
+from wgpu_backend.ops.layouts.planes import align, stored_nbytes
 from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 
@@ -131,7 +131,7 @@ class WgpuExecutor:
     @uninterrupted
     def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
         """Return storage that outlives graphs; its bytes are zeros, or undefined."""
-        size = aligned(stored_nbytes(spec) + SLACK)
+        size = align(stored_nbytes(spec) + SLACK)
         purpose = "cache" if zeroed else "activations"  # the latter are kept for reuse
         buffer = self.device.buffer(size, purpose=purpose, label=label)
         if zeroed:
@@ -190,7 +190,7 @@ class WgpuExecutor:
         if node.storage.handle is None:
             raise ContextError(f"read: {node.spec.shape} {node.spec.dtype} has not been computed")
         if node.spec.dtype.quantised:
-            return strided(
+            return apply_strides(
                 decode_blocks(node.spec.dtype, self.blocks(node)).reshape(-1), node.spec
             ).copy()
         (binding,) = node.storage.handle[0].planes.values()

@@ -37,7 +37,7 @@ from wgpu_backend.ml.wgpu.storage import (
     whole_part,
 )
 from wgpu_backend.ops.host_values import decode
-from wgpu_backend.ops.layouts.planes import aligned, plane_nbytes
+from wgpu_backend.ops.layouts.planes import align, plane_nbytes
 from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 # What a kernel binds: of a storage, one of its parts, a plane of that, and how it is accessed.
@@ -147,7 +147,7 @@ class WgpuRecorded:
         storages = sorted(found, key=lambda s: s.label == "")
         if not storages:
             return None
-        sizes = {s: aligned(s.nbytes + SLACK) for s in storages}
+        sizes = {s: align(s.nbytes + SLACK) for s in storages}
         named = sum(size for s, size in sizes.items() if s.label)
         values = np.zeros((len(self.turns), named), np.uint8)
         buffer, offset = self._own(sum(sizes.values()), "inputs", "inputs"), 0
@@ -197,11 +197,11 @@ class WgpuRecorded:
         for block in packed:
             if block and block not in places:
                 places[block] = end
-                end += aligned(len(block))
+                end += align(len(block))
         if not places:
             return [None] * len(packed)
         buffer = self._own(end, "params", "params")
-        blocks = (block.ljust(aligned(len(block)), b"\0") for block in places)
+        blocks = (block.ljust(align(len(block)), b"\0") for block in places)
         self._device.write(buffer, b"".join(blocks))
         return [Binding(buffer, places[b], len(b)) if b else None for b in packed]
 

@@ -18,9 +18,9 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.wgpu.weight_rows import Rows
 from wgpu_backend.ops.layouts.layout import WeightLayout
 from wgpu_backend.ops.layouts.planes import (
-    aligned,
+    align,
     codebook,
-    joined,
+    join_planes,
     nonfinite_blocks,
     plane_nbytes,
     plane_ranges,
@@ -95,7 +95,7 @@ def plane_reads(dtype: DType, blocks: int, part: Part) -> list[Binding]:
 def join_blocks(dtype: DType, blocks: int, data: Sequence[bytes | memoryview]) -> Bytes:
     """Return blocks, (n, block_nbytes), joined from the bytes of their planes."""
     sizes = plane_nbytes(dtype).items()
-    return joined(
+    return join_planes(
         {
             name: np.frombuffer(plane, np.uint8, blocks * nbytes).reshape(blocks, nbytes)
             for plane, (name, nbytes) in zip(data, sizes, strict=True)
@@ -219,7 +219,7 @@ class WeightStore:
 
     def _reserve(self, nbytes: int, label: str) -> Binding:
         """Reserve a range of a shared buffer; a large plane gets a buffer of its own."""
-        size = aligned(nbytes + SLACK)
+        size = align(nbytes + SLACK)
         if size > self._largest_shared:
             return Binding(self._buffer(size, label), 0, size)
         if self._shared is None or self._used + size > self._shared.nbytes:
@@ -246,7 +246,7 @@ def _ranges(
     rows: int, row_nbytes: int, label: str, limits: Capabilities, layout: WeightLayout | None
 ) -> Iterator[tuple[int, int]]:
     """Yield the rows of each part that a binding can show: the first, and one past the last."""
-    largest = min(limits.max_binding_nbytes, limits.max_buffer_nbytes) - aligned(SLACK)
+    largest = min(limits.max_binding_nbytes, limits.max_buffer_nbytes) - align(SLACK)
     count = min(largest // row_nbytes, layout.most_rows(limits) if layout else rows)
     step = max(ROW_STEP, layout.slice_rows if layout else 1)
     if count < rows:

@@ -15,7 +15,7 @@ from wgpu_backend.ops.check import require, require_rank
 from wgpu_backend.ops.moe.experts import mulmat_id
 from wgpu_backend.ops.shape import creation
 from wgpu_backend.ops.shape.copying import cast, contiguous
-from wgpu_backend.ops.shape.views import expanded, permuted, viewed
+from wgpu_backend.ops.shape.views import expand, make_view, permute
 
 MaskMode = Literal["", "none", "array", "causal"]
 MASK_MODES = ("", "none", "array", "causal")
@@ -97,10 +97,10 @@ def scaled_dot_product_attention(
         splits=splits,
     )
     if splits > 1:
-        y = _joined(y, q, v)
+        y = _merge_splits(y, q, v)
     if vmla is not None:
         y = _up_projected(y, vmla)
-    return _axes_of(query, y, heads_first)
+    return _restore_axes(query, y, heads_first)
 
 
 def _require_mode(mode: str | None, mask: Node | None) -> None:
@@ -132,24 +132,24 @@ def _four_axes(node: Node, heads_first: bool, query: Node) -> Node:
         node = cast(node, dtype=F32)
     spec = node.spec
     if rank == 3:
-        node = viewed(node, Spec((1, *spec.shape), spec.dtype, (0, *spec.strides), spec.offset))
+        node = make_view(node, Spec((1, *spec.shape), spec.dtype, (0, *spec.strides), spec.offset))
     if heads_first:
-        node = permuted(node, 0, 2, 1, 3)
+        node = permute(node, 0, 2, 1, 3)
     return node if node.spec.strides[3] == 1 or node.spec.shape[3] == 1 else contiguous(node)
 
 
-def _joined(parts: Node, q: Node, v: Node) -> Node:
+def _merge_splits(parts: Node, q: Node, v: Node) -> Node:
     """Merge the results of all key ranges."""
-    return viewed(attention_merge(parts), Spec.dense((*q.spec.shape[:3], v.spec.shape[3]), F32))
+    return make_view(attention_merge(parts), Spec.dense((*q.spec.shape[:3], v.spec.shape[3]), F32))
 
 
-def _axes_of(query: Node, y: Node, heads_first: bool) -> Node:
+def _restore_axes(query: Node, y: Node, heads_first: bool) -> Node:
     """Give a result of four axes the axis order of the query, and its batch axis if it has one."""
     if heads_first:
-        y = permuted(y, 0, 2, 1, 3)
+        y = permute(y, 0, 2, 1, 3)
     if len(query.spec.shape) == 4:
         return y
-    return viewed(y, Spec(y.spec.shape[1:], F32, y.spec.strides[1:], y.spec.offset))
+    return make_view(y, Spec(y.spec.shape[1:], F32, y.spec.strides[1:], y.spec.offset))
 
 
 def _up_projected(y: Node, vmla: Node) -> Node:
@@ -164,6 +164,6 @@ def _up_projected(y: Node, vmla: Node) -> Node:
         ShapeError,
         f"attention: vmla is for {vmla.spec.shape[0]} heads, query has {heads}",
     )
-    rows = viewed(y, Spec.dense((batch * tokens, heads, cols), F32))
-    projected = mulmat_id(vmla, rows, expanded(own, (batch * tokens, heads)))
-    return viewed(projected, Spec.dense((batch, tokens, heads, vmla.spec.shape[1]), F32))
+    rows = make_view(y, Spec.dense((batch * tokens, heads, cols), F32))
+    projected = mulmat_id(vmla, rows, expand(own, (batch * tokens, heads)))
+    return make_view(projected, Spec.dense((batch, tokens, heads, vmla.spec.shape[1]), F32))

@@ -142,18 +142,18 @@ def heads_put_reference(
 ) -> Array:
     """Return the normalised and rotated queries; write keys and values into their slots."""
 
-    def turned(x: Array) -> Array:
+    def rotate(x: Array) -> Array:
         return x if table is None else rope_reference(x, table, interleaved=interleaved)
 
-    def made(x: Array, weight: Array | None) -> Array:
+    def normalise(x: Array, weight: Array | None) -> Array:
         if order == "after":
-            return rms_norm_reference(turned(x), weight, eps=eps)
-        return turned(rms_norm_reference(x, weight, eps=eps))
+            return rms_norm_reference(rotate(x), weight, eps=eps)
+        return rotate(rms_norm_reference(x, weight, eps=eps))
 
-    set_rows_reference(keys, made(k, key_norm).reshape(len(slots), -1), slots)
+    set_rows_reference(keys, normalise(k, key_norm).reshape(len(slots), -1), slots)
     v = rms_norm_reference(v, eps=eps) if value_norm else v
     set_rows_reference(values, v.reshape(len(slots), -1), slots)
-    return made(q, query_norm)
+    return normalise(q, query_norm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +205,7 @@ def _behind_rope_put(node: OpNode, put: OpNode, graph: Graph) -> Node | None:
         Heads(norm.operands["x"] if norm else x, table, put.options["interleaved"], norm, "before")
         for norm, x in zip(norms, (q, k), strict=True)
     )
-    launch = _launch_of(query, key, v, slots, keys, values, graph)
+    launch = _put_heads(query, key, v, slots, keys, values, graph)
     if launch is None or not graph.absorb(put, node):
         return None
     return _attending(node, graph, *launch)
@@ -225,13 +225,13 @@ def _behind_writes(node: OpNode, graph: Graph) -> Node | None:
     v = in_heads(source(graph, put_values.operands["x"]), key.x.spec.shape[1])
     if v is None:
         return None
-    launch = _launch_of(query, key, v, slots, keys, values, graph)
+    launch = _put_heads(query, key, v, slots, keys, values, graph)
     if launch is None or not (graph.absorb(put_keys, node) and graph.absorb(put_values, node)):
         return None
     return _attending(node, graph, *launch)
 
 
-def _launch_of(
+def _put_heads(
     query: Heads, key: Heads, v: Node, slots: Node, keys: Node, values: Node, graph: Graph
 ) -> tuple[Node, Node, Node] | None:
     """Return a query node that also writes keys and values, and both states; None if none can."""

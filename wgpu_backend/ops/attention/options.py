@@ -176,14 +176,14 @@ class RopeOptions:
 
     def _ramp(self, pairs: int) -> NDArray[np.float64]:
         """Return 1 for pairs that turn fast, 0 for slow ones, and a ramp between them."""
-        low, high = self._pair_of(self.beta_fast), self._pair_of(self.beta_slow)
+        low, high = self._find_pair(self.beta_fast), self._find_pair(self.beta_slow)
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(0.0, low), min(self.dims - 1.0, high)
         steps = (np.arange(pairs) - low) / max(0.001, high - low)
         return np.clip(1 - steps, 0.0, 1.0).astype(np.float64)
 
-    def _pair_of(self, rotations: float) -> float:
+    def _find_pair(self, rotations: float) -> float:
         """Return the (fractional) pair that turns this often within the original context."""
         turns = self.original_context / (rotations * 2 * math.pi)
         return self.dims * math.log(max(turns, 1e-9)) / (2 * math.log(self.base))

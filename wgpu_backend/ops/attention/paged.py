@@ -19,7 +19,7 @@ from wgpu_backend.ops.attention.paged_checks import (
 )
 from wgpu_backend.ops.attention.paged_kernels import select_tiles
 from wgpu_backend.ops.attention.paged_options import Scores, Temperature
-from wgpu_backend.ops.attention.pages import Pages, in_one_buffer, part_of
+from wgpu_backend.ops.attention.pages import Pages, in_one_buffer, slice_rows
 from wgpu_backend.ops.attention.splits import attention_merge, in_first_split, useful_splits
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array, takes_f16
@@ -123,8 +123,8 @@ def attention(
     seen = longest if causal and pages.ends is not None else scores.seen(longest)
     step = _most_tokens(q, v, scores, seen)
     parts = [
-        attended(
-            part_of(q, at, at + step), k, v, pages.part(at, at + step),
+        attend_in_splits(
+            slice_rows(q, at, at + step), k, v, pages.part(at, at + step),
             scores=scores, seen=seen, **terms,
         )
         for at in range(0, max(q.spec.shape[0], 1), step)
@@ -157,7 +157,7 @@ def _most_tokens(q: Node, v: Node, scores: Scores, seen: int) -> int:
     return max(MOST_WORK // max(each, 1) // 4 * 4, 4)
 
 
-def attended(
+def attend_in_splits(
     q: Node, k: Node, v: Node, pages: Pages, *, scores: Scores, seen: int, **terms: Node
 ) -> Node:
     """Attend in as many splits as keep a device busy.
@@ -255,11 +255,11 @@ def _choices(operands: Mapping[str, Node], scores: Scores) -> dict[str, str | in
         **scores.choices,
         **{on: True for on, is_there in present.items() if is_there},
         **snippets,
-        **_merged(operands),
+        **_shared_imports(operands),
     }
 
 
-def _merged(operands: Mapping[str, Node]) -> dict[str, str]:
+def _shared_imports(operands: Mapping[str, Node]) -> dict[str, str]:
     """Return imports for operands that share another's binding or are absent."""
     places = operands["positions"].storage
     joined = ("sequences", "table", "ends")

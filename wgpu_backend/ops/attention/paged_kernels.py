@@ -47,10 +47,10 @@ class Rows:
 
 def select_tiles(launch: Launch, _: Capabilities) -> Launch:
     """Choose the tile."""
-    return _tiles(launch, rows_of(launch), launch.count("v_vec4s"))
+    return _tiles(launch, count_rows(launch), launch.count("v_vec4s"))
 
 
-def rows_of(launch: Launch) -> Rows:
+def count_rows(launch: Launch) -> Rows:
     """Return the row counts of an attention launch."""
     table, tokens = launch.operands["table"].spec, launch.operands["q"].spec.shape[0]
     return Rows(tokens, launch.count("group"), table.shape[0])
@@ -66,7 +66,7 @@ def _tiles(launch: Launch, rows: Rows, v_vec4s: int) -> Launch:
         "CHUNKS": chunks,
         "WG": 64,
     }
-    return tiled(launch, rows, step, choices)
+    return use_tiles(launch, rows, step, choices)
 
 
 def most(sizes: tuple[int, ...], limit: int) -> int:
@@ -74,7 +74,7 @@ def most(sizes: tuple[int, ...], limit: int) -> int:
     return max((n for n in sizes if n <= limit), default=sizes[0])
 
 
-def tiled(launch: Launch, rows: Rows, step: int, choices: dict[str, str | int]) -> Launch:
+def use_tiles(launch: Launch, rows: Rows, step: int, choices: dict[str, str | int]) -> Launch:
     """Return a launch whose work groups take tiles of at most `step` rows."""
     tiles = max(-(-rows.tokens * rows.group // step), 1)
     return replace(

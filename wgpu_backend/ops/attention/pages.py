@@ -10,7 +10,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.attention.paged_checks import PLACES
 from wgpu_backend.ops.shape.copying import concat, contiguous
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.views import make_view
 
 
 @dataclass(frozen=True)
@@ -66,19 +66,19 @@ class Pages:
     def part(self, start: int, stop: int) -> Pages:
         """Return the pages of tokens `start` to `stop`."""
         tokens = {
-            name: part_of(n, start, stop) for name, n in self.operands.items() if name != "table"
+            name: slice_rows(n, start, stop) for name, n in self.operands.items() if name != "table"
         }
         return replace(self, **tokens)
 
 
-def part_of(node: Node, start: int, stop: int) -> Node:
+def slice_rows(node: Node, start: int, stop: int) -> Node:
     """Return rows `start` to `stop` of a node; the node itself if these are all rows."""
     spec = node.spec
     stop = min(stop, spec.shape[0])
     if start == 0 and stop == spec.shape[0]:
         return node
     shape = (stop - start, *spec.shape[1:])
-    return viewed(
+    return make_view(
         node, Spec(shape, spec.dtype, spec.strides, spec.offset + start * spec.strides[0])
     )
 
@@ -86,11 +86,11 @@ def part_of(node: Node, start: int, stop: int) -> Node:
 def in_one_buffer(nodes: Mapping[str, Node]) -> dict[str, Node]:
     """Return the same values as views of one tensor, in this order."""
     dense = [node if node.spec.is_dense else contiguous(node) for node in nodes.values()]
-    rows = [viewed(n, replace(n.spec, shape=(n.spec.size,), strides=(1,))) for n in dense]
+    rows = [make_view(n, replace(n.spec, shape=(n.spec.size,), strides=(1,))) for n in dense]
     joined = reduce(lambda a, b: concat(a, b, axis=0), rows)
     found, start = dict[str, Node](), 0
     for name, node in nodes.items():
         spec = Spec.dense(node.spec.shape, node.spec.dtype)
-        found[name] = viewed(joined, replace(spec, offset=start))
+        found[name] = make_view(joined, replace(spec, offset=start))
         start += node.spec.size
     return found

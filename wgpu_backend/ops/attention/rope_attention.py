@@ -20,7 +20,7 @@ from wgpu_backend.ops.check import require
 from wgpu_backend.ops.linear.q8 import GROUP, WORDS
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import rms_norm_reference
-from wgpu_backend.ops.reference import Array, reference_of
+from wgpu_backend.ops.reference import Array, get_reference
 
 BINDINGS = 9  # with positions and sequences apart, without norms, and with the value beside the key
 NORMS = ("query_norm", "key_norm")
@@ -137,7 +137,7 @@ def rope_attention(
     launch = prepared_launch(
         *operands, norms, interleaved=interleaved, scores=scores, eps=eps, sinks=sinks
     )
-    return rounded("rope_attention", launch) if rounds else launch
+    return round_result("rope_attention", launch) if rounds else launch
 
 
 @rope_attention.reference
@@ -166,7 +166,7 @@ def rope_attention_reference(
         q[...] = rms_norm_reference(q, query_norm, eps=eps)
         key = rms_norm_reference(key, key_norm, eps=eps)
     q[...] = rope_put_reference(q, key, value, angles, slot, k, v, interleaved=interleaved)
-    attend = reference_of("paged_attention_q8") if rounds else paged_attention_reference
+    attend = get_reference("paged_attention_q8") if rounds else paged_attention_reference
     return attend(q, k, v, positions, sequences, table, scores=scores, sinks=sinks)
 
 
@@ -206,7 +206,7 @@ def prepared_launch(
         params={**launch.params, "eps": eps},
         choices={
             **launch.choices,
-            **_prepared(launch, new),
+            **_prologue_choices(launch, new),
             "prologue": "lib/attention/norm_rope_put" if norms else "lib/attention/rope_put",
             "INTERLEAVED": interleaved,
         },
@@ -214,7 +214,7 @@ def prepared_launch(
     )
 
 
-def rounded(name: str, launch: Launch) -> Launch:
+def round_result(name: str, launch: Launch) -> Launch:
     """Return an attention launch whose result is stored in eight bits.
 
     Raises
@@ -272,7 +272,7 @@ def weight_fits(weight: Node, q: Node) -> bool:
     )
 
 
-def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
+def _prologue_choices(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
     """Return the choices of attention that rotates first; it writes its cache and queries."""
     apart = _lies_apart(launch.operands["q"], new["new_value"])
     states = {name: f"lib/attention/cache_{launch.operands[name].spec.dtype}" for name in "kv"}
@@ -286,11 +286,11 @@ def _prepared(launch: Launch, new: Mapping[str, Node]) -> dict[str, str | int]:
         "PAIRS": new["angles"].spec.shape[1],
         "KEY_AT": new["new_key"].spec.offset,
         "VALUE_AT": new["new_value"].spec.offset,
-        **_of_tokens(new["new_value"]),
+        **_token_choices(new["new_value"]),
     }
 
 
-def _of_tokens(value: Node) -> dict[str, int]:
+def _token_choices(value: Node) -> dict[str, int]:
     """Return the choices of a kernel of several tokens; empty for other kernels."""
     tokens, stride = value.spec.shape[0], value.spec.strides[0]
     return {"TOKENS": tokens, "VALUE_STRIDE": stride} if tokens > 1 else {}
@@ -321,10 +321,10 @@ def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
     """Fuse the attention of one token with the `rope_put` before it."""
     if not has_kernel(graph.capabilities):
         return None
-    return prepared(node, graph, rope_attention, rounds=node.op == "paged_attention_q8")
+    return fuse_prologue(node, graph, rope_attention, rounds=node.op == "paged_attention_q8")
 
 
-def prepared(
+def fuse_prologue(
     node: OpNode, graph: Graph, op: Callee, most_tokens: int = 1, **options: bool | int
 ) -> Node | None:
     """Fuse the attention of few tokens with the `rope_put` before it into the op `op`."""

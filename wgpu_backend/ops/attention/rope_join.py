@@ -293,14 +293,14 @@ def put_into_the_cache(node: OpNode, graph: Graph) -> Node | None:
     rows = x.spec.shape == (tokens, heads * cols) and slots.spec.shape == (tokens,)
     if not rows or not _takes(dst, heads * cols):
         return None
-    first, weight, eps = _normed(found.first, joint, graph)
+    first, weight, eps = _split_norm(found.first, joint, graph)
     if not fits(first, found.second, found.table, weight):
         return None
     parts = (first, found.second, found.table, weight, dst, slots)
     return graph.call(rope_join, *parts, interleaved=found.interleaved, eps=eps)
 
 
-def _normed(x: Node, joint: OpNode, graph: Graph) -> tuple[Node, Node | None, float | None]:
+def _split_norm(x: Node, joint: OpNode, graph: Graph) -> tuple[Node, Node | None, float | None]:
     """Return the norm's input, weight and epsilon, if a part is a norm; else the part itself."""
     norm = graph.producer(x, "rms_norm")
     own = norm and _in_shape(norm.operands["x"], x.spec.shape)

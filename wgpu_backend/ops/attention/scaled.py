@@ -99,7 +99,7 @@ def scaled_attention(
                 () if mask is None else broadcast_strides(mask.spec, scores), 0
             ),
         },
-        choices={**_given(mask, sinks), "CAUSAL": causal, "CAPPED": softcap > 0},
+        choices={**_presence(mask, sinks), "CAUSAL": causal, "CAPPED": softcap > 0},
         work=2 * math.prod(scores) * (cols + v_cols),
     )
 
@@ -155,7 +155,7 @@ def _optional(q: Node, mask: Node | None, sinks: Node | None) -> dict[str, Node]
     return {"mask": q if mask is None else mask, "sinks": q if sinks is None else sinks}
 
 
-def _given(mask: Node | None, sinks: Node | None) -> dict[str, bool]:
+def _presence(mask: Node | None, sinks: Node | None) -> dict[str, bool]:
     """Return the choices that say which operands are present."""
     return {
         "MASKED": mask is not None,

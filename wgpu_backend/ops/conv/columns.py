@@ -13,7 +13,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.conv.convolution import padded_by
-from wgpu_backend.ops.conv.extents import Padding, extents_of, padded_sides
+from wgpu_backend.ops.conv.extents import Padding, padded_sides, result_extents
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
@@ -56,7 +56,7 @@ def im2col(
     batch, height, width, channels = x.spec.shape
     kh, kw = kernel
     sides = padded_sides(paddings)
-    pixels = extents_of((height, width), (kh, kw), strides, sides, dilations)
+    pixels = result_extents((height, width), (kh, kw), strides, sides, dilations)
     out = Spec.dense((batch, *pixels, kh * kw * channels), F32)
     return Launch(
         out,
@@ -136,7 +136,7 @@ def col2im(
     height, width = shape
     kh, kw = kernel
     sides = padded_sides(paddings)
-    pixels = extents_of((height, width), (kh, kw), strides, sides, dilations)
+    pixels = result_extents((height, width), (kh, kw), strides, sides, dilations)
     batch, *have, cols = x.spec.shape
     require(
         tuple(have) == pixels and cols % (kh * kw) == 0,

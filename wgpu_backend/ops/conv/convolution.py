@@ -24,21 +24,21 @@ from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, req
 from wgpu_backend.ops.conv.extents import (
     AXES,
     Padding,
-    extents_of,
     padded_sides,
     require_paddings,
+    result_extents,
     wide_extents,
 )
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.views import make_view
 
 WIDTH = 64  # threads of a work group
 PIXELS = 4  # that one thread of the vector kernel makes, of four outputs each
 
 
-def in_groups_of(launch: Launch, width: int) -> Launch:
+def set_group_size(launch: Launch, width: int) -> Launch:
     """Return the launch of the vector kernel with `width` threads a work group."""
     pixel_groups = -(-launch.count("pixels") // (width * PIXELS))
     return replace(
@@ -97,7 +97,7 @@ def convolve(
     _require_groups(x.spec.shape, weight.spec.shape, groups)
     sides, spread = padded_sides(paddings), extents("convolve: spread", spread)
     wide = wide_extents(x.spec.shape[1:4], spread)
-    pixels = extents_of(wide, weight.spec.shape[1:4], strides, sides, dilations)
+    pixels = result_extents(wide, weight.spec.shape[1:4], strides, sides, dilations)
     outputs = weight.spec.shape[0]
     out = Spec.dense((x.spec.shape[0], *pixels, outputs), F32)
     launch = Launch(
@@ -163,7 +163,7 @@ def _by_vectors(launch: Launch, groups: int) -> Launch:
         "blocks": groups * -(-outputs // groups // 4),
         "vec4s": launch.operands["weights"].spec.shape[4] // 4,
     }
-    return in_groups_of(replace(launch, params={**launch.params, **params}), WIDTH)
+    return set_group_size(replace(launch, params={**launch.params, **params}), WIDTH)
 
 
 def _by_values(launch: Launch) -> Launch:
@@ -353,7 +353,7 @@ def conv1d_dw(x: Node, weight: Node, stride: int = 1, padding: int = 0, dilation
     )
     spec = weight.spec
     rows = Spec((channels, taps, 1), spec.dtype, (*spec.strides, 1), spec.offset)
-    return over(x, viewed(weight, rows), (stride,), (padding,), (dilation,), channels)
+    return over(x, make_view(weight, rows), (stride,), (padding,), (dilation,), channels)
 
 
 def over(
@@ -383,7 +383,7 @@ def over(
 
 def without_axes(y: Node, missing: int) -> Node:
     """View a node without `missing` axes of one value after the first."""
-    return viewed(y, Spec.dense((y.spec.shape[0], *y.spec.shape[1 + missing :]), F32))
+    return make_view(y, Spec.dense((y.spec.shape[0], *y.spec.shape[1 + missing :]), F32))
 
 
 def with_axes(node: Node, missing: int) -> Node:
@@ -391,7 +391,7 @@ def with_axes(node: Node, missing: int) -> Node:
     spec, ones = node.spec, (1,) * missing
     shape = (spec.shape[0], *ones, *spec.shape[1:])
     strides = (spec.strides[0], *(0,) * missing, *spec.strides[1:])
-    return viewed(node, Spec(shape, spec.dtype, strides, spec.offset))
+    return make_view(node, Spec(shape, spec.dtype, strides, spec.offset))
 
 
 def _channels_last(node: Node) -> Node:

@@ -34,7 +34,7 @@ def padded_sides(paddings: Sequence[Padding]) -> list[tuple[int, int]]:
     return found
 
 
-def extents_of(
+def result_extents(
     x: Shape,
     kernel: Shape,
     strides: Sequence[int],

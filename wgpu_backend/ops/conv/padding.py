@@ -15,7 +15,7 @@ from wgpu_backend.ops.check import pad_to_4d, require, require_number, require_r
 from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
-from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.shapes import reshape_node
 
 PadMode = Literal["constant", "edge", "reflect", "symmetric", "wrap"]
 MODES = ("constant", "edge", "reflect", "symmetric", "wrap")
@@ -120,15 +120,15 @@ def pad_mode(
     require(
         mode in MODES, OptionError, f"pad_mode: mode is {mode!r}, needs one of {', '.join(MODES)}"
     )
-    amounts = _checked(x.spec.shape, pairs, mode)
+    amounts = _check_pads(x.spec.shape, pairs, mode)
     shape = tuple(n + a + b for n, (a, b) in zip(x.spec.shape, amounts, strict=True))
-    axes = _merged(x.spec.shape, amounts)
+    axes = _merge_axes(x.spec.shape, amounts)
     for part in _at_most_four(axes):
         have = [n for n, _ in part]
         before = [a for _, (a, _) in part]
         want = tuple(n + a + b for n, (a, b) in part)
-        x = padded(reshaped(x, have), before=before, shape=want, mode=mode, value=value)
-    return reshaped(x, shape)
+        x = padded(reshape_node(x, have), before=before, shape=want, mode=mode, value=value)
+    return reshape_node(x, shape)
 
 
 def _require_value(value: float, dtype: DType) -> None:
@@ -147,7 +147,7 @@ def _require_value(value: float, dtype: DType) -> None:
     )
 
 
-def _checked(shape: Shape, pairs: Sequence[Sequence[int]], mode: PadMode) -> list[Pair]:
+def _check_pads(shape: Shape, pairs: Sequence[Sequence[int]], mode: PadMode) -> list[Pair]:
     found = [extents("pad_mode: pairs", pair) for pair in pairs]
     require(
         len(found) == len(shape) and all(len(pair) == 2 for pair in found),
@@ -166,7 +166,7 @@ def _checked(shape: Shape, pairs: Sequence[Sequence[int]], mode: PadMode) -> lis
     return [(pair[0], pair[1]) for pair in found]
 
 
-def _merged(shape: Sequence[int], amounts: Sequence[Pair]) -> list[tuple[int, Pair]]:
+def _merge_axes(shape: Sequence[int], amounts: Sequence[Pair]) -> list[tuple[int, Pair]]:
     """Return axes with their padding; neighbouring axes without padding are merged."""
     axes: list[tuple[int, Pair]] = []
     for extent, pair in zip(shape, amounts, strict=True):
@@ -182,5 +182,5 @@ def _at_most_four(axes: Sequence[tuple[int, Pair]]) -> list[list[tuple[int, Pair
         return [list(axes)]
     first = [(n, p) if i < 3 else (n, (0, 0)) for i, (n, p) in enumerate(axes)]
     rest = [(n + sum(p), (0, 0)) if i < 3 else (n, p) for i, (n, p) in enumerate(axes)]
-    steps = (_merged([n for n, _ in part], [p for _, p in part]) for part in (first, rest))
+    steps = (_merge_axes([n for n, _ in part], [p for _, p in part]) for part in (first, rest))
     return [step for part in steps for step in _at_most_four(part)]

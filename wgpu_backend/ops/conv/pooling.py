@@ -13,7 +13,7 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Extents, Shape, Spec, extents
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.conv.convolution import with_axes, without_axes
-from wgpu_backend.ops.conv.extents import Padding, extents_of, padded_sides, require_paddings
+from wgpu_backend.ops.conv.extents import Padding, padded_sides, require_paddings, result_extents
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import in_vec4s
 from wgpu_backend.ops.reference import Array
@@ -48,7 +48,7 @@ def pool(
     -------
     (n, od, oh, ow, c), f32.
     """
-    pixels = extents_of(x.spec.shape[1:4], tuple(kernel), strides, paddings, (1, 1, 1))
+    pixels = result_extents(x.spec.shape[1:4], tuple(kernel), strides, paddings, (1, 1, 1))
     batch, channels = x.spec.shape[0], x.spec.shape[4]
     out = Spec.dense((batch, *pixels, channels), F32)
     vector = in_vec4s(channels, x)
@@ -123,7 +123,7 @@ def max_pool(
     ShapeError
         The window is larger than the padded `x`, or a number is out of range.
     """
-    return _pooled("max_pool", "max", x, kernel, strides, paddings)
+    return _pool("max_pool", "max", x, kernel, strides, paddings)
 
 
 def avg_pool(
@@ -152,10 +152,10 @@ def avg_pool(
     ShapeError
         As in `max_pool`.
     """
-    return _pooled("avg_pool", "mean", x, kernel, strides, paddings, count_include_pad)
+    return _pool("avg_pool", "mean", x, kernel, strides, paddings, count_include_pad)
 
 
-def _pooled(
+def _pool(
     name: str,
     kind: str,
     x: Node,

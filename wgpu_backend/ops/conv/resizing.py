@@ -138,15 +138,15 @@ def resize(
         return interpolate(x, (x.spec.shape[0], *want, x.spec.shape[3]))
     # First the axis that becomes the shorter one.
     for axis in sorted((1, 2), key=lambda axis: want[axis - 1] / have[axis - 1]):
-        table = tabulated(
-            weights_of(have[axis - 1], want[axis - 1], mode, align_corners, antialias)
+        table = make_table(
+            axis_weights(have[axis - 1], want[axis - 1], mode, align_corners, antialias)
         )
         if not _is_identity(table, have[axis - 1]):
             x = resample(x, table, axis=axis)  # pyright: ignore[reportArgumentType]
     return cast(x, dtype=F32)
 
 
-def tabulated(weights: Weights) -> Array:
+def make_table(weights: Weights) -> Array:
     """Make the table of `resample`: the first neighbour of each value, and the weights."""
     spans = [max(row) - min(row) + 1 for row in weights]
     table = np.zeros((len(weights), 1 + max(spans)), np.float32)
@@ -162,7 +162,7 @@ def _is_identity(table: Array, have: int) -> bool:
     return bool(same and (table[:, 1] == 1).all() and (table[:, 2:] == 0).all())
 
 
-def weights_of(
+def axis_weights(
     have: int, want: int, mode: ResizeMode, align_corners: bool = False, antialias: bool = False
 ) -> Weights:
     """Return the weights of the values along an axis for each value of the result."""
@@ -180,7 +180,7 @@ def weights_of(
     half = 0.0 if align_corners else 0.5
     if antialias:
         curve, reach = (_linear, 1) if mode == "bilinear" else (_cubic_half, 2)
-        return [_filtered(i, have, scale, curve, reach) for i in range(want)]
+        return [_filter_weights(i, have, scale, curve, reach) for i in range(want)]
     between = between_two if mode == "bilinear" else between_four
     return [between(scale * (i + half) - half, have) for i in range(want)]
 
@@ -193,16 +193,16 @@ def between_two(place: float, have: int) -> dict[int, float]:
     """Return the weights of the two values around a place; the outermost stand for those beyond."""
     place = max(place, 0.0)
     low = min(int(place), have - 1)
-    return _clipped(low, [1 - (place - low), place - low], have)
+    return _clip_weights(low, [1 - (place - low), place - low], have)
 
 
 def between_four(place: float, have: int) -> dict[int, float]:
     """Return the weights of a cubic through four values; the outermost stand for those beyond."""
     low = math.floor(place)
-    return _clipped(low - 1, [_cubic(place - low + 1 - k, -0.75) for k in range(4)], have)
+    return _clip_weights(low - 1, [_cubic(place - low + 1 - k, -0.75) for k in range(4)], have)
 
 
-def _clipped(first: int, weights: list[float], have: int) -> dict[int, float]:
+def _clip_weights(first: int, weights: list[float], have: int) -> dict[int, float]:
     """Return the weights by place; the outermost values stand for those beyond the border."""
     row: dict[int, float] = {}
     for place, weight in enumerate(weights, first):
@@ -211,7 +211,7 @@ def _clipped(first: int, weights: list[float], have: int) -> dict[int, float]:
     return row
 
 
-def _filtered(
+def _filter_weights(
     i: int, have: int, scale: float, curve: Callable[[float], float], reach: int
 ) -> dict[int, float]:
     """Return weights by a curve as wide as a pixel of the result, which add up to 1."""

@@ -39,7 +39,7 @@ def conv_transpose1d(
     (n, ol, o), f32.
     """
     steps = ((stride,), (padding,), (dilation,), (output_padding,))
-    return _transposed("conv_transpose1d", 1, x, weight, *steps, groups)
+    return _transpose_conv("conv_transpose1d", 1, x, weight, *steps, groups)
 
 
 def conv_transpose2d(
@@ -79,7 +79,7 @@ def conv_transpose2d(
         Channels do not fit, a number is out of range, or nothing would be left.
     """
     steps = (strides, paddings, dilations, output_paddings)
-    return _transposed("conv_transpose2d", 2, x, weight, *steps, groups)
+    return _transpose_conv("conv_transpose2d", 2, x, weight, *steps, groups)
 
 
 def conv_transpose3d(
@@ -106,10 +106,10 @@ def conv_transpose3d(
     (n, od, oh, ow, o), f32.
     """
     steps = (strides, paddings, dilations, output_paddings)
-    return _transposed("conv_transpose3d", 3, x, weight, *steps, groups)
+    return _transpose_conv("conv_transpose3d", 3, x, weight, *steps, groups)
 
 
-def _transposed(
+def _transpose_conv(
     name: str,
     axes: int,
     x: Node,

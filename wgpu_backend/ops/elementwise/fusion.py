@@ -31,7 +31,7 @@ from wgpu_backend.graph.wgsl_source import Inline, Source, read
 from wgpu_backend.ops.check import pad_to_4d, vec4s
 from wgpu_backend.ops.elementwise.launches import wraps
 from wgpu_backend.ops.op import REGISTRY, op
-from wgpu_backend.ops.reference import Array, reference_of
+from wgpu_backend.ops.reference import Array, get_reference
 
 MAX_OPERANDS = 6  # of the 8 storage bindings that every device has, with the result
 MAX_STEPS = 24
@@ -151,7 +151,7 @@ def chain_reference(
     values = [np.asarray(x) for x in operands]
     for step in steps:
         given = (values[a] for a in step.arguments)
-        values.append(reference_of(step.op)(*given, **dict(step.numbers)))
+        values.append(get_reference(step.op)(*given, **dict(step.numbers)))
     if shape is None:
         return values[-1]
     return np.broadcast_to(values[-1], across or shape).reshape(shape)

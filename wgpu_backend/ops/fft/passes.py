@@ -97,7 +97,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
 """)
 
 
-def radices_of(length: int) -> list[int] | None:
+def factor_length(length: int) -> list[int] | None:
     """Factor a length into few, large radices; return None if a prime factor is too large."""
     rest, primes = length, list[int]()
     for prime in PRIMES:
@@ -117,7 +117,7 @@ def radices_of(length: int) -> list[int] | None:
 
 
 @lru_cache(maxsize=64)
-def roots_of(length: int) -> NDArray[np.float32]:
+def unity_roots(length: int) -> NDArray[np.float32]:
     """Return the roots of unity of a length for `fft_pass`: all, or a fine and a coarse part."""
     turns = np.arange(length)
     if length > FEW_ROOTS:
@@ -146,7 +146,7 @@ def fft_pass(
     x : (rows, length, 2), f32
         Real and imaginary parts.
     table : (roots, 2), f32
-        `roots_of` the length.
+        `unity_roots` the length.
     radix, done : int
         Of this pass, and the product of those before; both divide the length.
     swap_in, swap_out : bool
@@ -270,11 +270,11 @@ class _Lines:
         columns = [self.transform(names[i::rest]) for i in range(rest)]
         found: list[list[str]] = []
         for k in range(first):
-            turned = [self._turned(columns[i][k], i * k, size) for i in range(rest)]
+            turned = [self._rotate(columns[i][k], i * k, size) for i in range(rest)]
             found.append(self.transform(turned))
         return [found[k][m] for m in range(rest) for k in range(first)]
 
-    def _turned(self, name: str, turns: int, size: int) -> str:
+    def _rotate(self, name: str, turns: int, size: int) -> str:
         turns %= size
         if not turns:
             return name
@@ -298,7 +298,7 @@ class _Lines:
         if size == 4:
             a, c = self._prime(names[::2])
             b, d = self._prime(names[1::2])
-            d = self._turned(d, 1, 4)
+            d = self._rotate(d, 1, 4)
             (w, y), (x, z) = self._prime([a, b]), self._prime([c, d])
             return [w, x, y, z]
         half = range(1, size // 2 + 1)

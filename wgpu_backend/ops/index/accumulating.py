@@ -17,12 +17,18 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import require, require_dtype, require_rank
 from wgpu_backend.ops.index.taking import MOST_AXES, require_like, take_along_axis
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.folding import NUMBERS, REDUCTIONS, as_words, kind_of, number_of
+from wgpu_backend.ops.reduce.folding import (
+    NUMBERS,
+    REDUCTIONS,
+    as_words,
+    compute_dtype,
+    numpy_dtype,
+)
 from wgpu_backend.ops.reduce.scan import JOINS
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.sampling.sorting import argsort
 from wgpu_backend.ops.shape.copying import cast
-from wgpu_backend.ops.shape.shapes import reshaped, swapped
+from wgpu_backend.ops.shape.shapes import reshape_node, swap_last
 
 MODES = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
@@ -51,7 +57,7 @@ def fold_sorted(
     Tensor of the shape of `dst`, f32 of floats, integers of 64 bits as they are, i32 of signed
     ones, u32 of others.
     """
-    number = number_of(dst.spec.dtype)
+    number = compute_dtype(dst.spec.dtype)
     out = Spec.dense(dst.spec.shape, number)
     return Launch(
         out,
@@ -74,7 +80,7 @@ def fold_sorted_reference(
 ) -> Array:
     """Fold values one after the other."""
     extent = dst.shape[axis]
-    lines = np.moveaxis(dst.astype(kind_of(dst.dtype)), axis, -1)
+    lines = np.moveaxis(dst.astype(numpy_dtype(dst.dtype)), axis, -1)
     given = np.moveaxis(x.astype(lines.dtype), axis, -1)
     y = lines.reshape(math.prod(lines.shape[:-1]), extent).copy()
     values = given.reshape(len(y), ids.shape[-1])
@@ -114,7 +120,7 @@ def fold_at(x: Node, ids: Node, values: Node, axis: int, mode: str = "add") -> N
     OptionError
         There is no such mode.
     """
-    axis = _checked("fold_at", x, values, axis, mode)
+    axis = _check_fold("fold_at", x, values, axis, mode)
     require_dtype("fold_at", "ids", ids, (I32,))
     wanted = (*x.spec.shape[:axis], ids.spec.size, *x.spec.shape[axis + 1 :])
     require(
@@ -153,27 +159,27 @@ def fold_along_axis(x: Node, ids: Node, values: Node, axis: int, mode: str = "ad
     OptionError
         There is no such mode.
     """
-    axis = _checked("fold_along_axis", x, values, axis, mode)
+    axis = _check_fold("fold_along_axis", x, values, axis, mode)
     require_like("fold_along_axis", x, ids, axis)
     require(
         values.spec.shape == ids.spec.shape,
         ShapeError,
         f"fold_along_axis: values is {values.spec.shape}, ids is {ids.spec.shape}",
     )
-    last = swapped(x, axis)
+    last = swap_last(x, axis)
     shape, lines = last.spec.shape, math.prod(last.spec.shape[:-1])
     flat, own, given = (
-        reshaped(node, (lines, node.spec.shape[-1]))
-        for node in (last, swapped(ids, axis), swapped(values, axis))
+        reshape_node(node, (lines, node.spec.shape[-1]))
+        for node in (last, swap_last(ids, axis), swap_last(values, axis))
     )
     order = argsort(own)
     ordered = take_along_axis(own, order, 1)
     found = fold_sorted(flat, given, ordered, order, axis=1, kind=MODES[mode], along=True)
     made = found if found.spec.dtype == x.spec.dtype else cast(found, dtype=x.spec.dtype)
-    return swapped(reshaped(made, shape), axis)
+    return swap_last(reshape_node(made, shape), axis)
 
 
-def _checked(name: str, x: Node, values: Node, axis: int, mode: str) -> int:
+def _check_fold(name: str, x: Node, values: Node, axis: int, mode: str) -> int:
     """Check the operands, and return the axis counted from the front."""
     require_rank(name, "x", x, 1, MOST_AXES)
     require_dtype(name, "x", x, NUMBERS)

@@ -14,7 +14,7 @@ from wgpu_backend.ops.reduce.reduction import sum as sum_over
 from wgpu_backend.ops.reduce.scan import cumsum
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import cast
-from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.shapes import reshape_node
 
 
 def count_true(mask: Node) -> Node:
@@ -56,7 +56,7 @@ def compact(mask: Node, count: int) -> Node:
     require_dtype("compact", "mask", mask, (BOOL,))
     (count,) = extents("compact: count", (count,))
     require(count >= 0, ShapeError, f"compact: count is {count}, needs 0 or more")
-    flat = reshaped(mask, (mask.spec.size,))
+    flat = reshape_node(mask, (mask.spec.size,))
     return compact_by(flat, cumsum(flat), count=count)
 
 

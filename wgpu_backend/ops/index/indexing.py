@@ -18,8 +18,8 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.index.bits import PLAIN
 from wgpu_backend.ops.index.launches import (
+    block_rows,
     rows_moved,
-    rows_of_blocks,
     rows_widened,
     set_rows_converted,
     set_rows_moved,
@@ -61,7 +61,7 @@ def rows(x: Node, ids: Node) -> Launch:
         f"({', '.join([*map(str, batch), 'k'])}) ids",
     )
     if x.spec.dtype.quantised:
-        return rows_of_blocks(x, ids)
+        return block_rows(x, ids)
     if x.spec.dtype not in FLOATS:
         return rows_moved(x, ids)
     return rows_widened(x, ids)

@@ -13,19 +13,19 @@ from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast_strides, dense_strides
 from wgpu_backend.ops.check import pad_to_4d, require, require_dtype, vec4s
 from wgpu_backend.ops.index.bits import PLAIN, putting
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.views import make_view
 
 GROUP = 32  # values of a row that a thread gathers from blocks
 
 
-def _stacked(x: Node) -> Node:
+def _stack_rows(x: Node) -> Node:
     """View dense matrices as one, stacked by rows."""
     *above, cols = x.spec.shape
     shape = (math.prod(above), cols)
-    return viewed(x, Spec(shape, x.spec.dtype, dense_strides(shape), x.spec.offset))
+    return make_view(x, Spec(shape, x.spec.dtype, dense_strides(shape), x.spec.offset))
 
 
-def rows_of_blocks(x: Node, ids: Node) -> Launch:
+def block_rows(x: Node, ids: Node) -> Launch:
     """Return a launch that gathers rows of a block format as f32.
 
     Parameters
@@ -54,7 +54,7 @@ def rows_of_blocks(x: Node, ids: Node) -> Launch:
     out = Spec.dense((*ids.spec.shape, cols), F32)
     return Launch(
         out,
-        {"weights": _stacked(x), "ids": ids},
+        {"weights": _stack_rows(x), "ids": ids},
         threads=out.size // GROUP,
         params={
             "size": out.size // GROUP,
@@ -93,7 +93,7 @@ def rows_widened(x: Node, ids: Node) -> Launch:
             shader="ops/index/rows_batched",
             work=2 * out.nbytes,
         )
-    matrix = x if len(x.spec.shape) == 2 else _stacked(x)
+    matrix = x if len(x.spec.shape) == 2 else _stack_rows(x)
     row_stride, col_stride = matrix.spec.strides
     strides = {"row_stride": row_stride, "col_stride": col_stride}
     return Launch(

@@ -12,7 +12,7 @@ GROUP = 32
 PAIR = 2 * GROUP  # values of two blocks, whose f16 scales share a word
 
 
-def dequantised(x: Node, dtype: DType) -> Launch:
+def dequantise(x: Node, dtype: DType) -> Launch:
     """Return a launch that turns blocks into floats.
 
     Parameters
@@ -47,7 +47,7 @@ def dequantised(x: Node, dtype: DType) -> Launch:
     )
 
 
-def quantised(x: Node, dtype: DType) -> Launch:
+def quantise(x: Node, dtype: DType) -> Launch:
     """Return a launch that rounds floats into blocks, to the same bits as gguf-py.
 
     Parameters

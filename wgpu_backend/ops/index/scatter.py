@@ -22,8 +22,8 @@ from wgpu_backend.ops.index.taking import require_like
 from wgpu_backend.ops.index.writing import fresh, require_writable
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import make_view
 
 
 @op(dense=("x",), trusted=True)
@@ -132,7 +132,9 @@ def put_along_reference(dst: Array, x: Array, ids: Array, *, axis: int) -> Array
     return dst
 
 
-def _placed(name: str, x: Node, updates: Node, ids: Sequence[Node], axes: Sequence[int]) -> Node:
+def _put_windows(
+    name: str, x: Node, updates: Node, ids: Sequence[Node], axes: Sequence[int]
+) -> Node:
     """Return `x` with windows written at (count,) ids; `updates` is (count, window)."""
     found = [x.spec.axis(a, name) for a in axes]
     require(
@@ -147,9 +149,9 @@ def _placed(name: str, x: Node, updates: Node, ids: Sequence[Node], axes: Sequen
         f"{name}: windows are {window}, x is {x.spec.shape}, needs no more along any axis",
     )
     whole = fresh(x)
-    flat = reshaped(updates, (updates.spec.shape[0], math.prod(window)))
+    flat = reshape_node(updates, (updates.spec.shape[0], math.prod(window)))
     written = put_at(whole, flat, *ids, axes=found, window=window)
-    return viewed(written, whole.spec)
+    return make_view(written, whole.spec)
 
 
 def scatter(x: Node, ids: Sequence[Node], updates: Node, axes: Sequence[int]) -> Node:
@@ -191,9 +193,9 @@ def scatter(x: Node, ids: Sequence[Node], updates: Node, axes: Sequence[int]) ->
     )
     require_dtype("scatter", "updates", updates, (x.spec.dtype,))
     count = math.prod(shape)
-    windows = reshaped(updates, (count, *updates.spec.shape[len(shape) :]))
-    flat = [reshaped(node, (count,)) for node in ids]
-    return _placed("scatter", x, windows, flat, axes)
+    windows = reshape_node(updates, (count, *updates.spec.shape[len(shape) :]))
+    flat = [reshape_node(node, (count,)) for node in ids]
+    return _put_windows("scatter", x, windows, flat, axes)
 
 
 def slice_update_dynamic(x: Node, update: Node, starts: Node, axes: Sequence[int]) -> Node:
@@ -230,8 +232,10 @@ def slice_update_dynamic(x: Node, update: Node, starts: Node, axes: Sequence[int
         f"slice_update_dynamic: starts is {starts.spec.shape}, update {update.spec.shape}, needs "
         f"({len(axes)},) and {len(x.spec.shape)} axes",
     )
-    ids = [viewed(starts, specs.slice_axis(starts.spec, 0, k, k + 1)) for k in range(len(axes))]
-    return _placed("slice_update_dynamic", x, reshaped(update, (1, *update.spec.shape)), ids, axes)
+    ids = [make_view(starts, specs.slice_axis(starts.spec, 0, k, k + 1)) for k in range(len(axes))]
+    return _put_windows(
+        "slice_update_dynamic", x, reshape_node(update, (1, *update.spec.shape)), ids, axes
+    )
 
 
 def put_along_axis(x: Node, ids: Node, values: Node, axis: int) -> Node:
@@ -266,6 +270,6 @@ def put_along_axis(x: Node, ids: Node, values: Node, axis: int) -> Node:
     shape = x.spec.shape
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     whole, given, own = (
-        reshaped(node, (outer, node.spec.shape[axis], inner)) for node in (x, values, ids)
+        reshape_node(node, (outer, node.spec.shape[axis], inner)) for node in (x, values, ids)
     )
-    return reshaped(put_along(fresh(whole), given, own, axis=1), shape)
+    return reshape_node(put_along(fresh(whole), given, own, axis=1), shape)

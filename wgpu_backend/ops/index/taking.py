@@ -41,7 +41,7 @@ def take_axes(x: Node, ids: Node, axis: int) -> Launch:
     axis = x.spec.axis(axis, "take_axes")
     require_dtype("take_axes", "ids", ids, (I32,))
     shape = (*x.spec.shape[:axis], *ids.spec.shape, *x.spec.shape[axis + 1 :])
-    return _taken(x, ids, axis, shape, along=False)
+    return _take(x, ids, axis, shape, along=False)
 
 
 @take_axes.reference
@@ -75,7 +75,7 @@ def take_along_axis(x: Node, ids: Node, axis: int) -> Launch:
     """
     axis = x.spec.axis(axis, "take_along_axis")
     require_like("take_along_axis", x, ids, axis)
-    return _taken(x, ids, axis, ids.spec.shape, along=True)
+    return _take(x, ids, axis, ids.spec.shape, along=True)
 
 
 @take_along_axis.reference
@@ -98,7 +98,7 @@ def require_like(name: str, x: Node, ids: Node, axis: int) -> None:
     )
 
 
-def _taken(x: Node, ids: Node, axis: int, shape: Shape, *, along: bool) -> Launch:
+def _take(x: Node, ids: Node, axis: int, shape: Shape, *, along: bool) -> Launch:
     require_plain("take_along_axis" if along else "take_axes", "x", x)
     require_rank("take_axes", "x", x, 1, MOST_AXES)
     require(

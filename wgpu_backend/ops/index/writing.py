@@ -27,8 +27,8 @@ from wgpu_backend.ops.index.bits import moving, putting, require_plain
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import cast, contiguous
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import make_view
 
 
 def select_nothing(launch: Launch, capabilities: Capabilities) -> Launch:
@@ -125,7 +125,7 @@ def require_writable(name: str, dst: Node) -> None:
     )
 
 
-def _converted(x: Node, dst: Node) -> Node:
+def _convert_like(x: Node, dst: Node) -> Node:
     """Return `x` in the type of `dst`, in storage of its own."""
     if x.spec.dtype != dst.spec.dtype:
         return cast(x, dtype=dst.spec.dtype)
@@ -160,16 +160,16 @@ def copy(x: Node, dst: Node) -> Node:
         f"copy: {x.spec.shape} has {x.spec.size} values, {dst.spec.shape} has {dst.spec.size}",
     )
     require_writable("copy", dst)
-    values = _converted(x, dst)
-    return put_window(dst, reshaped(values, dst.spec.shape))
+    values = _convert_like(x, dst)
+    return put_window(dst, reshape_node(values, dst.spec.shape))
 
 
-def _updated(name: str, x: Node, window: Spec, src: Node) -> Node:
+def _update_window(name: str, x: Node, window: Spec, src: Node) -> Node:
     """Return `x` with `src` in a window of it; the spec's offset is from the first value of `x`."""
     require_dtype(name, "src", src, (x.spec.dtype,))
     whole = fresh(x)
-    written = put_window(viewed(whole, window), src)
-    return viewed(written, whole.spec)
+    written = put_window(make_view(whole, window), src)
+    return make_view(written, whole.spec)
 
 
 def set_inplace(x: Node, src: Node, strides: Sequence[int], offset: int = 0) -> Node:
@@ -213,7 +213,7 @@ def set_inplace(x: Node, src: Node, strides: Sequence[int], offset: int = 0) -> 
         ShapeError,
         f"set_inplace: elements {offset} to {window.span}, x has {dense.size}",
     )
-    return _updated("set_inplace", x, window, src)
+    return _update_window("set_inplace", x, window, src)
 
 
 def slice_update(
@@ -270,4 +270,4 @@ def slice_update(
         ShapeError,
         f"slice_update: update is {update.spec.shape}, the slice is {window.shape}",
     )
-    return _updated("slice_update", x, window, update)
+    return _update_window("slice_update", x, window, update)

@@ -144,7 +144,7 @@ class Offer(Protocol):
         ...
 
 
-def layout_of(node: Node) -> WeightLayout | None:
+def find_layout(node: Node) -> WeightLayout | None:
     """Return the layout of the weight that a node views; None for planes, and for other nodes."""
     layout = node.storage.layout
     return layout if isinstance(layout, WeightLayout) else None

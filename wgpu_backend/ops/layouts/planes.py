@@ -54,7 +54,7 @@ def planes(dtype: DType, blocks: Bytes) -> Planes:
     return {"": blocks} if split is None else split(blocks)
 
 
-def joined(parts: Planes) -> Bytes:
+def join_planes(parts: Planes) -> Bytes:
     """Rebuild blocks from their planes, for the types that a device can write.
 
     Parameters
@@ -101,7 +101,7 @@ def binding_count(dtype: DType) -> int:
     return len(plane_nbytes(dtype)) + (dtype.name in _CODEBOOKS)
 
 
-def aligned(nbytes: int) -> int:
+def align(nbytes: int) -> int:
     """Round `nbytes` up to the alignment of a binding's offset."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
@@ -112,7 +112,7 @@ def plane_ranges(spec: Spec) -> dict[str, tuple[int, int]]:
     ranges: dict[str, tuple[int, int]] = {}
     end = 0
     for name, nbytes in plane_nbytes(spec.dtype).items():
-        size = aligned(blocks * nbytes + SLACK)
+        size = align(blocks * nbytes + SLACK)
         ranges[name] = (end, size)
         end += size
     return ranges

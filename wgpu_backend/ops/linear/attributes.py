@@ -80,7 +80,7 @@ class Epilogue:
     planar: bool = False
 
     @property
-    def rounded(self) -> bool:
+    def is_rounded(self) -> bool:
         """Return whether results are rounded by groups."""
         return self.form != "values"
 
@@ -105,7 +105,7 @@ VALUES, Q8, Q8_PAIR, Q16 = (Prologue(), Prologue("q8"), Prologue("q8_pair"), Pro
 SUMS = Epilogue()
 
 
-def attributes_of(launch: Launch) -> Attributes:
+def get_attributes(launch: Launch) -> Attributes:
     """Return the prologue, epilogue and precision of a product's launch."""
     found = launch.attributes
     assert isinstance(found, Attributes), f"launch of {launch.out.shape}: it is of no linear op"

@@ -13,7 +13,7 @@ from wgpu_backend.ops.linear.q8 import PLANAR, ROW, WORDS, rounded_spec
 from wgpu_backend.ops.linear.q16 import q16_spec
 
 
-def columns_of(x: Node, weight: Node, prologue: Prologue) -> Shape:
+def check_columns(x: Node, weight: Node, prologue: Prologue) -> Shape:
     """Check rows of x against a weight, and return the leading axes of x.
 
     Raises
@@ -28,10 +28,10 @@ def columns_of(x: Node, weight: Node, prologue: Prologue) -> Shape:
         return _columns_in_q16(x, k)
     if prologue.in_f16:
         return _columns_in_f16(x, weight)
-    return _columns_of_values(x, k, prologue)
+    return _columns_in_f32(x, k, prologue)
 
 
-def _columns_of_values(x: Node, k: int, prologue: Prologue) -> Shape:
+def _columns_in_f32(x: Node, k: int, prologue: Prologue) -> Shape:
     """Return the leading axes of x, whose rows are f32 values."""
     require_rank("linear", "x", x, 1)
     squares = prologue.eps is not None and not prologue.norm

@@ -32,14 +32,14 @@ def f16_spec(rows: Shape, groups: int, planar: bool) -> Spec:
 
 def f16_activations_reference(x: Array, *, planar: bool = False, nibbles: bool = False) -> Array:
     """Round groups of 32 values to f16, with their scale, sums and squares."""
-    return _laid_out(_rounded(_in_groups(x), nibbles), planar)
+    return _laid_out(_round(_in_groups(x), nibbles), planar)
 
 
 def f16_weighted_reference(
     x: Array, weight: Array, *, planar: bool = False, nibbles: bool = False
 ) -> Array:
     """Apply `f16_activations` to weighted rows, with the squares of the unweighted rows."""
-    groups = _rounded(_in_groups(x * weight), nibbles)
+    groups = _round(_in_groups(x * weight), nibbles)
     groups[..., 19:] = _squares(_in_groups(x)).view(np.uint32)
     return _laid_out(groups, planar)
 
@@ -58,7 +58,7 @@ def _laid_out(groups: Array, planar: bool) -> Array:
     return np.ascontiguousarray(np.moveaxis(groups.reshape(*groups.shape[:-1], 5, 4), -2, 0))
 
 
-def _rounded(groups: Array, nibbles: bool) -> Array:
+def _round(groups: Array, nibbles: bool) -> Array:
     # By their bits, so that a NaN is the largest magnitude.
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
     plain = (largest >= np.uint32(_SMALLEST << 23)) & (largest < _INFINITY)

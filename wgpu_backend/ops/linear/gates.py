@@ -10,7 +10,7 @@ from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import require
-from wgpu_backend.ops.linear.attributes import SUMS, attributes_of
+from wgpu_backend.ops.linear.attributes import SUMS, get_attributes
 
 GATES = ("silu", "gelu", "gelu_erf", "quick_gelu", "relu")
 
@@ -31,7 +31,7 @@ def _parts(weight: Node) -> int:
     return len(cast("tuple[object, ...]", handle)) if isinstance(handle, tuple) else 1
 
 
-def gated(name: str, launch: Launch, activation: str) -> Launch:
+def join_halves(name: str, launch: Launch, activation: str) -> Launch:
     """Return the launch of a product that joins halves of rows by an activation.
 
     Raises
@@ -67,7 +67,7 @@ def require_whole(launch: Launch) -> None:
         It lies in several bindings.
     """
     weight = launch.operands["weights"]
-    joins = attributes_of(launch).epilogue != SUMS
+    joins = get_attributes(launch).epilogue != SUMS
     if joins and not lies_whole(weight):
         raise DeviceError(
             f"product that joins rows: the weight of {weight.spec.shape} lies in {_parts(weight)} "

@@ -33,9 +33,9 @@ from wgpu_backend.ops.linear.attributes import (
     Form,
     Precision,
     Prologue,
-    attributes_of,
+    get_attributes,
 )
-from wgpu_backend.ops.linear.columns import column_snippet, columns_of, require_rows
+from wgpu_backend.ops.linear.columns import check_columns, column_snippet, require_rows
 from wgpu_backend.ops.linear.f16_groups import (
     BESIDE_NIBBLES,
     NIBBLES,
@@ -46,13 +46,18 @@ from wgpu_backend.ops.linear.f16_groups import (
     f16_weighted_reference,
 )
 from wgpu_backend.ops.linear.f16_groups import WEIGHTS as F16_WEIGHTS
-from wgpu_backend.ops.linear.gates import gated
+from wgpu_backend.ops.linear.gates import join_halves
 from wgpu_backend.ops.linear.matmul_strided import matmul_strided
-from wgpu_backend.ops.linear.normed import GROUP, norm_weighted_reference, normed, weighted_spec
+from wgpu_backend.ops.linear.normed import (
+    GROUP,
+    apply_norm_factor,
+    norm_weighted_reference,
+    weighted_spec,
+)
 from wgpu_backend.ops.linear.portable import select_portable
 from wgpu_backend.ops.linear.q8 import FORMATS, rounded_spec
 from wgpu_backend.ops.linear.q8_rounding import (
-    out_of_planes,
+    from_planes,
     q8_activations_reference,
     q8_norm_factor,
     q8_values,
@@ -65,7 +70,7 @@ from wgpu_backend.ops.linear.q16 import (
     q16_weighted_reference,
 )
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reference import Array, reference_of
+from wgpu_backend.ops.reference import Array, get_reference
 
 WEIGHTS = tuple(d for d in ALL if d in FLOATS or d.quantised)
 WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {
@@ -143,12 +148,12 @@ def linear(
     if prologue.norm:
         launch = _behind_norm(launch, gain)
     if epilogue.activation is not None:
-        launch = gated("linear", launch, epilogue.activation)
+        launch = join_halves("linear", launch, epilogue.activation)
     if addend is not None:
-        launch = _added(launch, addend)
+        launch = _add(launch, addend)
     if epilogue.norm:
         launch = _with_norm(launch, scale, total)
-    return _rounded(launch) if epilogue.rounded else _weighted(launch)
+    return _round_result(launch) if epilogue.is_rounded else _append_squares(launch)
 
 
 @linear.reference
@@ -169,9 +174,9 @@ def linear_reference(
     y = np.matmul(rows.sum(axis=-2) if prologue.parts > 1 else rows, weight.T)
     if epilogue.activation is not None:
         gate, up = np.split(y, 2, axis=-1)
-        y = reference_of(epilogue.activation)(gate) * up
+        y = get_reference(epilogue.activation)(gate) * up
     y = y if addend is None else y + addend
-    return _left(y, scale, total, epilogue)
+    return _apply_epilogue(y, scale, total, epilogue)
 
 
 def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
@@ -188,7 +193,7 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
         f"linear: weight is {weight.spec.shape} of strides {weight.spec.strides}, needs one dense "
         f"matrix with whole groups of {GROUP}",
     )
-    columns = columns_of(x, weight, prologue)
+    columns = check_columns(x, weight, prologue)
     n = math.prod(columns) * prologue.parts
     # What goes with a group in f16 is read as f32, its values as f16.
     tails = {"tails": x} if prologue.in_f16 else {}
@@ -212,7 +217,7 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
     )
 
 
-def _added(launch: Launch, addend: Node) -> Launch:
+def _add(launch: Launch, addend: Node) -> Launch:
     """Return a launch that adds a row, or a tensor of the result's shape, to the product."""
     m, shape = launch.out.shape[-1], addend.spec.shape
     require(
@@ -233,7 +238,7 @@ def _behind_norm(launch: Launch, gain: Node | None) -> Launch:
     """Return a launch that also normalises its rows, with this norm weight."""
     require_tensor("linear", "gain", gain)
     assert gain is not None
-    prologue = attributes_of(launch).prologue
+    prologue = get_attributes(launch).prologue
     require(
         prologue.form == "values" and prologue.eps is not None,
         ShapeError,
@@ -270,17 +275,17 @@ def _with_norm(launch: Launch, scale: Node | None, total: Node | None) -> Launch
     )
 
 
-def _weighted(launch: Launch) -> Launch:
+def _append_squares(launch: Launch) -> Launch:
     """Return a launch whose rows end in sums of squares, if a norm follows."""
-    norm = attributes_of(launch).epilogue.norm
+    norm = get_attributes(launch).epilogue.norm
     return replace(launch, out=weighted_spec(launch.out)) if norm else launch
 
 
-def _rounded(launch: Launch) -> Launch:
+def _round_result(launch: Launch) -> Launch:
     """Return a launch whose result is rounded by groups."""
     *rows, m = launch.out.shape
     require(m % GROUP == 0, ShapeError, f"linear: {m} rows of results, needs a multiple of {GROUP}")
-    epilogue = attributes_of(launch).epilogue
+    epilogue = get_attributes(launch).epilogue
     require(
         epilogue.form in SPECS,
         ShapeError,
@@ -311,7 +316,7 @@ def mulmat(weight: Node, x: Node) -> Node:
     DTypeError
         An operand is of another type.
     """
-    return _multiplied(weight, x, "default")
+    return _multiply(weight, x, "default")
 
 
 def mulmat_full_prec(weight: Node, x: Node) -> Node:
@@ -326,10 +331,10 @@ def mulmat_full_prec(weight: Node, x: Node) -> Node:
     -------
     (..., n, m), f32
     """
-    return _multiplied(weight, x, "full")
+    return _multiply(weight, x, "full")
 
 
-def _multiplied(weight: Node, x: Node, precision: Precision) -> Node:
+def _multiply(weight: Node, x: Node, precision: Precision) -> Node:
     if _in_groups(weight, x):
         return linear(weight, x, precision=precision)
     _require_operands("mulmat", weight, x)
@@ -386,7 +391,7 @@ def linear_layer(weight: Node, x: Node, addend: Node | None) -> Node:
 def _rows(x: Array, k: int, prologue: Prologue) -> Array:
     """Decode rows to values, applying the norm's factor where they lack it."""
     if prologue.form == "values":
-        return normed(x, k, prologue.eps)
+        return apply_norm_factor(x, k, prologue.eps)
     if prologue.in_f16:
         values = f16_values(x, prologue.form == "f16_nibbles")
         return values * f16_norm_factor(x, prologue.eps)
@@ -394,7 +399,7 @@ def _rows(x: Array, k: int, prologue: Prologue) -> Array:
         return q16_values(x) * f16_norm_factor(x, prologue.eps)
     if prologue.form == "q8":
         return q8_values(x) * q8_norm_factor(x, prologue.eps)
-    parts = out_of_planes(x)
+    parts = from_planes(x)
     return q8_values(parts if x.shape[-1] == 12 else parts.reshape(*x.shape[1:-2], 2, -1, 12))
 
 
@@ -404,16 +409,18 @@ def _norm(x: Array, gain: Array, prologue: Prologue) -> Array:
     return x / np.sqrt(mean + np.float32(prologue.eps or 0)) * gain
 
 
-def _left(y: Array, scale: Array | None, total: Array | None, epilogue: Epilogue) -> Array:
+def _apply_epilogue(
+    y: Array, scale: Array | None, total: Array | None, epilogue: Epilogue
+) -> Array:
     """Return what a product stores of its sums."""
     if not epilogue.norm:
-        return _rounded_reference(y, None, epilogue) if epilogue.rounded else y
+        return _rounded_reference(y, None, epilogue) if epilogue.is_rounded else y
     assert total is not None
     assert scale is not None
     total[...] = y
     return (
         _rounded_reference(total, scale, epilogue)
-        if epilogue.rounded
+        if epilogue.is_rounded
         else norm_weighted_reference(total, scale)
     )
 

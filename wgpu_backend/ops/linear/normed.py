@@ -99,7 +99,7 @@ def in_whole_groups(norm: OpNode) -> bool:
     return dense and {x.spec.dtype, weight.spec.dtype} == {F32} and x.spec.shape[-1] % GROUP == 0
 
 
-def normed(rows: Array, k: int, eps: float | None) -> Array:
+def apply_norm_factor(rows: Array, k: int, eps: float | None) -> Array:
     """Return the values of rows, with the norm's factor for rows from `norm_weighted`."""
     if eps is None:
         return rows

@@ -7,7 +7,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.linear.products import matmul
-from wgpu_backend.ops.shape.views import permuted, viewed
+from wgpu_backend.ops.shape.views import make_view, permute
 
 
 def out_prod(a: Node, b: Node) -> Node:
@@ -40,11 +40,11 @@ def out_prod(a: Node, b: Node) -> Node:
         f"has {right.spec.shape[-2]}",
     )
     axes = range(len(left.spec.shape))
-    return matmul(permuted(left, *axes[:-2], axes[-1], axes[-2]), right)
+    return matmul(permute(left, *axes[:-2], axes[-1], axes[-2]), right)
 
 
 def _as_rows(x: Node) -> Node:
     spec = x.spec
     if len(spec.shape) > 1:
         return x
-    return viewed(x, Spec((1, *spec.shape), spec.dtype, (0, *spec.strides), spec.offset))
+    return make_view(x, Spec((1, *spec.shape), spec.dtype, (0, *spec.strides), spec.offset))

@@ -15,7 +15,7 @@ from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Groups, Launch
 from wgpu_backend.ops.check import grid_for, require
 from wgpu_backend.ops.layouts.planes import plane_nbytes
-from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, attributes_of
+from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, get_attributes
 from wgpu_backend.ops.linear.f16_groups import is_planar
 from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear.normed import SQUARED, square_count
@@ -36,11 +36,11 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
     """
     require_whole(launch)
     _require_bindings(launch, capabilities)
-    epilogue, prologue = attributes_of(launch).epilogue, attributes_of(launch).prologue
+    epilogue, prologue = get_attributes(launch).epilogue, get_attributes(launch).prologue
     pays = epilogue == Epilogue(epilogue.activation) and (prologue == VALUES or prologue.in_bytes)
     choices = {**launch.choices, **_prologue(launch)}
     launch = replace(launch, choices=choices, last_resort=not pays)
-    return _in_groups(launch) if epilogue.norm or epilogue.rounded else _by_rows(launch)
+    return _in_groups(launch) if epilogue.norm or epilogue.is_rounded else _by_rows(launch)
 
 
 def storage_bindings(launch: Launch) -> int:
@@ -52,7 +52,7 @@ def storage_bindings(launch: Launch) -> int:
 
 def _require_bindings(launch: Launch, capabilities: Capabilities) -> None:
     """Raise DeviceError if a launch needs more storage bindings than a kernel may have."""
-    weight, found = launch.operands["weights"].spec, attributes_of(launch)
+    weight, found = launch.operands["weights"].spec, get_attributes(launch)
     # Groups in f16 are read through one of their two bindings.
     needs = storage_bindings(launch) - found.prologue.in_f16
     most = capabilities.max_storage_bindings
@@ -67,7 +67,7 @@ def _require_bindings(launch: Launch, capabilities: Capabilities) -> None:
 
 def _prologue(launch: Launch) -> Choices:
     """Return the choices by which kernels read rows of x, and compute the factor of a norm."""
-    prologue = attributes_of(launch).prologue
+    prologue = get_attributes(launch).prologue
     normed = {"NORMED": prologue.eps is not None}
     if prologue.in_bytes:
         planar = launch.choices["x"] == PLANAR
@@ -83,14 +83,14 @@ def _prologue(launch: Launch) -> Choices:
 
 def _columns(launch: Launch) -> int:
     """Return the number of columns of the result."""
-    return launch.count("n") // attributes_of(launch).prologue.parts
+    return launch.count("n") // get_attributes(launch).prologue.parts
 
 
 def _by_rows(launch: Launch) -> Launch:
     """Return a launch whose lanes stride over k, for some rows and columns a work group."""
     n, joins = _columns(launch), joined_rows(launch)
     columns, sources = min(n, COLUMNS) or 1, ROWS * joins
-    squares = 0 if attributes_of(launch).prologue.eps is None else columns
+    squares = 0 if get_attributes(launch).prologue.eps is None else columns
 
     def groups(weight_rows: int) -> Groups:
         x, y, _ = grid_for(-(-weight_rows // sources))
@@ -103,17 +103,17 @@ def _by_rows(launch: Launch) -> Launch:
 
 def _in_groups(launch: Launch) -> Launch:
     """Return a launch of one lane per row, whose work groups cover rows that share squares."""
-    found, m = attributes_of(launch).epilogue, launch.count("m")
-    name = "rounded" if found.rounded and not found.norm else "weighted_sum"
-    name = "rounded_sum" if found.rounded and found.norm else name
+    found, m = get_attributes(launch).epilogue, launch.count("m")
+    name = "rounded" if found.is_rounded and not found.norm else "weighted_sum"
+    name = "rounded_sum" if found.is_rounded and found.norm else name
     # Behind rows with squares there are zeros up to a whole vector, which work groups write, too.
-    blocks = -(-m // SQUARED) if found.rounded else square_count(m)
+    blocks = -(-m // SQUARED) if found.is_rounded else square_count(m)
     x, y, _ = grid_for(blocks)
     sizes = {
         "WG": SQUARED,
         "SOURCES": joined_rows(launch),
         "epilogue": f"lib/linear_epilogue/{name}",
-        **(_rounding(found) if found.rounded else {}),
+        **(_rounding(found) if found.is_rounded else {}),
     }
     return replace(
         launch,

@@ -10,7 +10,7 @@ from wgpu_backend.ops.check import require, require_rank
 from wgpu_backend.ops.linear.linear import mulmat
 from wgpu_backend.ops.linear.normed import GROUP
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.views import expanded, permuted, viewed
+from wgpu_backend.ops.shape.views import expand, make_view, permute
 
 WORTH_COPYING = 8  # rows of `a` from which a transposed copy of `b` pays
 
@@ -45,28 +45,28 @@ def matmul(a: Node, b: Node) -> Node:
         f"{rows.spec.shape[-1]} values, columns of b have {columns.spec.shape[-2]}",
     )
     batch = _batch(rows, columns)
-    rows = expanded(rows, (*batch, *rows.spec.shape[-2:]))
-    y = mulmat(_transposed(columns, rows), rows)
+    rows = expand(rows, (*batch, *rows.spec.shape[-2:]))
+    y = mulmat(_transpose(columns, rows), rows)
     shape = list(y.spec.shape)
     if len(b.spec.shape) == 1:
         shape.pop(-1)
     if len(a.spec.shape) == 1:
         shape.pop(len(batch))
-    return y if len(shape) == len(y.spec.shape) else viewed(y, Spec.dense(shape, F32))
+    return y if len(shape) == len(y.spec.shape) else make_view(y, Spec.dense(shape, F32))
 
 
 def _as_rows(a: Node) -> Node:
     spec = a.spec
     if len(spec.shape) > 1:
         return a
-    return viewed(a, Spec((1, *spec.shape), spec.dtype, (0, *spec.strides), spec.offset))
+    return make_view(a, Spec((1, *spec.shape), spec.dtype, (0, *spec.strides), spec.offset))
 
 
 def _as_columns(b: Node) -> Node:
     spec = b.spec
     if len(spec.shape) > 1:
         return b
-    return viewed(b, Spec((*spec.shape, 1), spec.dtype, (*spec.strides, 0), spec.offset))
+    return make_view(b, Spec((*spec.shape, 1), spec.dtype, (*spec.strides, 0), spec.offset))
 
 
 def _batch(a: Node, b: Node) -> Shape:
@@ -74,10 +74,10 @@ def _batch(a: Node, b: Node) -> Shape:
     return broadcast("matmul", left, right)
 
 
-def _transposed(b: Node, a: Node) -> Node:
+def _transpose(b: Node, a: Node) -> Node:
     """Return the rows of `mulmat`'s weight: a view, or a copy if that allows a fast kernel."""
     axes = range(len(b.spec.shape))
-    weight = permuted(b, *axes[:-2], axes[-1], axes[-2])
+    weight = permute(b, *axes[:-2], axes[-1], axes[-2])
     fast = len(axes) == 2 and a.spec.dtype == F32 and b.spec.shape[0] % GROUP == 0
     large = a.spec.size >= WORTH_COPYING * max(a.spec.shape[-1], 1)
     if fast and large and not weight.spec.is_dense and weight.builder is not None:

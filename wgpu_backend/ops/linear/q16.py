@@ -60,7 +60,7 @@ def q16_activations(x: Node) -> Launch:
 @q16_activations.reference
 def q16_activations_reference(x: Array) -> Array:
     """Round groups of 32 values to sixteen bits, with their scale, sums and squares."""
-    return _in_planes(_rounded(_in_groups(x)))
+    return _in_planes(_round(_in_groups(x)))
 
 
 @op(shader="ops/linear/q16_activations", dense=("x", "weight"), trusted=True)
@@ -95,7 +95,7 @@ def q16_weighted(x: Node, weight: Node) -> Launch:
 @q16_weighted.reference
 def q16_weighted_reference(x: Array, weight: Array) -> Array:
     """Apply `q16_activations` to weighted rows, with the squares of the unweighted rows."""
-    groups = _rounded(_in_groups(x * weight))
+    groups = _round(_in_groups(x * weight))
     groups[..., 19:] = _squares(_in_groups(x)).view(np.uint32)
     return _in_planes(groups)
 
@@ -137,7 +137,7 @@ def _squares(groups: Array) -> Array:
     return np.sum(groups * groups, axis=-1, keepdims=True)
 
 
-def _rounded(groups: Array) -> Array:
+def _round(groups: Array) -> Array:
     """Round groups to (..., 20) words."""
     # By their bits, so that a NaN is the largest magnitude.
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)

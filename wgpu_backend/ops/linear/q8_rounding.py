@@ -51,7 +51,7 @@ def q8_activations(x: Node, *, planar: bool = False) -> Launch:
 @q8_activations.reference
 def q8_activations_reference(x: Array, *, planar: bool = False) -> Array:
     """Round groups of 32 values to eight bits, with their scale, sums and squares."""
-    return in_planes(_rounded(x)) if planar else _rounded(x)
+    return to_planes(_round(x)) if planar else _round(x)
 
 
 @op(dense=("x", "weight"), trusted=True)
@@ -92,9 +92,9 @@ def q8_weighted(x: Node, weight: Node, *, planar: bool = False) -> Launch:
 @q8_weighted.reference
 def q8_weighted_reference(x: Array, weight: Array, *, planar: bool = False) -> Array:
     """Apply `q8_activations` to weighted rows, with the squares of the unweighted rows."""
-    groups = _rounded(x * weight)
+    groups = _round(x * weight)
     groups[..., 11:] = _squares(_in_groups(x)).view(np.uint32)
-    return in_planes(groups) if planar else groups
+    return to_planes(groups) if planar else groups
 
 
 def _rounding(name: str, x: Node, planar: bool) -> Launch:
@@ -127,18 +127,18 @@ def rounded_spec(rows: Shape, groups: int, planar: bool, parts: int = 1) -> Spec
 _SMALLEST, _INFINITY = np.uint32(0x0D800000), np.uint32(0x7F800000)
 
 
-def in_planes(groups: Array) -> Array:
+def to_planes(groups: Array) -> Array:
     """Reorder groups of (..., 12) words as planes, (3, ..., 4)."""
     return np.ascontiguousarray(np.moveaxis(groups.reshape(*groups.shape[:-1], 3, 4), -2, 0))
 
 
-def out_of_planes(x: Array) -> Array:
+def from_planes(x: Array) -> Array:
     """Return groups of (..., 12) words, from planes or not."""
     whole = x if x.shape[-1] == 12 else np.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], 12)
     return np.ascontiguousarray(whole)
 
 
-def _rounded(x: Array) -> Array:
+def _round(x: Array) -> Array:
     groups = _in_groups(x)
     # By their bits, so that a NaN is the largest magnitude.
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
@@ -164,7 +164,7 @@ def _in_groups(x: Array) -> Array:
 
 def q8_values(x: Array) -> Array:
     """Decode groups to values, (..., k)."""
-    words = out_of_planes(x)
+    words = from_planes(x)
     quants = np.ascontiguousarray(words[..., :8]).view(np.int8).astype(np.float32)
     scale = np.ascontiguousarray(words[..., 8:9]).view(np.float32)
     return (quants * scale).reshape(*words.shape[:-2], -1)
@@ -174,6 +174,6 @@ def q8_norm_factor(x: Array, eps: float | None) -> Array:
     """Return the norm's factor of each row, (..., 1)."""
     if eps is None:
         return np.float32(1).reshape(1)
-    squares = np.ascontiguousarray(out_of_planes(x)[..., 11]).view(np.float32)
+    squares = np.ascontiguousarray(from_planes(x)[..., 11]).view(np.float32)
     squares = squares.sum(axis=-1, keepdims=True)
     return 1 / np.sqrt(squares / np.float32(32 * x.shape[-2]) + np.float32(eps))

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
-from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, Form, attributes_of
+from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, Form, get_attributes
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import GROUP
@@ -33,7 +33,7 @@ def rounded_gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     found = graph.single_use_producer(node.operands["x"], "linear")
     if found is None or adds(found) or not _fits(found, node):
         return None
-    epilogue = attributes_of(found.launch).epilogue
+    epilogue = get_attributes(found.launch).epilogue
     if epilogue != Epilogue(epilogue.activation) or epilogue == SUMS:
         return None
     return again(found, graph, epilogue=_rounding(epilogue, node))
@@ -51,7 +51,9 @@ def rounded_sum(node: OpNode, graph: Graph) -> Node | None:
     bindings = storage_bindings(found.launch) + 2
     if bindings > graph.capabilities.max_storage_bindings:
         return None
-    if attributes_of(found.launch).epilogue != SUMS or not graph.can_defer_write(found, found.node):
+    if get_attributes(found.launch).epilogue != SUMS or not graph.can_defer_write(
+        found, found.node
+    ):
         return None
     total = Node(found.spec, found.node.storage)
     epilogue = _rounding(Epilogue(norm=True), node)
@@ -60,7 +62,7 @@ def rounded_sum(node: OpNode, graph: Graph) -> Node | None:
 
 def _fits(found: OpNode, node: OpNode) -> bool:
     """Return whether a product has rounded activations, and whole groups to round."""
-    prologue = attributes_of(found.launch).prologue
+    prologue = get_attributes(found.launch).prologue
     rounded = prologue.form != "values" and prologue.parts == 1
     whole = lies_whole(found.operands["weights"]) and found.spec.shape[-1] % GROUP == 0
     return rounded and whole and found.spec.shape == node.operands["x"].spec.shape

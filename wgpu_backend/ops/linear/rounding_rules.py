@@ -32,14 +32,14 @@ from wgpu_backend.ops.check import (
     require_row,
     row_count,
 )
-from wgpu_backend.ops.layouts.layout import layout_of
+from wgpu_backend.ops.layouts.layout import find_layout
 from wgpu_backend.ops.linear.attributes import (
     Q8,
     Q8_PAIR,
     Q16,
     VALUES,
     Prologue,
-    attributes_of,
+    get_attributes,
 )
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import in_whole_groups
@@ -53,13 +53,13 @@ from wgpu_backend.ops.linear.q8 import (
 )
 from wgpu_backend.ops.linear.q8_rounding import (
     PLANAR_COLUMNS,
-    in_planes,
     q8_activations_reference,
     q8_values,
+    to_planes,
 )
 from wgpu_backend.ops.linear.q16 import q16_activations, q16_weighted
 from wgpu_backend.ops.linear.rules import again
-from wgpu_backend.ops.linear.tiles import FEW, class_of
+from wgpu_backend.ops.linear.tiles import FEW, column_class
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import rms_norm_reference
 from wgpu_backend.ops.reference import Array
@@ -67,7 +67,7 @@ from wgpu_backend.ops.reference import Array
 
 def rounding_key(dtype: DType, columns: int, prologue: Prologue = Q8) -> str:
     """Return the name of products that are measured together: format, column class, form."""
-    return f"{dtype.name} {class_of(columns)}{' split' if prologue == Q8_PAIR else ''}"
+    return f"{dtype.name} {column_class(columns)}{' split' if prologue == Q8_PAIR else ''}"
 
 
 def products_in(form: Prologue) -> frozenset[str]:
@@ -189,13 +189,13 @@ def q8_pair_reference(x: Array, *, planar: bool = False) -> Array:
     """Return the rounded values, and the rounded remainder."""
     first = q8_activations_reference(x)
     both = np.stack([first, q8_activations_reference(x - q8_values(first))], axis=-3)
-    return in_planes(both.reshape(*x.shape[:-1], -1, 12)) if planar else both
+    return to_planes(both.reshape(*x.shape[:-1], -1, 12)) if planar else both
 
 
 @linear.fuses("linear", name="linear_q8", coarse=True)
 def product(node: OpNode, graph: Graph) -> Node | None:
     """Round the activations of a product to eight bits, if its weight has an integer form."""
-    if attributes_of(node.launch).precision != "default":
+    if get_attributes(node.launch).precision != "default":
         return None
     return _in_eight_bits(node, graph, q8_activations, Q8)
 
@@ -218,7 +218,7 @@ def pays_in_q16(dtype: DType, columns: int, capabilities: Capabilities) -> bool:
 @linear.fuses("linear", name="linear_q16", exact=False)
 def few_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
     """Round the activations of a product of few columns, logits too, to sixteen bits."""
-    found, weight, x = attributes_of(node.launch), node.operands["weights"], node.operands["x"]
+    found, weight, x = get_attributes(node.launch), node.operands["weights"], node.operands["x"]
     if found.precision == "f16" or found.prologue != VALUES or len(x.spec.shape) > 2:
         return None
     if not fits_q8(weight) or not pays_in_q16(
@@ -231,7 +231,7 @@ def few_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
 @q16_weighted.fuses("linear", exact=False)
 def norm_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a norm with its rounding to sixteen bits; the product applies the norm's factor."""
-    bare = attributes_of(node.launch).prologue == Q16
+    bare = get_attributes(node.launch).prologue == Q16
     rounded = graph.producer(node.operands["x"], "q16_activations") if bare else None
     norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
     if norm is None or not in_whole_groups(norm):
@@ -249,7 +249,7 @@ def norm_in_sixteen_bits(node: OpNode, graph: Graph) -> Node | None:
 @linear.fuses("linear", name="linear_q8_pair", exact=False)
 def precise_product(node: OpNode, graph: Graph) -> Node | None:
     """Split the activations of a product of logits, or of any without f16, into two parts."""
-    precision = attributes_of(node.launch).precision
+    precision = get_attributes(node.launch).precision
     known = graph.capabilities
     in_f16 = known.f16 and not known.few_registers
     if precision == "f16" or (precision == "default" and in_f16):
@@ -260,7 +260,7 @@ def precise_product(node: OpNode, graph: Graph) -> Node | None:
 def _in_eight_bits(node: OpNode, graph: Graph, rounding: Callee, prologue: Prologue) -> Node | None:
     """Return the product of rounded rows, if that is possible and pays."""
     weight, x = node.operands["weights"], node.operands["x"]
-    if attributes_of(node.launch).prologue != VALUES or not fits_q8(weight):
+    if get_attributes(node.launch).prologue != VALUES or not fits_q8(weight):
         return None
     columns, known = row_count(x.spec), graph.capabilities
     faster = _lies_for_bytes(weight) or is_faster(weight.spec.dtype, columns, known, prologue)
@@ -271,24 +271,24 @@ def _in_eight_bits(node: OpNode, graph: Graph, rounding: Callee, prologue: Prolo
 
 
 def _lies_for_bytes(weight: Node) -> bool:
-    layout = layout_of(weight)
+    layout = find_layout(weight)
     return layout is not None and layout.for_bytes and layout.shows(weight.spec)
 
 
 @q8_weighted.fuses("linear", exact=False)
 def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a norm with its rounding to eight bits; the product applies the norm's factor."""
-    bare = attributes_of(node.launch).prologue == Q8
+    bare = get_attributes(node.launch).prologue == Q8
     rounded = graph.producer(node.operands["x"], "q8_activations") if bare else None
     norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
     if rounded is None or norm is None or not in_whole_groups(norm):
         return None
-    scaled = _scaled(norm, graph, planar=bool(rounded.options.get("planar")))
+    scaled = _scale_rows(norm, graph, planar=bool(rounded.options.get("planar")))
     prologue = replace(Q8, eps=norm.call.kwargs["eps"])
     return again(node, graph, x=graph.view(scaled, node.operands["x"].spec), prologue=prologue)
 
 
-def _scaled(norm: OpNode, graph: Graph, *, planar: bool) -> Node:
+def _scale_rows(norm: OpNode, graph: Graph, *, planar: bool) -> Node:
     """Return rows that lack the factor of a norm."""
     x = norm.operands["x"]
     if norm.launch.choices["WEIGHTED"]:

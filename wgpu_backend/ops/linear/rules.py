@@ -10,7 +10,7 @@ from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.elementwise.activation import GATED
-from wgpu_backend.ops.linear.attributes import SUMS, attributes_of
+from wgpu_backend.ops.linear.attributes import SUMS, get_attributes
 from wgpu_backend.ops.linear.gates import fits_gated
 from wgpu_backend.ops.linear.linear import linear
 
@@ -28,7 +28,7 @@ def again(product: OpNode, graph: Graph, **changes: Any) -> Node:  # noqa: ANN40
     changes : Node, Prologue, Epilogue or str
         Arguments of `linear` by their names.
     """
-    operands, found = product.operands, attributes_of(product.launch)
+    operands, found = product.operands, get_attributes(product.launch)
     given: dict[str, Any] = {
         "weight": operands["weights"],
         "x": operands["x"],
@@ -49,7 +49,7 @@ def adds(product: OpNode) -> bool:
 
 def is_bare(product: OpNode) -> bool:
     """Return whether a product stores its sums as they are, with default precision."""
-    found = attributes_of(product.launch)
+    found = get_attributes(product.launch)
     return found.epilogue == SUMS and found.precision != "full" and not adds(product)
 
 
@@ -76,9 +76,9 @@ def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
         return None
     x, other = gate.operands["x"], up.operands["x"]
     same = _alike(x, other) and _alike(gate.operands.get("gain"), up.operands.get("gain"))
-    found = attributes_of(gate.launch)
+    found = get_attributes(gate.launch)
     weight = _neighbours(gate.operands["weights"], up.operands["weights"])
-    if not same or found != attributes_of(up.launch) or weight is None or not fits_gated(weight):
+    if not same or found != get_attributes(up.launch) or weight is None or not fits_gated(weight):
         return None
     epilogue = replace(found.epilogue, activation=ACTIVATIONS[node.op])
     return again(gate, graph, weight=weight, epilogue=epilogue)

@@ -42,7 +42,7 @@ class Tiles(NamedTuple):
 TILES: dict[str, Tiles] = {}
 
 
-def class_of(columns: int) -> Class:
+def column_class(columns: int) -> Class:
     """Return the class of a number of columns."""
     if columns <= 1:
         return "one"
@@ -51,7 +51,7 @@ def class_of(columns: int) -> Class:
 
 def key(shader: str, dtype: DType, columns: int) -> str:
     """Return the name of what is tuned together: a kernel, a format, a class of columns."""
-    return f"{shader} {dtype.name} {class_of(columns)}"
+    return f"{shader} {dtype.name} {column_class(columns)}"
 
 
 def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
@@ -74,7 +74,7 @@ def tuned_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: i
 def select_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: int) -> Tile:
     """Return the tile of a product: the fastest measured, or the default."""
     measured = tuned_tile(capabilities, shader, dtype, columns)
-    return measured or TILES[shader].by_class[class_of(columns)][0]
+    return measured or TILES[shader].by_class[column_class(columns)][0]
 
 
 def even_share(columns: int, most: int) -> int:

@@ -46,7 +46,7 @@ class Coding(NamedTuple):
         return values * self.bits // 32
 
 
-def coding_of(name: str, mode: str, group_size: int | None, bits: int | None) -> Coding:
+def get_coding(name: str, mode: str, group_size: int | None, bits: int | None) -> Coding:
     """Return the coding of a mode; None stands for the mode's default.
 
     Raises

@@ -21,12 +21,12 @@ from wgpu_backend.ops.check import (
     require_rank,
 )
 from wgpu_backend.ops.linear.linear import mulmat
-from wgpu_backend.ops.mlx_quant.modes import Coding, coding_of, require_packed
+from wgpu_backend.ops.mlx_quant.modes import Coding, get_coding, require_packed
 from wgpu_backend.ops.mlx_quant.quantising import quantised_values, unpacked
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import expanded
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import expand
 
 WIDTH, LANES = 64, 8  # threads of a work group, and those that share a row
 WORTH_UNPACKING = 32  # rows of x from which a product of floats is faster
@@ -210,7 +210,7 @@ def quantised_matmul(
         There is no such mode, planes do not belong together, or inner extents differ.
     """
     require_rank("quantised_matmul", "x", x, 1, 8)
-    coding = _checked(
+    coding = _check_operands(
         "quantised_matmul", x, packed, scales, biases, transpose, group_size, bits, mode
     )
     if len(packed.spec.shape) == 2:
@@ -218,11 +218,11 @@ def quantised_matmul(
     require_rank("quantised_matmul", "x", x, 2, 8)
     left, right = (Spec.dense(node.spec.shape[:-2], F32) for node in (x, packed))
     batch = broadcast("quantised_matmul", left, right)
-    lhs, rhs = (_ids_of(x, spec.shape, batch) for spec in (left, right))
+    lhs, rhs = (_broadcast_ids(x, spec.shape, batch) for spec in (left, right))
     return gather_qmm(x, packed, scales, biases, lhs, rhs, transpose, *coding[1:], mode)
 
 
-def _checked(
+def _check_operands(
     name: str,
     x: Node,
     packed: Node,
@@ -235,7 +235,7 @@ def _checked(
 ) -> Coding:
     """Check the operands, and return the array's coding."""
     require_dtype(name, "x", x, FLOATS)
-    coding = coding_of(name, mode, group_size, bits)
+    coding = get_coding(name, mode, group_size, bits)
     values = require_packed(name, packed, scales, biases, coding)
     inner = values if transpose else packed.spec.shape[-2]
     require(
@@ -255,11 +255,11 @@ def _with_one(
     n = scales.spec.shape[-1] * coding.group_size if not transpose else packed.spec.shape[0]
     if transpose and rows >= WORTH_UNPACKING and 4 * n * k <= LARGEST_NBYTES:
         matrix = unpacked(packed, scales, biases, **coding._asdict())
-        return reshaped(mulmat(matrix, reshaped(x, (rows, k))), (*batch, n))
-    first = _ids_of(x, (), ())
+        return reshape_node(mulmat(matrix, reshape_node(x, (rows, k))), (*batch, n))
+    first = _broadcast_ids(x, (), ())
     planes = (packed, scales, biases)
-    y = _products(reshaped(x, (1, rows, k)), planes, first, first, transpose, coding)
-    return reshaped(y, (*batch, n))
+    y = _products(reshape_node(x, (1, rows, k)), planes, first, first, transpose, coding)
+    return reshape_node(y, (*batch, n))
 
 
 def _products(
@@ -287,10 +287,10 @@ def _products(
 def _as_matrices(plane: Node) -> Node:
     """Merge the leading axes into one."""
     *_, rows, cols = plane.spec.shape
-    return reshaped(plane, (plane.spec.size // max(rows * cols, 1), rows, cols))
+    return reshape_node(plane, (plane.spec.size // max(rows * cols, 1), rows, cols))
 
 
-def _ids_of(beside: Node, batch: Shape, want: Shape) -> Node:
+def _broadcast_ids(beside: Node, batch: Shape, want: Shape) -> Node:
     """Return the numbers of a batch's matrices, in broadcast order."""
     assert beside.builder is not None
     ids = np.arange(math.prod(batch), dtype=np.int32).reshape(batch)
@@ -328,7 +328,7 @@ def gather_mm(a: Node, b: Node, lhs: Node | None = None, rhs: Node | None = None
     require(k == other, ShapeError, f"gather_mm: rows of a have {k} values, columns of b {other}")
     batch, left, right = _chosen("gather_mm", a, b, lhs, rhs)
     y = gathered_matmul(_as_matrices(a), _as_matrices(b), left, right)
-    return reshaped(y, (*batch, a.spec.shape[-2], b.spec.shape[-1]))
+    return reshape_node(y, (*batch, a.spec.shape[-2], b.spec.shape[-1]))
 
 
 def gather_qmm(
@@ -365,10 +365,12 @@ def gather_qmm(
         As `quantised_matmul`, or ids do not broadcast.
     """
     require_rank("gather_qmm", "x", x, 2, 8)
-    coding = _checked("gather_qmm", x, packed, scales, biases, transpose, group_size, bits, mode)
+    coding = _check_operands(
+        "gather_qmm", x, packed, scales, biases, transpose, group_size, bits, mode
+    )
     batch, left, right = _chosen("gather_qmm", x, packed, lhs, rhs)
     y = _products(x, (packed, scales, biases), left, right, transpose, coding)
-    return reshaped(y, (*batch, *y.spec.shape[1:]))
+    return reshape_node(y, (*batch, *y.spec.shape[1:]))
 
 
 def _chosen(
@@ -383,7 +385,7 @@ def _chosen(
         )
         if ids is not None:
             require_dtype(name, label, ids, (I32, U32))
-        given.append(reshaped(_ids_of(a, shape, shape), shape) if ids is None else ids)
+        given.append(reshape_node(_broadcast_ids(a, shape, shape), shape) if ids is None else ids)
     batch = broadcast(name, given[0].spec, given[1].spec)
-    left, right = (reshaped(expanded(ids, batch), (math.prod(batch),)) for ids in given)
+    left, right = (reshape_node(expand(ids, batch), (math.prod(batch),)) for ids in given)
     return batch, left, right

@@ -11,12 +11,12 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, permute, slice_axis
 from wgpu_backend.ops.check import FLOATS, ceil_div, require, require_dtype, require_rank
-from wgpu_backend.ops.mlx_quant.modes import Coding, coding_of, require_packed
+from wgpu_backend.ops.mlx_quant.modes import Coding, get_coding, require_packed
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import cast
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import make_view
 
 
 @op(dense=("w",), trusted=True)
@@ -46,7 +46,7 @@ def affine_scales(w: Node, *, group_size: int, bits: int) -> Launch:
 @affine_scales.reference
 def affine_scales_reference(w: Array, *, group_size: int, bits: int) -> Array:
     """Compute scale and bias of each group."""
-    groups = grouped(w, group_size)
+    groups = split_groups(w, group_size)
     low, high = groups.min(axis=-1), groups.max(axis=-1)
     below = np.abs(low) > np.abs(high)
     size = np.maximum((high - low) / np.float32(2**bits - 1), np.float32(1e-7))
@@ -87,9 +87,9 @@ def affine_packed(w: Node, scales: Node, *, group_size: int, bits: int) -> Launc
 @affine_packed.reference
 def affine_packed_reference(w: Array, scales: Array, *, group_size: int, bits: int) -> Array:
     """Pack the nearest codes."""
-    groups = grouped(w, group_size)
+    groups = split_groups(w, group_size)
     nearest = np.rint((groups - scales[..., 1:]) / scales[..., :1])
-    return packed_of(np.clip(nearest, 0, 2**bits - 1).reshape(w.shape), bits)
+    return pack_codes(np.clip(nearest, 0, 2**bits - 1).reshape(w.shape), bits)
 
 
 @op(dense=("w",), trusted=True)
@@ -105,7 +105,7 @@ def float_scales(w: Node, *, mode: str) -> Launch:
     -------
     (..., groups), u8
     """
-    coding = coding_of("float_scales", mode, None, None)
+    coding = get_coding("float_scales", mode, None, None)
     *batch, values = w.spec.shape
     out = Spec.dense((*batch, values // coding.group_size), U8)
     return Launch(
@@ -121,8 +121,8 @@ def float_scales(w: Node, *, mode: str) -> Launch:
 @float_scales.reference
 def float_scales_reference(w: Array, *, mode: str) -> Array:
     """Return the largest magnitudes as small floats."""
-    coding = coding_of("float_scales", mode, None, None)
-    groups = np.abs(grouped(w, coding.group_size))
+    coding = get_coding("float_scales", mode, None, None)
+    groups = np.abs(split_groups(w, coding.group_size))
     scale = groups.max(axis=-1) / np.float32(6 if coding.bits == 4 else 448)
     if mode == "nvfp4":
         return to_e4m3(scale)
@@ -145,7 +145,7 @@ def float_packed(w: Node, scales: Node, *, mode: str) -> Launch:
     -------
     (..., values * bits // 32), u32
     """
-    coding = coding_of("float_packed", mode, None, None)
+    coding = get_coding("float_packed", mode, None, None)
     *batch, values = w.spec.shape
     out = Spec.dense((*batch, coding.words(values)), U32)
     return Launch(
@@ -161,14 +161,14 @@ def float_packed(w: Node, scales: Node, *, mode: str) -> Launch:
 @float_packed.reference
 def float_packed_reference(w: Array, scales: Array, *, mode: str) -> Array:
     """Pack values over their scales as small floats."""
-    coding = coding_of("float_packed", mode, None, None)
-    groups = grouped(w, coding.group_size)
+    coding = get_coding("float_packed", mode, None, None)
+    groups = split_groups(w, coding.group_size)
     by = _scales(scales, mode)[..., None]
     values = np.where(by == 0, 0, groups / np.where(by == 0, 1, by)).reshape(w.shape)
     if coding.bits == 8:
-        return packed_of(to_e4m3(values), 8)
+        return pack_codes(to_e4m3(values), 8)
     apart = np.abs(values[..., None] - E2M1)
-    return packed_of(np.argmin(apart, axis=-1), 4)
+    return pack_codes(np.argmin(apart, axis=-1), 4)
 
 
 @op(dense=("packed", "scales", "biases"), trusted=True)
@@ -260,14 +260,14 @@ def affine_quantise(w: Node, group_size: int = 64, bits: int = 4) -> tuple[Node,
     ShapeError
         Rows are not of whole groups.
     """
-    coding = coding_of("affine_quantise", "affine", group_size, bits)
+    coding = get_coding("affine_quantise", "affine", group_size, bits)
     _require_groups("affine_quantise", w, coding)
     both = affine_scales(w, group_size=group_size, bits=bits)
     packed = affine_packed(w, both, group_size=group_size, bits=bits)
     planes = permute(both.spec, (len(both.spec.shape) - 1, *range(len(both.spec.shape) - 1)))
     kind, shape = w.spec.dtype, both.spec.shape[:-1]
     scales, biases = (
-        reshaped(cast(viewed(both, slice_axis(planes, 0, i, i + 1)), dtype=kind), shape)
+        reshape_node(cast(make_view(both, slice_axis(planes, 0, i, i + 1)), dtype=kind), shape)
         for i in (0, 1)
     )
     return packed, scales, biases
@@ -298,7 +298,7 @@ def float_quantise(w: Node, mode: str) -> tuple[Node, Node]:
     ShapeError
         Rows are not of whole groups.
     """
-    coding = coding_of("float_quantise", mode, None, None)
+    coding = get_coding("float_quantise", mode, None, None)
     require(
         coding.mode != "affine", ShapeError, "float_quantise: affine has biases; affine_quantise"
     )
@@ -363,7 +363,7 @@ def dequantised_array(
     OptionError, DTypeError, ShapeError
         There is no such mode, or planes do not belong together.
     """
-    coding = coding_of("dequantise", mode, group_size, bits)
+    coding = get_coding("dequantise", mode, group_size, bits)
     require_packed("dequantise", packed, scales, biases, coding)
     require(dtype in FLOATS, ShapeError, f"dequantise: to {dtype}, needs f32, f16 or bf16")
     return unpacked(packed, scales, biases, **coding._asdict(), dtype=dtype)
@@ -379,7 +379,7 @@ _SIZES = np.where(
 E4M3 = np.where(_BYTES & 128, -_SIZES, _SIZES).astype(np.float32)
 
 
-def codes_of(packed: Array, bits: int) -> Array:
+def unpack_codes(packed: Array, bits: int) -> Array:
     """Unpack the codes of a row from words that hold them from the low bits on."""
     octets = np.ascontiguousarray(packed, np.dtype("<u4")).view(np.uint8)
     ones = np.unpackbits(octets, axis=-1, bitorder="little")
@@ -387,7 +387,7 @@ def codes_of(packed: Array, bits: int) -> Array:
     return apart @ (1 << np.arange(bits))
 
 
-def packed_of(codes: Array, bits: int) -> Array:
+def pack_codes(codes: Array, bits: int) -> Array:
     """Pack codes into words, from the low bits on."""
     ones = (codes[..., None].astype(np.int64) >> np.arange(bits)) & 1
     octets = np.packbits(
@@ -398,7 +398,7 @@ def packed_of(codes: Array, bits: int) -> Array:
     return np.ascontiguousarray(octets).view(np.dtype("<u4"))
 
 
-def grouped(w: Array, size: int) -> Array:
+def split_groups(w: Array, size: int) -> Array:
     """Split rows into groups, on an axis of their own."""
     return w.reshape(*w.shape[:-1], w.shape[-1] // size, size).astype(np.float32)
 
@@ -423,7 +423,7 @@ def quantised_values(
     packed: Array, scales: Array, biases: Array | None, group_size: int, bits: int, mode: str
 ) -> Array:
     """Decode a quantised array to f32."""
-    codes = codes_of(packed, bits)
+    codes = unpack_codes(packed, bits)
     if mode == "affine":
         assert biases is not None
         by, more = (np.repeat(p.astype(np.float32), group_size, axis=-1) for p in (scales, biases))

@@ -120,7 +120,7 @@ def _require_values(name: str, node: Node | None, count: int) -> None:
 
 
 @expert_sum.fuses("reduce")
-def weighted_rows(node: OpNode, graph: Graph) -> Node | None:
+def fuse_weighted_rows(node: OpNode, graph: Graph) -> Node | None:
     """Fuse the sum of a token's experts with their weights, if they have any."""
     how, x = node.call.kwargs, node.operands["x"]
     whole = len(x.spec.shape) == 3 and node.spec.size == x.spec.shape[0] * x.spec.shape[2]
@@ -155,7 +155,7 @@ def _fits(x: Node) -> bool:
 
 
 @expert_sum.fuses("add")
-def added_to(node: OpNode, graph: Graph) -> Node | None:
+def fuse_addend(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a sum of experts with an addend: a residual, or a shared expert."""
     for own, other in (("a", "b"), ("b", "a")):
         found = graph.single_use_producer(node.operands[own], NAME)
@@ -168,7 +168,7 @@ def added_to(node: OpNode, graph: Graph) -> Node | None:
 
 
 @expert_sum.fuses("scale")
-def scaled(node: OpNode, graph: Graph) -> Node | None:
+def fuse_scale(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a sum of experts with a scale."""
     found = graph.single_use_producer(node.operands["x"], NAME)
     if found is None or found.launch.choices["ADDS"] or node.call.kwargs.get("bias", 0.0) != 0.0:

@@ -21,11 +21,11 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.moe.experts import (
     BIASED,
+    count_tiles,
     in_tiles,
     is_gated,
     is_plain,
     linear_by_expert,
-    tiles_of,
 )
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
@@ -55,7 +55,7 @@ def expert_tiles(ids: Node, *, experts: int, size: int) -> Launch:
         f"expert_tiles: tiles of {size} for {experts} experts, needs at least 1",
     )
     pairs = ids.spec.size
-    tiles = tiles_of(pairs, experts, size)
+    tiles = count_tiles(pairs, experts, size)
     return Launch(
         Spec.dense((tiles, 1 + size), I32),
         {"ids": ids},
@@ -75,7 +75,7 @@ def expert_tiles(ids: Node, *, experts: int, size: int) -> Launch:
 def expert_tiles_reference(ids: Array, *, experts: int, size: int) -> Array:
     """List the pairs of each expert, in tiles from the expert's first tile on."""
     flat = ids.reshape(-1)
-    y = np.full((tiles_of(flat.size, experts, size), 1 + size), -1, np.int32)
+    y = np.full((count_tiles(flat.size, experts, size), 1 + size), -1, np.int32)
     for expert in range(experts):
         pairs = np.flatnonzero(flat == expert)
         first = int(np.sum((flat >= 0) & (flat < expert))) // size + expert

@@ -18,15 +18,15 @@ from wgpu_backend.ops.linear.attributes import (
     Attributes,
     Epilogue,
     Prologue,
-    attributes_of,
+    get_attributes,
 )
-from wgpu_backend.ops.linear.gates import gated, joined_rows, require_whole
+from wgpu_backend.ops.linear.gates import join_halves, joined_rows, require_whole
 from wgpu_backend.ops.linear.linear import WEIGHTS
 from wgpu_backend.ops.linear.q8 import FORMATS, GROUP, ROW, WORDS
 from wgpu_backend.ops.linear.q8_rounding import q8_values
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reference import Array, reference_of
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.reference import Array, get_reference
+from wgpu_backend.ops.shape.views import make_view
 
 # Formats that leave a binding for a bias, of the eight that every device has.
 BIASED = tuple(d for d in WEIGHTS if d != IQ3_S)
@@ -50,9 +50,9 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
     joins = joined_rows(launch)
     launch = replace(launch, last_resort=joins > 1 and not capabilities.gated_experts)
     sizes = {"ROWS": VECTOR_ROWS, "SOURCES": VECTOR_ROWS * joins, "WG": 64}
-    rounded = attributes_of(launch).prologue.in_bytes
+    rounded = get_attributes(launch).prologue.in_bytes
     form = {"x": "lib/q8/q8_load4", "X_GROUP": WORDS} if rounded else {}
-    choices = {**launch.choices, **form, **sizes, "COLS": pairs_of_a_tile(launch)}
+    choices = {**launch.choices, **form, **sizes, "COLS": pairs_per_tile(launch)}
     return by_rows(replace(launch, choices=choices), VECTOR_ROWS)
 
 
@@ -73,16 +73,16 @@ def in_tiles(launch: Launch) -> bool:
 
 def is_gated(launch: Launch) -> bool:
     """Return whether a gate and a projection are joined."""
-    return attributes_of(launch).epilogue.activation is not None
+    return get_attributes(launch).epilogue.activation is not None
 
 
 def is_bare(launch: Launch) -> bool:
     """Return whether a product is by pairs, in f32, without a bias or gate."""
     more = is_plain(launch) or in_tiles(launch) or is_gated(launch) or "bias" in launch.operands
-    return not more and attributes_of(launch).prologue == VALUES
+    return not more and get_attributes(launch).prologue == VALUES
 
 
-def pairs_of_a_tile(launch: Launch) -> int:
+def pairs_per_tile(launch: Launch) -> int:
     """Return how many pairs are multiplied together."""
     return launch.operands["ids"].spec.shape[1] - 1 if in_tiles(launch) else 1
 
@@ -147,7 +147,7 @@ def linear_by_expert(
     if activation is not None:
         return _with_gate(launch, weights, activation, plain=used is None and bias is None)
     if used is not None:
-        launch = _tiled(launch)
+        launch = _use_tiles(launch)
     if bias is not None:
         return _with_bias(launch, bias)
     return launch if _in_groups(launch) else _plain(launch)
@@ -168,7 +168,9 @@ def linear_by_expert_reference(
     rows = x if prologue.form == "values" else q8_values(x)
     if activation is not None:
         gates, ups = weights if weights.ndim == 4 else np.split(weights, 2, axis=1)
-        return reference_of(activation)(each_expert(gates, rows, ids)) * each_expert(ups, rows, ids)
+        return get_reference(activation)(each_expert(gates, rows, ids)) * each_expert(
+            ups, rows, ids
+        )
     if used is not None:
         return _by_tiles(weights, rows, ids, bias, used)
     y = each_expert(weights, rows, ids)
@@ -227,7 +229,7 @@ def _plain(launch: Launch) -> Launch:
     return replace(launch, threads=size, params=params, shader=PLAIN, choices={})
 
 
-def _tiled(launch: Launch) -> Launch:
+def _use_tiles(launch: Launch) -> Launch:
     """Return a launch whose ids are tiles."""
     tiles, k = launch.operands["ids"].spec, launch.operands["weights"].spec.shape[-1]
     pairs, experts = launch.count("pairs"), launch.count("experts")
@@ -235,7 +237,7 @@ def _tiled(launch: Launch) -> Launch:
     _require_groups(k)
     size = tiles.shape[-1] - 1
     require(
-        len(tiles.shape) == 2 and size > 0 and tiles.shape[0] == tiles_of(pairs, experts, size),
+        len(tiles.shape) == 2 and size > 0 and tiles.shape[0] == count_tiles(pairs, experts, size),
         ShapeError,
         f"{NAME}: tiles is {tiles.shape}, {pairs} pairs of {experts} experts need "
         f"({pairs} // size + {experts}, 1 + size)",
@@ -244,7 +246,7 @@ def _tiled(launch: Launch) -> Launch:
     return replace(launch, params={**launch.params, "tiles": tiles.shape[0]}, choices=choices)
 
 
-def tiles_of(pairs: int, experts: int, size: int) -> int:
+def count_tiles(pairs: int, experts: int, size: int) -> int:
     """Return how many tiles the pairs need at most, whatever they choose."""
     return pairs // size + experts
 
@@ -289,8 +291,8 @@ def _with_gate(launch: Launch, weights: Node, activation: str, *, plain: bool) -
     )
     rows = 2 * m if lead else m  # as if they were those of one expert
     launch = replace(launch, out=Spec.dense((*launch.out.shape[:-1], rows), F32))
-    launch = gated(NAME, launch, activation)
-    found = attributes_of(launch)
+    launch = join_halves(NAME, launch, activation)
+    found = get_attributes(launch)
     return replace(
         launch,
         params={**launch.params, "each": m, "apart": experts * m if lead else m // 2},
@@ -356,7 +358,7 @@ def _rows_below_each_other(name: str, weights: Node) -> tuple[Node, int]:
     )
     skipped = weights.spec.offset // max(k, 1)
     spec = Spec.dense((skipped + experts * m, k), weights.spec.dtype)
-    return viewed(weights, spec), skipped
+    return make_view(weights, spec), skipped
 
 
 @op(dense=("x", "bias"), trusted=True)

@@ -266,7 +266,7 @@ def of_best_groups_reference(x: Array, *, groups: int, used: int) -> Array:
 
 
 @route.fuses("rows", "take_along_axis")
-def chosen_scores(node: OpNode, graph: Graph) -> Node | None:
+def fuse_chosen_scores(node: OpNode, graph: Graph) -> Node | None:
     """Fuse the scores of the chosen experts with their choice, by score or score plus bias."""
     ids = node.operands["ids"]
     choice = graph.producer(ids, "top_k_of_parts")
@@ -279,7 +279,7 @@ def chosen_scores(node: OpNode, graph: Graph) -> Node | None:
         ranked, how = grouped.operands["x"], grouped.call.kwargs
         groups = {"groups": how["groups"], "groups_used": how["used"]}
     if ranked.storage is not scores.storage:
-        ranked, bias = _biased(graph.producer(ranked, "add"), scores)
+        ranked, bias = _find_bias(graph.producer(ranked, "add"), scores)
     if ranked is None or not (_whole(scores) and _whole(ranked)):
         return None
     form = graph.producer(scores, "softmax", "sigmoid")
@@ -307,7 +307,7 @@ def _gathers_one(node: OpNode, scores: Spec, choice: OpNode) -> bool:
     return along and scores.shape == (tokens, cols)
 
 
-def _biased(total: OpNode | None, scores: Node) -> tuple[Node, Node] | tuple[None, None]:
+def _find_bias(total: OpNode | None, scores: Node) -> tuple[Node, Node] | tuple[None, None]:
     """Return the scores, and the bias added to them for the choice."""
     if total is None:
         return None, None
@@ -322,7 +322,7 @@ def _whole(x: Node) -> bool:
     return x.spec.is_dense and not x.spec.offset and x.spec.dtype == F32
 
 
-def _continued(
+def _extend(
     found: OpNode,
     graph: Graph,
     node: OpNode,
@@ -346,20 +346,20 @@ def _again(found: OpNode, graph: Graph, ids: Node, **how: Any) -> Node:  # noqa:
 
 def _plain(found: OpNode) -> bool:
     """Return whether a route returns scores as they are."""
-    return not found.call.kwargs.get("weights") and not _scaled(found)
+    return not found.call.kwargs.get("weights") and not _is_scaled(found)
 
 
-def _scaled(found: OpNode) -> bool:
+def _is_scaled(found: OpNode) -> bool:
     return found.call.kwargs.get("factor", 1.0) != 1.0 or "scales" in found.operands
 
 
-def _of_one_token(x: Node, found: OpNode) -> bool:
+def _matches_tokens(x: Node, found: OpNode) -> bool:
     """Return whether each row of `x` has the weights of one token of a route."""
     return x.spec.shape[-1] * row_count(found.operands["x"].spec) == found.spec.size
 
 
 @route.fuses("div")
-def divided_by_the_sum(node: OpNode, graph: Graph) -> Node | None:
+def fuse_division(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a route with the division of its weights by their sum."""
     x = node.operands["a"]
     found, total = (
@@ -371,32 +371,32 @@ def divided_by_the_sum(node: OpNode, graph: Graph) -> Node | None:
     how, summed = total.call.kwargs, total.operands["x"]
     by_rows = how["kind"] == "sum" and tuple(how["axes"]) == (len(x.spec.shape) - 1,)
     same = summed.storage is x.storage and summed.spec == x.spec
-    if not (by_rows and same and how["divisor"] == 1.0 and _of_one_token(x, found)):
+    if not (by_rows and same and how["divisor"] == 1.0 and _matches_tokens(x, found)):
         return None
-    return _continued(found, graph, node, total, weights="sum")
+    return _extend(found, graph, node, total, weights="sum")
 
 
 @route.fuses("softmax")
-def softmax_of_the_chosen(node: OpNode, graph: Graph) -> Node | None:
+def fuse_softmax(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a route with a softmax over its weights."""
     x = node.operands["x"]
     found = graph.single_use_producer(x, "route")
-    if found is None or not _plain(found) or not _of_one_token(x, found):
+    if found is None or not _plain(found) or not _matches_tokens(x, found):
         return None
-    return _continued(found, graph, node, weights="softmax")
+    return _extend(found, graph, node, weights="softmax")
 
 
 @route.fuses("scale")
-def scaled_weights(node: OpNode, graph: Graph) -> Node | None:
+def fuse_weight_scale(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a route with a scale of its weights."""
     found = graph.single_use_producer(node.operands["x"], "route")
-    if found is None or _scaled(found) or node.call.kwargs.get("bias", 0.0) != 0.0:
+    if found is None or _is_scaled(found) or node.call.kwargs.get("bias", 0.0) != 0.0:
         return None
-    return _continued(found, graph, node, factor=node.call.kwargs["factor"])
+    return _extend(found, graph, node, factor=node.call.kwargs["factor"])
 
 
 @route.fuses("mul")
-def weights_of_their_own(node: OpNode, graph: Graph) -> Node | None:
+def fuse_expert_scales(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a route with a factor of each chosen expert."""
     for own, other in (("a", "b"), ("b", "a")):
         found = graph.single_use_producer(node.operands[own], "route")
@@ -407,12 +407,12 @@ def weights_of_their_own(node: OpNode, graph: Graph) -> Node | None:
         same = ids.storage is found.operands["ids"].storage and ids.spec.is_dense
         each = scales.spec.shape == (found.operands["x"].spec.shape[-1], 1)
         if same and each and scales.spec.dtype in FLOATS and node.spec.size == found.spec.size:
-            return _continued(found, graph, node, rows, scales=scales)
+            return _extend(found, graph, node, rows, scales=scales)
     return None
 
 
 @route.fuses("route")
-def scaled_logits(node: OpNode, graph: Graph) -> Node | None:
+def fuse_logit_scale(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a route with a scale of its logits."""
     scale = graph.producer(node.operands["x"], "scale")
     # What has no bias reads its logits in that place, too.

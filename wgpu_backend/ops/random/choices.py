@@ -18,8 +18,8 @@ from wgpu_backend.ops.random.draws import random_gumbel, random_uniform
 from wgpu_backend.ops.reduce.arguments import argmax
 from wgpu_backend.ops.sampling.sorting import argsort
 from wgpu_backend.ops.shape.copying import cast
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import expanded, viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import expand, make_view
 
 MOST_AXES = 8
 
@@ -53,7 +53,7 @@ def random_bernoulli(key: Node, p: float | Node = 0.5, shape: Sequence[int] | No
     else:
         shape = extents("random_bernoulli: shape", () if shape is None else shape)
     u = random_uniform(key, (math.prod(shape),))
-    return reshaped(less(u, chances), shape)
+    return reshape_node(less(u, chances), shape)
 
 
 def _flat(name: str, x: Node, shape: tuple[int, ...]) -> Node:
@@ -66,7 +66,7 @@ def _flat(name: str, x: Node, shape: tuple[int, ...]) -> Node:
         f"{name}: {own} does not broadcast to {shape}",
     )
     seen = Spec(shape, x.spec.dtype, broadcast_strides(x.spec, shape), x.spec.offset)
-    flat = reshaped(viewed(x, seen), (math.prod(shape),))
+    flat = reshape_node(make_view(x, seen), (math.prod(shape),))
     return flat if flat.spec.dtype == F32 else cast(flat, dtype=F32)
 
 
@@ -108,10 +108,10 @@ def random_categorical(
             f"random_categorical: {num_samples} samples, needs 0 or more",
         )
         shape = (*shape, num_samples)
-        logits = expanded(reshaped(logits, (*shape[:-1], 1)), shape)
+        logits = expand(reshape_node(logits, (*shape[:-1], 1)), shape)
     noise = random_gumbel(key, (math.prod(shape),))
     noisy = add(noise, _flat("random_categorical", logits, shape))
-    return argmax(reshaped(noisy, shape), axis)
+    return argmax(reshape_node(noisy, shape), axis)
 
 
 def random_permutation(key: Node, n: int) -> Node:

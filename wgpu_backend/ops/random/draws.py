@@ -29,7 +29,7 @@ LARGEST = 3.4028234663852886e38
 ROOT_HALF = 0.5**0.5
 
 
-def _drawn(
+def _draw(
     name: str, key: Node, shape: Sequence[int], dtype: DType, params: Mapping[str, float]
 ) -> Launch:
     require_key(name, key)
@@ -70,7 +70,7 @@ def random_uniform(
     """
     ends = np.float32(low), np.float32(high)
     params = {"low": float(ends[0]), "range": float(ends[1] - ends[0])}
-    return _drawn("random_uniform", key, shape, dtype, params)
+    return _draw("random_uniform", key, shape, dtype, params)
 
 
 @random_uniform.reference
@@ -109,7 +109,7 @@ def random_gaussian(
     low, size = gaussian_range(least, most)
     ends = (max(least, -LARGEST), min(most, LARGEST))
     params = {"low": low, "range": size, "least": ends[0], "most": ends[1]}
-    return _drawn("random_gaussian", key, shape, dtype, {**params, "loc": loc, "scale": scale})
+    return _draw("random_gaussian", key, shape, dtype, {**params, "loc": loc, "scale": scale})
 
 
 @random_gaussian.reference
@@ -198,7 +198,7 @@ def random_gumbel(key: Node, shape: Sequence[int], dtype: DType = F32) -> Launch
     dtype : DType
         f32, f16 or bf16.
     """
-    return _drawn("random_gumbel", key, shape, dtype, {})
+    return _draw("random_gumbel", key, shape, dtype, {})
 
 
 @random_gumbel.reference
@@ -225,7 +225,7 @@ def random_laplace(
     """
     low = np.float32(OPEN_LOW)
     params = {"low": float(low), "range": float(np.float32(1) - low), "loc": loc, "scale": scale}
-    return _drawn("random_laplace", key, shape, dtype, params)
+    return _draw("random_laplace", key, shape, dtype, params)
 
 
 @random_laplace.reference

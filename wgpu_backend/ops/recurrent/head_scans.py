@@ -29,7 +29,7 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.recurrent.runs import require_runs, require_state
 from wgpu_backend.ops.recurrent.runs_reference import scan_runs_reference
 from wgpu_backend.ops.reference import Array
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.views import make_view
 
 MAX_KEYS = 512  # states of a column
 THREADS = 128
@@ -90,7 +90,7 @@ def gated_delta(
     ShapeError
         Shapes do not fit each other, or there are a rate and a bias, and several tensors.
     """
-    params, choices = _keyed("gated_delta", q, k, v, decay)
+    params, choices = _key_params("gated_delta", q, k, v, decay)
     params |= {"key_heads": k.spec.shape[1]} | ({"group": 1} if tiled else {})
     beta = _by_groups(beta, v.spec.shape[:2])
     operands = {"q": q, "k": k, "v": v, "decay": decay, "beta": beta}
@@ -102,7 +102,7 @@ def gated_delta(
         params |= dict.fromkeys(("rate_strides", "bias_strides"), (0, 0, 0, 0))
     else:
         operands |= {"rate": rate, "bias": bias}
-        params |= _of_steps(operands, (v.spec.shape[1], rows))
+        params |= _step_strides(operands, (v.spec.shape[1], rows))
         choices |= {"STEPS": True, "k": "=q", "v": "=q"}
         choices |= dict.fromkeys(("rate", "bias"), "formats/load/f32")
     return _launch("gated_delta", operands, state, runs, rows, params, choices, staged=3)
@@ -149,7 +149,7 @@ def gated_delta_reference(
     return scan_runs_reference(state, runs, _zeros(v), step)
 
 
-def _of_steps(operands: Mapping[str, Node], shape: Shape) -> dict[str, ParamValue]:
+def _step_strides(operands: Mapping[str, Node], shape: Shape) -> dict[str, ParamValue]:
     """Return the strides of `rate` and `bias`."""
     parts = [operands[name] for name in "qkv"]
     require(
@@ -178,7 +178,7 @@ def _by_groups(beta: Node, shape: Shape) -> Node:
     if len(spec.shape) == 3 and spec.shape[0] == tokens and math.prod(spec.shape[1:]) == shape[1]:
         return beta
     _require_shape("gated_delta", "beta", beta, shape)
-    return viewed(beta, Spec((*shape, 1), spec.dtype, (*spec.strides, 0), spec.offset))
+    return make_view(beta, Spec((*shape, 1), spec.dtype, (*spec.strides, 0), spec.offset))
 
 
 @op(dense=("runs",), trusted=True)
@@ -215,7 +215,7 @@ def gated_linear(
     ShapeError
         Shapes do not fit each other.
     """
-    params, choices = _keyed("gated_linear", q, k, v, decay)
+    params, choices = _key_params("gated_linear", q, k, v, decay)
     rows = k.spec.shape[2]
     if bonus is not None:
         require_dtype("gated_linear", "bonus", bonus, FLOATS)
@@ -277,7 +277,7 @@ def wkv7(r: Node, k: Node, v: Node, decay: Node, delta: Node, state: Node, runs:
     ShapeError
         Shapes do not fit each other.
     """
-    params, choices = _keyed("wkv7", r, k, v, decay)
+    params, choices = _key_params("wkv7", r, k, v, decay)
     tokens, heads, rows = v.spec.shape[0], v.spec.shape[1], k.spec.shape[2]
     require_dtype("wkv7", "delta", delta, FLOATS)
     _require_shape("wkv7", "k", k, (tokens, heads, rows))
@@ -332,16 +332,16 @@ def selective_scan(x: Node, dt: Node, a: Node, b: Node, c: Node, state: Node, ru
     """
     operands = {"x": x, "dt": dt, "a": a, "b": b, "c": c}
     ranks = dict.fromkeys(operands, 3)
-    (tokens, heads, values), *_ = _ranked("selective_scan", operands, ranks)
+    (tokens, heads, values), *_ = _check_ranks("selective_scan", operands, ranks)
     groups, states = b.spec.shape[1:]
     for name in ("b", "c"):
         _require_shape("selective_scan", name, operands[name], (tokens, groups, states))
     own = a.spec.shape != (heads, 1, 1)
     choices = {"OWN_DECAY": own}
     params = {
-        "group": _shared("selective_scan", heads, groups),
-        "dt_strides": _repeated("selective_scan", "dt", dt, (tokens, heads, values)),
-        "a_strides": _repeated("selective_scan", "a", a, (heads, values, states)),
+        "group": _heads_per_group("selective_scan", heads, groups),
+        "dt_strides": _repeat_strides("selective_scan", "dt", dt, (tokens, heads, values)),
+        "a_strides": _repeat_strides("selective_scan", "a", a, (heads, values, states)),
     }
     return _launch("selective_scan", operands, state, runs, states, params, choices, staged=2)
 
@@ -362,21 +362,23 @@ def selective_scan_reference(
     return scan_runs_reference(state, runs, _zeros(x), step)
 
 
-def _keyed(
+def _key_params(
     name: str, q: Node, k: Node, v: Node, decay: Node
 ) -> tuple[dict[str, ParamValue], dict[str, bool | str]]:
     """Return the parameters and choices of keys and decays, which heads may share."""
-    (tokens, heads, _), _, shape = _ranked(name, {"v": v, "q": q, "k": k}, dict.fromkeys("vqk", 3))
+    (tokens, heads, _), _, shape = _check_ranks(
+        name, {"v": v, "q": q, "k": k}, dict.fromkeys("vqk", 3)
+    )
     for operand, node in (("q", q), ("k", k)):
         _require_shape(name, operand, node, (tokens, *shape[1:]))
     params: dict[str, ParamValue] = {
-        "group": _shared(name, heads, shape[1]),
-        "decay_strides": _repeated(name, "decay", decay, (tokens, heads, shape[2])),
+        "group": _heads_per_group(name, heads, shape[1]),
+        "decay_strides": _repeat_strides(name, "decay", decay, (tokens, heads, shape[2])),
     }
     return params, {"SHARED_DECAY": decay.spec.shape[-1] == 1}
 
 
-def _ranked(name: str, operands: Mapping[str, Node], ranks: Mapping[str, int]) -> list[Shape]:
+def _check_ranks(name: str, operands: Mapping[str, Node], ranks: Mapping[str, int]) -> list[Shape]:
     """Check the ranks of operands, and return their shapes."""
     for operand, rank in ranks.items():
         require_rank(name, operand, operands[operand], rank, rank)
@@ -392,7 +394,7 @@ def _require_shape(name: str, operand: str, node: Node, shape: Shape) -> None:
     )
 
 
-def _shared(name: str, heads: int, groups: int) -> int:
+def _heads_per_group(name: str, heads: int, groups: int) -> int:
     """Return how many heads share a group's keys."""
     require(
         groups > 0 and heads % groups == 0,
@@ -402,7 +404,7 @@ def _shared(name: str, heads: int, groups: int) -> int:
     return heads // groups
 
 
-def _repeated(name: str, operand: str, node: Node, shape: Shape) -> tuple[int, int, int, int]:
+def _repeat_strides(name: str, operand: str, node: Node, shape: Shape) -> tuple[int, int, int, int]:
     """Return the strides of an operand whose extents of 1 repeat over `shape`."""
     require_rank(name, operand, node, 3, 3)
     require_dtype(name, operand, node, FLOATS)

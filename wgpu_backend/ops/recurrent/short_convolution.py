@@ -59,7 +59,7 @@ def short_conv(
     ShapeError
         Shapes do not fit each other.
     """
-    channels, taps = _checked("short_conv", x, weight)
+    channels, taps = _check_operands("short_conv", x, weight)
     if bias is not None:
         require_dtype("short_conv", "bias", bias, FLOATS)
         require(
@@ -92,7 +92,7 @@ def short_conv_reference(
     return scan_runs_reference(state, runs, np.zeros(x.shape, np.float32), step)
 
 
-def _checked(name: str, x: Node, weight: Node) -> tuple[int, int]:
+def _check_operands(name: str, x: Node, weight: Node) -> tuple[int, int]:
     require_rank(name, "x", x, 2, 2)
     require_rank(name, "weight", weight, 2, 2)
     require_dtype(name, "x", x, FLOATS)

@@ -18,14 +18,14 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import (
     AXES,
     NUMBERS,
-    folded,
+    fold,
     integer_keys,
     split_axes,
     threads_alone,
 )
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.shapes import reshape_node
 
 
 @op(trusted=True)
@@ -122,7 +122,7 @@ def _argument(name: str, x: Node, axis: int | None, keep_dims: bool, *, smallest
     shape = x.spec.shape
     if axis is None:
         found, left = 0, tuple(1 for _ in shape) if keep_dims else ()
-        x = reshaped(x, (x.spec.size,))
+        x = reshape_node(x, (x.spec.size,))
     else:
         found = x.spec.axis(axis, name)
         left = (*shape[:found], *((1,) if keep_dims else ()), *shape[found + 1 :])
@@ -136,8 +136,8 @@ def _argument(name: str, x: Node, axis: int | None, keep_dims: bool, *, smallest
     if x.spec.dtype in WIDE:  # no key of 32 bits orders these: the first that is the extreme
         shape = x.spec.shape
         before, behind = math.prod(shape[:found]), math.prod(shape[found + 1 :])
-        x = reshaped(x, (before, shape[found], behind))
+        x = reshape_node(x, (before, shape[found], behind))
         found = 1
-        extreme = folded(x, "min" if smallest else "max", (1,))
-        x, smallest = equal(x, reshaped(extreme, (before, 1, behind))), False
-    return reshaped(argument(x, axis=found, smallest=smallest), left)
+        extreme = fold(x, "min" if smallest else "max", (1,))
+        x, smallest = equal(x, reshape_node(extreme, (before, 1, behind))), False
+    return reshape_node(argument(x, axis=found, smallest=smallest), left)

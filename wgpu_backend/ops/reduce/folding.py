@@ -20,7 +20,7 @@ from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.views import permuted
+from wgpu_backend.ops.shape.views import permute
 
 # Values that one work group, or one thread where threads work alone, reduces.
 GROUP_PART, THREAD_PART = 4096, 256
@@ -61,7 +61,7 @@ REDUCTIONS = {
 }
 
 
-def number_of(dtype: DType) -> DType:
+def compute_dtype(dtype: DType) -> DType:
     """Return the type that values are computed in: of 32 bits, except for integers of 64."""
     if dtype in WIDE:
         return dtype
@@ -77,7 +77,7 @@ def as_words(dtype: DType, *operands: str) -> dict[str, str]:
 
 def integer_keys(dtype: DType) -> dict[str, bool]:
     """Return the choices of a shader that orders values by keys."""
-    return {"INTEGER": dtype not in FLOATS, "UNSIGNED": number_of(dtype) == U32}
+    return {"INTEGER": dtype not in FLOATS, "UNSIGNED": compute_dtype(dtype) == U32}
 
 
 @op(trusted=True)
@@ -113,7 +113,7 @@ def reduce(
         others
         Outputs in the order of the axes kept.
     """
-    number = number_of(x.spec.dtype)
+    number = compute_dtype(x.spec.dtype)
     kept, reduced = split_axes(x.spec, axes)
     require(
         len(kept.shape) <= AXES and len(reduced.shape) <= AXES,
@@ -161,7 +161,7 @@ def reduce_reference(
         int(np.prod([x.shape[a] for a in kept], dtype=int)),
         int(np.prod([x.shape[a] for a in axes], dtype=int)),
     )
-    lines = lines.astype(kind_of(x.dtype))
+    lines = lines.astype(numpy_dtype(x.dtype))
     if kind == "squares" and centre is not None:
         lines = (lines - centre.reshape(-1, 1)) ** 2
     starts = range(0, max(lines.shape[1], 1), part)
@@ -239,16 +239,16 @@ def _parts(length: int, part: int) -> int:
     return -(-length // part) if length else 1
 
 
-def _arranged(x: Node, axes: Sequence[int]) -> tuple[Node, Sequence[int]]:
+def _arrange(x: Node, axes: Sequence[int]) -> tuple[Node, Sequence[int]]:
     """Return `x` and the axes to fold; a copy with the kept axes first if strides do not fit."""
     if all(len(part.shape) <= AXES for part in split_axes(x.spec, axes)):
         return x, axes
     kept = [a for a in range(len(x.spec.shape)) if a not in axes]
-    dense = contiguous(permuted(x, *kept, *axes))
+    dense = contiguous(permute(x, *kept, *axes))
     return dense, range(len(kept), len(x.spec.shape))
 
 
-def folded(
+def fold(
     x: Node, kind: str, axes: Sequence[int], divisor: float = 1.0, centre: Node | None = None
 ) -> Node:
     """Fold axes of a tensor in as many stages as necessary.
@@ -262,14 +262,14 @@ def folded(
     -------
     (outputs, 1), of the type that `reduce` gives.
     """
-    x, axes = _arranged(x, axes)
+    x, axes = _arrange(x, axes)
     kept, reduced = split_axes(x.spec, axes)
     part = THREAD_PART if threads_alone(kept, reduced, GROUP_PART) else GROUP_PART
     if reduced.size <= 2 * part:
         whole = reduced.size or 1
         return reduce(x, centre, kind=kind, axes=axes, part=whole, divisor=divisor)
     parts = reduce(x, centre, kind=kind, axes=axes, part=part)
-    return folded(parts, "sum" if kind == "squares" else kind, (1,), divisor)
+    return fold(parts, "sum" if kind == "squares" else kind, (1,), divisor)
 
 
 # Sums of floats are in f64 here, so that they tell how exact a device's are.
@@ -284,6 +284,6 @@ NUMPY_REDUCTIONS: dict[str, Callable[..., Array]] = {
 _KINDS = {"f": np.dtype("f8"), "i": np.dtype("i4"), "u": np.dtype("u4"), "b": np.dtype("u4")}
 
 
-def kind_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def numpy_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type that values of a type are folded in."""
     return dtype if dtype.kind in "iu" and dtype.itemsize == 8 else _KINDS[dtype.kind]

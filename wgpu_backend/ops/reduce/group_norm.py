@@ -19,7 +19,7 @@ from wgpu_backend.ops.check import FLOATS, ceil_div, grid_for, require, require_
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import in_vec4s
 from wgpu_backend.ops.reference import Array
-from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.shapes import reshape_node
 
 LEAST_PART, MOST_PART = 16, 256  # positions that one thread takes the moments of
 PARTS = 64  # that a picture has at least, where parts do not become too short
@@ -269,7 +269,7 @@ def group_norm(
     for name, vector in (("weight", weight), ("bias", bias)):
         _require_channels(name, vector, channels)
     positions = math.prod(middle)
-    pictures = reshaped(x, (batch, positions, channels))
+    pictures = reshape_node(x, (batch, positions, channels))
     part = min(max(ceil_div(positions, PARTS), LEAST_PART), MOST_PART)
     moments = group_moments(
         channel_moments(pictures, part=part),
@@ -278,7 +278,7 @@ def group_norm(
         part=part,
         eps=eps,
     )
-    return group_normed(reshaped(pictures, x.spec.shape), moments, weight, bias)
+    return group_normed(reshape_node(pictures, x.spec.shape), moments, weight, bias)
 
 
 def _require_channels(name: str, vector: Node | None, channels: int) -> None:

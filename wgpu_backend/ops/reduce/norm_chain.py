@@ -37,7 +37,7 @@ from wgpu_backend.ops.elementwise.fusion import (
 )
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import in_vec4s, rms_norm_reference
-from wgpu_backend.ops.reference import Array, reference_of
+from wgpu_backend.ops.reference import Array, get_reference
 
 NAME = "norm_chain"
 NORMS = ("rms_norm", "layer_norm")
@@ -191,7 +191,7 @@ def norm_chain_reference(
 ) -> Array:
     """Apply the reference of the norm, then those of the ops after it."""
     vectors = [v for v in (weight, bias) if v is not None]
-    rows = reference_of(norm)(x, *vectors, eps=eps)
+    rows = get_reference(norm)(x, *vectors, eps=eps)
     shape = x.shape if shape is None else shape
     given = list(operands)
     if also:
@@ -265,14 +265,14 @@ def values_behind_a_norm(node: OpNode, graph: Graph) -> Node | None:
         if norm is None or not alone or way_of(normed.spec, across) != SAME:
             continue
         others = [x for i, x in enumerate(operands) if i != number]
-        given = _given(norm, across)
+        given = _norm_steps(norm, across)
         if given is None or len(given[1]) + len(others) > MOST_OPERANDS:
             continue
         first, before, how = given
         if len(first) + len(steps) > MAX_STEPS:
             continue
         counts = len(before), len(others), len(first)
-        joined = (*_beside(first, *counts), *_behind(steps, number, *counts))
+        joined = (*_renumber_before(first, *counts), *_renumber_after(steps, number, *counts))
         shapes: dict[str, Any] = {"shape": node.spec.shape, "across": across}
         x = norm.operands["x"]
         return graph.call(norm_chain, x, joined, *before, *others, **how, **shapes)
@@ -284,7 +284,7 @@ def _once(x: Node, operands: Sequence[Node]) -> bool:
     return sum(other.storage is x.storage for other in operands) == 1
 
 
-def _given(
+def _norm_steps(
     norm: OpNode, across: Shape
 ) -> tuple[tuple[Step, ...], list[Node], dict[str, Any]] | None:
     """Return the steps after a norm, their operands, and its arguments; None if they do not fit."""
@@ -308,12 +308,12 @@ def _given(
     return (Step("add", (0, 1)),), [view], how
 
 
-def _beside(steps: tuple[Step, ...], before: int, others: int, _: int) -> tuple[Step, ...]:
+def _renumber_before(steps: tuple[Step, ...], before: int, others: int, _: int) -> tuple[Step, ...]:
     """Renumber steps where other operands follow theirs."""
-    return _moved(steps, lambda value: value + others * (value > before))
+    return _renumber(steps, lambda value: value + others * (value > before))
 
 
-def _behind(
+def _renumber_after(
     steps: tuple[Step, ...], normed: int, before: int, others: int, first: int
 ) -> tuple[Step, ...]:
     """Renumber steps of a norm's result to follow other steps and operands."""
@@ -325,10 +325,10 @@ def _behind(
             return value + before + first
         return 1 + before + value - (value > normed)
 
-    return _moved(steps, place)
+    return _renumber(steps, place)
 
 
-def _moved(steps: tuple[Step, ...], place: Callable[[int], int]) -> tuple[Step, ...]:
+def _renumber(steps: tuple[Step, ...], place: Callable[[int], int]) -> tuple[Step, ...]:
     """Renumber the values of steps."""
     return tuple(replace(s, arguments=tuple(map(place, s.arguments))) for s in steps)
 
@@ -337,7 +337,7 @@ def _moved(steps: tuple[Step, ...], place: Callable[[int], int]) -> tuple[Step, 
 def two_norms(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a norm chain with an operand that is another norm of as many rows."""
     across = node.options.get("across") or node.spec.shape
-    given = _given(node, across)
+    given = _norm_steps(node, across)
     if given is None or given[2]["norm"] != "rms_norm" or given[2].get("also"):
         return None
     steps, operands, how = given

@@ -14,8 +14,8 @@ from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.check import (
     FLOATS,
     Axes,
-    axes_of,
     grid_for,
+    normalise_axes,
     require,
     require_dtype,
     require_rank,
@@ -23,23 +23,23 @@ from wgpu_backend.ops.check import (
 )
 from wgpu_backend.ops.elementwise.arithmetic import sqrt
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.folding import INTEGERS, NUMBERS, folded
+from wgpu_backend.ops.reduce.folding import INTEGERS, NUMBERS, fold
 from wgpu_backend.ops.reduce.folding import reduce as reduce
 from wgpu_backend.ops.reduce.norm import in_vec4s
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import cast
-from wgpu_backend.ops.shape.shapes import reshaped
+from wgpu_backend.ops.shape.shapes import reshape_node
 
 MOST_AXES = 8
 
 
-def _kept(shape: Shape, axes: Sequence[int], keep_dims: bool) -> Shape:
+def _kept_shape(shape: Shape, axes: Sequence[int], keep_dims: bool) -> Shape:
     if keep_dims:
         return tuple(1 if a in axes else n for a, n in enumerate(shape))
     return tuple(n for a, n in enumerate(shape) if a not in axes)
 
 
-def _checked(name: str, x: Node, types: tuple[DType, ...] = FLOATS) -> None:
+def _check_operand(name: str, x: Node, types: tuple[DType, ...] = FLOATS) -> None:
     require_rank(name, "x", x, 0, MOST_AXES)
     require_dtype(name, "x", x, types)
 
@@ -67,9 +67,9 @@ def sum(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
     ShapeError
         There is no such axis, or it is named twice.
     """
-    _checked("sum", x, NUMBERS)
-    found = axes_of("sum", x.spec, axes)
-    return reshaped(folded(x, "sum", found), _kept(x.spec.shape, found, keep_dims))
+    _check_operand("sum", x, NUMBERS)
+    found = normalise_axes("sum", x.spec, axes)
+    return reshape_node(fold(x, "sum", found), _kept_shape(x.spec.shape, found, keep_dims))
 
 
 def prod(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
@@ -84,9 +84,9 @@ def prod(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
     -------
     Tensor without the axes, of the types that `sum` gives; the product of nothing is 1.
     """
-    _checked("prod", x, NUMBERS)
-    found = axes_of("prod", x.spec, axes)
-    return reshaped(folded(x, "prod", found), _kept(x.spec.shape, found, keep_dims))
+    _check_operand("prod", x, NUMBERS)
+    found = normalise_axes("prod", x.spec, axes)
+    return reshape_node(fold(x, "prod", found), _kept_shape(x.spec.shape, found, keep_dims))
 
 
 def logsumexp(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
@@ -103,9 +103,9 @@ def logsumexp(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
     -------
     Tensor without the axes, f32. It overflows where the result does; of nothing it is -∞.
     """
-    _checked("logsumexp", x)
-    found = axes_of("logsumexp", x.spec, axes)
-    return reshaped(folded(x, "logaddexp", found), _kept(x.spec.shape, found, keep_dims))
+    _check_operand("logsumexp", x)
+    found = normalise_axes("logsumexp", x.spec, axes)
+    return reshape_node(fold(x, "logaddexp", found), _kept_shape(x.spec.shape, found, keep_dims))
 
 
 def any(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
@@ -143,10 +143,10 @@ def all(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
 
 def _logical(name: str, kind: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
-    _checked(name, x, NUMBERS)
+    _check_operand(name, x, NUMBERS)
     truth = x if x.spec.dtype == BOOL else cast(x, dtype=BOOL)
-    found = axes_of(name, x.spec, axes)
-    result = reshaped(folded(truth, kind, found), _kept(x.spec.shape, found, keep_dims))
+    found = normalise_axes(name, x.spec, axes)
+    result = reshape_node(fold(truth, kind, found), _kept_shape(x.spec.shape, found, keep_dims))
     return cast(result, dtype=BOOL)
 
 
@@ -169,9 +169,9 @@ def mean(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
     -------
     Tensor without the axes, f32; NaN where there is nothing to take the mean of.
     """
-    _checked("mean", x)
-    found = axes_of("mean", x.spec, axes)
-    return reshaped(_mean(x, found), _kept(x.spec.shape, found, keep_dims))
+    _check_operand("mean", x)
+    found = normalise_axes("mean", x.spec, axes)
+    return reshape_node(_mean(x, found), _kept_shape(x.spec.shape, found, keep_dims))
 
 
 def _count(x: Node, axes: Sequence[int]) -> int:
@@ -179,7 +179,7 @@ def _count(x: Node, axes: Sequence[int]) -> int:
 
 
 def _mean(x: Node, axes: Sequence[int]) -> Node:
-    return folded(x, "sum", axes, float(_count(x, axes)))
+    return fold(x, "sum", axes, float(_count(x, axes)))
 
 
 def variance(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float = 0) -> Node:
@@ -204,12 +204,12 @@ def variance(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float
 
 
 def _variance(name: str, x: Node, axes: Axes, keep_dims: bool, ddof: float) -> Node:
-    _checked(name, x)
-    found = axes_of(name, x.spec, axes)
-    centre = reshaped(_mean(x, found), (-1,)) if x.spec.size else None
+    _check_operand(name, x)
+    found = normalise_axes(name, x.spec, axes)
+    centre = reshape_node(_mean(x, found), (-1,)) if x.spec.size else None
     count = float(_count(x, found)) - ddof
-    squares = folded(x, "squares", found, count if count > 0 else 0.0, centre)
-    return reshaped(squares, _kept(x.spec.shape, found, keep_dims))
+    squares = fold(x, "squares", found, count if count > 0 else 0.0, centre)
+    return reshape_node(squares, _kept_shape(x.spec.shape, found, keep_dims))
 
 
 def stddev(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float = 0) -> Node:
@@ -230,15 +230,15 @@ def stddev(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float =
 
 
 def _extreme(name: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
-    _checked(name, x, (*FLOATS, *INTEGERS))
-    found = axes_of(name, x.spec, axes)
-    shape = _kept(x.spec.shape, found, keep_dims)
+    _check_operand(name, x, (*FLOATS, *INTEGERS))
+    found = normalise_axes(name, x.spec, axes)
+    shape = _kept_shape(x.spec.shape, found, keep_dims)
     require(
         _count(x, found) > 0 or math.prod(shape) == 0,
         ShapeError,
         f"{name}: x is {x.spec.shape}, axes {found} have 0 values, need at least 1",
     )
-    result = reshaped(folded(x, name, found), shape)
+    result = reshape_node(fold(x, name, found), shape)
     return result if result.spec.dtype == x.spec.dtype else cast(result, dtype=x.spec.dtype)
 
 

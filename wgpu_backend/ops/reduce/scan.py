@@ -18,13 +18,13 @@ from wgpu_backend.ops.reduce.folding import (
     NUMBERS,
     REDUCTIONS,
     as_words,
-    kind_of,
-    number_of,
+    compute_dtype,
+    numpy_dtype,
     reduce,
 )
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import cast, flip
-from wgpu_backend.ops.shape.shapes import reshaped, swapped
+from wgpu_backend.ops.shape.shapes import reshape_node, swap_last
 
 BLOCK = 1024  # values folded at one go; the shaders have the same number
 MOST_AXES = 8
@@ -32,7 +32,7 @@ MOST_AXES = 8
 FIRST = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "logaddexp": -math.inf}
 
 
-def blocks_of(cols: int) -> int:
+def count_blocks(cols: int) -> int:
     """Return the number of blocks of a row."""
     return -(-cols // BLOCK)
 
@@ -60,8 +60,8 @@ def scan(
     (rows, cols), f32 of floats, integers of 64 bits as they are, i32 of signed ones, u32 of others.
     """
     rows, cols = x.spec.shape
-    blocks = blocks_of(cols)
-    number = number_of(x.spec.dtype)
+    blocks = count_blocks(cols)
+    number = compute_dtype(x.spec.dtype)
     whole = is_sequential(kind, x.spec.dtype)
     require(
         carry is not None or blocks < 2 or whole,
@@ -77,7 +77,7 @@ def scan(
             "WHOLE_ROWS": whole,
             "CARRIED": carry is not None,
             "EXCLUSIVE": exclusive,
-            "FIRST": _bits_of_first(kind, x.spec.dtype),
+            "FIRST": _initial_literal(kind, x.spec.dtype),
             **as_words(number, "x", "carry"),
             **REDUCTIONS[kind, number],
         },
@@ -90,13 +90,13 @@ def scan_reference(
     x: Array, carry: Array | None = None, *, kind: str = "sum", exclusive: bool = False
 ) -> Array:
     """Fold blocks of each row, keeping every partial result."""
-    join, whole = JOINS[kind], x.astype(kind_of(x.dtype))
+    join, whole = JOINS[kind], x.astype(numpy_dtype(x.dtype))
     if kind == "prod" and x.dtype.kind == "f":  # a row as a whole, as f32 holds its products
         ones = np.ones((len(x), 1), np.float32)
         rows = np.concatenate([ones, x[:, :-1]], axis=1) if exclusive else x
         return np.multiply.accumulate(rows, axis=1, dtype=np.float32)
     y = np.empty_like(whole)
-    first = np.full((len(x), 1), _first_reference(kind, x.dtype), whole.dtype)
+    first = np.full((len(x), 1), _initial_value(kind, x.dtype), whole.dtype)
     for block, start in enumerate(range(0, x.shape[1], BLOCK)):
         part = whole[:, start : start + BLOCK]
         before = first if block == 0 or carry is None else carry[:, block - 1 : block]
@@ -116,20 +116,20 @@ def is_sequential(kind: str, dtype: DType) -> bool:
     return kind == "prod" and dtype in FLOATS
 
 
-def _bits_of_first(kind: str, dtype: DType) -> str:
+def _initial_literal(kind: str, dtype: DType) -> str:
     """Return the fold's initial value as a WGSL literal."""
-    bits = _first(kind, dtype)
+    bits = _initial_bits(kind, dtype)
     if dtype in WIDE:
         return f"vec2<u32>({bits % 2**32}u, {bits >> 32}u)"
     return f"{bits}u"
 
 
-def _first(kind: str, dtype: DType) -> int:
+def _initial_bits(kind: str, dtype: DType) -> int:
     """Return the bits of the fold's initial value."""
     if dtype in WIDE and kind in ("sum", "prod"):
         return int(kind == "prod")
     if dtype in FLOATS or kind in ("sum", "prod"):
-        return value_bits(FIRST[kind], number_of(dtype))
+        return value_bits(FIRST[kind], compute_dtype(dtype))
     if dtype == BOOL:
         return int(kind == "min")
     assert dtype.numpy is not None
@@ -162,7 +162,7 @@ def cumsum(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
     ShapeError
         There is no such axis.
     """
-    return _scanned("cumsum", "sum", x, axis, reverse, exclusive)
+    return _scan_axis("cumsum", "sum", x, axis, reverse, exclusive)
 
 
 def cumprod(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
@@ -177,7 +177,7 @@ def cumprod(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool =
     -------
     Tensor of the shape of `x` and the type that `cumsum` gives.
     """
-    return _scanned("cumprod", "prod", x, axis, reverse, exclusive)
+    return _scan_axis("cumprod", "prod", x, axis, reverse, exclusive)
 
 
 def cummax(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = False) -> Node:
@@ -192,7 +192,7 @@ def cummax(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
     -------
     Like `x`.
     """
-    found = _scanned("cummax", "max", x, axis, reverse, exclusive)
+    found = _scan_axis("cummax", "max", x, axis, reverse, exclusive)
     return found if found.spec.dtype == x.spec.dtype else cast(found, dtype=x.spec.dtype)
 
 
@@ -208,7 +208,7 @@ def cummin(x: Node, axis: int = -1, *, reverse: bool = False, exclusive: bool = 
     -------
     Like `x`.
     """
-    found = _scanned("cummin", "min", x, axis, reverse, exclusive)
+    found = _scan_axis("cummin", "min", x, axis, reverse, exclusive)
     return found if found.spec.dtype == x.spec.dtype else cast(found, dtype=x.spec.dtype)
 
 
@@ -229,20 +229,20 @@ def logcumsumexp(
     Tensor of the shape of `x`, f32.
     """
     require_dtype("logcumsumexp", "x", x, FLOATS)
-    return _scanned("logcumsumexp", "logaddexp", x, axis, reverse, exclusive)
+    return _scan_axis("logcumsumexp", "logaddexp", x, axis, reverse, exclusive)
 
 
-def _scanned(name: str, kind: str, x: Node, axis: int, reverse: bool, exclusive: bool) -> Node:
+def _scan_axis(name: str, kind: str, x: Node, axis: int, reverse: bool, exclusive: bool) -> Node:
     require_rank(name, "x", x, 1, MOST_AXES)
     require_dtype(name, "x", x, NUMBERS)
     axis = x.spec.axis(axis, name)
-    turned = swapped(x, axis)
+    turned = swap_last(x, axis)
     if reverse:
         turned = flip(turned, axes=-1)
     shape = turned.spec.shape
-    rows = reshaped(turned, (x.spec.size // shape[-1] if x.spec.size else 0, shape[-1]))
-    found = reshaped(_rows(rows, kind, exclusive=exclusive), shape)
-    return swapped(flip(found, axes=-1) if reverse else found, axis)
+    rows = reshape_node(turned, (x.spec.size // shape[-1] if x.spec.size else 0, shape[-1]))
+    found = reshape_node(_rows(rows, kind, exclusive=exclusive), shape)
+    return swap_last(flip(found, axes=-1) if reverse else found, axis)
 
 
 def _rows(x: Node, kind: str, *, exclusive: bool = False) -> Node:
@@ -261,7 +261,7 @@ JOINS: dict[str, np.ufunc] = {
 }
 
 
-def _first_reference(kind: str, dtype: np.dtype[Any]) -> float:
+def _initial_value(kind: str, dtype: np.dtype[Any]) -> float:
     """Return the fold's initial value."""
     if kind in ("sum", "prod"):
         return float(kind == "prod")

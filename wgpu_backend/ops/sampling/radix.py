@@ -195,7 +195,7 @@ def _choices(x: Node, digit: Digit, descending: bool) -> dict[str, int | bool]:
 def _keys(x: Array, shift: int, descending: bool) -> Array:
     """Return the u32 keys of values, of pairs or of words."""
     if shift == 0:
-        return keys_of(np.ascontiguousarray(x), descending)
+        return sort_keys(np.ascontiguousarray(x), descending)
     return x[..., 0] if x.ndim == 3 else x
 
 
@@ -209,7 +209,7 @@ def _digits(keys: Array, shift: int, bits: int) -> Array:
     return (keys >> np.uint32(shift)) & np.uint32((1 << bits) - 1)
 
 
-def keys_of(x: Array, descending: bool) -> Array:
+def sort_keys(x: Array, descending: bool) -> Array:
     """Return unsigned integers in the order of the values, NaN above all: u32, or u64."""
     sign = np.uint32(0x80000000)
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:

@@ -75,7 +75,7 @@ def top_k_of_parts(x: Node, *, k: int, part: int) -> Launch:
     (rows, parts * k), i32
         As `top_k`, part by part.
     """
-    cols = _require_row_of(x, k)
+    cols = _require_row(x, k)
     require(part > 0, ShapeError, f"top_k: parts of {part} columns, needs at least 1")
     parts = -(-cols // part)
     return _top_k(x, x, k, length=cols, part=part, parts=parts, gathered=False)
@@ -106,7 +106,7 @@ def top_k_of_ids(x: Node, ids: Node, *, k: int) -> Launch:
     -------
     (rows, k), i32.
     """
-    _require_row_of(x, k)
+    _require_row(x, k)
     _require_rows("top_k", "ids", ids, I32, x, 2)
     length = ids.spec.shape[1]
     return _top_k(x, ids, k, length=length, part=max(length, 1), parts=1, gathered=True)
@@ -123,7 +123,7 @@ def top_k_of_ids_reference(x: Array, ids: Array, *, k: int) -> Array:
     return y
 
 
-def _require_row_of(x: Node, k: int) -> int:
+def _require_row(x: Node, k: int) -> int:
     """Check the operands of top_k, and return the number of columns."""
     require_rank("top_k", "x", x, 2, 2)
     require_dtype("top_k", "x", x, (F32,))
@@ -265,7 +265,7 @@ def sample_into(token_slots: Node, x: Node, ids: Node, sampling: Node, draws: No
     --------
     resolve_tokens : Reads them.
     """
-    return placed("sample_into", token_slots, x, ids, sampling, draws)
+    return place_tokens("sample_into", token_slots, x, ids, sampling, draws)
 
 
 @sample_into.reference
@@ -279,7 +279,7 @@ def sample_into_reference(
     return token_slots
 
 
-def placed(
+def place_tokens(
     name: str, token_slots: Node, x: Node, ids: Node, sampling: Node, draws: Node, most: int = MAX_K
 ) -> Launch:
     """Return the launch of an op over the operands of `sample_into`, of up to `most` candidates."""

@@ -15,7 +15,7 @@ from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.folding import NUMBERS, as_words, integer_keys
 from wgpu_backend.ops.reference import Array
-from wgpu_backend.ops.sampling.sorting import keys_of
+from wgpu_backend.ops.sampling.sorting import sort_keys
 
 
 @op(dense=("x", "v"), trusted=True)
@@ -68,4 +68,4 @@ def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
 @searchsorted.reference
 def searchsorted_reference(x: Array, v: Array, side: Literal["left", "right"] = "left") -> Array:
     """Return the places that keep the order."""
-    return np.searchsorted(keys_of(x, descending=False), keys_of(v, descending=False), side)
+    return np.searchsorted(sort_keys(x, descending=False), sort_keys(v, descending=False), side)

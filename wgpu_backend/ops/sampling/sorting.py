@@ -27,13 +27,13 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.elementwise.launches import WIDE
 from wgpu_backend.ops.index.taking import take_along_axis
 from wgpu_backend.ops.op import op
-from wgpu_backend.ops.reduce.folding import NUMBERS, integer_keys, number_of, reduce
+from wgpu_backend.ops.reduce.folding import NUMBERS, compute_dtype, integer_keys, reduce
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.sampling import sampling
-from wgpu_backend.ops.sampling.radix import keys_of, radix_sorted
+from wgpu_backend.ops.sampling.radix import radix_sorted, sort_keys
 from wgpu_backend.ops.shape.copying import cast, contiguous
-from wgpu_backend.ops.shape.shapes import reshaped, swapped
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.shapes import reshape_node, swap_last
+from wgpu_backend.ops.shape.views import make_view
 
 SHORT_ROW = 1024  # values that one kernel sorts; the shaders have their place for them
 # From this many times k on, choosing blocks costs less than sorting the row.
@@ -78,7 +78,7 @@ def sort_rows(x: Node, *, descending: bool) -> Launch:
 @sort_rows.reference
 def sort_rows_reference(x: Array, *, descending: bool) -> Array:
     """Return the columns of each row in the order of their values."""
-    keys = keys_of(np.ascontiguousarray(x), descending)
+    keys = sort_keys(np.ascontiguousarray(x), descending)
     return np.argsort(keys, axis=1, kind="stable").astype(np.int32)
 
 
@@ -106,8 +106,8 @@ def argsort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool =
     ShapeError
         There is no such axis.
     """
-    _, order, turned, axis = _ordered("argsort", x, axis, descending)
-    return swapped(reshaped(order, turned.spec.shape), axis)
+    _, order, turned, axis = _order("argsort", x, axis, descending)
+    return swap_last(reshape_node(order, turned.spec.shape), axis)
 
 
 def sort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool = True) -> Node:
@@ -122,25 +122,25 @@ def sort(x: Node, axis: int = -1, *, descending: bool = False, stable: bool = Tr
     -------
     Like `x`; NaN last, or first when descending.
     """
-    rows, order, turned, axis = _ordered("sort", x, axis, descending)
-    return swapped(reshaped(take_along_axis(rows, order, 1), turned.spec.shape), axis)
+    rows, order, turned, axis = _order("sort", x, axis, descending)
+    return swap_last(reshape_node(take_along_axis(rows, order, 1), turned.spec.shape), axis)
 
 
-def _ordered(name: str, x: Node, axis: int, descending: bool) -> tuple[Node, Node, Node, int]:
+def _order(name: str, x: Node, axis: int, descending: bool) -> tuple[Node, Node, Node, int]:
     """Return the rows along an axis, their order, `x` with that axis last, and the axis."""
     require_rank(name, "x", x, 1, MOST_AXES)
     require_dtype(name, "x", x, NUMBERS)
     axis = x.spec.axis(axis, name)
-    turned = swapped(x, axis)
-    rows = reshaped(turned, (row_count(turned.spec), turned.spec.shape[-1]))
-    return rows, _sorted(rows, descending), turned, axis
+    turned = swap_last(x, axis)
+    rows = reshape_node(turned, (row_count(turned.spec), turned.spec.shape[-1]))
+    return rows, _sort(rows, descending), turned, axis
 
 
-def _sorted(x: Node, descending: bool) -> Node:
+def _sort(x: Node, descending: bool) -> Node:
     if x.spec.dtype in WIDE:  # by the lower words, then by the upper ones: sorts are stable
         low, high = _words(x)
-        order = _sorted(low, descending)
-        return take_along_axis(order, _sorted(take_along_axis(high, order, 1), descending), 1)
+        order = _sort(low, descending)
+        return take_along_axis(order, _sort(take_along_axis(high, order, 1), descending), 1)
     if x.spec.shape[1] <= SHORT_ROW:
         return sort_rows(x, descending=descending)
     return radix_sorted(x, descending=descending)
@@ -152,7 +152,7 @@ def _words(x: Node) -> tuple[Node, Node]:
     upper = I32 if x.spec.dtype == I64 else U32
     strides = tuple(2 * s for s in dense.spec.strides)
     low, high = (
-        viewed(dense, Spec(x.spec.shape, dtype, strides, 2 * dense.spec.offset + at))
+        make_view(dense, Spec(x.spec.shape, dtype, strides, 2 * dense.spec.offset + at))
         for at, dtype in enumerate((U32, upper))
     )
     return low, high
@@ -183,13 +183,13 @@ def top_k(x: Node, k: int) -> Node:
     require_dtype("top_k", "x", x, NUMBERS)
     (k,) = extents("top_k: k", (k,))
     cols, rows = x.spec.shape[-1], row_count(x.spec)
-    values, shape = reshaped(x, (rows, cols)), (*x.spec.shape[:-1], k)
+    values, shape = reshape_node(x, (rows, cols)), (*x.spec.shape[:-1], k)
     few = k <= sampling.MAX_K and 0 < rows <= MAX_GROUPS and cols > 0 and x.spec.dtype in FLOATS
     if few and (k > cols or x.spec.size < LONG_FOR_FEW):
         values = values if x.spec.dtype == F32 else cast(values, dtype=F32)
-        return reshaped(sampling.top_k(values, k=k), shape)
+        return reshape_node(sampling.top_k(values, k=k), shape)
     require(1 <= k <= cols, ShapeError, f"top_k: k is {k}, needs 1 to {cols}")
-    return reshaped(_largest(values, k), shape)
+    return reshape_node(_largest(values, k), shape)
 
 
 def topk(x: Node, k: int, axis: int = -1) -> Node:
@@ -213,21 +213,21 @@ def topk(x: Node, k: int, axis: int = -1) -> Node:
     """
     require_rank("topk", "x", x, 1, MOST_AXES)
     axis, (k,) = x.spec.axis(axis, "topk"), extents("topk: k", (k,))
-    turned = swapped(x, axis)
+    turned = swap_last(x, axis)
     cols = turned.spec.shape[-1]
     require(1 <= k <= cols, ShapeError, f"topk: k is {k}, axis {axis} needs 1 to {cols}")
-    rows = reshaped(turned, (row_count(turned.spec), cols))
+    rows = reshape_node(turned, (row_count(turned.spec), cols))
     found = take_along_axis(rows, top_k(rows, k), 1)
-    return swapped(reshaped(found, (*turned.spec.shape[:-1], k)), axis)
+    return swap_last(reshape_node(found, (*turned.spec.shape[:-1], k)), axis)
 
 
 def _largest(x: Node, k: int) -> Node:
     """Return the columns of each row's `k` largest values, the largest first, (rows, k)."""
     if x.spec.dtype in WIDE or x.spec.shape[1] < LONG_FOR_K * k:
-        order = _sorted(x, descending=True)
-        return viewed(order, slice_axis(order.spec, -1, 0, k))
+        order = _sort(x, descending=True)
+        return make_view(order, slice_axis(order.spec, -1, 0, k))
     columns = _chosen(x, k)
-    order = _sorted(take_along_axis(x, columns, 1), descending=True)
+    order = _sort(take_along_axis(x, columns, 1), descending=True)
     return take_along_axis(columns, order, 1)
 
 
@@ -298,7 +298,7 @@ def values_of_blocks(x: Node, blocks: Node, *, length: int) -> Launch:
         The lowest number stands where the last block leaves the row.
     """
     rows, n = blocks.spec.shape
-    number = number_of(x.spec.dtype)
+    number = compute_dtype(x.spec.dtype)
     return Launch(
         Spec.dense((rows, n * length), number),
         {"x": x, "blocks": blocks},

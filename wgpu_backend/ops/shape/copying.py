@@ -12,10 +12,10 @@ from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, I64, U64, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, merged_axes
-from wgpu_backend.ops.check import axes_of, pad_to_4d, require, require_dtype, vec4s
+from wgpu_backend.ops.check import normalise_axes, pad_to_4d, require, require_dtype, vec4s
 from wgpu_backend.ops.host_values import whole
 from wgpu_backend.ops.index.bits import PLAIN, moving, require_plain
-from wgpu_backend.ops.index.quantisation import dequantised, quantised
+from wgpu_backend.ops.index.quantisation import dequantise, quantise
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
@@ -29,7 +29,7 @@ def _register(dtype: DType) -> str:
     return "f32" if dtype == BF16 else _REGISTER[dtype.numpy.kind]
 
 
-def _moved(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) -> Launch:
+def _copy_launch(name: str, x: Node, dtype: DType, choices: Mapping[str, str | bool]) -> Launch:
     require_plain(name, "x", x)
     shape, strides = _four_axes(name, x.spec)
     out = Spec.dense(x.spec.shape, dtype)
@@ -81,7 +81,7 @@ def contiguous(x: Node) -> Launch:
         There are more axes.
     """
     if len(x.spec.shape) <= FEW_AXES or len(merged_axes(x.spec)) <= FEW_AXES:
-        return _moved("contiguous", x, x.spec.dtype, moving(x.spec.dtype, "x"))
+        return _copy_launch("contiguous", x, x.spec.dtype, moving(x.spec.dtype, "x"))
     return _by_axes("contiguous", x, x.spec.strides, 0)
 
 
@@ -111,7 +111,7 @@ def flip(x: Node, *, axes: int | Sequence[int] | None = None) -> Launch:
     ShapeError
         There is no such axis, it is named twice, or there are more axes.
     """
-    found = axes_of("flip", x.spec, axes)
+    found = normalise_axes("flip", x.spec, axes)
     strides = tuple(-s if a in found else s for a, s in enumerate(x.spec.strides))
     start = sum((x.spec.shape[a] - 1) * x.spec.strides[a] for a in found)
     return _by_axes("flip", x, strides, start if x.spec.size else 0)
@@ -184,9 +184,9 @@ def cast(x: Node, *, dtype: DType) -> Launch:
     """
     source = x.spec.dtype
     if source.quantised:
-        return dequantised(x, dtype)
+        return dequantise(x, dtype)
     if dtype.quantised:
-        return quantised(x, dtype)
+        return quantise(x, dtype)
     require(
         dtype in PLAIN and (source != COMPLEX64 or dtype == COMPLEX64),
         DTypeError,
@@ -195,8 +195,10 @@ def cast(x: Node, *, dtype: DType) -> Launch:
     if source == dtype:
         return replace(contiguous.record(x), shader="ops/shape/contiguous")
     if {source, dtype} == {I64, U64}:
-        return replace(_moved("cast", x, dtype, moving(dtype, "x")), shader="ops/shape/contiguous")
-    return _moved("cast", x, dtype, _conversion(source, dtype))
+        return replace(
+            _copy_launch("cast", x, dtype, moving(dtype, "x")), shader="ops/shape/contiguous"
+        )
+    return _copy_launch("cast", x, dtype, _conversion(source, dtype))
 
 
 @cast.reference

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec, extents
-from wgpu_backend.ops.check import Axes, axes_of, require, require_rank
+from wgpu_backend.ops.check import Axes, normalise_axes, require, require_rank
 from wgpu_backend.ops.index.bits import require_plain
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.shaping import pad_ext, windowed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.shaping import pad_ext, take_window
 from wgpu_backend.ops.shape.triangular import diag
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.views import make_view
 
 
 def roll(x: Node, shifts: int | Sequence[int], axes: Axes = None) -> Node:
@@ -39,8 +39,8 @@ def roll(x: Node, shifts: int | Sequence[int], axes: Axes = None) -> Node:
     """
     require_plain("roll", "x", x)
     if axes is None:
-        flat = roll(reshaped(x, (x.spec.size,)), sum(extents("roll: shifts", shifts)), 0)
-        return reshaped(flat, x.spec.shape)
+        flat = roll(reshape_node(x, (x.spec.size,)), sum(extents("roll: shifts", shifts)), 0)
+        return reshape_node(flat, x.spec.shape)
     # An axis may be named twice, and is then moved twice.
     found = [x.spec.axis(a, "roll") for a in extents("roll: axes", axes)]
     by = extents("roll: shifts", shifts)
@@ -55,7 +55,7 @@ def roll(x: Node, shifts: int | Sequence[int], axes: Axes = None) -> Node:
     starts = [0] * len(x.spec.shape)
     for axis, shift in zip(found, by, strict=True):
         starts[axis] = (starts[axis] - shift) % x.spec.shape[axis]
-    return windowed(x, starts, x.spec.shape, repeated=True)
+    return take_window(x, starts, x.spec.shape, repeated=True)
 
 
 def tile(x: Node, *times: int | Sequence[int]) -> Node:
@@ -83,7 +83,7 @@ def tile(x: Node, *times: int | Sequence[int]) -> Node:
     counts = (1,) * (rank - len(counts)) + counts
     missing = rank - len(x.spec.shape)
     shape, strides = (1,) * missing + x.spec.shape, (0,) * missing + x.spec.strides
-    return _repeated("tile", x, counts, shape, strides, whole=True)
+    return _repeat("tile", x, counts, shape, strides, whole=True)
 
 
 def repeat_each(x: Node, repeats: int, axis: int) -> Node:
@@ -105,10 +105,10 @@ def repeat_each(x: Node, repeats: int, axis: int) -> Node:
     """
     axis = x.spec.axis(axis, "repeat_each")
     counts = tuple(repeats if a == axis else 1 for a in range(len(x.spec.shape)))
-    return _repeated("repeat_each", x, counts, x.spec.shape, x.spec.strides, whole=False)
+    return _repeat("repeat_each", x, counts, x.spec.shape, x.spec.strides, whole=False)
 
 
-def _repeated(
+def _repeat(
     name: str,
     x: Node,
     counts: Sequence[int],
@@ -130,7 +130,7 @@ def _repeated(
         axes += own if whole else own[::-1]
     seen = Spec(tuple(n for n, _ in axes), x.spec.dtype, tuple(s for _, s in axes), x.spec.offset)
     wanted = tuple(count * extent for count, extent in zip(counts, shape, strict=True))
-    return reshaped(contiguous(viewed(x, seen)), wanted)
+    return reshape_node(contiguous(make_view(x, seen)), wanted)
 
 
 def diagonal(x: Node, k: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
@@ -155,13 +155,13 @@ def diagonal(x: Node, k: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
         There is no such axis, or both are one.
     """
     require_plain("diagonal", "x", x)
-    rows, cols = axes_of("diagonal", x.spec, (axis1, axis2))
+    rows, cols = normalise_axes("diagonal", x.spec, (axis1, axis2))
     spec = x.spec
     down, right = max(-k, 0), max(k, 0)
     length = max(min(spec.shape[rows] - down, spec.shape[cols] - right), 0)
     kept = [a for a in range(len(spec.shape)) if a not in (rows, cols)]
     start = down * spec.strides[rows] + right * spec.strides[cols] if length else 0
-    return viewed(
+    return make_view(
         x,
         Spec(
             (*(spec.shape[a] for a in kept), length),
@@ -172,7 +172,7 @@ def diagonal(x: Node, k: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     )
 
 
-def diag_of(x: Node, k: int = 0) -> Node:
+def numpy_diag(x: Node, k: int = 0) -> Node:
     """Make a matrix with a vector on one of its diagonals, or view the diagonal of a matrix.
 
     Parameters

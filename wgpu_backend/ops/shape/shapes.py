@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from wgpu_backend.graph import spec as specs
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.shape.copying import contiguous
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.views import make_view
 
 
-def reshaped(x: Node, shape: Sequence[int]) -> Node:
+def reshape_node(x: Node, shape: Sequence[int]) -> Node:
     """Reshape `x`, as a view where its strides allow."""
     found = specs.reshape(x.spec, shape)
-    return viewed(x, found) if found else reshaped(contiguous(x), shape)
+    return make_view(x, found) if found else reshape_node(contiguous(x), shape)
 
 
-def swapped(x: Node, axis: int) -> Node:
+def swap_last(x: Node, axis: int) -> Node:
     """Swap an axis with the last one, as a view; done twice it is `x` again."""
     order = list(range(len(x.spec.shape)))
     order[axis], order[-1] = order[-1], order[axis]
-    return viewed(x, specs.permute(x.spec, order))
+    return make_view(x, specs.permute(x.spec, order))

@@ -15,8 +15,8 @@ from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import concat, contiguous
-from wgpu_backend.ops.shape.shapes import reshaped
-from wgpu_backend.ops.shape.views import viewed
+from wgpu_backend.ops.shape.shapes import reshape_node
+from wgpu_backend.ops.shape.views import make_view
 
 FEW_AXES = 4  # that one window has
 
@@ -72,7 +72,7 @@ def window_reference(
     return y
 
 
-def windowed(x: Node, start: Sequence[int], shape: Shape, *, repeated: bool = False) -> Node:
+def take_window(x: Node, start: Sequence[int], shape: Shape, *, repeated: bool = False) -> Node:
     """Copy a window of a tensor of any rank: beyond four axes one axis after the other.
 
     Parameters
@@ -92,11 +92,11 @@ def windowed(x: Node, start: Sequence[int], shape: Shape, *, repeated: bool = Fa
         own = x.spec.shape
         if first or extent != own[axis]:
             outer, inner = math.prod(own[:axis]), math.prod(own[axis + 1 :])
-            lines = reshaped(x, (outer, own[axis], inner))
+            lines = reshape_node(x, (outer, own[axis], inner))
             cut = window(
                 lines, start=(0, first, 0), shape=(outer, extent, inner), repeated=repeated
             )
-            x = reshaped(cut, (*own[:axis], extent, *own[axis + 1 :]))
+            x = reshape_node(cut, (*own[:axis], extent, *own[axis + 1 :]))
     return x if x.spec.is_dense else contiguous(x)
 
 
@@ -126,7 +126,7 @@ def pad_ext(x: Node, *amounts: Sequence[int]) -> Node:
         ShapeError,
         f"pad_ext: {len(amounts)} amounts, {shape} needs {len(shape)} pairs, one for each axis",
     )
-    return _padded("pad_ext", x, [(pair[0], pair[1]) for pair in pairs])
+    return _pad("pad_ext", x, [(pair[0], pair[1]) for pair in pairs])
 
 
 def pad(x: Node, *amounts: Extents) -> Node:
@@ -154,10 +154,10 @@ def pad(x: Node, *amounts: Extents) -> Node:
         ShapeError,
         f"pad: {len(given)} amounts, {shape} needs {len(shape)}, one for each axis",
     )
-    return _padded("pad", x, [(0, amount) for amount in given])
+    return _pad("pad", x, [(0, amount) for amount in given])
 
 
-def _padded(name: str, x: Node, amounts: Sequence[tuple[int, int]]) -> Node:
+def _pad(name: str, x: Node, amounts: Sequence[tuple[int, int]]) -> Node:
     for axis, (front, behind) in enumerate(amounts):
         extent = x.spec.shape[axis]
         # What is cut off at one end is not made up for at the other.
@@ -168,7 +168,7 @@ def _padded(name: str, x: Node, amounts: Sequence[tuple[int, int]]) -> Node:
             f"{name}: {cut} values cut off axis {axis}, which has {extent}",
         )
     shape = tuple(n + a + b for n, (a, b) in zip(x.spec.shape, amounts, strict=True))
-    return windowed(x, [-front for front, _ in amounts], shape)
+    return take_window(x, [-front for front, _ in amounts], shape)
 
 
 def repeat_4d(x: Node, *shape: Extents) -> Node:
@@ -198,7 +198,7 @@ def repeat_4d(x: Node, *shape: Extents) -> Node:
         ShapeError,
         f"repeat: {x.spec.shape} to {wanted}, needs a multiple of each extent",
     )
-    return windowed(reshaped(x, own), (0,) * len(wanted), wanted, repeated=True)
+    return take_window(reshape_node(x, own), (0,) * len(wanted), wanted, repeated=True)
 
 
 def repeat(x: Node, axis: int, n: int) -> Node:
@@ -267,7 +267,7 @@ def as_strided(x: Node, shape: Sequence[int], strides: Sequence[int], offset: in
         The view would leave the storage.
     """
     require_plain("as_strided", "x", x)
-    return viewed(x, window_of("as_strided", x, shape, strides, offset))
+    return make_view(x, window_spec("as_strided", x, shape, strides, offset))
 
 
 def view(
@@ -293,10 +293,10 @@ def view(
     """
     require_plain("view", "x", x)
     steps = dense_strides(extents("view", shape)) if strides is None else strides
-    return viewed(x, window_of("view", x, shape, steps, offset))
+    return make_view(x, window_spec("view", x, shape, steps, offset))
 
 
-def window_of(
+def window_spec(
     name: str, x: Node, shape: Sequence[int], strides: Sequence[int], offset: int
 ) -> Spec:
     """Return the spec of a strided view of `x`; raise ShapeError if it leaves the storage."""

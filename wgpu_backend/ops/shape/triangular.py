@@ -12,7 +12,7 @@ from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, re
 from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
-from wgpu_backend.ops.shape.shapes import swapped
+from wgpu_backend.ops.shape.shapes import swap_last
 
 FAR = 2**31 - 1
 # Lowest and highest column - row that is kept.
@@ -274,6 +274,6 @@ def solve_tri(
     if left:
         return solve_columns(a, b, lower=lower, unit_diagonal=unit_diagonal)
     turned = solve_columns(
-        swapped(a, -2), swapped(b, -2), lower=not lower, unit_diagonal=unit_diagonal
+        swap_last(a, -2), swap_last(b, -2), lower=not lower, unit_diagonal=unit_diagonal
     )
-    return swapped(turned, -2)
+    return swap_last(turned, -2)

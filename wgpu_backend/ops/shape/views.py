@@ -9,27 +9,27 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, broadcast_strides
 
 
-def viewed(node: Node, spec: Spec) -> Node:
+def make_view(node: Node, spec: Spec) -> Node:
     """View the storage of a node with another spec; a weight's view has no context either."""
     if node.builder is None:
         return Node(spec, node.storage, source=node)
     return node.builder.view(node, spec)
 
 
-def reshaped(node: Node, shape: Sequence[int]) -> Node | None:
+def try_reshape(node: Node, shape: Sequence[int]) -> Node | None:
     """View a node in another shape; return None where it needs a copy."""
     found = specs.reshape(node.spec, shape)
-    return viewed(node, found) if found else None
+    return make_view(node, found) if found else None
 
 
-def permuted(node: Node, *order: int) -> Node:
+def permute(node: Node, *order: int) -> Node:
     """View a node with its axes permuted: axis ``order[i]`` becomes axis i."""
-    return viewed(node, specs.permute(node.spec, order))
+    return make_view(node, specs.permute(node.spec, order))
 
 
-def expanded(node: Node, shape: Shape) -> Node:
+def expand(node: Node, shape: Shape) -> Node:
     """View a node with axes of one value repeated, as broadcasting does."""
     spec = node.spec
     if spec.shape == shape:
         return node
-    return viewed(node, Spec(shape, spec.dtype, broadcast_strides(spec, shape), spec.offset))
+    return make_view(node, Spec(shape, spec.dtype, broadcast_strides(spec, shape), spec.offset))

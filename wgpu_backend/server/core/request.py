@@ -21,7 +21,7 @@ from wgpu_backend.errors import (
     TemplateError,
 )
 from wgpu_backend.files.store.pull import RegistryFailed
-from wgpu_backend.ops.plugins import mistake_of
+from wgpu_backend.ops.plugins import describe_mistake
 from wgpu_backend.text.grammar import Grammar
 
 RETRY_SECONDS = 1
@@ -81,7 +81,7 @@ def get_client_message(error: Exception) -> str:
 
     Errors in a file of `--import` include its line.
     """
-    if mistake := mistake_of(error):
+    if mistake := describe_mistake(error):
         return mistake
     if isinstance(error, ContextFull) and error.tokens is not None:
         return f"{error} ({_LARGER_CONTEXT})"

@@ -25,7 +25,7 @@ from wgpu_backend.engine.batching.results import (
 )
 from wgpu_backend.errors import BackendError
 from wgpu_backend.graph.capabilities import DeviceInfo
-from wgpu_backend.ops.plugins import mistake_of
+from wgpu_backend.ops.plugins import describe_mistake
 
 Plain = dict[str, Any]
 Scaled = tuple[str, float]
@@ -170,10 +170,10 @@ def parse_device(plain: Plain) -> DeviceInfo:
 def error_to_plain(error: BaseException) -> Plain:
     """Return an error as plain data; unexpected errors by their type."""
     if isinstance(error, BackendError):
-        return {"kind": type(error).__name__, "message": mistake_of(error) or str(error)}
+        return {"kind": type(error).__name__, "message": describe_mistake(error) or str(error)}
     if isinstance(error, OSError) and error.strerror:
         return {"kind": "BackendError", "message": f"{error.filename or 'file'}: {error.strerror}"}
-    told = mistake_of(error) or f"{type(error).__name__}: {error}"
+    told = describe_mistake(error) or f"{type(error).__name__}: {error}"
     return {"kind": "BackendError", "message": told}
 
 

@@ -21,7 +21,7 @@ from wgpu_backend.images.loading import load
 from wgpu_backend.images.pictures import png_bytes
 from wgpu_backend.images.pipelines.pipeline import Pipeline
 from wgpu_backend.images.requests import Step
-from wgpu_backend.ops.plugins import import_file, mistake_of
+from wgpu_backend.ops.plugins import describe_mistake, import_file
 from wgpu_backend.server.worker.frames import Message, read_message
 from wgpu_backend.server.worker.messages import error_to_plain
 from wgpu_backend.server.worker.orders import ImageRequest, parse_image_request
@@ -163,7 +163,7 @@ def _make_metadata(order: ImageRequest, steps: int, seed: int) -> dict[str, obje
 
 def _error_to_plain(error: Exception) -> dict[str, str]:
     """Return an error as plain data; tracebacks of unexpected errors go to the log only."""
-    if isinstance(error, BackendError) or mistake_of(error):
+    if isinstance(error, BackendError) or describe_mistake(error):
         return error_to_plain(error)
     _LOG.error("%s", "".join(traceback.format_exception(error)).rstrip())
     told = f"internal error: {type(error).__name__}"

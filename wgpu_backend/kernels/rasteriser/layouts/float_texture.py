@@ -35,7 +35,7 @@ def layout(dtype: DType, cols: int) -> WeightLayout | None:
         cols,
         TILE_ROWS,
         TILE_ROWS * dtype.nbytes(cols),
-        _interleaved_f16 if small else interleaved,
+        _interleaved_f16 if small else interleave,
         accepts=rebased_f16.fit if small else None,
         modules={"source": f"{FOLDER}/float_texture/{dtype}", "weights": f"{LIB}/texels"},
         constants={**constants, "RAISED": rebased_f16.RAISED} if small else constants,
@@ -43,10 +43,10 @@ def layout(dtype: DType, cols: int) -> WeightLayout | None:
 
 
 def _interleaved_f16(rows: Bytes) -> Bytes:
-    return interleaved(rebased_f16.rebased(rows))
+    return interleave(rebased_f16.rebase(rows))
 
 
-def interleaved(rows: Bytes) -> Bytes:
+def interleave(rows: Bytes) -> Bytes:
     """Interleave rows as a texture holds them, padded with zeros to whole tiles.
 
     Parameters

@@ -33,7 +33,7 @@ def fit(rows: Bytes) -> bool:
     return all((values[i : i + _AT_ONCE] & _MAGNITUDE).max() < BELOW for i in starts)
 
 
-def rebased(rows: Bytes) -> Bytes:
+def rebase(rows: Bytes) -> Bytes:
     """Rebase the exponents of F16 that `fit` accepts to count from 2^-24.
 
     Parameters
@@ -48,11 +48,11 @@ def rebased(rows: Bytes) -> Bytes:
     values = rows.view(np.uint16).reshape(-1)
     codes = values + _NORMAL
     small = np.flatnonzero((values & _EXPONENT) == 0)
-    codes[small] = _of_small(values[small])
+    codes[small] = _rebase_small(values[small])
     return codes.view(np.uint8).reshape(rows.shape)
 
 
-def _of_small(values: NDArray[np.uint16]) -> NDArray[np.uint16]:
+def _rebase_small(values: NDArray[np.uint16]) -> NDArray[np.uint16]:
     """Rebase zeros and subnormals: shift fractions until their first bit is the implicit one."""
     fraction = (values & _MAGNITUDE).astype(np.float32)  # times 2^-24
     bits = fraction.view(np.uint32)

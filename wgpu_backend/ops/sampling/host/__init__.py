@@ -18,7 +18,7 @@ from wgpu_backend.ops.sampling.host.dry import Breakers, Spelling
 from wgpu_backend.ops.sampling.host.options import SamplingOptions
 from wgpu_backend.ops.sampling.host.plan import Plan, plan
 from wgpu_backend.ops.sampling.host.sampler import Sampler
-from wgpu_backend.ops.sampling.host.sampling_params import SamplingParams, sampling_params_of
+from wgpu_backend.ops.sampling.host.sampling_params import SamplingParams, make_sampling_params
 
 __all__ = [
     "Breakers",
@@ -29,6 +29,6 @@ __all__ = [
     "SamplingParams",
     "Spelling",
     "largest",
+    "make_sampling_params",
     "plan",
-    "sampling_params_of",
 ]

@@ -22,7 +22,7 @@ from wgpu_backend.ops.sampling.host.steps import (
 )
 
 
-def chain_of(
+def build_chain(
     options: SamplingOptions, seed: int, vocabulary: int, breakers: Breakers | None
 ) -> list[SamplerStep]:
     """Build the samplers of options, in their order; the last one chooses.

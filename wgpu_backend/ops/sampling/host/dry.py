@@ -76,14 +76,14 @@ class Dry(SamplerStep):
             return choice
         found = repetitions(np.array(self._seen), most)
 
-        def lowered(logits: Rows) -> Rows:
+        def lower(logits: Rows) -> Rows:
             changed = logits.copy()
             for token, length in found.items():
                 if length >= self.allowed_length and 0 <= token < len(changed):
                     changed[token] -= np.float32(self._penalty(length - self.allowed_length))
             return changed
 
-        return choice.changed(lowered)
+        return choice.replace_logits(lower)
 
     def _penalty(self, beyond: int) -> float:
         if self.base > 1.000001:
@@ -174,7 +174,7 @@ class Spelling:
         found: Breakers = {}
         # Half of a surrogate pair is in no token.
         for text in {each.encode("utf-8", "surrogatepass")[:LONGEST_BREAKER] for each in texts}:
-            for token, tail in self._spelled(text) if text else ():
+            for token, tail in self._spell(text) if text else ():
                 if tail not in found.setdefault(token, []):
                     found[token].append(tail)
         if len(self._remembered) >= REMEMBERED:
@@ -182,7 +182,7 @@ class Spelling:
         self._remembered[texts] = found
         return found
 
-    def _spelled(self, text: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def _spell(self, text: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
         within = {token for token, piece in enumerate(self._pieces) if text in piece}
         yield from ((token, ()) for token in within)
         for count in range(1, len(text)):

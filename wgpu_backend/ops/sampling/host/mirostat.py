@@ -39,16 +39,16 @@ class MirostatV2(Dist):
         super().reset()
         self.bound = 2 * self.tau
 
-    def kept(self, found: Candidates) -> int:
+    def count_kept(self, found: Candidates) -> int:
         """Return how many of the likeliest may be chosen."""
         surprise = -np.log2(np.maximum(probabilities(found), 1e-300))
         return max(1, int(np.count_nonzero(surprise <= self.bound)))
 
     def apply(self, choice: Choice) -> Choice:
         """Choose a token, and move the bound."""
-        found = choice.sorted()
-        found = found.first(self.kept(found))
-        chosen = super().apply(choice.of(found))
+        found = choice.sort_candidates()
+        found = found.first(self.count_kept(found))
+        chosen = super().apply(choice.restrict(found))
         at = int(np.flatnonzero(found.ids == chosen.token)[0])
         observed = -log2(max(float(probabilities(found)[at]), 1e-300))
         self.bound -= self.eta * (observed - self.tau)
@@ -82,7 +82,7 @@ class Mirostat(MirostatV2):
         self.n_vocab, self.m = n_vocab, m
         super().__init__(seed, tau, eta)
 
-    def kept(self, found: Candidates) -> int:
+    def count_kept(self, found: Candidates) -> int:
         """Return how many of the likeliest may be chosen."""
         p = probabilities(found.first(self.m))
         p = p[p > 0]
@@ -125,10 +125,10 @@ class XTC(Random):
 
     def apply(self, choice: Choice) -> Choice:
         """Drop the likeliest tokens, or leave all."""
-        found = choice.sorted()
+        found = choice.sort_candidates()
         if self.p <= 0 or self.t > 0.5 or self.draw() >= self.p * 2**32:
-            return choice.of(found)
+            return choice.restrict(found)
         first = int(np.count_nonzero(probabilities(found) >= self.t)) - 1
         if first < 1 or len(found) - first < self.min_keep:
-            return choice.of(found)
-        return replace(choice.of(Candidates(found.ids[first:], found.logits[first:])))
+            return choice.restrict(found)
+        return replace(choice.restrict(Candidates(found.ids[first:], found.logits[first:])))

@@ -272,7 +272,7 @@ def _breakers(given: object) -> tuple[str, ...]:
     """Check the texts that no repetition goes across."""
     several = [given] if isinstance(given, str) else given
     if not isinstance(several, Sequence) or isinstance(several, bytes | bytearray):
-        raise OptionError(f"dry_sequence_breakers: {_shown(given)}, needs texts")
+        raise OptionError(f"dry_sequence_breakers: {_describe(given)}, needs texts")
     texts = cast("Sequence[object]", several)
     if len(texts) > MOST_BREAKERS:
         raise OptionError(
@@ -280,7 +280,7 @@ def _breakers(given: object) -> tuple[str, ...]:
         )
     for each in texts:
         if not isinstance(each, str):
-            raise OptionError(f"dry_sequence_breakers: {_shown(each)}, needs texts")
+            raise OptionError(f"dry_sequence_breakers: {_describe(each)}, needs texts")
     # Nothing beyond that is looked at.
     return tuple(each[:LONGEST_BREAKER] for each in cast("Sequence[str]", texts))
 
@@ -289,23 +289,23 @@ def _samplers(given: object) -> tuple[str, ...]:
     """Return the names of samplers, from names, or letters, between semicolons."""
     several = [given] if isinstance(given, str) else given
     if not isinstance(several, Sequence) or isinstance(several, bytes | bytearray):
-        raise OptionError(f"samplers: {_shown(given)}, needs names of samplers, or letters")
+        raise OptionError(f"samplers: {_describe(given)}, needs names of samplers, or letters")
     names: list[str] = []
     for each in cast("Sequence[object]", several):
         if not isinstance(each, str):
-            raise OptionError(f"samplers: {_shown(each)}, needs names of samplers, or letters")
+            raise OptionError(f"samplers: {_describe(each)}, needs names of samplers, or letters")
         for part in each.split(";"):
             named = [part] if part in SAMPLERS else [_LETTERS.get(letter) for letter in part]
             if None in named:
                 known = ", ".join(SAMPLERS)
-                raise OptionError(f"samplers: {_shown(part)}, needs one of {known}, or letters")
+                raise OptionError(f"samplers: {_describe(part)}, needs one of {known}, or letters")
             names += [name for name in named if name is not None]
     if twice := [name for name in SAMPLERS if names.count(name) > 1]:
         raise OptionError(f"samplers: {twice[0]} is named twice, needs each once")
     return tuple(names)
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     return repr(value)[:40]
 
 

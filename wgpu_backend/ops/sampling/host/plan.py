@@ -33,7 +33,7 @@ class Plan:
     history: int
 
     @classmethod
-    def joined(cls, plans: Iterable[Plan]) -> Plan:
+    def merge(cls, plans: Iterable[Plan]) -> Plan:
         """Return a plan that serves several sequences at once; the host's if one needs the host."""
         plans = list(plans)
         if any(p.kind == "host" for p in plans):

@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from wgpu_backend.errors import BackendError, OptionError, ShapeError
 from wgpu_backend.ops.sampling.host.candidates import Candidates, largest
-from wgpu_backend.ops.sampling.host.chain import chain_of
+from wgpu_backend.ops.sampling.host.chain import build_chain
 from wgpu_backend.ops.sampling.host.dry import Breakers
 from wgpu_backend.ops.sampling.host.options import RANDOM_SEED, SamplingOptions
-from wgpu_backend.ops.sampling.host.sampling_params import SamplingParams, sampling_params_of
+from wgpu_backend.ops.sampling.host.sampling_params import SamplingParams, make_sampling_params
 from wgpu_backend.ops.sampling.host.steps import Choice
-from wgpu_backend.ops.sampling.host.transforms import kept, penalise, pick, typical_p
+from wgpu_backend.ops.sampling.host.transforms import cut, penalise, pick, typical_p
 
 
 class Sampler:
@@ -51,12 +51,12 @@ class Sampler:
         if vocab_size < 1:
             raise OptionError(f"vocab_size: {vocab_size}, needs at least 1")
         self.options = options
-        self.sampling: SamplingParams = sampling_params_of(options)
+        self.sampling: SamplingParams = make_sampling_params(options)
         self.vocab_size = vocab_size
         drawn = options.seed is None or options.seed == RANDOM_SEED
         self.seed: int = secrets.randbits(63) if drawn else int(options.seed or 0)
         self._chain = (
-            chain_of(options, self.seed, vocab_size, breakers) if options.chained else None
+            build_chain(options, self.seed, vocab_size, breakers) if options.chained else None
         )
         self._chosen: Choice | None = None
         self.reset()
@@ -103,7 +103,7 @@ class Sampler:
         draw = self.draw()
         values = self._values(logits)
         if self._chain is None:
-            values = self._penalised(values, history)
+            values = self._penalise(values, history)
         top = values.max()
         if not np.isfinite(top):
             raise BackendError(
@@ -129,11 +129,11 @@ class Sampler:
         For a chain of samplers, return those among which the last token was chosen.
         """
         if self._chosen is not None:
-            return _probable(self._chosen.sorted(), math.log2(math.e))
-        values = self._penalised(self._values(logits), history)
+            return _probable(self._chosen.sort_candidates(), math.log2(math.e))
+        values = self._penalise(self._values(logits), history)
         if self.options.greedy:
             return Candidates(np.array([np.argmax(values)]), np.zeros(1, np.float32))
-        return _probable(kept(self._candidates(values), self.sampling), self.sampling.sharpness)
+        return _probable(cut(self._candidates(values), self.sampling), self.sampling.sharpness)
 
     def _candidates(self, values: NDArray[np.float32]) -> Candidates:
         found = largest(values, self.options.top_k)
@@ -145,9 +145,7 @@ class Sampler:
             raise ShapeError(f"sample: logits are {values.shape}, needs ({self.vocab_size},)")
         return values
 
-    def _penalised(
-        self, logits: NDArray[np.float32], history: Sequence[int]
-    ) -> NDArray[np.float32]:
+    def _penalise(self, logits: NDArray[np.float32], history: Sequence[int]) -> NDArray[np.float32]:
         seen = self.recent(history)
         return penalise(logits, seen, self.sampling) if len(seen) else logits
 

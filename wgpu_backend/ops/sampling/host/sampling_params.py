@@ -55,7 +55,7 @@ class SamplingParams(NamedTuple):
         return np.array(self, np.float32)
 
 
-def sampling_params_of(options: SamplingOptions) -> SamplingParams:
+def make_sampling_params(options: SamplingOptions) -> SamplingParams:
     """Convert checked options to numbers, each rounded to float32 once."""
     numbers = (
         1 if options.greedy else options.top_k,

@@ -22,7 +22,7 @@ from wgpu_backend.ops.sampling.host.options import SamplingOptions
 from wgpu_backend.ops.sampling.host.sampling_params import (
     EVERY_GAP,
     LOWEST_TEMPERATURE,
-    sampling_params_of,
+    make_sampling_params,
 )
 from wgpu_backend.ops.sampling.host.transforms import min_p, penalise, top_p, typical_p
 from wgpu_backend.ops.sampling.host.weights import share, weights
@@ -51,7 +51,7 @@ class Choice:
     temperature: float = 1.0
     token: int = -1
 
-    def sorted(self, count: int = 0) -> Candidates:
+    def sort_candidates(self, count: int = 0) -> Candidates:
         """Return the `count` likeliest, 0 for all, their logits divided by the temperature."""
         found = self.candidates or largest(self.logits, count)
         found = found.first(count) if count else found
@@ -65,11 +65,11 @@ class Choice:
                 divided = np.where(gaps == 0, np.float32(0), gaps / heat)
         return Candidates(found.ids, divided.astype("f4"))
 
-    def of(self, candidates: Candidates) -> Choice:
+    def restrict(self, candidates: Candidates) -> Choice:
         """Return this choice restricted to some candidates."""
         return replace(self, candidates=candidates, temperature=1.0)
 
-    def changed(self, change: Callable[[Rows], Rows]) -> Choice:
+    def replace_logits(self, change: Callable[[Rows], Rows]) -> Choice:
         """Return this choice with other logits for the tokens that may still be chosen.
 
         Parameters
@@ -79,12 +79,12 @@ class Choice:
         """
         if self.candidates is None and self.temperature == 1.0:
             return replace(self, logits=change(self.logits))
-        found = self.sorted()
+        found = self.sort_candidates()
         ids, logits = found.ids, np.full_like(self.logits, -np.inf)
         logits[ids] = found.logits
         logits = change(logits)[ids]
         order = np.lexsort((ids, -logits))
-        return self.of(Candidates(ids[order], logits[order]))
+        return self.restrict(Candidates(ids[order], logits[order]))
 
 
 class SamplerStep:
@@ -154,7 +154,7 @@ class Dist(Random):
     def apply(self, choice: Choice) -> Choice:
         """Choose the token that the next random number falls on."""
         pending = max(choice.temperature, LOWEST_TEMPERATURE)
-        found = replace(choice, temperature=1.0).sorted()
+        found = replace(choice, temperature=1.0).sort_candidates()
         reached = np.cumsum(weights(found.logits, float(np.float32(log2(np.e) / pending))))
         at = share(int(reached[-1]), self.draw())
         token = found.ids[np.searchsorted(reached, at, side="right")]
@@ -177,7 +177,7 @@ class TopK(SamplerStep):
 
     def apply(self, choice: Choice) -> Choice:
         """Drop the other tokens."""
-        return choice.of(choice.sorted(max(self.k, 0)))
+        return choice.restrict(choice.sort_candidates(max(self.k, 0)))
 
 
 class _Share(SamplerStep):
@@ -200,9 +200,9 @@ class _Share(SamplerStep):
 
     def apply(self, choice: Choice) -> Choice:
         """Drop other candidates, but keep at least `min_keep`."""
-        found = choice.sorted()
+        found = choice.sort_candidates()
         kept = self.cut(found)
-        return choice.of(kept if len(kept) >= self.min_keep else found.first(self.min_keep))
+        return choice.restrict(kept if len(kept) >= self.min_keep else found.first(self.min_keep))
 
 
 class TopP(_Share):
@@ -251,12 +251,12 @@ class TopNSigma(SamplerStep):
 
     def apply(self, choice: Choice) -> Choice:
         """Drop the other tokens."""
-        found = choice.sorted()
+        found = choice.sort_candidates()
         if self.n <= 0 or len(found) < 2:
-            return choice.of(found)
+            return choice.restrict(found)
         finite = found.logits[np.isfinite(found.logits)]
         least = finite[0] - self.n * finite.std(dtype=np.float64)
-        return choice.of(found.first(int(np.count_nonzero(found.logits >= least))))
+        return choice.restrict(found.first(int(np.count_nonzero(found.logits >= least))))
 
 
 class Temp(SamplerStep):
@@ -275,7 +275,7 @@ class Temp(SamplerStep):
     def apply(self, choice: Choice) -> Choice:
         """Set the temperature of the choice."""
         if self.t <= 0:
-            return choice.of(choice.sorted(1))
+            return choice.restrict(choice.sort_candidates(1))
         return replace(choice, temperature=choice.temperature * self.t)
 
 
@@ -299,14 +299,14 @@ class TempExt(Temp):
 
     def apply(self, choice: Choice) -> Choice:
         """Set the temperature of the choice."""
-        found = choice.sorted()
+        found = choice.sort_candidates()
         if self.delta <= 0 or len(found) < 2:
-            return super().apply(choice.of(found))
+            return super().apply(choice.restrict(found))
         p = probabilities(found)
         entropy = -float(np.sum(p[p > 0] * np.log(p[p > 0]))) / log(len(found))
         low, high = max(0.0, self.t - self.delta), self.t + self.delta
         heat = low + (high - low) * entropy**self.exponent
-        return Temp(heat).apply(choice.of(found))
+        return Temp(heat).apply(choice.restrict(found))
 
 
 class LogitBias(SamplerStep):
@@ -329,12 +329,12 @@ class LogitBias(SamplerStep):
             if not 0 <= token < rows:
                 raise OptionError(f"logit_bias: token {token}, the vocabulary has {rows}")
 
-        def biased(logits: Rows) -> Rows:
+        def add_biases(logits: Rows) -> Rows:
             changed = logits.copy()
             changed[[*self.biases]] += np.array([*self.biases.values()], np.float32)
             return changed
 
-        return choice.changed(biased)
+        return choice.replace_logits(add_biases)
 
 
 class Penalties(SamplerStep):
@@ -357,7 +357,7 @@ class Penalties(SamplerStep):
             repeat_last_n=last_n, repeat_penalty=repeat,
             frequency_penalty=frequency, presence_penalty=presence,
         )  # fmt: skip
-        self._numbers = sampling_params_of(self._options)
+        self._numbers = make_sampling_params(self._options)
         self._seen: list[int] = []
 
     def accept(self, token: int) -> None:
@@ -379,7 +379,7 @@ class Penalties(SamplerStep):
         """Lower the logits of recent tokens."""
         if not self._options.penalised or not self._seen:
             return choice
-        return choice.changed(lambda logits: penalise(logits, self._seen, self._numbers))
+        return choice.replace_logits(lambda logits: penalise(logits, self._seen, self._numbers))
 
 
 def probabilities(found: Candidates) -> NDArray[np.float64]:

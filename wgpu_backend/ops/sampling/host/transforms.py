@@ -84,7 +84,7 @@ def min_p(candidates: Candidates, gap: float) -> Candidates:
     return candidates.first(int(np.count_nonzero(near)))
 
 
-def kept(candidates: Candidates, sampling: SamplingParams) -> Candidates:
+def cut(candidates: Candidates, sampling: SamplingParams) -> Candidates:
     """Cut candidates by top_k, top_p and min_p."""
     return min_p(top_p(top_k(candidates, sampling.top_k), sampling.top_p), sampling.gap)
 
@@ -102,7 +102,7 @@ def pick(candidates: Candidates, sampling: SamplingParams, draw: int) -> int:
     int
         Token.
     """
-    found = kept(candidates, sampling)
+    found = cut(candidates, sampling)
     reached = np.cumsum(weights(found.logits, sampling.sharpness))
     at = share(int(reached[-1]), draw)
     return int(found.ids[np.searchsorted(reached, at, side="right")])

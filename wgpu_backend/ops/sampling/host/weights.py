@@ -45,7 +45,7 @@ def weights(logits: NDArray[np.float32], sharpness: float) -> Weights:
         powers = np.minimum((logits[0] - logits) * np.float32(sharpness), np.float32(63))
     fixed = (powers * np.float32(1 << FRACTION_BITS)).astype(np.uint64)
     whole, fraction = np.divmod(fixed, np.uint64(1 << FRACTION_BITS))
-    powers_of_fractions = _power_of_half(fraction * np.uint64(1 << (32 - FRACTION_BITS)))
+    powers_of_fractions = _exp2_negative(fraction * np.uint64(1 << (32 - FRACTION_BITS)))
     shift = np.minimum(whole, np.uint64(bits)) + np.uint64(63 - bits)
     half = _UNIT << (shift - _UNIT)
     rounded = ((powers_of_fractions << _WORD) + half) >> shift
@@ -53,7 +53,7 @@ def weights(logits: NDArray[np.float32], sharpness: float) -> Weights:
     return rounded
 
 
-def _power_of_half(fraction: Weights) -> Weights:
+def _exp2_negative(fraction: Weights) -> Weights:
     """Return 2^-f in units of 2^-31, for f in units of 2^-32."""
     value = np.full_like(fraction, COEFFICIENTS[-1])
     for coefficient in (*COEFFICIENTS[-2::-1], ONE):
