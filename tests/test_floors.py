@@ -214,7 +214,20 @@ def write(root: Path, files: dict[str, str]) -> None:
         path.write_text(text, encoding="utf-8")
 
 
+def summary(root: Path) -> str:
+    """Count rooms, floors, and pairs of rooms of which one imports the other."""
+    known = read_modules(root)
+    pairs = {
+        (module.unit, _unit(target))
+        for module in known.values()
+        for target in reached(module, known)
+    }
+    arrows = sum(one != other for one, other in pairs)
+    return f"{len(FLOOR_OF)} rooms, {len(FLOORS)} floors, {arrows} arrows"
+
+
 def test_imports_of_this_project_go_down_only() -> None:
+    print(summary(ROOT))  # noqa: T201 - shown by `-s`
     assert problems(ROOT) == []
 
 

@@ -195,7 +195,7 @@ def cut(picture: wx.Array, patch: int) -> wx.Array:
 
 
 def joined(patches: wx.Array, patch: int, side: int) -> wx.Array:
-    """What `cut` has cut: (n, patches, patch · patch · c) as (n, side, side, c)."""
+    """Join the patches of `cut`: (n, patches, patch · patch · c) to (n, side, side, c)."""
     n, _, values = patches.shape
     across = side // patch
     rows = patches.reshape(n, across, across, patch, values // patch)

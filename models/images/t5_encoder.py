@@ -155,7 +155,7 @@ class T5Encoder(nn.Module):
 
 
 def buckets(distances: NDArray[np.int64], count: int, far: int) -> NDArray[np.int64]:
-    """Number of the bucket of each distance: half of them for each direction.
+    """Return the bucket number of each distance: half of the buckets for each direction.
 
     Near ones have a bucket each, others share them by their logarithm up to `far`.
     """

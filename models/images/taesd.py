@@ -37,7 +37,7 @@ class Layers(nn.Module):
         self.layers = layers
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """What the last layer gives."""
+        """Return the output of the last layer."""
         for layer in self.layers:
             x = layer(x)
         return x

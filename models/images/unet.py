@@ -225,7 +225,7 @@ class _Shape:
         self.number_width = settings.uint("addition_time_embed_dim") if is_xl else 0
 
     def resnet(self, inputs: int, outputs: int) -> ResnetBlock:
-        """A residual block with times."""
+        """Make a residual block that takes time embeddings."""
         return ResnetBlock(inputs, outputs, groups=self.groups, eps=self.eps, times=self.times)
 
 
