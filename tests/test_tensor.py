@@ -314,7 +314,7 @@ def test_an_op_shows_itself_as_a_method_of_a_tensor():
     assert Tensor.add.__qualname__ == "Tensor.add"
     assert Tensor.add.__module__ == Tensor.__module__
     shown = pydoc.plain(pydoc.render_doc(Tensor.add))
-    assert "add(self, b: 'Tensor') -> 'Tensor'\n    Sum of two tensors" in shown
+    assert "add(self, b: 'Tensor') -> 'Tensor'\n    Return the sum of two tensors" in shown
     assert shown.rstrip().endswith("The tensor itself is `a`.")
 
 
