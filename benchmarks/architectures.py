@@ -80,7 +80,7 @@ class Described:
     def __init__(self) -> None:
         self.rules = fusions(exact=True)
 
-    def unallocated(self, spec: Spec, label: str) -> Storage:
+    def reserve_weight(self, spec: Spec, label: str) -> Storage:
         """Storage of a weight, in planes."""
         return Storage(spec.nbytes, "weight", label)
 
