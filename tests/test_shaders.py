@@ -102,7 +102,7 @@ def words_of(reduction, declared):
     if not reduction.startswith("lib/reduce_op/") or not reduction.endswith("_wide"):
         return {}
     own = {"fours": "lib/reduce_vec4/left_out"} if "fours" in declared.modules else {}
-    read = declared.modules.keys() & {"x", "carry", "dst"}
+    read = [name for name in ("x", "carry", "dst") if name in declared.modules]
     return {**own, **dict.fromkeys(read, "formats/bits_load/wide")}
 
 
