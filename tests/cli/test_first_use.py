@@ -21,7 +21,7 @@ from wgpu_backend.ml.calibration import self_test
 # Two cases of the test are enough to see what it says.
 COMMAND = """
 import sys
-from wgpu_backend.ml import self_test
+from wgpu_backend.ml.calibration import self_test
 some = [*self_test.cases()][5:7]
 self_test.cases = lambda: iter(some)
 self_test.fused_cases = lambda: iter([])

@@ -245,7 +245,7 @@ def test_one_that_tells_of_its_steps_is_left_alone(monkeypatch):
 def test_it_does_not_outlive_a_server_that_is_killed():
     code = """
 from tests.worker.test_pictures import *
-worker = PictureWorker("cpu")
+worker = ImageWorker("cpu")
 Begun(worker, order(ENDLESS))
 print(worker.pid, flush=True)
 time.sleep(60)

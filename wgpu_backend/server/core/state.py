@@ -88,7 +88,7 @@ class Settings:
     picture_device : str or None
         Device of the pipelines; None for the best.
     picture_hang_seconds : float
-        See `PictureWorker`.
+        See `ImageWorker`.
     signing_key : Path or None
         Key that signs in at registries for pushes.
     strict : bool
