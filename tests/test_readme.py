@@ -13,7 +13,7 @@ import pytest
 
 from tests import readme_tables
 from tests.builders import tiny_model
-from tests.folders.folders import write_folder
+from tests.files.huggingface.folders import write_folder
 from tests.models.outlines import a_reranker
 
 ROOT = Path(__file__).parent.parent

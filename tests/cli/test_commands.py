@@ -14,8 +14,8 @@ import pytest
 
 from tests.builders import CHAT_TEMPLATE, tiny_model
 from tests.cli.conftest import Cli
-from tests.folders.folders import write_folder
-from tests.quantise.test_files import finish
+from tests.files.huggingface.folders import write_folder
+from tests.files.quantize.test_files import finish
 from wgpu_backend import __version__
 from wgpu_backend.cli import bench, devices, loading, names, profiling
 from wgpu_backend.device.adapters import Devices

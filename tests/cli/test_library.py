@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Cli
-from tests.folders.folders import write_folder
-from tests.model_store.registry import Registry
+from tests.files.huggingface.folders import write_folder
+from tests.files.store.registry import Registry
 from wgpu_backend.engine.loading import bundled
 
 FAILED, USAGE = 1, 2

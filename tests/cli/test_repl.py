@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("termios", reason="needs a POSIX terminal")
 
 from tests.cli.terminal import Terminal
-from tests.model_store.registry import Registry
+from tests.files.store.registry import Registry
 from wgpu_backend.engine.loading import bundled
 
 OPTIONS = ("--device", "cpu", "--temperature", "0", "--num-predict", "12")

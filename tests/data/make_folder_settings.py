@@ -1,4 +1,4 @@
-"""What transformers makes of tiny random folders, for tests/folders/test_settings.py.
+"""What transformers makes of tiny random folders, for tests/files/huggingface/test_settings.py.
 
 Needs torch and transformers 5.24: ``python tests/data/make_folder_settings.py``. A case is a class,
 settings of its config.json, shapes of its tensors, and a few logits (states of an encoder); weights

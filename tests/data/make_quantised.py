@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import xllamacpp
 
-from tests.quantise.rows import FILE, FORMATS, importances, rows
+from tests.files.quantize.rows import FILE, FORMATS, importances, rows
 from wgpu_backend.dtypes import DType, named
 
 

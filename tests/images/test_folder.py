@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.folders.folders import safetensors
+from tests.files.huggingface.folders import safetensors
 from wgpu_backend.errors import ModelError
 from wgpu_backend.images.folder import PipelineFolder
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.kvcache.test_paged import given
+from tests.nn.kvcache.test_paged import given
 from wgpu_backend import nn
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError

@@ -39,7 +39,7 @@ from wgpu_backend.files.store.stored import create
 CLIENTS = 4
 BACK_SECONDS = 60.0  # a server that takes longer hangs
 LISTED_SECONDS = 0.3  # until `/api/ps` surely lists a lost model no more
-LOSING = Path(__file__).parent.parent / "worker" / "losing.py"
+LOSING = Path(__file__).parent / "worker" / "losing.py"
 CONTEXT = 16384
 TINY = {"model": "tiny", "prompt": "the and"}
 STORY = {"model": "story", "prompt": "Once upon a time", "raw": True}

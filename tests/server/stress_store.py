@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from tests.model_store.registry import Registry
+from tests.files.store.registry import Registry
 from tests.server.running import ServerProcess
 from wgpu_backend.engine.loading import bundled
 

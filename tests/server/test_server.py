@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 import wgpu_backend as wb
 from tests.builders import tiny_model
-from tests.model_store.registry import Registry
+from tests.files.store.registry import Registry
 from tests.models.adapters import a_lora
 from tests.server.serving import client_of, lines
 from wgpu_backend.cli.serve.models import story

@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("uvicorn", reason="the extra [serve] is not installed")
 
-from tests.model_store.registry import Registry
+from tests.files.store.registry import Registry
 from tests.models.outlines import a_reranker
 from tests.server.scripted import scripted
 from wgpu_backend.engine.loading import bundled

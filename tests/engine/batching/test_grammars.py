@@ -1,0 +1,203 @@
+"""Answers that keep to grammars, alone and in batches, on every way that tokens are chosen."""
+
+import json
+import random
+import re
+import threading
+
+import pytest
+
+import wgpu_backend
+from tests.patience import PATIENCE, until
+from tests.text.grammar.walks import fits, random_schema
+from wgpu_backend import Engine, Grammar, Request
+from wgpu_backend.errors import GrammarError, OptionError
+
+HOT = {"temperature": 2.0, "seed": 7, "top_k": 200, "top_p": 1.0}
+PENALISED = {**HOT, "repeat_penalty": 1.3, "frequency_penalty": 0.2}
+ON_HOST = {**HOT, "top_k": 0}
+WAYS = {"hot": HOT, "penalised": PENALISED, "host": ON_HOST, "greedy": {"temperature": 0}}
+MOVE = Grammar.regex("[a-h][1-8]( [a-h][1-8]){3}")
+NAMED = Grammar.json_schema(
+    {
+        "type": "object",
+        "properties": {"name": {"type": "string", "maxLength": 5}, "long_name": {"const": "is so"}},
+        "required": ["name", "long_name"],
+        "additionalProperties": False,
+    }
+)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_answer_keeps_to_its_grammar_and_ends_with_it(engine, way):
+    made = engine.complete("the", options=WAYS[way], grammar=MOVE, ignore_eos=True).result(PATIENCE)
+    assert re.fullmatch(MOVE.text, made.text)
+    assert (made.finish.reason, made.finish.stop) == ("stop", None)
+    assert made.usage.completion_tokens == len(made.choices[0].tokens)
+
+
+@pytest.mark.slow
+def test_every_answer_to_a_random_schema_parses_and_fits_it(engine):
+    rng = random.Random(11)
+    schemas = [random_schema(rng) for _ in range(12)]
+    made = [
+        engine.complete(
+            "on", options={**HOT, "seed": i}, grammar=Grammar.json_schema(schema), max_tokens=120
+        )
+        for i in range(2)
+        for schema in schemas
+    ]
+    found = [each.result(PATIENCE) for each in made]
+    ended = [
+        (s, r.text) for s, r in zip(schemas * 2, found, strict=True) if r.finish.reason == "stop"
+    ]
+    assert len(ended) >= 20
+    assert [pair for pair in ended if not fits(pair[0], json.loads(pair[1]))] == []
+
+
+@pytest.mark.slow
+@pytest.mark.gpu
+def test_the_text_is_the_same_whoever_is_beside(path, full):
+    requests = [
+        Request([5, 6, n], {**HOT, "seed": n}, max_tokens=40, grammar=(NAMED, MOVE, None)[n % 3])
+        for n in range(7)
+    ]
+    with (
+        wgpu_backend.load(path, device=full.info, num_parallel=4) as model,
+        Engine(model, deterministic=True, batch_tokens=32) as engine,
+    ):
+        alone = [engine.submit(each).result(PATIENCE).choices[0].tokens for each in requests]
+        made = [engine.submit(each) for each in requests]
+        assert [each.result(PATIENCE).choices[0].tokens for each in made] == alone
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.gpu
+def test_the_device_chooses_what_numpy_does(path, full, way):
+    # In f32: keys that round to another f16 move logits enough for another draw.
+    how = {"num_parallel": 4, "kv_dtype": "f32", "exact": True}
+    found = []
+    for device in ("cpu", full.info):
+        with wgpu_backend.load(path, device=device, **how) as model, Engine(model) as engine:
+            asked = {"options": WAYS[way], "max_tokens": 30}
+            made = [engine.complete("on", grammar=each, **asked) for each in (NAMED, MOVE, None)]
+            found.append([each.result(PATIENCE).text for each in made])
+    assert found[0] == found[1]
+
+
+def test_what_is_sure_to_come_costs_no_steps(engine):
+    fixed = Grammar.regex("once there was a fox and a lantern")
+    before = engine.status().steps
+    made = engine.complete("the", grammar=fixed).result(PATIENCE)
+    assert made.text == fixed.text
+    assert engine.status().steps - before <= 3
+    counted = engine.complete("the", grammar=fixed, logprobs=0).result(PATIENCE)
+    assert counted.text == fixed.text
+    assert len(counted.choices[0].logprobs) == len(counted.choices[0].tokens)
+
+
+def test_choices_stops_and_limits_go_on_as_before(engine):
+    made = engine.complete("the", options=HOT, grammar=MOVE, n=3).result(PATIENCE)
+    assert len({choice.text for choice in made.choices}) > 1
+    assert all(re.fullmatch(MOVE.text, choice.text) for choice in made.choices)
+    stopped = engine.complete("the", options=HOT, grammar=MOVE, stop=" ").result(PATIENCE)
+    assert (len(stopped.text), stopped.finish.stop) == (2, " ")
+    short = engine.complete("the", options=HOT, grammar=MOVE, max_tokens=2).result(PATIENCE)
+    assert short.finish.reason == "length"
+    fixed = engine.complete("the", grammar=Grammar.regex("on and on"), max_tokens=2).result(
+        PATIENCE
+    )
+    assert len(fixed.choices[0].tokens) == 2
+
+
+def test_a_full_context_shifts_below_a_grammar(path):
+    digits = Grammar.regex("([0-9]{4} ){30}end")
+    with wgpu_backend.load(path, device="cpu", num_ctx=64) as model, Engine(model) as engine:
+        made = engine.complete("the", options=HOT, grammar=digits, when_full="shift").result(
+            PATIENCE
+        )
+        assert re.fullmatch(digits.text, made.text)
+        cut = engine.complete("the", options=HOT, grammar=digits).result(PATIENCE)
+        assert cut.finish.context_full
+        assert re.fullmatch(r"([0-9]{4} )*[0-9]{0,4}", cut.text)
+
+
+def test_a_grammar_that_cannot_be_used_fails_its_request_alone(engine):
+    wrong = engine.complete("the", grammar=Grammar.regex("((("), n=2)
+    sound = engine.complete("the", options=HOT, grammar=MOVE)
+    with pytest.raises(GrammarError, match="unclosed group"):
+        wrong.result(PATIENCE)
+    assert re.fullmatch(MOVE.text, sound.result(PATIENCE).text)
+    assert engine.status().failed == 2
+    with pytest.raises(OptionError, match="grammar: 'json'"):
+        engine.complete("the", grammar="json")
+
+
+def test_a_request_is_cancelled_while_its_grammar_is_compiled(model, monkeypatch):
+    compiling, go_on = threading.Event(), threading.Event()
+    matcher = model.grammars.matcher
+
+    def slow(grammar):
+        compiling.set()
+        go_on.wait(PATIENCE)
+        return matcher(grammar)
+
+    monkeypatch.setattr(model.grammars, "matcher", slow)
+    with Engine(model) as engine:
+        made = engine.complete("the", grammar=MOVE)
+        assert compiling.wait(PATIENCE)
+        assert engine.complete("the", max_tokens=2).result(PATIENCE).finish.reason == "length"
+        made.cancel()
+        assert made.result(PATIENCE).finish.reason == "cancelled"
+        go_on.set()
+
+
+def test_an_engine_that_is_closed_fails_what_still_compiles(model, monkeypatch):
+    go_on = threading.Event()
+    monkeypatch.setattr(model.grammars, "matcher", lambda _: go_on.wait(PATIENCE))
+    engine = Engine(model)
+    made = engine.complete("the", grammar=MOVE)
+    engine.close()
+    go_on.set()
+    with pytest.raises(wgpu_backend.BackendError, match="closed"):
+        made.result(PATIENCE)
+
+
+def test_an_engine_that_is_closed_fails_what_waits_for_a_compiler(model, monkeypatch):
+    go_on, inside, hold = threading.Event(), threading.Event(), threading.Event()
+    monkeypatch.setattr(model.grammars, "matcher", lambda _: go_on.wait(PATIENCE))
+    engine = Engine(model)
+    made = [engine.complete("the", grammar=MOVE) for _ in range(8)]
+    queue, waiting = engine._core._queue, model._sessions.turns._line
+    assert until(lambda: len(queue) == len(made))
+    turn = threading.Thread(target=model.alone, args=(lambda: (inside.set(), hold.wait(PATIENCE)),))
+    turn.start()
+    inside.wait(PATIENCE)
+    # The engine's thread now waits for the lock, with the ninth request or already before it.
+    made.append(engine.complete("the"))
+    assert until(lambda: len(waiting) == 2)
+    closing = threading.Thread(target=engine.close)
+    closing.start()
+    assert until(lambda: queue[7].ticket.matcher.cancelled())
+    hold.set()
+    for thread in (turn, closing):
+        thread.join(PATIENCE)
+    for each in made:
+        with pytest.raises(wgpu_backend.BackendError, match="closed"):
+            each.result(PATIENCE)
+    go_on.set()
+
+
+def test_a_mask_that_fails_fails_its_request_alone(engine, monkeypatch):
+    from wgpu_backend.text.grammar import Matcher
+
+    sound = engine.complete("the", options=HOT, max_tokens=30)
+
+    def broken(self):
+        raise GrammarError("grammar: too complex at this place")
+
+    monkeypatch.setattr(Matcher, "mask", broken)
+    for options in (HOT, ON_HOST):
+        with pytest.raises(GrammarError, match="too complex"):
+            engine.complete("the", options=options, grammar=MOVE).result(PATIENCE)
+    assert sound.result(PATIENCE).finish.reason in ("length", "stop")

@@ -1,0 +1,128 @@
+"""Families of folders: what they call things is what GGUF files and models call them."""
+
+import gguf
+import numpy as np
+import pytest
+
+from tests.files.huggingface.folders import VOCABULARY, write_folder
+from wgpu_backend.errors import ModelError
+from wgpu_backend.files.huggingface.family import families
+from wgpu_backend.files.huggingface.folder import open_folder
+from wgpu_backend.nn.model import architectures
+
+FAMILIES = families()
+KNOWN = {name.replace("{bid}", "*") for name in gguf.TENSOR_NAMES.values()}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_architectures_and_tensors_have_names_of_gguf_files(name):
+    family = FAMILIES[name]
+    assert family.architecture in architectures()
+    targets = {
+        to for made in family.names.values() for to in ([made] if isinstance(made, str) else made)
+    }
+    assert targets <= KNOWN
+
+
+def read(folder, name):
+    info = folder.tensors[name]
+    return np.frombuffer(folder.data(name), "<f4").reshape(info.shape)
+
+
+def made(tmp_path, tensors, **config):
+    folder = write_folder(tmp_path / "a", tensors, {"num_hidden_layers": 1, **config})
+    return open_folder(folder)
+
+
+def ends(rng, table):
+    return {table: rng.standard_normal((len(VOCABULARY), 32), "f4")}
+
+
+def test_latents_make_keys_and_values_apart(tmp_path, rng):
+    both = rng.standard_normal((4 * (6 + 5), 8), "f4")
+    foreseeing = rng.standard_normal((44, 8), "f4")
+    tensors = {
+        **ends(rng, "model.embed_tokens.weight"),
+        "model.layers.0.self_attn.kv_b_proj.weight": both,
+        "model.layers.0.mlp.gate.e_score_correction_bias": rng.standard_normal(3, "f4"),
+        "model.layers.1.self_attn.kv_b_proj.weight": foreseeing,
+    }
+    sizes = {"kv_lora_rank": 8, "qk_rope_head_dim": 2, "qk_nope_head_dim": 6, "v_head_dim": 5}
+    with made(
+        tmp_path,
+        tensors,
+        architectures=["DeepseekV3ForCausalLM"],
+        moe_intermediate_size=4,
+        **sizes,
+    ) as folder:
+        heads = both.reshape(4, 11, 8)
+        np.testing.assert_array_equal(
+            read(folder, "blk.0.attn_k_b.weight"), heads[:, :6].swapaxes(1, 2)
+        )
+        np.testing.assert_array_equal(read(folder, "blk.0.attn_v_b.weight"), heads[:, 6:])
+        assert "blk.0.exp_probs_b.bias" in folder.tensors
+        assert not [name for name in folder.tensors if name.startswith("blk.1.")]
+        assert folder.config.uint("attention.key_length") == 10
+        assert folder.config.uint("attention.key_length_mla") == 8
+        assert folder.config.uint("expert_gating_func") == 2
+
+
+def test_heads_of_a_matrix_are_put_apart_and_biases_with_them(tmp_path, rng):
+    matrix, bias = rng.standard_normal((96, 32), "f4"), rng.standard_normal(96, "f4")
+    start = "gpt_neox.layers.0.attention.query_key_value"
+    tensors = {
+        **ends(rng, "gpt_neox.embed_in.weight"),
+        f"{start}.weight": matrix,
+        f"{start}.bias": bias,
+    }
+    with made(tmp_path, tensors, architectures=["GPTNeoXForCausalLM"], rotary_pct=0.5) as folder:
+        order = np.arange(96).reshape(4, 3, 8).swapaxes(0, 1).reshape(-1)
+        np.testing.assert_array_equal(read(folder, "blk.0.attn_qkv.weight"), matrix[order])
+        np.testing.assert_array_equal(read(folder, "blk.0.attn_qkv.bias"), bias[order])
+        assert folder.config.uint("rope.dimension_count") == 4
+
+
+def test_scans_have_rates_and_no_suffix(tmp_path, rng):
+    start = "backbone.layers.0.mixer"
+    tensors = {
+        **ends(rng, "backbone.embeddings.weight"),
+        f"{start}.A_log": rng.standard_normal(4, "f4"),
+        f"{start}.D": rng.standard_normal(4, "f4"),
+        f"{start}.dt_bias": rng.standard_normal(4, "f4"),
+        f"{start}.conv1d.weight": rng.standard_normal((6, 1, 4), "f4"),
+        f"{start}.conv1d.bias": rng.standard_normal(6, "f4"),
+        f"{start}.norm.weight": rng.standard_normal(64, "f4"),
+    }
+    config = {"architectures": ["Mamba2ForCausalLM"], "head_dim": 16, "n_groups": 2}
+    with made(tmp_path, tensors, **config) as folder:
+        shapes = {name.removeprefix("blk.0."): i.shape for name, i in folder.tensors.items()}
+        rates = -np.exp(tensors[f"{start}.A_log"].astype("f8")).astype("f4")
+        np.testing.assert_array_equal(read(folder, "blk.0.ssm_a")[:, 0], rates)
+    del shapes["token_embd.weight"]
+    assert shapes == {
+        "ssm_a": (4, 1),
+        "ssm_d": (4, 1),
+        "ssm_dt.bias": (4,),
+        "ssm_conv1d.weight": (6, 4),
+        "ssm_conv1d.bias": (6,),
+        "ssm_norm.weight": (2, 32),
+    }
+
+
+def test_norms_count_from_one_and_their_biases_do_not(tmp_path, rng):
+    norm, bias = rng.standard_normal(32, "f4"), rng.standard_normal(32, "f4")
+    tensors = {
+        **ends(rng, "model.embed_tokens.weight"),
+        "model.layers.0.input_layernorm.weight": norm,
+        "model.layers.0.input_layernorm.bias": bias,
+    }
+    with made(tmp_path, tensors, architectures=["NemotronForCausalLM"], norm_eps=1e-5) as folder:
+        np.testing.assert_array_equal(read(folder, "blk.0.attn_norm.weight"), norm + 1)
+        np.testing.assert_array_equal(read(folder, "blk.0.attn_norm.bias"), bias)
+
+
+def test_a_falcon_with_alibi_is_refused(tmp_path, rng):
+    layer = {"transformer.h.0.self_attention.dense.weight": np.ones((32, 32), "f4")}
+    tensors = {**ends(rng, "transformer.word_embeddings.weight"), **layer}
+    with pytest.raises(ModelError, match=r"config.json: key 'alibi' is true"):
+        made(tmp_path, tensors, architectures=["FalconForCausalLM"], alibi=True)

@@ -1,0 +1,144 @@
+"""What JSON schemas say that the compiler of grammars gets wrong or refuses."""
+
+import json
+import logging
+from decimal import Decimal
+
+import pytest
+
+from tests.text.grammar.test_gbnf import takes
+from wgpu_backend.errors import GrammarError
+from wgpu_backend.text.grammar import Grammar
+
+
+def matcher_of(schema):
+    from llguidance import LLMatcher
+
+    from tests.text.grammar.test_gbnf import _library
+
+    form = LLMatcher.grammar_from_json_schema(Grammar.json_schema(schema).source())
+    made = LLMatcher(_library(), form, log_level=0)
+    assert not made.is_error(), made.get_error()
+    return made
+
+
+BOUNDS = [
+    {"maximum": 2.65},
+    {"minimum": 0, "maximum": 99.99},
+    {"minimum": 0, "maximum": 0.55},
+    {"minimum": 1.1, "exclusiveMaximum": 1.15},
+    {"minimum": -2.65, "maximum": -1},
+    {"exclusiveMinimum": -3.8802, "exclusiveMaximum": -1},
+    {"exclusiveMinimum": 1, "maximum": 1.005},
+    {"minimum": -0.5962},
+    {"minimum": -88.699, "exclusiveMaximum": 0.0302},
+    {"exclusiveMinimum": 12.5},
+    {"exclusiveMaximum": -12.5},
+    {"minimum": 0.125, "maximum": 7.5, "multipleOf": 0.125},
+    {"minimum": -1.5, "maximum": 2.25, "multipleOf": 0.25},
+    {"minimum": 1.5, "exclusiveMinimum": 1.5, "maximum": 2, "exclusiveMaximum": 2.5},
+]
+
+
+def _fits(bounds, value):
+    exact = {name: Decimal(repr(bound)) for name, bound in bounds.items()}
+    return (
+        value >= exact.get("minimum", value)
+        and value <= exact.get("maximum", value)
+        and value > exact.get("exclusiveMinimum", value - 1)
+        and value < exact.get("exclusiveMaximum", value + 1)
+        and value % exact.get("multipleOf", value or 1) == 0
+    )
+
+
+def _around(bounds):
+    """Texts of numbers about each bound, cut after every digit, without zeros at their end."""
+    found = {"0", "1", "-1", "0.5", "-0.25", "3", "17.001"}
+    for bound in bounds.values():
+        exact = Decimal(repr(bound))
+        for place in range(6):
+            unit = Decimal(1).scaleb(-place)
+            cut = exact.quantize(unit, rounding="ROUND_DOWN")
+            found |= {f"{cut + step * unit:f}" for step in range(-2, 3)}
+    exact = {Decimal(text).normalize() for text in found}
+    return {value: f"{value:f}" for value in exact if value or not value.is_signed()}
+
+
+@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
+def test_a_number_fits_where_it_is_within_the_bounds(bounds):
+    matcher = matcher_of({"type": "number", **bounds})
+    texts = _around(bounds)
+    wrong = [text for value, text in texts.items() if takes(matcher, text) != _fits(bounds, value)]
+    assert wrong == []
+
+
+def test_bounds_hold_of_numbers_alone():
+    matcher = matcher_of({"maximum": 2.65, "anyOf": [{"minimum": 0.5}, {"type": "null"}]})
+    assert [t for t in ('"a"', "null", "2.6", "{}", "0.4", "2.7") if takes(matcher, t)] == [
+        '"a"', "null", "2.6", "{}"
+    ]  # fmt: skip
+
+
+WHOLE = {"type": "integer"}
+OBJECTS = [
+    ({"propertyNames": {"pattern": "^a"}, "additionalProperties": WHOLE},
+     [{}, {"ab": 1}], [{"b": 1}, {"ab": "x"}]),
+    ({"propertyNames": {"pattern": "^a"}}, [{"a": "x"}], [{"b": 1}]),
+    ({"propertyNames": {"enum": ["x", "y"]}}, [{}, {"x": 1, "y": None}], [{"z": 1}]),
+    ({"propertyNames": {"const": "x"}, "properties": {"x": WHOLE, "z": WHOLE}},
+     [{"x": 1}], [{"z": 1}, {"x": "a"}]),
+    ({"propertyNames": {"maxLength": 2, "minLength": 1}},
+     [{"a": 1, "ab": 2}], [{"": 1}, {"abc": 1}]),
+    ({"propertyNames": {"$ref": "#/$defs/n"},
+      "$defs": {"n": {"type": "string", "pattern": "^[a-z]$"}}},
+     [{"x": 1}], [{"X": 1}]),
+    ({"propertyNames": {"pattern": "^a"}, "properties": {"ab": WHOLE}}, [{"ab": 1}], [{"ac": 1}]),
+    ({"propertyNames": False}, [{}], [{"x": 1}]),
+    ({"propertyNames": {}}, [{"x": 1}], []),
+    ({"properties": {"a": WHOLE}, "unevaluatedProperties": False}, [{"a": 1}], [{"b": 1}]),
+    ({"properties": {"a": WHOLE}, "unevaluatedProperties": WHOLE},
+     [{"a": 1, "b": 2}], [{"b": "x"}]),
+    ({"properties": {"a": WHOLE}, "unevaluatedProperties": True}, [{"b": "x"}], [{"a": "x"}]),
+    ({"unevaluatedProperties": False}, [{}], [{"b": 1}]),
+    ({"allOf": [{"properties": {"a": WHOLE}}, {"properties": {"b": WHOLE}}],
+      "unevaluatedProperties": False}, [{"a": 1, "b": 2}], [{"c": 1}]),
+    ({"anyOf": [{"properties": {"a": WHOLE}}, {"properties": {"b": WHOLE}}],
+      "unevaluatedProperties": False}, [{"a": 1}, {"b": 1}], [{"c": 1}]),
+    ({"patternProperties": {"^x": WHOLE}, "unevaluatedProperties": False}, [{"xa": 1}], [{"c": 1}]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OBJECTS, ids=lambda case: json.dumps(case[0])[:60])
+def test_names_of_properties_are_kept_to(case):
+    schema, good, bad = case
+    matcher = matcher_of({"type": "object", **schema})
+    assert [each for each in good if not takes(matcher, json.dumps(each))] == []
+    assert [each for each in bad if takes(matcher, json.dumps(each))] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ({"propertyNames": {"pattern": "a", "maxLength": 3}}, "propertyNames with pattern, max"),
+        ({"propertyNames": {"pattern": "a"}, "patternProperties": {"b": {}}}, "with pattern"),
+        (
+            {"allOf": [{"patternProperties": {"b": {}}}], "unevaluatedProperties": False},
+            "unevaluatedProperties cannot be kept with patternProperties of another part",
+        ),
+    ],
+)
+def test_names_that_cannot_be_kept_are_an_error(schema, message):
+    with pytest.raises(GrammarError, match=message):
+        Grammar.json_schema({"type": "object", **schema}).source()
+
+
+def test_a_format_that_is_unknown_is_ignored_with_one_warning(caplog):
+    schema = {"type": "string", "format": "of-a-test"}
+    with caplog.at_level(logging.WARNING, "wgpu_backend.text.grammar"):
+        assert takes(matcher_of(schema), '"anything"')
+        assert takes(matcher_of({"items": schema}), '["x"]')
+    assert [each.message for each in caplog.records] == [
+        "JSON schema: format 'of-a-test' is unknown and ignored; answers may be any text"
+    ]
+    named = matcher_of({"type": "object", "properties": {"format": {"const": "of-a-test"}}})
+    assert takes(named, '{"format": "of-a-test"}')
