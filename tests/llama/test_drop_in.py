@@ -31,7 +31,7 @@ from wgpu_backend.llama import (
     StateError,
     StoppingCriteriaList,
 )
-from wgpu_backend.llama.formats import FORMATS, Format
+from wgpu_backend.llama.chat_formats import FORMATS, Format
 from wgpu_backend.ops.sampling.host.steps import Choice
 from wgpu_backend.text.chat_template import ChatTemplate
 
@@ -344,7 +344,7 @@ def test_functions_reach_the_template_as_tools(llama, monkeypatch):
     made = llama.create_chat_completion(**asked, function_call="auto", tool_choice="none")
     wanted = llama.tokenize(b"look look none", False)
     assert made["usage"]["prompt_tokens"] == len(wanted)
-    with pytest.raises(OptionError, match="function_call: calls of functions"):
+    with pytest.raises(OptionError, match="function_call: function calls"):
         llama.create_chat_completion(**asked, function_call={"name": "look"})
 
 
@@ -424,8 +424,8 @@ def test_a_cache_in_files_keeps_what_was_used_last(llama, tmp_path):
     one = cache.cache_size
     cache.capacity_bytes = int(2.5 * one)
     cache[[5, 6]] = state
-    os.utime(cache._nearest([1, 2]), (1, 1))
-    os.utime(cache._nearest([5, 6]), (2, 2))
+    os.utime(cache._find([1, 2]), (1, 1))
+    os.utime(cache._find([5, 6]), (2, 2))
     assert cache[[1, 2]].seed == state.seed
     cache[[8]] = state
     assert [[1, 2] in cache, [5, 6] in cache, [8] in cache] == [True, False, True]
@@ -474,7 +474,7 @@ def test_embeddings_need_leave_and_have_openais_shape(path, llama):
         ({"grammar": "root ::= x"}, "gbnf grammar: "),
         ({"grammar": 5}, "needs a LlamaGrammar"),
         ({"tfs_z": 0.5}, "tail-free"),
-        ({"suffix": "x"}, "no tokens of filling"),
+        ({"suffix": "x"}, "no fill-in-the-middle tokens"),
         ({"logit_bias": {10**6: 1.0}}, "vocabulary has"),
     ],
 )
@@ -517,7 +517,7 @@ def test_answers_have_the_form_that_is_asked_for(llama):
     assert made["choices"][0]["message"]["content"].startswith("{")
     with pytest.raises(OptionError, match="needs text, json_object"):
         llama.create_chat_completion(**asked, response_format={"type": "yaml"})
-    with pytest.raises(OptionError, match="tool_choice: calls of functions"):
+    with pytest.raises(OptionError, match="tool_choice: function calls"):
         llama.create_chat_completion(**asked, tool_choice="required")
 
 

@@ -91,10 +91,10 @@ def test_arguments_come_in_llama_cpp_pythons_order(name):
 
 
 def test_every_argument_of_the_class_is_taken_or_refused_by_name():
-    from wgpu_backend.llama.drop_in_options import HARMLESS, NEUTRAL
+    from wgpu_backend.llama.arguments import IGNORED, NEUTRAL
 
     own = set(inspect.signature(llama.Llama.__init__).parameters)
-    assert set(INIT) - own - set(HARMLESS) - set(NEUTRAL) == set()
+    assert set(INIT) - own - set(IGNORED) - set(NEUTRAL) == set()
 
 
 @pytest.mark.slow

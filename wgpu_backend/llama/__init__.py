@@ -1,4 +1,4 @@
-"""llama.cpp's shape of an API, for those who build on it.
+"""An API in the shape of llama.cpp and llama-cpp-python.
 
 ::
 
@@ -9,23 +9,27 @@
         context.decode(Batch.get_one(model.tokenize(b"Once upon a time")))
         token = chain.sample(context)
 
-or, as llama-cpp-python has it::
+or with llama-cpp-python's class::
 
     from wgpu_backend.llama import Llama
 
     llm = Llama("model.gguf", n_ctx=2048)
     print(llm("Once upon a time", max_tokens=32, stop=["."])["choices"][0]["text"])
 
-Models and contexts may be used from several threads: calls take turns, and results are those of the
-last call. A batch and a chain belong to one thread. All close twice harmlessly, and refuse to be
-used after that. See ``docs/llama.md`` for what there is of llama.h.
+Models and contexts may be used from several threads: calls run one after the other, and results
+are those of the last call. A batch and a chain belong to one thread. Closing an object twice is
+harmless; using it after that is an error. ``docs/llama.md`` lists the functions of llama.h.
 """
 
 from __future__ import annotations
 
+from wgpu_backend.llama.arguments import (
+    LogitsProcessorList,
+    MinTokensLogitsProcessor,
+    StoppingCriteriaList,
+)
 from wgpu_backend.llama.batch import Batch
-from wgpu_backend.llama.chain import DEFAULT_SEED as LLAMA_DEFAULT_SEED
-from wgpu_backend.llama.chain import SamplerChain
+from wgpu_backend.llama.cache import LlamaDiskCache, LlamaRAMCache, LlamaState
 from wgpu_backend.llama.constants import (
     GGML_TYPE_BF16,
     GGML_TYPE_F16,
@@ -76,20 +80,16 @@ from wgpu_backend.llama.constants import (
     LLAMA_SPLIT_MODE_TENSOR,
 )
 from wgpu_backend.llama.context import Aborted, Context
-from wgpu_backend.llama.disk_cache import LlamaDiskCache
-from wgpu_backend.llama.drop_in import Llama
-from wgpu_backend.llama.drop_in_state import LlamaRAMCache, LlamaState
 from wgpu_backend.llama.grammar import LlamaGrammar
+from wgpu_backend.llama.llama import Llama
 from wgpu_backend.llama.memory import Memory
 from wgpu_backend.llama.model import Model
 from wgpu_backend.llama.perf import Perf, log_set
-from wgpu_backend.llama.processors import (
-    LogitsProcessorList,
-    MinTokensLogitsProcessor,
-    StoppingCriteriaList,
-)
+from wgpu_backend.llama.samplers import DEFAULT_SEED as LLAMA_DEFAULT_SEED
+from wgpu_backend.llama.samplers import SamplerChain
 from wgpu_backend.llama.states import StateError
 
+# llama-cpp-python has both names.
 LlamaCache = LlamaRAMCache
 
 __all__ = [

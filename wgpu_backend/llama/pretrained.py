@@ -1,4 +1,4 @@
-"""Files of Hugging Face's Hub for `Llama.from_pretrained`, brought by huggingface_hub."""
+"""Downloads of models from Hugging Face's Hub, for `Llama.from_pretrained`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from huggingface_hub import errors as hub_errors
 from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.files.gguf.reader import PART_NAME
 
-_SHOWN = 30  # names of files in a message
+# File names in an error: repositories have hundreds, and errors are one line.
+_MOST_NAMES = 30
 
 
-def downloaded(
+def download(
     repo_id: str,
     filename: str,
     additional_files: Iterable[str],
     local_dir: str | PathLike[str] | None,
     cache_dir: str | PathLike[str] | None,
 ) -> Path:
-    """Bring the one file of a repository that a pattern fits, and the other parts of a split one.
+    """Download the file that matches a pattern; of a split file, all parts.
 
     Parameters
     ----------
@@ -34,54 +35,62 @@ def downloaded(
     filename : str
         A name, or a pattern such as ``*Q4_K_M.gguf`` or ``*Q8_0*-00001-of-*.gguf``.
     additional_files : iterable of str
-        Patterns of files that are brought besides.
+        Patterns of further files to download.
     local_dir, cache_dir : path-like or None
-        Where files are put; None for huggingface_hub's cache.
+        Where to put files; None for huggingface_hub's cache.
 
     Returns
     -------
     Path
-        Of the file; of a split one, the first part.
+        The file, or the first part of a split file.
 
     Raises
     ------
     OptionError
-        A pattern fits no file, or several.
+        A pattern matches no file, or several.
     ModelError
         The Hub has no such repository, or cannot be reached.
     """
-    download = cast("Any", huggingface_hub).hf_hub_download
+    hf_hub_download = cast("Any", huggingface_hub).hf_hub_download
     folders = {
         name: None if folder is None else Path(folder)
         for name, folder in (("local_dir", local_dir), ("cache_dir", cache_dir))
     }
     try:
         files = list(huggingface_hub.list_repo_files(repo_id))
-        name = _one(repo_id, files, filename)
-        others = [_one(repo_id, files, pattern) for pattern in additional_files]
-        wanted = [name, *_further_parts(repo_id, files, name), *others]
-        paths: list[str] = [download(repo_id=repo_id, filename=each, **folders) for each in wanted]
+        # All names are checked before the first download, which may take long.
+        name = _match(repo_id, files, filename)
+        others = [_match(repo_id, files, pattern) for pattern in additional_files]
+        names = [name, *_list_further_parts(repo_id, files, name), *others]
+        paths: list[str] = [
+            hf_hub_download(repo_id=repo_id, filename=each, **folders) for each in names
+        ]
     except (hub_errors.HfHubHTTPError, hub_errors.HFValidationError, OSError) as error:
-        told = str(error).strip().partition("\n")[0]
-        raise ModelError(f"{repo_id}: {told}") from error
+        # huggingface_hub's messages have several lines, with the reason in the first.
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(f"{repo_id}: {reason}") from error
     return Path(paths[0])
 
 
-def _one(repo_id: str, files: Sequence[str], pattern: str) -> str:
-    """The file that a pattern fits; of the parts of one split file, the first."""
+def _match(repo_id: str, files: Sequence[str], pattern: str) -> str:
+    """Return the file that matches a pattern; of the parts of one split file, the first."""
     found = [each for each in files if fnmatch(each, pattern)]
     parts = [PART_NAME.fullmatch(each) for each in found]
+    # One file if all matches are parts with the same name and the same number of parts.
     if len({part and part.group(1, 3) for part in parts}) == 1 and all(parts):
         found = [min(found)]
     if len(found) == 1:
         return found[0]
-    there = found or files
-    more = f" and {len(there) - _SHOWN} more" if len(there) > _SHOWN else ""
-    told = f"fits {len(found)} of {len(files)} files, needs one; " + ("they" if found else "there")
-    raise OptionError(f"{repo_id}: {pattern!r} {told} are {', '.join(there[:_SHOWN])}{more}")
+    names = found or files
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    listed = "they are" if found else "there are"
+    raise OptionError(
+        f"{repo_id}: {pattern!r} fits {len(found)} of {len(files)} files, needs one; "
+        f"{listed} {', '.join(names[:_MOST_NAMES])}{more}"
+    )
 
 
-def _further_parts(repo_id: str, files: Sequence[str], name: str) -> list[str]:
+def _list_further_parts(repo_id: str, files: Sequence[str], name: str) -> list[str]:
     found = PART_NAME.fullmatch(name)
     if found is None:
         return []

@@ -1,7 +1,7 @@
-"""Formats of conversations by llama-cpp-python's names, for files without a good template.
+"""Chat formats under llama-cpp-python's names, for files without a good template.
 
-Where that project's form differs from what a model was trained on, these have the latter: a line
-break once and not twice behind a role, an opened answer, the system message of the conversation.
+Where that project's text differs from the models' training, these follow the training: one line
+break after a role and not two, the start of the answer, the conversation's own system message.
 """
 
 from __future__ import annotations
@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+# The name that `Llama.chat_format` has for the template of the model's file.
+FILE_FORMAT = "chat_template.default"
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format.
+    """A chat format.
 
     Parameters
     ----------
     template : str
-        Jinja.
+        Jinja template of a conversation.
     stop : tuple of str
         Texts that end an answer.
     """
@@ -30,6 +33,8 @@ _CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+# The system message stands within the first [INST], as in Llama 2's own code: a namespace holds it
+# until then, since loops in Jinja cannot set outer variables.
 _LLAMA2 = (
     "{{ bos_token }}{% set ns = namespace(system='') %}{% for m in messages %}"
     "{% if m.role == 'system' %}{% set ns.system = '<<SYS>>\n' ~ m.content ~ '\n<</SYS>>\n\n' %}"
@@ -41,38 +46,53 @@ _LLAMA3 = (
     "{{ m.content }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}"
     "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
 )
+# Mistral 7B Instruct has no system role: system messages are left out.
 _MISTRAL = (
     "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
     "{% elif m.role == 'assistant' %} {{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
 )
+# Gemma has no system role: a system message becomes a user message.
 _GEMMA = (
     "{{ bos_token }}{% for m in messages %}<start_of_turn>"
     "{{ 'model' if m.role == 'assistant' else 'user' }}\n{{ m.content }}<end_of_turn>\n{% endfor %}"
     "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )
-_HELPFUL = "You are a helpful assistant."
-_CURIOUS = (
+_QWEN_SYSTEM = "You are a helpful assistant."
+_VICUNA_SYSTEM = (
     "A chat between a curious user and an artificial intelligence assistant. The assistant gives "
     "helpful, detailed, and polite answers to the user's questions."
 )
-_PROGRAMS = "You are an intelligent programming assistant."
-_DECIDES = (
+_PHIND_SYSTEM = "You are an intelligent programming assistant."
+_SNOOZY_SYSTEM = (
     "The prompt below is a question to answer, a task to complete, or a conversation to respond "
     "to; decide which and write an appropriate response."
 )
 
 
-def _turns(
-    system: str, user: str, assistant: str, opening: str, *stop: str, usual: str = ""
+def _make_format(
+    system: str,
+    user: str,
+    assistant: str,
+    opening: str,
+    *stop: str,
+    default_system: str | None = None,
 ) -> Format:
-    """A format with a text for each role, in which ``TEXT`` stands for what is said.
+    """Return a format with a text for each role, in which ``TEXT`` stands for the message.
 
-    `opening` begins the answer; `usual` is said by the system where the messages do not begin so.
+    Parameters
+    ----------
+    opening : str
+        Beginning of the answer.
+    default_system : str or None
+        System message of conversations that do not begin with one.
     """
-    begin = f"{{% if messages[0].role != 'system' %}}{_said(system, repr(usual))}{{% endif %}}"
-    roles = [_said(each, "m.content") for each in (system, user, assistant)]
+    begin = ""
+    if default_system:
+        text = _fill(system, repr(default_system))
+        begin = f"{{% if messages[0].role != 'system' %}}{text}{{% endif %}}"
+    roles = [_fill(each, "m.content") for each in (system, user, assistant)]
     return Format(
-        f"{begin if usual else ''}{{% for m in messages %}}{{% if m.role == 'system' %}}{roles[0]}"
+        f"{begin}{{% for m in messages %}}{{% if m.role == 'system' %}}{roles[0]}"
         f"{{% elif m.role == 'user' %}}{roles[1]}{{% elif m.role == 'assistant' %}}{roles[2]}"
         f"{{% endif %}}{{% endfor %}}{{% if add_generation_prompt %}}{{{{ {opening!r} }}}}"
         "{% endif %}",
@@ -80,30 +100,33 @@ def _turns(
     )
 
 
-def _said(form: str, what: str) -> str:
-    before, behind = form.split("TEXT")
-    return f"{{{{ {before!r} ~ {what} ~ {behind!r} }}}}"
+def _fill(form: str, expression: str) -> str:
+    """Return Jinja that writes a text with an expression in the place of ``TEXT``."""
+    # The texts are string literals of an expression: Jinja strips the line break after a block.
+    before, after = form.split("TEXT")
+    return f"{{{{ {before!r} ~ {expression} ~ {after!r} }}}}"
 
 
 FORMATS: Mapping[str, Format] = {
     "chatml": Format(_CHATML, ("<|im_end|>",)),
-    "qwen": _turns(
+    "qwen": _make_format(
         "<|im_start|>system\nTEXT<|im_end|>\n",
         "<|im_start|>user\nTEXT<|im_end|>\n",
         "<|im_start|>assistant\nTEXT<|im_end|>\n",
         "<|im_start|>assistant\n",
         "<|im_end|>",
         "<|endoftext|>",
-        usual=_HELPFUL,
+        default_system=_QWEN_SYSTEM,
     ),
     "llama-2": Format(_LLAMA2, ("</s>",)),
     "llama-3": Format(_LLAMA3, ("<|eot_id|>",)),
     "mistral-instruct": Format(_MISTRAL, ("</s>",)),
     "gemma": Format(_GEMMA, ("<end_of_turn>",)),
-    "vicuna": _turns(
-        "TEXT ", "USER: TEXT ", "ASSISTANT: TEXT</s>", "ASSISTANT:", "</s>", usual=_CURIOUS
+    "vicuna": _make_format(
+        "TEXT ", "USER: TEXT ", "ASSISTANT: TEXT</s>", "ASSISTANT:", "</s>",
+        default_system=_VICUNA_SYSTEM,
     ),
-    "alpaca": _turns(
+    "alpaca": _make_format(
         "TEXT\n\n",
         "### Instruction:\nTEXT\n\n",
         "### Response:\nTEXT</s>\n\n",
@@ -111,65 +134,65 @@ FORMATS: Mapping[str, Format] = {
         "</s>",
         "### Instruction:",
     ),
-    "zephyr": _turns(
+    "zephyr": _make_format(
         "<|system|>\nTEXT</s>\n",
         "<|user|>\nTEXT</s>\n",
         "<|assistant|>\nTEXT</s>\n",
         "<|assistant|>\n",
         "</s>",
     ),
-    "openchat": _turns(
+    "openchat": _make_format(
         "TEXT<|end_of_turn|>",
         "GPT4 Correct User: TEXT<|end_of_turn|>",
         "GPT4 Correct Assistant: TEXT<|end_of_turn|>",
         "GPT4 Correct Assistant:",
         "<|end_of_turn|>",
     ),
-    "phind": _turns(
+    "phind": _make_format(
         "### System Prompt\nTEXT\n\n",
         "### User Message\nTEXT\n\n",
         "### Assistant\nTEXT\n\n",
         "### Assistant\n",
         "</s>",
         "### User Message",
-        usual=_PROGRAMS,
+        default_system=_PHIND_SYSTEM,
     ),
-    "saiga": _turns(
+    "saiga": _make_format(
         "<s>system\nTEXT</s>", "<s>user\nTEXT</s>", "<s>bot\nTEXT</s>", "<s>bot\n", "</s>"
     ),
-    "intel": _turns(
+    "intel": _make_format(
         "### System:\nTEXT\n", "### User:\nTEXT\n", "### Assistant:\nTEXT\n", "### Assistant:\n",
         "</s>", "### User:",
     ),
-    "snoozy": _turns(
+    "snoozy": _make_format(
         "### Instruction:\nTEXT\n", "### Prompt: TEXT\n", "### Response: TEXT\n", "### Response:",
-        "###", usual=_DECIDES,
+        "###", default_system=_SNOOZY_SYSTEM,
     ),
-    "redpajama-incite": _turns(
+    "redpajama-incite": _make_format(
         "TEXT\n", "<human>: TEXT\n", "<bot>: TEXT\n", "<bot>:", "<human>"
     ),
-    "oasst_llama": _turns(
+    "oasst_llama": _make_format(
         "[INST] <<SYS>>\nTEXT\n<</SYS>>\n\n",
         "<|prompter|>TEXT</s>",
         "<|assistant|>TEXT</s>",
         "<|assistant|>",
         "</s>",
     ),
-    "mistrallite": _turns(
+    "mistrallite": _make_format(
         "<|system|>TEXT</s>", "<|prompter|>TEXT</s>\n", "<|assistant|>TEXT</s>\n", "<|assistant|>",
         "</s>",
     ),
-    "pygmalion": _turns(
+    "pygmalion": _make_format(
         "<|system|>TEXT\n", "<|user|>TEXT\n", "<|model|>TEXT\n", "<|model|>", "<|user|>"
     ),
-    "chatglm3": _turns(
+    "chatglm3": _make_format(
         "<|system|>\nTEXT", "<|user|>\n TEXT", "<|assistant|>\n TEXT", "<|assistant|>", "</s>",
         "<|user|>",
     ),
-    "baichuan": _turns(
+    "baichuan": _make_format(
         "TEXT", "<reserved_102>TEXT", "<reserved_103>TEXT", "<reserved_103>", "<reserved_102>"
     ),
-    "baichuan-2": _turns(
+    "baichuan-2": _make_format(
         "TEXT", "<reserved_106>TEXT", "<reserved_107>TEXT", "<reserved_107>", "<reserved_106>"
     ),
 }  # fmt: skip
