@@ -75,6 +75,16 @@ def test_integers_are_exact_and_keep_their_type(rng, name, dtype):
     assert found.numpy().dtype == expected.dtype
 
 
+def test_signs_of_zero_are_those_of_maximum_and_minimum():
+    # np.clip itself keeps -0.0 where bounds are numbers, and gives 0.0 where they are arrays.
+    x = np.array([-0.0, 0.0, -1.0, 5.0], "f4")
+    for low, high in ((0.0, 3.0), (-3.0, -0.0), (-0.0, 3.0)):
+        wanted = np.minimum(np.maximum(x, np.full_like(x, low)), np.full_like(x, high))
+        for bounds in ((low, high), (wx.full((4,), low), wx.full((4,), high))):
+            found = wx.clip(wx.array(x), *bounds).numpy()
+            np.testing.assert_array_equal(np.signbit(found), np.signbit(wanted))
+
+
 @pytest.mark.parametrize("axis", [None, 0, -1, (0, 2), (1, 3, 5)])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_reductions_over_any_axes(rng, name, axis):

@@ -5,7 +5,6 @@ from tests.ops.operands import FLOATS, LAYOUTS, tensor
 from wgpu_backend.dtypes import BOOL, F32, F64, I8, I32, U16, U32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.reduce.scan import scan_reference
 
 SUMS = 1e-11
 
@@ -159,6 +158,12 @@ def test_scans_of_narrow_integers(gpu, rng, name, dtype):
     )
 
 
-def test_sums_keep_the_sign_of_zero_on_numpy():
-    found = scan_reference(np.array([[-0.0, -0.0, 0.0, 3.0]], "f4"))
-    np.testing.assert_array_equal(np.signbit(found), [[True, True, False, False]])
+@pytest.mark.parametrize("cols", [4, 1024, 2500])
+def test_sums_keep_the_sign_of_zero(any_executor, cols):
+    x = np.full((2, cols), -0.0, "f4")
+    x[1, -1] = 0.0
+    with Context(any_executor) as ctx:
+        found = tensor(ctx, x).cumsum().numpy()
+        begun = tensor(ctx, x).cumsum(exclusive=True).numpy()
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(np.cumsum(x, 1)))
+    assert not np.signbit(begun).any()  # they begin with 0.0

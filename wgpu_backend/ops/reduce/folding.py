@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ REDUCTIONS = {
     ("sum", F32): {"reduce_op": "lib/reduce_op/sum"},
     ("sum", I32): {"reduce_op": "lib/reduce_op/sum_i32"},
     ("sum", U32): {"reduce_op": "lib/reduce_op/sum_i32"},
+    ("running_sum", F32): {"reduce_op": "lib/reduce_op/running_sum"},
     ("squares", F32): {"reduce_op": "lib/reduce_op/squares"},
     ("prod", F32): {"reduce_op": "lib/reduce_op/prod"},
     ("prod", I32): {"reduce_op": "lib/reduce_op/prod_i32"},
@@ -99,7 +101,8 @@ def reduce(
     centre : (outputs,), f32, or None
         What ``squares`` are measured from.
     kind : str
-        ``sum``, ``prod``, ``max`` or ``min``; for floats also ``squares`` and ``logaddexp``.
+        ``sum``, ``prod``, ``max`` or ``min``; for floats also ``squares``, ``logaddexp`` and
+        ``running_sum``, a sum that is -0.0 where all values are.
     axes : sequence of int
         Folded away; counted from the front.
     part : int
@@ -275,6 +278,9 @@ def fold(
 # Sums of floats are in f64 here, so that they tell how exact a device's are.
 NUMPY_REDUCTIONS: dict[str, Callable[..., Array]] = {
     "sum": np.add.reduce,
+    "running_sum": partial(
+        np.add.reduce, initial=-0.0
+    ),  # 0.0, NumPy's, would lose the sign of -0.0
     "squares": np.add.reduce,
     "prod": np.multiply.reduce,
     "logaddexp": np.logaddexp.reduce,

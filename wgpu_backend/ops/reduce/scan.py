@@ -79,7 +79,7 @@ def scan(
             "EXCLUSIVE": exclusive,
             "FIRST": _initial_literal(kind, x.spec.dtype),
             **as_words(number, "x", "carry"),
-            **REDUCTIONS[kind, number],
+            **REDUCTIONS[_block_kind(kind, number, exclusive), number],
         },
         work=2 * x.spec.nbytes,
     )
@@ -106,6 +106,15 @@ def scan_reference(
         starts = exclusive or block == 0  # 0 before a value would lose the sign of -0
         y[:, start : start + BLOCK] = found if starts else join(before, found)
     return y
+
+
+def _block_kind(kind: str, dtype: DType, exclusive: bool) -> str:
+    """Return the kind of `reduce` that folds blocks.
+
+    Running sums of floats begin with their first value, as NumPy's do, and so keep the sign of
+    -0.0. Exclusive ones begin with 0.0.
+    """
+    return "running_sum" if kind == "sum" and dtype in FLOATS and not exclusive else kind
 
 
 def is_sequential(kind: str, dtype: DType) -> bool:
@@ -248,7 +257,8 @@ def _scan_axis(name: str, kind: str, x: Node, axis: int, reverse: bool, exclusiv
 def _rows(x: Node, kind: str, *, exclusive: bool = False) -> Node:
     if x.spec.shape[1] <= BLOCK or is_sequential(kind, x.spec.dtype):
         return scan(x, kind=kind, exclusive=exclusive)
-    blocks = reduce(x, kind=kind, axes=(1,), part=BLOCK)
+    block_kind = _block_kind(kind, x.spec.dtype, exclusive)
+    blocks = reduce(x, kind=block_kind, axes=(1,), part=BLOCK)
     return scan(x, _rows(blocks, kind), kind=kind, exclusive=exclusive)
 
 
