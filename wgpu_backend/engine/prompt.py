@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from wgpu_backend.errors import TemplateError
 from wgpu_backend.files.gguf.config import Config
-from wgpu_backend.text.chat_template import ChatTemplate
+from wgpu_backend.text.chat_template import ChatTemplate, name_calls
 from wgpu_backend.text.tokenizer import Tokenizer
 
 Message = Mapping[str, object]
@@ -99,7 +99,7 @@ class Prompter:
                 f"chat: chat_template_kwargs has {min(taken)}, needs it as a parameter"
             )
         text = self.template.render(
-            self._shield(messages),
+            self._shield(name_calls(self.template.source, messages)),
             add_generation_prompt=True,
             tools=self._shield(tools),
             documents=self._shield(documents),

@@ -84,6 +84,13 @@ def test_an_answer_that_has_to_be_a_call_is_one_that_the_parser_reads(made, name
         ("qwen, coder", "<tool_call>\n<function=weather>\n<parameter=city>\n"),
         ("glm", "<tool_call>weather\n<arg_key>city</arg_key>\n<arg_value>"),
         ("seed", "<seed:tool_call>\n<function=weather>\n<parameter=city>"),
+        ("minimax", '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">'),
+        ("minicpm", '<function name="weather"><param name="city">'),
+        (
+            "dsml",
+            '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="weather">\n<｜DSML｜parameter name="city" '
+            'string="true">',
+        ),
     ],
 )
 def test_a_call_that_has_to_be_is_in_the_familys_own_form(name, begins):
@@ -206,17 +213,22 @@ def _held(vocabulary, tokenizer, grammar, text):
     return matcher.is_ended
 
 
-@pytest.mark.parametrize("tags", [("<tool_call>", "</tool_call>", "</arg_value>"), ()])
-@pytest.mark.parametrize("name", ["qwen, coder", "glm", "seed"])
+@pytest.mark.parametrize("tags", [("<tool_call>", "</tool_call>", "</arg_value>", "｜DSML｜"), ()])
+@pytest.mark.parametrize("name", ["qwen, coder", "glm", "seed", "minimax", "dsml", "minicpm"])
 def test_values_between_tags_keep_to_their_schema(name, tags):
     tokenizer, vocabulary = _made(tags)
     setting = Setting(TEMPLATES[name], "", partial(tag_id, tokenizer), thinks=False)
     form = find_format(setting.template).form(setting.template)
     grammar = call_grammar([FIND], setting)
 
+    def string(key):
+        return "true" if key in ("q", "mode") else "false"
+
     def written(**values):
         inner = "".join(
-            "".join(form.argument).replace("{key}", key) + text + "".join(form.argument_end)
+            "".join(form.argument).replace("{key}", key).replace("{text}", string(key))
+            + text
+            + "".join(form.argument_end)
             for key, text in values.items()
         )
         before, after = "".join(form.before).replace("{name}", "find"), "".join(form.after)

@@ -6,6 +6,6 @@ estimate what a step is about to use. ``builtin_templates.py`` has templates by 
 """
 
 from wgpu_backend.text.chat_template.budget import Limits
-from wgpu_backend.text.chat_template.template import ChatTemplate
+from wgpu_backend.text.chat_template.template import ChatTemplate, name_calls
 
-__all__ = ["ChatTemplate", "Limits"]
+__all__ = ["ChatTemplate", "Limits", "name_calls"]

@@ -27,6 +27,8 @@ _MAX_DATE_CHARS = 256
 _MAX_MESSAGE_CHARS = 1000
 _DEFAULT_LIMITS = Limits()
 _PROBE = "<<a system message>>"
+_KIMI_CALL = "<|tool_call_begin|>"
+_KIMI_ID = re.compile(r"""call(?:\.id\b|\[['"]id['"]\]|\.get\(['"]id['"])""")
 
 Value = Any
 """Plain data."""
@@ -98,6 +100,62 @@ def fill_content(message: object, nothing: str | None) -> object:
     if not isinstance(message, Mapping) or "content" not in message:
         return said
     return {"content": nothing, **cast("Mapping[str, object]", said)}
+
+
+def name_calls(
+    template: str, messages: Sequence[Mapping[str, object]]
+) -> Sequence[Mapping[str, object]]:
+    """Give the calls of a conversation the ids that Kimi K2 writes; see `_CallNames`.
+
+    Conversations for other templates stay as they are.
+    """
+    if _KIMI_CALL not in template or _KIMI_ID.search(template) is None:
+        return messages
+    names = _CallNames()
+    return [names.rename(message) for message in messages]
+
+
+class _CallNames:
+    """The ids of calls and their results in a conversation: ``functions.weather:0``, in order.
+
+    Kimi K2's templates print a call's id in place of its function's name. Clients send ids of
+    other forms, or none as Ollama's do, and the model would not see which function was called.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._known: dict[str, str] = {}
+        self._waiting: list[str] = []
+
+    def rename(self, message: Mapping[str, object]) -> Mapping[str, object]:
+        """Return a message with such ids."""
+        calls = message.get("tool_calls")
+        if isinstance(calls, list):
+            self._waiting = []
+            named = [self._name(call) for call in cast("list[object]", calls)]
+            return {**message, "tool_calls": named}
+        if message.get("role") != "tool" or not self._waiting:
+            return message
+        # Results without an id are in the order of their calls.
+        given = message.get("tool_call_id")
+        name = self._known.get(str(given), self._waiting[0]) if given else self._waiting[0]
+        self._waiting = [each for each in self._waiting if each != name]
+        return {**message, "tool_call_id": name}
+
+    def _name(self, call: object) -> object:
+        fields = _get_mapping(call)
+        name = _get_mapping(fields.get("function")).get("name")
+        if not isinstance(name, str):
+            return call
+        made = f"functions.{name}:{self._count}"
+        self._count += 1
+        self._known[str(fields.get("id"))] = made
+        self._waiting.append(made)
+        return {**fields, "id": made}
+
+
+def _get_mapping(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
 class ChatTemplate:

@@ -8,6 +8,7 @@ tokens have to be named by their ids.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -148,7 +149,9 @@ def _argument_rules(
         made = _value(form, value, schema, name, setting)
         if made is None or "{" in key:
             return None
-        before = setting.quote(*(text.replace("{key}", key) for text in form.argument))
+        is_text = "false" if "string" not in allowed_kinds(value, schema).types else "true"
+        texts = (text.replace("{key}", key).replace("{text}", is_text) for text in form.argument)
+        before = setting.quote(*texts)
         order.append(f"({before} {name}){'' if key in needed else '?'}")
         rules += made
     return [f"arguments_{number}: " + (" ".join(order) or '""'), *rules]
@@ -172,11 +175,14 @@ def _value(
         return None
     if setting.tag(end[0]) is not None:
         return [f"{name}: {name}_text {setting.quote(*end)}", f"{name}_text: {_TEXT}"]
-    rest = setting.quote(*end[1:])
-    return [
-        f"{name}: {name}_text {rest}",
-        f"{name}_text[suffix={json.dumps(end[0])}]: {_TEXT}",
-    ]
+    if len(end) > 1 and setting.tag(end[1]) is not None:
+        # The text goes on to the control token: its last characters are those before that token.
+        last = re.escape(end[0]).replace("/", "\\/")
+        return [
+            f"{name}: {name}_text {setting.quote(*end[1:])}",
+            f"{name}_text: /(?s:.*){last}/",
+        ]
+    return [f"{name}: {name}_text", f"{name}_text[suffix={json.dumps(''.join(end))}]: {_TEXT}"]
 
 
 def _function(tool: Mapping[str, object]) -> tuple[str, dict[str, object]]:

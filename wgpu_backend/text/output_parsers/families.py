@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from wgpu_backend.text.output_parsers.calls import parse_calls
+from wgpu_backend.text.output_parsers.formats import HERMES as HERMES_FORM
 from wgpu_backend.text.output_parsers.formats import CallForm, Format, find_suffix, make_bare_parser
 from wgpu_backend.text.output_parsers.incoming_text import FormatMismatch, Reader
 from wgpu_backend.text.output_parsers.literals import parse_calls_in_python
@@ -201,8 +202,25 @@ DEEPSEEK = Format(
     ),
     form=_deepseek_form,
 )
+
+
+def _dsml_form(template: str) -> CallForm:
+    """Return the form of V3.2 or V4, with ``｜DSML｜`` apart: it is a control token."""
+    block = "function_calls" if "function_calls>" in template else "tool_calls"
+    return CallForm(
+        ("<", _DSML, f"{block}>\n", "<", _DSML, 'invoke name="{name}">\n'),
+        ("</", _DSML, "invoke>\n", "</", _DSML, f"{block}>"),
+        argument=("<", _DSML, 'parameter name="{key}" string="{text}">'),
+        argument_end=("</", _DSML, "parameter>\n"),
+    )
+
+
+_DSML = "｜DSML｜"
 DSML = Format(
-    "dsml", ("｜DSML｜",), (_dsml_span("function_calls"), _dsml_span("tool_calls"), HERMES)
+    "dsml",
+    (_DSML,),
+    (_dsml_span("function_calls"), _dsml_span("tool_calls"), HERMES),
+    form=_dsml_form,
 )
 
 
@@ -309,6 +327,20 @@ SOLAR = Format(
 _INVOKED = ('">', '<parameter name="', '">', "</parameter>", "</invoke>")
 _M2 = Tagging('<invoke name="', *_INVOKED, ("</minimax:tool_call>",))
 _M3 = "]<]minimax[>["
+
+
+def _minimax_form(template: str) -> CallForm:
+    """Return M2's form; M3's nested elements follow no schema, and it knows Hermes' tags."""
+    if _M3 in template:
+        return HERMES_FORM
+    return CallForm(
+        ("<minimax:tool_call>", '\n<invoke name="{name}">\n'),
+        ("</invoke>\n", "</minimax:tool_call>"),
+        argument=('<parameter name="{key}">',),
+        argument_end=("</parameter>\n",),
+    )
+
+
 MINIMAX = Format(
     "minimax",
     ("<minimax:tool_call>", _M3),
@@ -321,6 +353,7 @@ MINIMAX = Format(
         ),
         HERMES,
     ),
+    form=_minimax_form,
 )
 
 _MUSE = Tagging(
@@ -358,10 +391,23 @@ MUSE = Format(
 _PARAM = Tagging(
     '<function name="', '">', '<param name="', '">', "</param>", "</function>", cdata=True
 )
+
+
+def _minicpm_form(template: str) -> CallForm:
+    del template
+    return CallForm(
+        ('<function name="{name}">',),
+        ("</function>",),
+        argument=('<param name="{key}">',),
+        argument_end=("</param>",),
+    )
+
+
 MINICPM = Format(
     "minicpm",
     ('<function name="',),
     (Span('<function name="', read=function_reader(_PARAM)), HERMES),
+    form=_minicpm_form,
 )
 
 _K3 = Tagging(

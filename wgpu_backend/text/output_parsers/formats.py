@@ -19,6 +19,7 @@ _REASONING = (
     Span("<|inner_prefix|>", ("<|inner_suffix|>",)),
     Span("<|think|>", ("<|end|>",)),
     Span("<mm:think>", ("</mm:think>",)),
+    Span("<|thought_start|>", ("<|thought_end|>",)),
     Span("<|open|>think<|sep|>", ("<|close|>think<|sep|>",)),
     Span("Here are my reasoning steps:", ("[BEGIN FINAL RESPONSE]",)),
 )
@@ -73,7 +74,8 @@ class CallForm:
     listed : bool
         Whether the object is in a list.
     argument, argument_end : tuple of str
-        Tags and texts around each argument, ``{key}`` for its name, if they are not JSON.
+        Tags and texts around each argument if they are not JSON; ``{key}`` stands for its name,
+        and ``{text}`` for whether its value is a string.
     """
 
     before: tuple[str, ...] = ()

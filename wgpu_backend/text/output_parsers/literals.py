@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 _MAX_DEPTH = 100
@@ -53,15 +54,26 @@ def parse_literal(text: str) -> object:
     return value
 
 
-def parse_calls_in_python(text: str) -> list[PythonCall]:
+def parse_calls_in_python(
+    text: str, *, parameters: Mapping[str, Sequence[str]] | None = None
+) -> list[PythonCall]:
     """Parse calls in a list, or in sequence.
+
+    Parameters
+    ----------
+    text : str
+        The calls.
+    parameters : mapping or None
+        Names of parameters by function. With them, a string may contain its own quotation mark
+        unescaped, as LFM2.5's template writes it.
 
     Raises
     ------
     ValueError
         There are no calls, or something else.
     """
-    reader, found = _Reader(text), list[PythonCall]()
+    reader = _Reader(text) if parameters is None else _UnescapedReader(text, parameters)
+    found: list[PythonCall] = []
     at = reader.skip_spaces(0)
     end = "]" if text.startswith("[", at) else ""
     at = reader.skip_marks(at + len(end), ",;")
@@ -146,13 +158,18 @@ class _Reader(Notation):
         at = self.skip_spaces(name.end() + 1)
         while not self.text.startswith(")", at):
             key = _KEYWORD.match(self.text, at)
-            value, at = self.value(self.skip_spaces(key.end() if key else at), 0)
+            value, at = self.argument(name[0], self.skip_spaces(key.end() if key else at))
             if key:
                 named[key[1]] = value
             else:
                 positional.append(value)
             at = self.next(at, ")")
         return PythonCall(name[0], positional, named), at + 1
+
+    def argument(self, function: str, at: int) -> tuple[object, int]:
+        """Read the value of an argument of a function."""
+        del function
+        return self.value(at, 0)
 
     def value(self, at: int, depth: int) -> tuple[object, int]:
         if depth > _MAX_DEPTH:
@@ -189,6 +206,30 @@ class _Reader(Notation):
         if isinstance(key, dict | list) or not self.text.startswith(":", at):
             raise ValueError(f"no key at character {at}")
         return str(key), self.skip_spaces(at + 1)
+
+
+class _UnescapedReader(_Reader):
+    """A parser of Python's notation whose strings may contain their own quotation mark.
+
+    A string ends at a quotation mark before another parameter of the function, or before the end of
+    the call.
+    """
+
+    def __init__(self, text: str, parameters: Mapping[str, Sequence[str]]) -> None:
+        super().__init__(text)
+        self._parameters = parameters
+
+    def argument(self, function: str, at: int) -> tuple[object, int]:
+        quote = self.text[at : at + 1]
+        if quote not in ("'", '"'):
+            return super().argument(function, at)
+        keys = "|".join(map(re.escape, self._parameters.get(function, ()))) or _NAME.pattern
+        call_end = rf"\)\s*+(?:[\],;]\s*+)*+(?:{_NAME.pattern}\(|\Z)"
+        closing = re.compile(rf"{quote}(?=\s*+(?:,\s*+(?:{keys})\s*+=|{call_end}))")
+        found = closing.search(self.text, at + 1)
+        if found is None:
+            raise ValueError(f"no end of a text at character {at}")
+        return _ESCAPE.sub(_unescape, self.text[at + 1 : found.start()]), found.end()
 
 
 def _parse_number(text: str) -> int | float | None:

@@ -30,6 +30,8 @@ _NUMBERED = re.compile(r":\d+$")
 _FENCED = re.compile(r"[\w]*")
 _FENCE = "```"
 _SPACES = re.compile(r"\s*+")
+# Closing tags up to which a text is parsed, each time from its beginning.
+_MAX_CLOSINGS = 8
 
 
 def json_reader(*closings: str, keyed: bool = False) -> SpanReader:
@@ -221,19 +223,68 @@ def python_reader(closing: str) -> SpanReader:
     """Return a reader of calls in Python's notation or JSON, up to a closing tag."""
 
     def read(body: Body) -> Reader[None]:
-        text, taken = body.text, list[str]()
-        while (yield from text.skip_spaces(_BETWEEN)) and (yield from text.take(closing)) is None:
-            taken.append((yield from text.read_while(_NAME)))
-            if (yield from text.skip_spaces()) not in ("(", "[", "{"):
-                raise FormatMismatch("no call")
-            taken += [(yield from text.read_brackets("python")), "\n"]
-        body.give(parse_python_calls("".join(taken), body.offered))
+        text = body.text
+        if not body.lenient:
+            try:
+                body.give((yield from _read_python(body, closing)))
+            except (ValueError, RecursionError):
+                text.rewind()
+                text.mark()
+            else:
+                return
+        body.give((yield from _read_unescaped(body, closing)))
 
     return read
 
 
-def parse_python_calls(source: str, offered: OfferedTools) -> list[ToolCall]:
+def _read_python(body: Body, closing: str) -> Reader[list[ToolCall]]:
+    """Read calls in Python's notation, in a code block or not, and their closing tag."""
+    text, taken = body.text, list[str]()
+    fenced = (yield from text.skip_spaces()) == "`" and (yield from text.take(_FENCE))
+    if fenced:
+        yield from text.read_while(_FENCED)
+    while (yield from text.skip_spaces(_BETWEEN)) and (yield from text.take(closing)) is None:
+        if fenced and (yield from text.take(_FENCE)):
+            continue
+        taken.append((yield from text.read_while(_NAME)))
+        if (yield from text.skip_spaces()) not in ("(", "[", "{"):
+            raise FormatMismatch("no call")
+        taken += [(yield from text.read_brackets("python")), "\n"]
+    return parse_python_calls("".join(taken), body.offered)
+
+
+def _read_unescaped(body: Body, closing: str) -> Reader[list[ToolCall]]:
+    """Read calls whose strings may contain their own quotation mark, and their closing tag.
+
+    Raises
+    ------
+    FormatMismatch
+        There are no such calls.
+    """
+    text, source = body.text, ""
+    for _ in range(_MAX_CLOSINGS):
+        source += yield from text.read_until(closing)
+        try:
+            return parse_python_calls(source, body.offered, escaped=False)
+        except (ValueError, RecursionError):
+            # The tag may be part of a string.
+            source += closing
+    raise FormatMismatch("no call")
+
+
+def parse_python_calls(
+    source: str, offered: OfferedTools, *, escaped: bool = True
+) -> list[ToolCall]:
     """Parse calls in Python's notation or JSON; positional values take parameters in order.
+
+    Parameters
+    ----------
+    source : str
+        The calls.
+    offered : OfferedTools
+        Functions that may be called.
+    escaped : bool
+        Whether quotation marks in strings are escaped.
 
     Raises
     ------
@@ -243,7 +294,8 @@ def parse_python_calls(source: str, offered: OfferedTools) -> list[ToolCall]:
     if source.lstrip("[ \n").startswith("{"):
         return parse_calls(source)
     found: list[ToolCall] = []
-    for name, positional, named in parse_calls_in_python(source):
+    parameters = None if escaped else offered.parameters
+    for name, positional, named in parse_calls_in_python(source, parameters=parameters):
         known = [key for key in offered.parameters.get(name, ()) if key not in named]
         if len(positional) > len(known):
             raise ValueError(f"{name}: more values than parameters")

@@ -216,9 +216,7 @@ def _read_value(body: Body, tagging: Tagging) -> Reader[str]:
     """Read the text of a value, and skip its closing tag."""
     text, taken = body.text, list[str]()
     if tagging.cdata and (yield from text.take(_CDATA)):
-        value = yield from text.read_until("]]>")
-        yield from text.expect(tagging.closing)
-        return value
+        return (yield from text.read_until("]]>" + tagging.closing))
     lines = bool(tagging.lines and (yield from text.take("\n")))
     if body.lenient:
         return _read_leniently(text, tagging).removesuffix("\n" if lines else "")
