@@ -32,8 +32,8 @@ class Kernel(NamedTuple):
     build: Build
 
 
-def rows(ops: Iterable[str], suits: Suits, build: Build) -> list[Kernel]:
-    """Return the table rows of ops that share a kernel."""
+def kernels_for(ops: Iterable[str], suits: Suits, build: Build) -> list[Kernel]:
+    """Return the table rows of several ops that share a kernel."""
     return [Kernel(op, suits, build) for op in ops]
 
 

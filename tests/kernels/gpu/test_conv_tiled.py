@@ -7,7 +7,7 @@ import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, tensor
 from wgpu_backend.dtypes import F16
-from wgpu_backend.kernels.gpu.convolution import SHADER, conv_tiled
+from wgpu_backend.kernels.gpu.products import CONV_TILED, conv_tiled
 from wgpu_backend.ml.context import Context
 
 # Sums in f32 on both sides, in another order.
@@ -34,7 +34,7 @@ def test_tiles_convolve(wide, check, rng, outputs, channels, how):
         return tensor(ctx, x).conv2d(tensor(ctx, w), *how)
 
     check(wide, convolved, limit=LIMIT)
-    assert shader_of(wide, convolved) == SHADER
+    assert shader_of(wide, convolved) == CONV_TILED
 
 
 @pytest.mark.slow

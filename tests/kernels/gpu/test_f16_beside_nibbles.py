@@ -6,7 +6,7 @@ import pytest
 
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.dtypes import Q4_K, Q6_K
-from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
+from wgpu_backend.kernels.gpu.rows import f16_activations
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ops.linear.attributes import Prologue

@@ -10,8 +10,8 @@ from wgpu_backend.dtypes import F16, IQ4_NL, MXFP4, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import Tile
 from wgpu_backend.kernels.gpu.cases import F16_TRIALS
-from wgpu_backend.kernels.gpu.f16_rounding import f16_activations, f16_weighted
 from wgpu_backend.kernels.gpu.matvec import COLUMNS, IN_BYTES
+from wgpu_backend.kernels.gpu.rows import f16_activations, f16_weighted
 from wgpu_backend.ml.calibration.self_test import _fused_finding
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor

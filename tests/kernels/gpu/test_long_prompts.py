@@ -9,8 +9,8 @@ from tests.builders import Dims, tiny_model
 from tests.models.running import running
 from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.dtypes import Q4_0
-from wgpu_backend.kernels.gpu.f16_pairs import LEAST_COLUMNS
-from wgpu_backend.kernels.gpu.f16_rounding import f16_weighted
+from wgpu_backend.kernels.gpu.product_rules import LEAST_COLUMNS
+from wgpu_backend.kernels.gpu.rows import f16_weighted
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Prologue
 from wgpu_backend.ops.linear.linear import linear

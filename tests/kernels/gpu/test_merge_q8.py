@@ -9,7 +9,7 @@ from tests.ops.fused import ran
 from tests.ops.operands import tensor
 from wgpu_backend.dtypes import Q4_0
 from wgpu_backend.errors import DeviceError, ShapeError
-from wgpu_backend.kernels.gpu.merge_q8 import attention_merge_f16, attention_merge_q8
+from wgpu_backend.kernels.gpu.attention import attention_merge_f16, attention_merge_q8
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor

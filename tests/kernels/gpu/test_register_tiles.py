@@ -9,8 +9,7 @@ from tests.ops.operands import SUMMED, beside_ties, limit_of_bytes, tensor, weig
 from wgpu_backend.dtypes import BF16, F16, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.kernels.gpu import f16_pairs, register_tiles
-from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
+from wgpu_backend.kernels.gpu import product_rules, register_tiles
 from wgpu_backend.kernels.gpu.register_tiles import (
     SMALL,
     TILES,
@@ -19,6 +18,7 @@ from wgpu_backend.kernels.gpu.register_tiles import (
     pick_tile,
     q8_tile,
 )
+from wgpu_backend.kernels.gpu.rows import f16_activations
 from wgpu_backend.ml.calibration import tuning
 from wgpu_backend.ml.calibration.tuning import Effort
 from wgpu_backend.ml.context import Context
@@ -373,7 +373,7 @@ def test_a_rule_makes_products_in_f16_where_rounding_is_allowed(wide, rng, monke
 @pytest.mark.parametrize("least", [17, 18])
 def test_columns_are_rounded_once_where_there_are_enough(wide, rng, monkeypatch, least):
     w, x = (rng.standard_normal(shape, "f4") for shape in ((64, 64), (17, 64)))
-    monkeypatch.setattr(f16_pairs, "LEAST_COLUMNS", least)
+    monkeypatch.setattr(product_rules, "LEAST_COLUMNS", least)
     monkeypatch.setattr(wide, "rules", fusions(["linear_f16", "linear_f16_once"], exact=False))
 
     def build(ctx):

@@ -11,7 +11,7 @@ from tests.ops.test_rope_attention import BLOCK, NORMS, RULES, SHAPES, operands,
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import runs
-from wgpu_backend.kernels.gpu.rope_splits import rope_attention_splits
+from wgpu_backend.kernels.gpu.attention import rope_attention_splits
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor

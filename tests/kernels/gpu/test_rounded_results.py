@@ -11,8 +11,8 @@ from tests.ops.operands import tensor, weight, weight_bytes
 from wgpu_backend.dtypes import F16, IQ4_NL, MXFP4, Q4_0, Q4_K, Q5_1, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels.gpu import matvec
-from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
+from wgpu_backend.kernels.gpu.rows import f16_activations
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.linear.attributes import Epilogue, Prologue

@@ -10,8 +10,8 @@ from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.kernels.gpu import register_tiles
 from wgpu_backend.kernels.gpu.cases import CASES
-from wgpu_backend.kernels.gpu.f16_rounding import f16_activations
 from wgpu_backend.kernels.gpu.register_tiles import SMALL
+from wgpu_backend.kernels.gpu.rows import f16_activations
 from wgpu_backend.kernels.gpu.split_k import (
     MOST_PARTS,
     groups_per_part,

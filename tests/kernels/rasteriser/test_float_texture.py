@@ -14,8 +14,12 @@ from wgpu_backend.graph.capabilities import (
 )
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.kernels import select_layout
-from wgpu_backend.kernels.rasteriser.layouts.float_texture import TILE_ROWS, interleave, layout
-from wgpu_backend.kernels.rasteriser.layouts.rebased_f16 import RAISED
+from wgpu_backend.kernels.rasteriser.layouts.float_texture import (
+    RAISED,
+    TILE_ROWS,
+    interleave,
+    layout,
+)
 from wgpu_backend.kernels.rasteriser.textures import read_by
 from wgpu_backend.ml.context import Context
 

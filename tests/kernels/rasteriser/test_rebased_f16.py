@@ -6,7 +6,7 @@ import pytest
 from tests.ops.operands import weight
 from wgpu_backend.dtypes import F16
 from wgpu_backend.errors import ModelError
-from wgpu_backend.kernels.rasteriser.layouts import rebased_f16
+from wgpu_backend.kernels.rasteriser.layouts import float_texture
 from wgpu_backend.ml.context import Context
 
 pytestmark = pytest.mark.each_value
@@ -22,9 +22,11 @@ def as_floats(codes):
 
 
 def test_every_f16_below_128_is_a_normal_f32_or_zero():
-    codes = rebased_f16.rebase(NEAR.view(np.uint8).reshape(1, -1)).view(np.uint16)[0]
+    codes = float_texture.rebase(NEAR.view(np.uint8).reshape(1, -1)).view(np.uint16)[0]
     made, wanted = as_floats(codes), NEAR.view(np.float16).astype(np.float64)
-    np.testing.assert_array_equal(made.astype(np.float64) * 2.0 ** (2 * rebased_f16.RAISED), wanted)
+    np.testing.assert_array_equal(
+        made.astype(np.float64) * 2.0 ** (2 * float_texture.RAISED), wanted
+    )
     np.testing.assert_array_equal(np.signbit(made), np.signbit(wanted))
     assert np.abs(made[made != 0]).min() >= np.finfo(np.float32).tiny
 
@@ -32,9 +34,9 @@ def test_every_f16_below_128_is_a_normal_f32_or_zero():
 @pytest.mark.parametrize("value", [128.0, -65504.0, np.inf, np.nan])
 def test_larger_ones_do_not_fit(rng, value):
     rows = rng.standard_normal((5, 64)).astype("f2")
-    assert rebased_f16.fit(rows.view(np.uint8))
+    assert float_texture.fit(rows.view(np.uint8))
     rows[3, 17] = value
-    assert not rebased_f16.fit(rows.view(np.uint8))
+    assert not float_texture.fit(rows.view(np.uint8))
 
 
 def kept(executor, values):

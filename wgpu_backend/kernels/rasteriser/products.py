@@ -1,27 +1,46 @@
-"""Products with f32 activations, a lane making whole rows."""
+"""Products on rasterisers: with weights and by expert, in f32 and in eight bits.
+
+A lane makes whole rows, from textures or from rows of a buffer that are interleaved over work
+groups. A lane's rows of consecutive work groups are then adjacent in memory (see
+``lib/interleaved_rows.wgsl`` of the family). A CPU's prefetcher engages on runs that are read in
+order. Short rows end before it does, unless the next one follows in memory.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
+from math import gcd
 
-from wgpu_backend.dtypes import DType
+from wgpu_backend.dtypes import F32, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, DType
 from wgpu_backend.graph.capabilities import Capabilities, Tile
-from wgpu_backend.graph.node import Groups, Launch
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Groups, Launch, Node
 from wgpu_backend.kernels.rasteriser.capabilities import LANES, shuffles
 from wgpu_backend.kernels.rasteriser.folder import EPILOGUE, FOLDER, LIB
-from wgpu_backend.kernels.rasteriser.interleaved_rows import interleave_depth, interleaved_groups
-from wgpu_backend.kernels.rasteriser.textures import in_texture, lies_in_texture
+from wgpu_backend.kernels.rasteriser.textures import groups_in_texture, in_texture, lies_in_texture
 from wgpu_backend.ops.check import FLOATS, grid_for
-from wgpu_backend.ops.linear.attributes import get_attributes
+from wgpu_backend.ops.linear.attributes import Q8, VALUES, get_attributes
 from wgpu_backend.ops.linear.gates import joined_rows, require_whole
 from wgpu_backend.ops.linear.normed import SQUARED
-from wgpu_backend.ops.linear.tiles import FEW, even_share, select_tile
+from wgpu_backend.ops.linear.q8 import FORMATS, GROUP, ROW, q8_activations
+from wgpu_backend.ops.linear.tiles import CLASSES, FEW, TILES, Class, Tiles, even_share, select_tile
+from wgpu_backend.ops.moe.expert_tiles import again
+from wgpu_backend.ops.moe.experts import (
+    by_rows,
+    in_tiles,
+    is_gated,
+    is_plain,
+    linear_by_expert,
+    pairs_per_tile,
+)
 
 PLAIN, SHUFFLED = f"{FOLDER}/matmul", f"{FOLDER}/matmul_shuffled"
 SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more
 
 
-def product(launch: Launch, capabilities: Capabilities) -> Launch | None:
+def multiply(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply with weights, from interleaved rows in buffers or textures."""
     shuffled = shuffles(capabilities)
     if not _takes(launch, capabilities):
@@ -104,3 +123,230 @@ def _from_buffers(dtype: DType, rows: int, depth: int) -> dict[str, str | int]:
         "INTERLEAVE": depth,
         **(floats if dtype in FLOATS else {}),
     }
+
+
+SHORT_NBYTES = 768  # of a row: below this the hardware prefetcher does not engage
+DEEPEST = 8  # rows: 14 KiB of 896 values in f16
+MANY = 64  # work groups of which the surplus of a last, unfilled run is small
+
+
+def interleave_depth(rows: int, per_lane: int) -> int:
+    """Return how many consecutive work groups have a lane's rows adjacent in memory.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of y.
+    per_lane : int
+        Rows of a lane in one work group.
+
+    Returns
+    -------
+    int
+        So that no work group is without rows, or few of many are.
+    """
+    groups = -(-rows // (LANES * per_lane))
+    return DEEPEST if groups >= MANY else gcd(groups, DEEPEST)
+
+
+def interleaved_groups(rows: int, per_lane: int, depth: int) -> int:
+    """Return the work groups for `rows`, a multiple of `depth`."""
+    return -(-rows // (LANES * per_lane * depth)) * depth
+
+
+def has_short_rows(launch: Launch) -> bool:
+    """Return whether a work group without interleaved rows should touch its weights first."""
+    spec = launch.operands["weights"].spec
+    return spec.dtype.nbytes(spec.shape[-1]) < SHORT_NBYTES
+
+
+def _lane_tiles(
+    *defaults: Tile, rows: tuple[int, ...], columns: tuple[int, ...]
+) -> dict[Class, tuple[Tile, ...]]:
+    """Return defaults for one, few and many columns, each followed by the other candidates."""
+    others = [Tile(r, c, LANES) for r, c in product(rows, columns)]
+    alone = [Tile(r, 1, LANES) for r in rows]
+    return {
+        name: tuple(dict.fromkeys([default, *(alone if name == "one" else others)]))
+        for name, default in zip(CLASSES, defaults, strict=True)
+    }
+
+
+# Rows of lanes are even, since two rows of a weight may be joined.
+_OF_LANES: Mapping[str, Mapping[Class, tuple[Tile, ...]]] = {
+    "matmul": _lane_tiles(
+        Tile(2, 1, LANES), Tile(4, 4, LANES), Tile(4, 4, LANES), rows=(2, 4), columns=(4, 8)
+    ),
+    "matmul_shuffled": _lane_tiles(
+        Tile(2, 1, LANES), Tile(2, 8, LANES), Tile(2, 8, LANES), rows=(2, 4), columns=(4, 8)
+    ),
+    "matmul_texture": _lane_tiles(
+        Tile(8, 1, LANES), Tile(8, 4, LANES), Tile(4, 8, LANES), rows=(2, 4, 8), columns=(4, 8)
+    ),
+    "matmul_q8": _lane_tiles(
+        Tile(4, 1, LANES), Tile(4, 4, LANES), Tile(4, 4, LANES), rows=(2, 4), columns=(4, 8)
+    ),
+    "matmul_q8_texture": {
+        "one": (Tile(4, 1, LANES),),
+        "few": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
+        "many": (Tile(4, 8, LANES), Tile(4, 4, LANES)),
+    },
+}
+TILES.update({kernel: Tiles(by_class) for kernel, by_class in _OF_LANES.items()})
+
+
+IN_BYTES = f"{FOLDER}/matmul_q8"
+# Formats of which two groups in an iteration of the loop still fit the instruction cache, and how
+# many columns leave registers for it.
+SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
+SHORT_COLUMNS = 2
+BINDINGS = 9  # of the largest kernel: four planes of weights, and five
+
+
+def multiply_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply with weights, from interleaved rows in buffers or textures."""
+    if not _takes_q8(launch, capabilities):
+        return None
+    require_whole(launch)
+    n = launch.count("n")
+    textured = lies_in_texture(launch, "weights", capabilities)
+    dtype = launch.operands["weights"].spec.dtype
+    tile = select_tile(capabilities, "matmul_q8_texture" if textured else "matmul_q8", dtype, n)
+    whole = textured or get_attributes(launch).epilogue.is_rounded
+    rows = GROUP // LANES if whole else tile.rows
+    depth = 1 if whole else interleave_depth(launch.out.shape[-1], rows)
+    sources, parts = joined_rows(launch), get_attributes(launch).prologue.parts
+    columns = parts * even_share(n // parts, tile.columns // parts)
+
+    def groups(weight_rows: int) -> Groups:
+        x, y, _ = grid_for(interleaved_groups(weight_rows // sources, rows, depth))
+        return (x, y, -(-n // columns))
+
+    sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "WG": LANES}
+    choices = {**_q8_attributes(launch), **sizes, "sums": f"{LIB}/sums_of_pairs"}
+    choices |= _from_texture(launch) if textured else _from_planes(launch, columns, depth)
+    if shuffles(capabilities):
+        if launch.choices["x"] == ROW:
+            choices["x"] = f"{LIB}/column_shuffled"
+        choices |= {} if textured else {"words": f"{LIB}/words_u64"}
+    return replace(launch, shader=IN_BYTES, groups=groups, choices=choices)
+
+
+def _takes_q8(launch: Launch, capabilities: Capabilities) -> bool:
+    """Return whether the kernels can apply the prologue and the epilogue.
+
+    A work group makes 32 rows of a column, which are a group: lanes that shuffle round it. They
+    store a sum of squares for a norm.
+    """
+    found = get_attributes(launch)
+    epilogue = found.epilogue
+    sums = launch.choices.get("ADDS") and epilogue.is_rounded
+    if not found.prologue.in_bytes or (epilogue.norm and not sums):
+        return False
+    bound = BINDINGS if epilogue.norm else 0
+    rounds = shuffles(capabilities) and capabilities.max_storage_bindings >= bound
+    in_rows = epilogue.form == "q8" and not epilogue.planar
+    return not epilogue.is_rounded or (rounds and in_rows)
+
+
+def _q8_attributes(launch: Launch) -> dict[str, str | int | float]:
+    """Return the choices of prologue and epilogue."""
+    found, given = get_attributes(launch), dict(launch.choices)
+    given |= {"NORMED": found.prologue.eps is not None, "PARTS": found.prologue.parts}
+    if not found.epilogue.is_rounded:
+        return given
+    if found.epilogue.norm:
+        del given["ADDS"]  # as it always does
+        vectors = {"addend": "formats/vec4/f32", "scale": "formats/vec4/f32"}
+        return {**given, **vectors, "lane_epilogue": f"{EPILOGUE}/q8_summed"}
+    return {**given, "lane_epilogue": f"{EPILOGUE}/q8_rounded"}
+
+
+def _from_texture(launch: Launch) -> dict[str, str | int]:
+    """Return the choices of a product that reads a weight in the layout `layouts.block_texture`."""
+    return {**groups_in_texture(launch, "weights"), "GROUPS": launch.count("groups")}
+
+
+def _from_planes(launch: Launch, columns: int, depth: int) -> dict[str, str | int]:
+    """Return the choices of a product that reads a weight's planes, in interleaved rows."""
+    block = groups_per_iteration(launch, columns)
+    known = _known_groups(launch)
+    weights = f"{FOLDER}/dot/{launch.operands['weights'].spec.dtype}"
+    sizes = {"BLOCK": block, "AT_ONCE": block, "GROUPS": known, "INTERLEAVE": depth}
+    return {"weights": weights, **sizes}
+
+
+def _known_groups(launch: Launch) -> int:
+    """Return the groups of a row if a kernel compiled for them is faster; else 0."""
+    short = launch.operands["weights"].spec.dtype in SHORT
+    return launch.count("groups") if short else 0
+
+
+def groups_per_iteration(launch: Launch, columns: int) -> int:
+    """Return the groups of an iteration, whose scales are one load; one for many columns."""
+    even = launch.count("groups") % 2 == 0
+    short = launch.operands["weights"].spec.dtype in SHORT
+    return 2 if even and short and columns <= SHORT_COLUMNS else 1
+
+
+BY_EXPERT = f"{FOLDER}/matmul_by_expert"
+PAIR_ROWS, TILE_ROWS = 2, 4  # of an expert, that a lane takes of one pair or of a tile
+
+
+def multiply_by_expert(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply each pair of a token and a choice by itself, or those of a tile together."""
+    if is_plain(launch) or is_gated(launch) or get_attributes(launch).prologue != VALUES:
+        return None
+    rows = TILE_ROWS if in_tiles(launch) else PAIR_ROWS
+    return _by_lanes(launch, capabilities, rows, pairs_per_tile(launch))
+
+
+def _by_lanes(launch: Launch, capabilities: Capabilities, rows: int, columns: int) -> Launch:
+    choices = {**launch.choices, "ROWS": rows, "COLS": columns, "WG": LANES}
+    if shuffles(capabilities):
+        choices["vec4s"] = f"{LIB}/vec4_shuffled"
+        if launch.operands["x"].spec.dtype == F32:
+            choices["x"] = f"{LIB}/f32_by_u64"
+    return by_rows(replace(launch, shader=BY_EXPERT, choices=choices), LANES * rows)
+
+
+BY_EXPERT_IN_BYTES = f"{FOLDER}/matmul_q8_by_expert"
+TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
+
+
+def multiply_by_expert_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply each pair of a token and a choice by itself, or those of a tile together."""
+    if is_plain(launch) or is_gated(launch) or get_attributes(launch).prologue != Q8:
+        return None
+    dtype = launch.operands["weights"].spec.dtype
+    tiles, columns = in_tiles(launch), pairs_per_tile(launch)
+    short = columns <= SHORT_COLUMNS and dtype in SHORT
+    choices = {
+        **launch.choices,
+        "weights": f"{FOLDER}/dot/{dtype}",
+        "sums": f"{LIB}/sums_of_pairs",
+        "ROWS": TILE_ROWS,
+        "COLS": columns,
+        "BLOCK": groups_per_iteration(launch, columns),
+        "GROUPS": launch.count("groups") if short else 0,
+        "TOUCH": not tiles and launch.count("pairs") <= TOUCHED_PAIRS and has_short_rows(launch),
+        "WG": LANES,
+    }
+    if shuffles(capabilities):
+        choices |= {"x": f"{LIB}/column_shuffled", "words": f"{LIB}/words_u64"}
+    return by_rows(replace(launch, shader=BY_EXPERT_IN_BYTES, choices=choices), LANES * TILE_ROWS)
+
+
+@linear_by_expert.fuses("linear_by_expert", name="linear_by_expert_q8", coarse=True)
+def in_eight_bits(node: OpNode, graph: Graph) -> Node | None:
+    """Round the activations of a product by expert, if its format has an integer form."""
+    weights, x = node.arguments("weights", "x")
+    fits = weights.spec.dtype in FORMATS and x.spec.dtype == F32 and not is_plain(node.launch)
+    fits = fits and not is_gated(node.launch)
+    if (
+        not graph.capabilities.software
+        or get_attributes(node.launch).prologue != VALUES
+        or not fits
+    ):
+        return None
+    return again(node, graph, x=graph.shared(q8_activations, x), prologue=Q8)

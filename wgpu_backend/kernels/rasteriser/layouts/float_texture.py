@@ -4,16 +4,27 @@ A rasteriser loads a texel of eight lanes in a quarter of the instructions that 
 buffer take, and the prefetcher follows one run through memory. So the first texels of 64 rows lie
 side by side, then their second ones: what consecutive work groups read is one run.
 ``shaders/kernels/rasteriser/float_texture/`` reads what this file makes.
+
+F16 weights are stored so that a shift and a mask turn their bits into f32. A rasteriser converts an
+f16 to f32 in ten instructions, most of them on narrow vectors. Sign, exponent and fraction of an
+f16, moved to where an f32 has them, are an f32 that is too small by a power of two, which products
+correct at their ends (`shaders/lib/numeric/raised.wgsl`). Subnormals would become subnormal f32,
+which devices may flush to zero. So exponents are rebased here: counted from the smallest f16,
+2^-24, as 1 to 31 they reach below 128, and every such value is a normal f32 or zero. Weights with
+values of 128 or more stay in buffers.
+
+Half of the power of two goes to what weights are multiplied with, half to the sum, which leaves
+room at both ends of f32: products below 2^-75 count as zero, factors from 2^76 on as infinite.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.graph.capabilities import TEXEL_NBYTES, TEXEL_ROW_BITS
 from wgpu_backend.kernels.rasteriser.folder import FOLDER, LIB
-from wgpu_backend.kernels.rasteriser.layouts import rebased_f16
 from wgpu_backend.ops.layouts.layout import WeightLayout
 from wgpu_backend.ops.layouts.super_blocks import Bytes
 
@@ -36,14 +47,14 @@ def layout(dtype: DType, cols: int) -> WeightLayout | None:
         TILE_ROWS,
         TILE_ROWS * dtype.nbytes(cols),
         _interleaved_f16 if small else interleave,
-        accepts=rebased_f16.fit if small else None,
+        accepts=fit if small else None,
         modules={"source": f"{FOLDER}/float_texture/{dtype}", "weights": f"{LIB}/texels"},
-        constants={**constants, "RAISED": rebased_f16.RAISED} if small else constants,
+        constants={**constants, "RAISED": RAISED} if small else constants,
     )
 
 
 def _interleaved_f16(rows: Bytes) -> Bytes:
-    return interleave(rebased_f16.rebase(rows))
+    return interleave(rebase(rows))
 
 
 def interleave(rows: Bytes) -> Bytes:
@@ -69,3 +80,46 @@ def interleave(rows: Bytes) -> Bytes:
     if count % TILE_ROWS:
         tiles[whole, :, : count % TILE_ROWS] = words[whole * TILE_ROWS :].swapaxes(0, 1)
     return tiles.reshape(len(tiles), -1).view(np.uint8)
+
+
+RAISED = 51  # half of the power of two that such a value lacks, see shaders/lib/numeric/raised
+LEAST = 2 * RAISED - 126  # exponent of the smallest f16, which reads as 2^-126
+BELOW = np.float16(128).view(np.uint16)  # bits of an f16 grow with its magnitude
+_MAGNITUDE, _EXPONENT = np.uint16(0x7FFF), np.uint16(0x7C00)
+_NORMAL = np.uint16((-14 - LEAST) << 10)  # from a normal value's exponent to its new one
+_AT_ONCE = 1 << 20
+
+
+def fit(rows: Bytes) -> bool:
+    """Return whether all values of (n, row bytes) are below 128, and none NaN."""
+    values = rows.reshape(-1).view(np.uint16)
+    starts = range(0, len(values), _AT_ONCE)
+    return all((values[i : i + _AT_ONCE] & _MAGNITUDE).max() < BELOW for i in starts)
+
+
+def rebase(rows: Bytes) -> Bytes:
+    """Rebase the exponents of F16 that `fit` accepts to count from 2^-24.
+
+    Parameters
+    ----------
+    rows : (n, row_nbytes)
+        uint8.
+
+    Returns
+    -------
+    (n, row_nbytes), uint8
+    """
+    values = rows.view(np.uint16).reshape(-1)
+    codes = values + _NORMAL
+    small = np.flatnonzero((values & _EXPONENT) == 0)
+    codes[small] = _rebase_small(values[small])
+    return codes.view(np.uint8).reshape(rows.shape)
+
+
+def _rebase_small(values: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """Rebase zeros and subnormals: shift fractions until their first bit is the implicit one."""
+    fraction = (values & _MAGNITUDE).astype(np.float32)  # times 2^-24
+    bits = fraction.view(np.uint32)
+    exponent = (bits >> 23) - 126  # 1 for 2^-24
+    code = (exponent << 10) | ((bits >> 13) & 0x3FF)
+    return np.where(fraction > 0, code, 0).astype(np.uint16) | (values & ~_MAGNITUDE)

@@ -1,8 +1,8 @@
-"""Rounding to f16 by groups of 32 values, for products of few columns.
+"""Kernels of rows on GPUs: norms, softmax, and the rounding of rows by groups of 32 values.
 
-A group is divided by a power of two and rounded to eleven bits. Products of two values are one
-instruction, and up to 32 are summed with as many bits before they go into f32: an NMSE of some
-1e-6, where eight bits cost 4e-5. One rounding serves all products of a tensor.
+Lanes of a work group reduce a row together; eight lanes round a group. Groups are rounded to eight
+bits, to sixteen, or to f16. In f16 a group is divided by a power of two and rounded to eleven bits.
+One rounding serves all products of a tensor.
 """
 
 from __future__ import annotations
@@ -23,8 +23,59 @@ from wgpu_backend.ops.linear.f16_groups import (
 )
 from wgpu_backend.ops.linear.q8_rounding import GROUP
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.reduce.norm import reducing_rows
+
+NORMS = ("rms_norm", "rms_norm_add", "norm_chain", "layer_norm", "softmax", "l2_norm")
+LONG_ROW = 1024  # values from which on more threads share a row
+THREADS = 256
+
+
+def by_subgroups(launch: Launch, _: Capabilities) -> Launch:
+    """Reduce rows by subgroups: two barriers instead of one for each step of a tree."""
+    return _share_rows(launch, launch.count("cols"))
+
+
+def pair(launch: Launch, _: Capabilities) -> Launch:
+    """Normalise and round twice, with eight lanes a group."""
+    found = replace(launch, shader="kernels/gpu/rms_norm_pair")
+    return _share_rows(found, GROUP * launch.count("groups"))
+
+
+def _share_rows(launch: Launch, cols: int) -> Launch:
+    """Return a launch of one work group a row, with as many threads as the row is worth."""
+    launch = reducing_rows(launch, "kernels/gpu/lib/row_subgroups")
+    if cols < LONG_ROW:
+        return launch
+    return replace(launch, choices={**launch.choices, "WG": THREADS})
+
 
 LANES = 8  # that round a group
+IN_Q16 = {"rounding": "kernels/gpu/lib/round_q16"}
+
+
+def by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Round with neighbouring lanes on neighbouring values; a GPU has more lanes than groups."""
+    params = {"groups": launch.operands["x"].spec.shape[-1] // GROUP, **launch.params}
+    choices = {**launch.choices, "WEIGHTED": "weight" in launch.operands}
+    if "weight" not in launch.operands:
+        params["weight_offset"] = 0
+        choices["weight"] = "=x"  # which is compiled, and never read
+    choices |= eight_lanes(capabilities)
+    return replace(
+        launch,
+        shader="kernels/gpu/rounded_groups",
+        threads=LANES * launch.count("size"),
+        params=params,
+        choices=choices,
+    )
+
+
+def to_q16_by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
+    """Round to sixteen bits with neighbouring lanes on neighbouring values."""
+    found = by_eight_lanes(launch, capabilities)
+    return replace(found, choices={**found.choices, **IN_Q16})
+
+
 SHADER = "kernels/gpu/rounded_groups"
 ROUNDING = {"rounding": "kernels/gpu/lib/round_f16"}
 NEEDS = "a GPU with arithmetic in f16"
@@ -131,7 +182,7 @@ def _rounding(name: str, x: Node, planar: bool, nibbles: bool) -> Launch:
     )
 
 
-def by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
+def to_f16_by_eight_lanes(launch: Launch, capabilities: Capabilities) -> Launch:
     """Round by eight lanes a group."""
     return replace(launch, choices={**launch.choices, **eight_lanes(capabilities)})
 

@@ -1,7 +1,12 @@
-"""Products with weights on GPUs: matrix times vectors, and tiles; in f32, eight bits or f16.
+"""Products on GPUs: with weights, by expert, and convolutions; in f32, eight bits or f16.
 
-Each function takes the launch of `linear` and returns that of its kernel, or None if the kernel
-lacks the prologue or epilogue, or is not for that number of columns.
+Each function takes the launch of `linear`, `linear_by_expert` or `convolve` and returns that of its
+kernel, or None if the kernel lacks the prologue or epilogue, or is not for that number of columns.
+
+Products by expert of few tokens give a work group some rows of the expert of one pair, as products
+of few columns do, or of all experts of one token, whose results are summed. For many tokens they
+are tiles of pairs of the same expert. Convolutions are tiled products whose columns are the patches
+of pixels.
 """
 
 from __future__ import annotations
@@ -11,28 +16,41 @@ from dataclasses import replace
 from math import gcd
 
 from wgpu_backend.dtypes import F16, DType
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.node import Groups, Launch
-from wgpu_backend.kernels.gpu.f16_rounding import ROUNDING as IN_F16
-from wgpu_backend.kernels.gpu.matvec import COLUMNS, TABLES, as_groups, as_vectors, table
+from wgpu_backend.kernels.gpu.matvec import (
+    COLUMNS,
+    TABLES,
+    Extent,
+    as_groups,
+    as_vectors,
+    fit_tile,
+    reduction,
+    table,
+)
 from wgpu_backend.kernels.gpu.register_tiles import (
+    EXPERT_TILE,
     GROUP,
     WITH_MINIMA,
     ZEROS,
     f16_tile,
+    f32_choices,
     f32_tile,
     grid,
     q8_tile,
 )
-from wgpu_backend.kernels.gpu.rounding import IN_Q16
+from wgpu_backend.kernels.gpu.rows import IN_Q16
+from wgpu_backend.kernels.gpu.rows import ROUNDING as IN_F16
 from wgpu_backend.kernels.gpu.subgroups import eight_lanes
-from wgpu_backend.ops.check import FLOATS
-from wgpu_backend.ops.linear.attributes import Epilogue, Form, Prologue, get_attributes
+from wgpu_backend.ops.check import FLOATS, MAX_GROUPS, grid_for, require
+from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, Form, Prologue, get_attributes
 from wgpu_backend.ops.linear.f16_groups import NIBBLES, is_planar
-from wgpu_backend.ops.linear.gates import require_whole
+from wgpu_backend.ops.linear.gates import joined_rows, lies_whole, require_whole
 from wgpu_backend.ops.linear.portable import storage_bindings
 from wgpu_backend.ops.linear.q8 import FORMATS
 from wgpu_backend.ops.linear.tiles import FEW
+from wgpu_backend.ops.moe.experts import by_rows, in_tiles, is_plain, pairs_per_tile
 
 FOLDER = "kernels/gpu"
 TILED, TILED_Q8 = f"{FOLDER}/matmul_tiled", f"{FOLDER}/matmul_tiled_q8"
@@ -45,9 +63,9 @@ IN_GROUPS = {
     "X_STEP": 1,
 }
 # Forms of x that a kernel takes.
-VALUES: tuple[Form, ...] = ("values",)
-BYTES: tuple[Form, ...] = ("q8", "q8_pair")
-WORDS: tuple[Form, ...] = ("q16",)
+F32_FORMS: tuple[Form, ...] = ("values",)
+BYTE_FORMS: tuple[Form, ...] = ("q8", "q8_pair")
+Q16_FORMS: tuple[Form, ...] = ("q16",)
 F16_FORMS: tuple[Form, ...] = ("f16", "f16_nibbles")
 PLAIN_F16 = {"weights": "kernels/gpu/lib/weights_f16", "rows": "kernels/gpu/lib/tile_rows_f16"}
 
@@ -60,7 +78,7 @@ def multiplies_f16(capabilities: Capabilities) -> bool:
 def matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns; the format decides how a lane multiplies its share of a row."""
     n, norm = launch.count("n"), get_attributes(launch).prologue.norm
-    if not _takes(launch, VALUES, norms=True) or not 0 < n <= COLUMNS:
+    if not _takes(launch, F32_FORMS, norms=True) or not 0 < n <= COLUMNS:
         return None
     dtype = launch.operands["weights"].spec.dtype
     snippets = shares(dtype)
@@ -87,7 +105,7 @@ def tiles_in_f16(capabilities: Capabilities) -> bool:
 
 def matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply many columns, in f32."""
-    if not _takes(launch, VALUES):
+    if not _takes(launch, F32_FORMS):
         return None
     m, n = _extents(launch)
     dtype = launch.operands["weights"].spec.dtype
@@ -131,7 +149,9 @@ def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns in eight bits."""
     dtype = launch.operands["weights"].spec.dtype
     rows = 8 if dtype in TABLES and launch.count("n") == 1 else 4  # a table serves all
-    return _few_rounded(launch, BYTES, {"weights": f"formats/int8/{dtype}"}, rows, capabilities)
+    return _few_rounded(
+        launch, BYTE_FORMS, {"weights": f"formats/int8/{dtype}"}, rows, capabilities
+    )
 
 
 def matvec_q16(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -143,7 +163,7 @@ def matvec_q16(launch: Launch, capabilities: Capabilities) -> Launch | None:
         "pair": "kernels/gpu/product/q16",
         "ZERO": float(ZEROS.get(dtype, 0)),
     }
-    return _few_rounded(launch, WORDS, shares, 8 if launch.count("n") == 1 else 4, capabilities)
+    return _few_rounded(launch, Q16_FORMS, shares, 8 if launch.count("n") == 1 else 4, capabilities)
 
 
 def matvec_f16(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -227,7 +247,7 @@ def _shares_in_f16(dtype: DType, prologue: Prologue) -> Mapping[str, str | float
 
 def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply many columns in eight bits."""
-    if not _takes(launch, BYTES):
+    if not _takes(launch, BYTE_FORMS):
         return None
     dtype = launch.operands["weights"].spec.dtype
     m, n = _extents(launch)
@@ -285,4 +305,98 @@ def _tile(launch: Launch, shader: str, tile: Tile, choices: Mapping[str, str | i
         groups=groups,
         params=params,
         choices={**launch.choices, **choices},
+    )
+
+
+EXPERTS_TILED = "kernels/gpu/matmul_tiled_by_expert"
+EACH_PAIR, SUMMED = "kernels/gpu/matvec_by_expert", "kernels/gpu/matvec_by_expert_sum"
+EXPERT_THREADS = 64  # of a work group, where rows are long enough
+
+
+def expert_matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply pairs one by one."""
+    tiled = is_plain(launch) or in_tiles(launch)
+    if tiled or get_attributes(launch).prologue != VALUES:
+        return None
+    require_whole(launch)
+    joins, dtype = joined_rows(launch), launch.operands["weights"].spec.dtype
+    rows = joins * launch.count("m") * launch.count("pairs")
+    tile = _expert_tile(Extent(rows, launch.count("groups"), 1), dtype, capabilities)
+    sources = max(tile.rows, joins)
+    sizes = {"ROWS": sources // joins, "SOURCES": sources, "SUMS": sources, "WG": tile.threads}
+    lanes = reduction(sources, tile.threads, capabilities)
+    choices = {**launch.choices, **shares(dtype), **table(dtype), **sizes, **lanes}
+    return by_rows(replace(launch, shader=EACH_PAIR, choices=choices), sources // joins)
+
+
+def expert_matvec_sum(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply with all experts of a token, and sum."""
+    if not lies_whole(launch.operands["weights"]):
+        return None
+    dtype, tokens = launch.operands["weights"].spec.dtype, launch.count("tokens")
+    groups = launch.count("groups") * launch.count("used")
+    tile = _expert_tile(Extent(launch.count("m") * tokens, groups, 1), dtype, capabilities)
+    row_groups = -(-launch.count("m") // tile.rows)
+    sizes = {"ROWS": tile.rows, "SUMS": tile.rows, "WG": tile.threads}
+    lanes = reduction(tile.rows, tile.threads, capabilities)
+    return replace(
+        launch,
+        shader=SUMMED,
+        groups=grid_for(row_groups * tokens),
+        params={**launch.params, "row_groups": row_groups},
+        choices={**launch.choices, **shares(dtype), **table(dtype), **sizes, **lanes},
+    )
+
+
+def _expert_tile(extent: Extent, dtype: DType, capabilities: Capabilities) -> Tile:
+    rows = 8 if dtype in FLOATS else 4
+    return fit_tile(extent, Tile(rows, 1, EXPERT_THREADS), 0, capabilities)
+
+
+def expert_matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply the pairs of a tile together."""
+    if is_plain(launch) or not in_tiles(launch) or get_attributes(launch).prologue != VALUES:
+        return None
+    columns = pairs_per_tile(launch)
+    require(
+        columns == EXPERT_TILE.columns,
+        ShapeError,
+        f"linear_by_expert: tiles hold {columns} pairs, this device needs {EXPERT_TILE.columns}",
+    )
+    choices = {**launch.choices, **f32_choices(EXPERT_TILE)}
+    return by_rows(replace(launch, shader=EXPERTS_TILED, choices=choices), EXPERT_TILE.rows)
+
+
+CONV_TILED = "kernels/gpu/conv_tiled"
+FEWEST_OUTPUTS = 16  # outputs of which a tile of rows is made; fewer leave most of it empty
+
+
+def conv_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Convolve in tiles, if channels are whole groups and weight rows are contiguous."""
+    weight = launch.operands["weights"]
+    rows, *_, channels = weight.spec.shape
+    in_groups = launch.count("group_outputs") < rows or channels % GROUP
+    in_a_line = weight.spec.is_dense and weight.spec.offset % GROUP == 0
+    if launch.shader or launch.choices["SPREAD"] or launch.choices["FLIPPED"]:
+        return None  # by values, or transposed
+    if in_groups or not in_a_line or rows < FEWEST_OUTPUTS or not launch.out.size:
+        return None
+    n = launch.count("pixels")
+    tile, choices = f32_tile(rows, n, capabilities)
+    if -(-n // tile.columns) > MAX_GROUPS:
+        return None
+
+    params = {
+        "m": rows,
+        "n": n,
+        "groups": weight.spec.size // rows // GROUP,
+        "tap_groups": channels // GROUP,
+        "weights_rows": rows,
+    }
+    return replace(
+        launch,
+        shader=CONV_TILED,
+        groups=grid(rows, n, tile),
+        params={**launch.params, **params},
+        choices=choices,
     )

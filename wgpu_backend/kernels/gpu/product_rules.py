@@ -1,0 +1,137 @@
+"""Fusion rules of products on GPUs: activations in f16, and norms inside the product.
+
+The rules that round apply where the caller allows that, and not to eight bits alone. They round
+values of x, and weights that are not f16 anyway, to eleven bits, and sum up to 32 products in f16
+before the sum goes into f32: an NMSE of up to 1e-6, where eight bits cost some 4e-5.
+
+The order of these functions matters: rules of one op are tried in the order of their definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from wgpu_backend.dtypes import F16, F32
+from wgpu_backend.graph.capabilities import Capabilities
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Node
+from wgpu_backend.kernels.gpu.matvec import COLUMNS
+from wgpu_backend.kernels.gpu.products import multiplies_f16, tiles_in_f16
+from wgpu_backend.kernels.gpu.rows import f16_activations, f16_weighted
+from wgpu_backend.ops.check import FLOATS, row_count
+from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
+from wgpu_backend.ops.linear.f16_groups import BESIDE_NIBBLES, NIBBLES, WEIGHTS, is_planar
+from wgpu_backend.ops.linear.linear import linear
+from wgpu_backend.ops.linear.normed import in_whole_groups
+from wgpu_backend.ops.linear.rounding_rules import pays_in_q16
+from wgpu_backend.ops.linear.rules import adds, again
+
+
+@linear.fuses("linear", name="linear_f16_groups", exact=False)
+def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
+    """Round the activations of a product of few columns to f16, where that pays."""
+    found, weight, x = get_attributes(node.launch), node.operands["weights"], node.operands["x"]
+    if found.precision != "default" or found.prologue != VALUES or len(x.spec.shape) > 2:
+        return None
+    if not _pays(weight, row_count(x.spec), graph.capabilities):
+        return None
+    dtype = weight.spec.dtype
+    how = {"planar": is_planar(dtype), "nibbles": True}
+    shares = dtype in BESIDE_NIBBLES and graph.is_shared(f16_activations, x, **how)
+    nibbles = dtype in NIBBLES or shares
+    rounded = graph.shared(f16_activations, x, planar=is_planar(dtype), nibbles=nibbles)
+    return again(node, graph, x=rounded, prologue=Prologue("f16_nibbles" if nibbles else "f16"))
+
+
+def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
+    """Return whether f16 is faster than f32, and than bytes."""
+    dtype = weight.spec.dtype
+    if pays_in_q16(dtype, columns, capabilities):
+        return False
+    # A sum of eight products has to be scaled for each column, which f32 is as fast as; GPUs that
+    # multiply packed bytes also multiply f16 by f32.
+    floats = 0 if capabilities.integer_dot else 1
+    most = floats if dtype == F16 else COLUMNS
+    return dtype in WEIGHTS and 0 < columns <= most and multiplies_f16(capabilities)
+
+
+@f16_weighted.fuses("linear", exact=False)
+def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
+    """Fuse a norm with its rounding to f16; the product applies the norm's factor."""
+    prologue = get_attributes(node.launch).prologue
+    bare = prologue.in_f16 and prologue.eps is None
+    rounded = graph.producer(node.operands["x"], "f16_activations") if bare else None
+    norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
+    if rounded is None or norm is None or not in_whole_groups(norm):
+        return None
+    x = graph.view(_scale_rows(norm, graph, rounded.options), node.operands["x"].spec)
+    return again(node, graph, x=x, prologue=replace(prologue, eps=norm.call.kwargs["eps"]))
+
+
+def _scale_rows(norm: OpNode, graph: Graph, layout: Mapping[str, Any]) -> Node:
+    """Return rows that lack the factor of a norm."""
+    x = norm.operands["x"]
+    if norm.launch.choices["WEIGHTED"]:
+        return graph.shared(f16_weighted, x, weight=norm.operands["weight"], **layout)
+    return graph.shared(f16_activations, x, **layout)
+
+
+LEAST_COLUMNS = (
+    128  # a dispatch more is 3 us, by which a product of 4096 x 4096 gains from there on
+)
+
+
+@linear.fuses("linear", name="linear_f16", exact=False)
+def in_pairs(node: OpNode, graph: Graph) -> Node | None:
+    """Multiply pairs of f16 in a product of many columns."""
+    found, weight = get_attributes(node.launch), node.operands["weights"]
+    dtype, n = weight.spec.dtype, row_count(node.operands["x"].spec)
+    if found.precision != "default" or found.prologue != VALUES or n <= COLUMNS or dtype == F32:
+        return None
+    if not tiles_in_f16(graph.capabilities):
+        return None
+    return again(node, graph, precision="f16")
+
+
+@linear.fuses("linear", name="linear_f16_once", exact=False)
+def rounded_once(node: OpNode, graph: Graph) -> Node | None:
+    """Round the columns of a product once to f16, if there are enough to pay for a dispatch."""
+    found, x = get_attributes(node.launch), node.operands["x"]
+    dtype = node.operands["weights"].spec.dtype
+    if found.precision != "f16" or found.prologue != VALUES or dtype not in WEIGHTS:
+        return None
+    if len(x.spec.shape) > 2 or row_count(x.spec) < LEAST_COLUMNS:
+        return None
+    rounded = graph.shared(f16_activations, x, planar=is_planar(dtype), nibbles=False)
+    return again(node, graph, x=rounded, prologue=Prologue("f16"))
+
+
+MOST_COLUMNS = 8
+
+
+@linear.fuses("linear", name="linear_norm")
+def norm_in_rows(node: OpNode, graph: Graph) -> Node | None:
+    """Fuse a norm with the float products that alone read it."""
+    norm = graph.producer(node.operands["x"], "rms_norm")
+    if norm is None or not norm.launch.choices["WEIGHTED"] or not in_whole_groups(norm):
+        return None
+    if not graph.serves_only(norm.node, lambda reader: _makes_norm(reader, norm)):
+        return None
+    x, like = norm.operands["x"], node.operands["x"].spec
+    rows = graph.view(x, replace(like, offset=x.spec.offset))
+    prologue = Prologue(eps=norm.options["eps"], norm=True)
+    return again(node, graph, x=rows, gain=norm.operands["weight"], prologue=prologue)
+
+
+def _makes_norm(reader: OpNode, norm: OpNode) -> bool:
+    """Return whether a node is a plain product of a float weight with the row of a norm."""
+    if reader.op != "linear" or get_attributes(reader.launch).prologue != VALUES:
+        return False
+    x = reader.operands["x"]
+    floats = reader.operands["weights"].spec.dtype in FLOATS
+    whole = x.spec.is_dense and not x.spec.offset and x.spec.size == norm.spec.size
+    row = x.spec.shape[-1] == norm.spec.shape[-1] and row_count(x.spec) <= MOST_COLUMNS
+    alone = not adds(reader) or reader.operands["addend"].storage is not norm.node.storage
+    return floats and whole and row and alone
