@@ -28,6 +28,10 @@ class LocalModel:
     def __getattr__(self, name):
         return getattr(self._model, name)
 
+    def set_lora_scales(self, scales):
+        files = [path for path, _ in self._model.adapters.loras]
+        self._model.set_adapters([*zip(files, scales, strict=True)])
+
     @property
     def nbytes(self):
         return self._model.backend.backend_memory().size

@@ -71,6 +71,7 @@ ANSWERED = {
     ("GET", "/props"): None,
     ("GET", "/tokenizer_info"): None,
     ("GET", "/lora-adapters"): None,
+    ("POST", "/lora-adapters"): ([{"id": 0}], None, 400),
     ("GET", "/slots"): None,
     ("GET", "/health"): None,
     ("GET", "/v1/health"): None,

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 
+import numpy as np
 import pytest
 
 pytest.importorskip("uvicorn", reason="the extra [serve] is not installed")
@@ -14,9 +15,11 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from tests.patience import PATIENCE, until
+from tests.server.local_model import LocalModel
 from tests.server.serving import by_hand, client_of
 from wgpu_backend.errors import ModelError
 from wgpu_backend.files.store.store import Store
+from wgpu_backend.server.api import embeddings
 from wgpu_backend.server.api.ollama import models
 from wgpu_backend.server.app import make_app
 from wgpu_backend.server.core import connections
@@ -269,3 +272,40 @@ def test_a_client_that_goes_amid_its_answer_is_logged(tmp_path, caplog):
     [told] = [each.getMessage() for each in caplog.records if each.name == "wgpu_backend.server"]
     assert "POST  /api/generate  200  tale" in told
     assert told.endswith("the client has gone")
+
+
+TEXTS = ["a fox", "the dog", "a bird"]
+GOERS = {
+    "/api/embed": {"input": TEXTS},
+    "/v1/embeddings": {"input": TEXTS},
+    "/embedding": {"content": TEXTS},
+    "/rerank": {"query": "a", "documents": TEXTS},
+}
+
+
+@pytest.mark.parametrize("path", GOERS)
+def test_texts_of_a_client_that_has_gone_are_not_computed(tmp_path, monkeypatch, path):
+    gone, computed, sent = asyncio.Event(), [], []
+    monkeypatch.setattr(embeddings, "_BATCH_TOKENS", 1)
+
+    async def send(message):
+        sent.append(message["type"])
+
+    with client_of(tmp_path) as client:
+
+        def compute(texts):
+            computed.extend(texts)
+            client.portal.call(gone.set)
+            # The server notices the disconnect while the first text is computed.
+            client.portal.call(asyncio.sleep, 0.2)
+            return np.zeros((len(texts), 4), "f4")
+
+        def embed(_self, texts, pooling=None):
+            return compute(texts)
+
+        monkeypatch.setattr(LocalModel, "embed", embed, raising=False)
+        monkeypatch.setattr(
+            LocalModel, "rerank", lambda _, __, texts: compute(texts)[:, 0], raising=False
+        )
+        by_hand(client, path, {"model": "tale", **GOERS[path]}, send, gone)
+    assert computed == TEXTS[:1]

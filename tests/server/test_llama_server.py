@@ -576,54 +576,107 @@ def test_a_time_limit_ends_an_answer_that_has_a_line_break(client, tokenizer):
 ADAPTED = ("/completion", "/v1/completions", "/v1/chat/completions")
 
 
-def test_adapters_are_scaled_by_a_request(tmp_path):
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """A client of a server with a model that has two adapters."""
+    folder = tmp_path_factory.mktemp("adapted")
     files = [
-        str(a_lora(tmp_path / f"{n}.gguf", bundled(), only=("blk.0.attn_q",), seed=n))
-        for n in (1, 2)
+        str(a_lora(folder / f"{n}.gguf", bundled(), only=("blk.0.attn_q",), seed=n)) for n in (1, 2)
     ]
 
     def opens(stored, _):
         given = [(path, 1.0) for path in stored.adapters]
         return wb.load(stored.path, device="cpu", num_ctx=64, num_parallel=2, adapters=given)
 
-    root = tmp_path / "store"
+    root = folder / "store"
     root.mkdir()
     made = Modelfile(str(bundled()), {}, adapters=files, system="")
-    create(Store(root), ModelName.parse("adapted"), made, tmp_path)
+    create(Store(root), ModelName.parse("adapted"), made, folder)
     with client_of(root, opens=opens, default_model="tale") as client:
-        told = client.get("/lora-adapters?model=adapted").json()
-        assert [(each["id"], each["scale"]) for each in told] == [(0, 1.0), (1, 1.0)]
-        assert client.get("/lora-adapters").json() == []
+        yield client
 
-        def likely(path, model="adapted", **more):
-            ask = {"prompt": "Once"}
-            if path == ADAPTED[2]:
-                ask = {"messages": [{"role": "user", "content": "Hi"}]}
-            limit = {"n_predict" if path == "/completion" else "max_tokens": 1}
-            top = {"logprobs": True, "top_logprobs": 3} if path == ADAPTED[2] else {"logprobs": 3}
-            body = {"model": model, "temperature": 0, **ask, **limit, **top, **more}
-            found = client.post(path, json=body)
-            assert found.status_code == 200, found.text
-            if path == "/completion":
-                return found.json()["completion_probabilities"][0]["logprob"]
-            [choice] = found.json()["choices"]
-            if path == ADAPTED[1]:
-                return choice["logprobs"]["token_logprobs"][0]
-            return choice["logprobs"]["content"][0]["logprob"]
 
+def likely(client, path, model="adapted", **more):
+    """The log probability of the most likely token."""
+    ask = {"prompt": "Once"}
+    if path == ADAPTED[2]:
+        ask = {"messages": [{"role": "user", "content": "Hi"}]}
+    limit = {"n_predict" if path == "/completion" else "max_tokens": 1}
+    top = {"logprobs": True, "top_logprobs": 3} if path == ADAPTED[2] else {"logprobs": 3}
+    body = {"model": model, "temperature": 0, **ask, **limit, **top, **more}
+    found = client.post(path, json=body)
+    assert found.status_code == 200, found.text
+    if path == "/completion":
+        return found.json()["completion_probabilities"][0]["logprob"]
+    [choice] = found.json()["choices"]
+    if path == ADAPTED[1]:
+        return choice["logprobs"]["token_logprobs"][0]
+    return choice["logprobs"]["content"][0]["logprob"]
+
+
+def test_adapters_are_scaled_by_a_request(adapted):
+    told = adapted.get("/lora-adapters?model=adapted").json()
+    assert [(each["id"], each["scale"]) for each in told] == [(0, 1.0), (1, 1.0)]
+    assert adapted.get("/lora-adapters").json() == []
+    for path in ADAPTED:
+        none = likely(adapted, path, "tale")
+        half = likely(adapted, path, lora=[{"id": 1, "scale": 0.5}])
+        assert likely(adapted, path, lora=[{"id": 0}]) == pytest.approx(none, abs=1e-4)
+        assert abs(half - none) > 1e-3
+    both = [{"id": 0, "scale": 1}, {"id": 1, "scale": 1.0}]
+    assert likely(adapted, path, lora=both) == pytest.approx(likely(adapted, path), abs=1e-4)
+    for wrong, said in [
+        ([{"id": 2, "scale": 1}], "lora: id 2, the model has 2 adapters"),
+        ([{"scale": 1}], "lora[0].id is required"),
+        ([{"id": 0, "scale": "1"}], "lora[0].scale"),
+        ([5], "lora[0]: needs an object"),
+    ]:
+        body = {"model": "adapted", "prompt": "Once", "lora": wrong}
+        answer = adapted.post("/completion", json=body)
+        assert answer.status_code == 400
+        assert said in answer.json()["error"]["message"]
+
+
+SCALING = "/lora-adapters?model=adapted"
+
+
+def test_scales_of_adapters_are_set(adapted):
+    before, vectors = likely(adapted, ADAPTED[0]), vectors_of(adapted, "adapted")
+    for given, scales in [
+        ([{"id": 1, "scale": 0.5}], [0.0, 0.5]),
+        ([], [0.0, 0.0]),
+        ([{"id": 0, "scale": 1}, {"id": 1, "scale": 1}], [1.0, 1.0]),
+    ]:
+        alone = likely(adapted, ADAPTED[0], lora=given)
+        assert adapted.post(SCALING, json=given).json() == {"success": True}
+        assert [each["scale"] for each in adapted.get(SCALING).json()] == scales
         for path in ADAPTED:
-            none, half = likely(path, "tale"), likely(path, lora=[{"id": 1, "scale": 0.5}])
-            assert likely(path, lora=[{"id": 0}]) == pytest.approx(none, abs=1e-4)
-            assert abs(half - none) > 1e-3
-        both = [{"id": 0, "scale": 1}, {"id": 1, "scale": 1.0}]
-        assert likely(path, lora=both) == pytest.approx(likely(path), abs=1e-4)
-        for wrong, said in [
-            ([{"id": 2, "scale": 1}], "lora: id 2, the model has 2 adapters"),
-            ([{"scale": 1}], "lora[0].id is required"),
-            ([{"id": 0, "scale": "1"}], "lora[0].scale"),
-            ([5], "lora[0]: needs an object"),
-        ]:
-            body = {"model": "adapted", "prompt": "Once", "lora": wrong}
-            answer = client.post("/completion", json=body)
-            assert answer.status_code == 400
-            assert said in answer.json()["error"]["message"]
+            asked_for = likely(adapted, path, lora=given)
+            assert likely(adapted, path) == pytest.approx(asked_for, abs=1e-4)
+        assert likely(adapted, ADAPTED[0]) == pytest.approx(alone, abs=1e-4)
+        same = vectors_of(adapted, "adapted") == pytest.approx(vectors, abs=1e-6)
+        assert same == (scales == [1.0, 1.0])
+    assert likely(adapted, ADAPTED[0]) == pytest.approx(before, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"id": 0, "scale": 1}, "body: needs a list of JSON objects"),
+        ([5], "body[0]: needs an object"),
+        ([{"scale": 1}], "[0].id is required"),
+        ([{"id": 0, "scale": "1"}], "[0].scale"),
+        ([{"id": 2, "scale": 1}], "lora: id 2, the model has 2 adapters"),
+        ([{"id": 0, "scale": 1e9}], "lora: scale 1000000000.0 of id 0, needs -1000 to 1000"),
+    ],
+)
+def test_scales_that_cannot_be_set(adapted, given, said):
+    answer = adapted.post(SCALING, json=given)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+
+
+def vectors_of(client, model):
+    return client.post("/api/embed", json={"model": model, "input": "a fox"}).json()["embeddings"][
+        0
+    ]

@@ -21,16 +21,9 @@ from starlette.types import ASGIApp, ExceptionHandler
 from wgpu_backend.errors import BackendError
 from wgpu_backend.server.api import images, inspector, rerank, web
 from wgpu_backend.server.api.anthropic import routes as anthropic
-from wgpu_backend.server.api.llama_server import (
-    completion as llama_server_completion,
-)
-from wgpu_backend.server.api.llama_server import (
-    extras,
-    slots,
-)
-from wgpu_backend.server.api.llama_server import (
-    routes as llama_server,
-)
+from wgpu_backend.server.api.llama_server import adapters, extras, slots
+from wgpu_backend.server.api.llama_server import completion as llama_server_completion
+from wgpu_backend.server.api.llama_server import routes as llama_server
 from wgpu_backend.server.api.ollama import models
 from wgpu_backend.server.api.ollama import routes as ollama
 from wgpu_backend.server.api.openai import responses
@@ -122,6 +115,7 @@ def endpoints(state: State, statuses: Mapping[int, int]) -> list[Endpoint]:
         *rerank.endpoints(state),
         *llama_server_completion.endpoints(state),
         *llama_server.endpoints(state),
+        *adapters.endpoints(state),
         *slots.endpoints(state),
         *extras.endpoints(state),
         *inspector.endpoints(state),

@@ -13,6 +13,7 @@ import pytest
 
 import wgpu_backend as wb
 from tests.builders import tiny_model
+from tests.models.adapters import a_lora
 from tests.patience import PATIENCE, until
 from tests.server.running import alive
 from tests.server.worker import losing
@@ -149,6 +150,27 @@ def test_a_status_and_a_cancelled_answer(worker):
     generation.cancel()
     assert generation.result(PATIENCE).finish.reason == "cancelled"
     assert worker.engine.status().cancelled == before.cancelled + 1
+
+
+def test_scales_of_adapters_wait_for_running_requests(path, tmp_path):
+    lora = str(a_lora(tmp_path / "lora.gguf", path))
+
+    def vector():
+        return worker.embed("the")[0]
+
+    with closing(opened(path, adapters=((lora, 1.0),))) as worker:
+        first = vector()
+        generation = endless(worker)
+        worker.set_lora_scales([0.0])
+        assert (vector() == first).all()
+        generation.cancel()
+        assert until(lambda: (vector() != first).any())
+        # The scales are now the model's own, so a request of them leaves a prefix in the cache.
+        tokens = [*range(1, 60)]
+        for _ in range(2):
+            request = asked(tokens, max_tokens=2, lora=[(0, 0.0)])
+            found = worker.engine.submit(request).result(PATIENCE)
+        assert found.usage.cached_tokens
 
 
 def test_an_answer_that_is_dropped_ends(worker):

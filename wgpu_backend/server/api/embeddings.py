@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
 
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.server.api.llama_server.prompts import check_token
@@ -17,13 +21,18 @@ from wgpu_backend.server.core.completion import require_short
 from wgpu_backend.server.core.model_api import ModelInterface
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import RequestError
-from wgpu_backend.server.core.state import State, read_num_ctx
+from wgpu_backend.server.core.request_log import GONE
+from wgpu_backend.server.core.state import State, cancel_when_gone, read_num_ctx
 from wgpu_backend.text.tokenizer import Tokenizer
 
 # Characters that can be tokenized in a fraction of a second.
 _LONG = 1 << 18
-# Most texts of a request: all are computed even if the client disconnects.
+# Texts of a request.
 _MOST_TEXTS = 1 << 14
+# Tokens that one call of the model may have in addition to its first text. A disconnect takes
+# effect between calls; this many tokens make the cost of a call negligible.
+_BATCH_TOKENS = 512
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +55,7 @@ class Vectors:
 
 
 async def compute_embeddings(
+    request: Request,
     state: State,
     fields: Fields,
     given: object,
@@ -58,6 +68,8 @@ async def compute_embeddings(
 
     Parameters
     ----------
+    request : Request
+        If its client disconnects, texts that are not begun are not computed.
     given : str or list
         A text, tokens of one, or a list of such.
     truncate : bool
@@ -73,21 +85,72 @@ async def compute_embeddings(
         A text is longer than the context, and is not to be cut.
     RequestError
         The server does not pool and the caller needs one vector a text; there are too many texts;
-        or `dimensions` is out of range.
+        `dimensions` is out of range; or the client has gone.
     """
     name, pooling = state.get_model_name(fields), state.settings.pooling
     if pooling == "none" and not of_tokens:
         raise RequestError(400, "--pooling none: gives vectors of tokens, needs /embedding")
     keep = fields.get("keep_alive", int, float, str)
-    begin = time.monotonic()
-    async with state.using(name, read_num_ctx(fields), keep) as loaded:
-        waited = time.monotonic() - begin
-        found, seconds = await run_in_threadpool(
-            _embed, loaded, fields, given, pooling, truncate=truncate, exact=exact
-        )
-        # Count in the event loop: two threads could lose an update.
-        loaded.embedded.add(len(found.vectors), found.tokens, seconds)
-        return replace(found, load_seconds=waited)
+
+    async def embed() -> Vectors:
+        begin = time.monotonic()
+        async with state.using(name, read_num_ctx(fields), keep) as loaded:
+            waited = time.monotonic() - begin
+            found, seconds = await run_until_gone(
+                lambda gone: _embed(
+                    loaded, fields, given, pooling, gone, truncate=truncate, exact=exact
+                )
+            )
+            # Count in the event loop: two threads could lose an update.
+            loaded.embedded.add(len(found.vectors), found.tokens, seconds)
+            return replace(found, load_seconds=waited)
+
+    return await cancel_when_gone(request, embed())
+
+
+async def run_until_gone(compute: Callable[[threading.Event], Result]) -> Result:
+    """Run a function in a thread; its event is set when the caller is cancelled.
+
+    Cancelling waits for the thread, so that it never uses a model that is being unloaded.
+    """
+    gone = threading.Event()
+    task = asyncio.ensure_future(run_in_threadpool(compute, gone))
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        gone.set()
+        await asyncio.gather(task, return_exceptions=True)
+        raise
+
+
+def split_batches(
+    texts: Sequence[str], sizes: Sequence[int], gone: threading.Event
+) -> Iterator[list[str]]:
+    """Yield texts in batches, each for one call of a model.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Tokens of each text, or an upper bound.
+    gone : Event
+        Set when the client has gone.
+
+    Raises
+    ------
+    RequestError
+        The client has gone.
+    """
+    batch, tokens = list[str](), 0
+    for text, size in zip(texts, sizes, strict=True):
+        if batch and tokens + size > _BATCH_TOKENS:
+            yield batch
+            batch, tokens = [], 0
+            if gone.is_set():
+                raise RequestError(499, GONE)
+        batch.append(text)
+        tokens += size
+    if batch:
+        yield batch
 
 
 def _embed(
@@ -95,6 +158,7 @@ def _embed(
     fields: Fields,
     given: object,
     pooling: str | None,
+    gone: threading.Event,
     *,
     truncate: bool,
     exact: bool,
@@ -106,13 +170,16 @@ def _embed(
         for text in given_texts:
             require_short(text, loaded)
     read = [_fit(text, model, truncate=truncate) for text in given_texts]
-    texts, count = [text for text, _ in read], sum(number for _, number in read)
+    sizes = [size for _, size in read]
+    batches = split_batches([text for text, _ in read], sizes, gone)
     if pooling == "none":
-        vectors = [model.states(model.tokenizer.encode(text)).tolist() for text in texts]
+        each = (text for batch in batches for text in batch)
+        vectors = [model.states(model.tokenizer.encode(text)).tolist() for text in each]
     else:
-        found = model.embed(texts, pooling=pooling) if texts else np.zeros((0, 0), np.float32)
-        vectors = _shorten(found, fields.get("dimensions", int), exact=exact).tolist()
-    return Vectors(vectors, count), time.monotonic() - begin
+        found = [model.embed(batch, pooling=pooling) for batch in batches]
+        rows = np.concatenate(found) if found else np.zeros((0, 0), np.float32)
+        vectors = _shorten(rows, fields.get("dimensions", int), exact=exact).tolist()
+    return Vectors(vectors, sum(sizes)), time.monotonic() - begin
 
 
 def _fit(text: str, model: ModelInterface, *, truncate: bool) -> tuple[str, int]:

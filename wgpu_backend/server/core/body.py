@@ -122,19 +122,43 @@ async def read_fields(request: Request, form: Form | None = None) -> Fields:
     """
     if form is not None and is_multipart(request, form):
         return _note_fields(await read_multipart(request, form), form)
-    body = await request.body()
-    if not body.strip():
-        raise RequestError(400, "missing request body")
-    try:
-        value = _decode(body)
-    except ValueError as error:
-        raise RequestError(400, f"body: no JSON: {error}") from None
-    except RecursionError:
-        raise RequestError(400, f"body: JSON is nested more than {_MAX_DEPTH} deep") from None
+    value = await _read_json(request)
     if not isinstance(value, dict):
         raise RequestError(400, "body: needs a JSON object")
     _require_flat(cast("object", value))
     return _note_fields(cast("dict[str, Any]", value), form)
+
+
+async def read_objects(request: Request, form: Form) -> list[Fields]:
+    """Read a body that is a list of objects.
+
+    Raises
+    ------
+    RequestError
+        The body is not such a list, or a field has a wrong value.
+    """
+    value = await _read_json(request)
+    if not isinstance(value, list):
+        raise RequestError(400, "body: needs a list of JSON objects")
+    _require_flat(cast("object", value))
+    found: list[Fields] = []
+    for number, item in enumerate(cast("list[object]", value)):
+        if not isinstance(item, dict):
+            raise RequestError(400, f"body[{number}]: needs an object")
+        found.append(Fields(cast("dict[str, Any]", item), form, f"[{number}]."))
+    return found
+
+
+async def _read_json(request: Request) -> object:
+    body = await request.body()
+    if not body.strip():
+        raise RequestError(400, "missing request body")
+    try:
+        return _decode(body)
+    except ValueError as error:
+        raise RequestError(400, f"body: no JSON: {error}") from None
+    except RecursionError:
+        raise RequestError(400, f"body: JSON is nested more than {_MAX_DEPTH} deep") from None
 
 
 def _decode(body: bytes) -> object:

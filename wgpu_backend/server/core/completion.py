@@ -471,8 +471,18 @@ def _make_engine_request(loaded: Loaded, wanted: CompletionRequest) -> Request:
         max_seconds=wanted.max_seconds,
         min_tokens=wanted.min_tokens,
         stop_tokens=wanted.stop_tokens,
-        lora=wanted.lora,
+        lora=_choose_lora_scales(loaded, wanted),
     )
+
+
+def _choose_lora_scales(
+    loaded: Loaded, wanted: CompletionRequest
+) -> Sequence[tuple[int, float]] | None:
+    """Return the scales of a request's LoRA adapters; None for those of the model's file."""
+    if wanted.lora is not None or loaded.lora_scales is None:
+        return wanted.lora
+    # The worker changes its own scales only between requests; until then these apply.
+    return list(enumerate(loaded.lora_scales))
 
 
 def _cut_middle(tokens: list[int], keep: int, room: int) -> list[int]:

@@ -75,6 +75,10 @@ class ModelInterface(Protocol):
         """Return the scores of how well each text answers a query."""
         ...
 
+    def set_lora_scales(self, scales: Sequence[float]) -> None:
+        """Change the scales of its LoRA adapters, in the order of `loras`."""
+        ...
+
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parts of the model that the page shows; see `LanguageModel.inspect`."""
         ...

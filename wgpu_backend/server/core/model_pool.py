@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -71,6 +71,8 @@ class Loaded:
         Totals over the texts that it embedded so far.
     slots : dict of int to list of int
         Tokens of the newest requests that named a slot, by its number.
+    lora_scales : sequence of float or None
+        Scales of its LoRA adapters that `POST /lora-adapters` set; None for those of its file.
     """
 
     stored: Stored
@@ -84,6 +86,7 @@ class Loaded:
     defaults: ModelDefaults = field(default_factory=ModelDefaults)
     embedded: EmbeddingTotals = field(default_factory=EmbeddingTotals)
     slots: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
+    lora_scales: Sequence[float] | None = None
 
     @property
     def engine(self) -> EngineInterface | None:
@@ -108,6 +111,19 @@ class Loaded:
     def nbytes(self) -> int:
         """Bytes that it takes on its device."""
         return self.model.nbytes
+
+    @property
+    def loras(self) -> list[tuple[str, float]]:
+        """Names of files of LoRA adapters, with the scales of requests that name none."""
+        names, scales = [name for name, _ in self.model.loras], self.lora_scales
+        if scales is None:
+            return [*self.model.loras]
+        return list(zip(names, scales, strict=True))
+
+    def set_lora_scales(self, scales: Sequence[float]) -> None:
+        """Set the scales of requests that name none."""
+        self.model.set_lora_scales(scales)
+        self.lora_scales = scales
 
     def has(self, num_ctx: RequestedContext) -> bool:
         """Return whether its context is the requested one; None stands for the default context.
@@ -312,6 +328,8 @@ class ModelPool:
             return
         try:
             self._loaded[key] = await self._load(before.stored, before.asked)
+            if before.lora_scales is not None:
+                await asyncio.to_thread(self._loaded[key].set_lora_scales, before.lora_scales)
         except Exception as error:
             # The next request fails with the same error, and reports it to a client.
             _LOG.warning("%s: not loaded again: %s", key, error)

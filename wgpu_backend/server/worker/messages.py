@@ -1,8 +1,8 @@
 """Messages between a server and a worker, as plain data and back.
 
-Requests to a worker have one ``do``: load, submit, cancel, embed, states, rerank, inspect, save,
-restore, drop, status, beat, forget, close. Its messages have one ``type``: loading, events, failed,
-answer, log, lost.
+Requests to a worker have one ``do``: load, submit, cancel, embed, states, rerank, scale, inspect,
+save, restore, drop, status, beat, forget, close. Its messages have one ``type``: loading, events,
+failed, answer, log, lost.
 """
 
 from __future__ import annotations

@@ -140,6 +140,10 @@ class WorkerModel:
         given = texts if isinstance(texts, str) else [*texts]
         return _decode_array(self._client.ask("rerank", query=query, texts=given))
 
+    def set_lora_scales(self, scales: Sequence[float]) -> None:
+        """Change the scales of the LoRA adapters; waits. See `Service`."""
+        self._client.ask("scale", scales=[*scales])
+
     def inspect(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parts of the model that the page shows; waits. As `LanguageModel.inspect`."""
         return self._client.ask("inspect", what=what, given=dict(given))[0]["found"]

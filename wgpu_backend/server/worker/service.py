@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -10,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wgpu_backend.engine.batching.engine import Engine
 from wgpu_backend.engine.batching.generation import Generation
@@ -20,6 +22,7 @@ from wgpu_backend.server.worker.keeping import restore_slot, save_slot
 from wgpu_backend.server.worker.messages import parse_request
 from wgpu_backend.server.worker.outbox import EventSender, ForwardingMailbox
 
+_LOG = logging.getLogger("wgpu_backend.worker")
 Reply = tuple[Message, bytes]
 
 
@@ -45,10 +48,20 @@ class Service:
         self._engine = engine
         self._sender = sender
         self._endings = endings
+        # Scales of LoRA adapters that wait for the running requests to end.
+        self._scales: Sequence[float] | None = None
         self._under_way: dict[int, tuple[Generation, ForwardingMailbox]] = {}
         # Two threads: a status must not wait for the embeddings of many texts.
         self._reading = ThreadPoolExecutor(1, "readings")
         self._asking = ThreadPoolExecutor(1, "status")
+        self._readings: Mapping[str, Callable[[Message], Reply]] = {
+            "embed": self._embed, "states": self._states, "rerank": self._rerank,
+            "scale": self._scale, "inspect": self._inspect, "save": self._save_slot,
+            "restore": self._restore_slot, "drop": self._drop_prefix,
+        }  # fmt: skip
+        self._questions: Mapping[str, Callable[[], Reply]] = {
+            "status": self._status, "beat": self._beat, "forget": self._forget,
+        }  # fmt: skip
 
     def take(self, message: Message) -> None:
         """Start to handle a message."""
@@ -58,27 +71,14 @@ class Service:
                 self._submit(number, message["request"])
             case "cancel":
                 self._cancel(number)
-            case "embed":
-                texts, pooling = message["texts"], message["pooling"]
-                self._run_later(self._reading, number, lambda: self._embed(texts, pooling))
-            case "states":
-                tokens = message["tokens"]
-                self._run_later(self._reading, number, lambda: self._states(tokens))
-            case "rerank":
-                query, texts = message["query"], message["texts"]
-                self._run_later(self._reading, number, lambda: self._rerank(query, texts))
-            case "inspect":
-                what, given = message["what"], message["given"]
-                self._run_later(self._reading, number, lambda: self._inspect(what, given))
-            case "save" | "restore" | "drop" as what:
-                self._run_later(self._reading, number, lambda: self._slot(what, message))
-            case "status" | "beat" | "forget" as what:
-                asked = {"status": self._status, "beat": self._beat, "forget": self._forget}
-                self._run_later(self._asking, number, asked[what])
             case "close":
                 self._endings.put(None)
-            case other:
-                self._sender.send_error(number, BackendError(f"worker: cannot do {other!r}"))
+            case what if what in self._readings:
+                self._run_later(self._reading, number, lambda: self._readings[what](message))
+            case what if what in self._questions:
+                self._run_later(self._asking, number, self._questions[what])
+            case what:
+                self._sender.send_error(number, BackendError(f"worker: cannot do {what!r}"))
 
     def _submit(self, number: int, request: Any) -> None:  # noqa: ANN401
         # Forget the requests that have ended since the last one.
@@ -102,30 +102,53 @@ class Service:
             raise BackendError(f"{self._model.backend.file.path}: the model makes no text")
         return self._engine
 
-    def _embed(self, texts: Sequence[str], pooling: str | None) -> Reply:
-        found = self._model.embed(texts, pooling=pooling)
-        return {"shape": found.shape}, found.astype("<f4").tobytes()
+    def _scale(self, message: Message) -> Reply:
+        self._scales = message["scales"]
+        self._apply_scales()
+        return {}, b""
 
-    def _states(self, tokens: Sequence[int]) -> Reply:
-        found = self._model.states(tokens)
-        return {"shape": found.shape}, found.astype("<f4").tobytes()
+    def _apply_scales(self) -> None:
+        """Change the adapters' scales, unless requests are running; then try again later.
 
-    def _rerank(self, query: str, texts: Sequence[str]) -> Reply:
-        found = np.asarray(self._model.rerank(query, texts))
-        return {"shape": found.shape}, found.astype("<f4").tobytes()
+        Requests bring the new scales with them, but only those that equal the model's own scales
+        may share the prefix cache, and texts have no scales of their own.
+        """
+        if self._scales is None:
+            return
+        try:
+            files = [path for path, _ in self._model.adapters.loras]
+            self._model.set_adapters([*zip(files, self._scales, strict=True)])
+            self._scales = None
+        except DeviceLost:
+            raise
+        except BackendError as error:
+            _LOG.debug("adapters keep their scales for now: %s", error)
 
-    def _inspect(self, what: str, given: Message) -> Reply:
-        return {"found": self._model.inspect(what, given)}, b""
+    def _embed(self, message: Message) -> Reply:
+        self._apply_scales()
+        return _encode_array(self._model.embed(message["texts"], pooling=message["pooling"]))
 
-    def _slot(self, what: str, message: Message) -> Reply:
-        """Save, restore or drop the cached prefix of tokens."""
-        engine, path = self._require_engine(), Path(message.get("path", ""))
-        if what == "restore":
-            return {"tokens": restore_slot(self._model, engine, path)}, b""
-        tokens: list[int] = message["tokens"]
-        if what == "drop":
-            return {"count": engine.drop_prefix(tokens)}, b""
-        return {"count": save_slot(self._model, engine, tokens, path)}, b""
+    def _states(self, message: Message) -> Reply:
+        self._apply_scales()
+        return _encode_array(self._model.states(message["tokens"]))
+
+    def _rerank(self, message: Message) -> Reply:
+        self._apply_scales()
+        return _encode_array(np.asarray(self._model.rerank(message["query"], message["texts"])))
+
+    def _inspect(self, message: Message) -> Reply:
+        return {"found": self._model.inspect(message["what"], message["given"])}, b""
+
+    def _save_slot(self, message: Message) -> Reply:
+        engine, path = self._require_engine(), Path(message["path"])
+        return {"count": save_slot(self._model, engine, message["tokens"], path)}, b""
+
+    def _restore_slot(self, message: Message) -> Reply:
+        engine, path = self._require_engine(), Path(message["path"])
+        return {"tokens": restore_slot(self._model, engine, path)}, b""
+
+    def _drop_prefix(self, message: Message) -> Reply:
+        return {"count": self._require_engine().drop_prefix(message["tokens"])}, b""
 
     def _status(self) -> Reply:
         return {"status": asdict(self._require_engine().status())}, b""
@@ -159,3 +182,7 @@ class Service:
         if self._engine is not None:
             self._engine.close()
         self._model.close()
+
+
+def _encode_array(found: NDArray[np.floating[Any]]) -> Reply:
+    return {"shape": found.shape}, found.astype("<f4").tobytes()

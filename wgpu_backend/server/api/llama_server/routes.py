@@ -66,13 +66,15 @@ def endpoints(state: State) -> list[Endpoint]:
             found = await run_in_threadpool(_render, fields, loaded)
         return JSONResponse({"prompt": found})
 
-    async def embed(_: Request, fields: Fields) -> Response:
+    async def embed(request: Request, fields: Fields) -> Response:
         kinds = (str, list, dict)
         found = (fields.get(name, *kinds) for name in ("content", "input"))
         given = next((each for each in found if each is not None), None)
         if given is None or given == []:
             raise RequestError(400, "content is required")
-        found = await compute_embeddings(state, fields, given, truncate=False, of_tokens=True)
+        found = await compute_embeddings(
+            request, state, fields, given, truncate=False, of_tokens=True
+        )
         alone = state.settings.pooling != "none"
         data = [
             {"index": i, "embedding": [each] if alone else each}
@@ -91,14 +93,6 @@ def endpoints(state: State) -> list[Endpoint]:
         async with state.using(state.get_model_name(fields), "any") as loaded:
             return JSONResponse(_make_tokenizer_info(loaded))
 
-    async def adapters(request: Request, _: Fields) -> Response:
-        fields = Fields(dict(request.query_params))
-        if not (fields.has("model") or state.own_name):
-            return JSONResponse([])
-        async with state.using(state.get_model_name(fields), "any") as loaded:
-            found = enumerate(loaded.model.loras)
-            return JSONResponse([{"id": i, "path": p, "scale": scale} for i, (p, scale) in found])
-
     api = "llama-server"
     return [
         Endpoint(api, "POST", "/tokenize", "Tokens of a text", tokenize, _TOKENIZE),
@@ -108,7 +102,6 @@ def endpoints(state: State) -> list[Endpoint]:
             Endpoint(api, "POST", path, "Vectors of texts", embed, _EMBEDDING)
             for path in ("/embedding", "/embeddings")
         ),
-        Endpoint(api, "GET", "/lora-adapters", "LoRA adapters (`?model=NAME`)", adapters),
         Endpoint(api, "GET", "/props", "What a model is (`?model=NAME`)", props),
         Endpoint("vLLM", "GET", "/tokenizer_info", "Tokens by their roles", tokenizer_info),
     ]

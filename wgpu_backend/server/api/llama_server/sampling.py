@@ -31,7 +31,7 @@ _OFF: Mapping[str, float] = {
     "adaptive_target": -1e-30, "n_indent": 0,
 }  # fmt: skip
 
-_ADAPTER = {
+ADAPTER = {
     "id": Field((int,), "its place among the model's adapters", required=True, least=0),
     "scale": Field((float,), "0 where it is missing"),
 }
@@ -94,7 +94,7 @@ def read_lora(fields: Fields) -> list[tuple[int, float]] | None:
         return None
     found: list[tuple[int, float]] = []
     for number, item in enumerate(fields.objects("lora")):
-        each = Fields(item, _ADAPTER, f"lora[{number}].")
+        each = Fields(item, ADAPTER, f"lora[{number}].")
         found.append((each.get("id", int), each.get("scale", float) or 0.0))
     return found
 

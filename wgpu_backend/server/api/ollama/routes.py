@@ -133,11 +133,12 @@ def endpoints(state: State) -> list[Endpoint]:
     async def chat(request: Request, fields: Fields) -> Response:
         return await _answer(state, request, fields, _CHAT_ROUTE)
 
-    async def embed(_: Request, fields: Fields) -> Response:
+    async def embed(request: Request, fields: Fields) -> Response:
         texts = fields.texts("input") if fields.get("input", str, list) else []
         begin = time.monotonic()
+        truncate = fields.switch("truncate", default=True)
         found = await compute_embeddings(
-            state, fields, texts, truncate=fields.switch("truncate", default=True), exact=False
+            request, state, fields, texts, truncate=truncate, exact=False
         )
         return JSONResponse(
             {
@@ -149,9 +150,10 @@ def endpoints(state: State) -> list[Endpoint]:
             }
         )
 
-    async def embeddings_(_: Request, fields: Fields) -> Response:
+    async def embeddings_(request: Request, fields: Fields) -> Response:
         text = fields.text("prompt")
-        found = await compute_embeddings(state, fields, [text] if text else [], truncate=True)
+        texts = [text] if text else []
+        found = await compute_embeddings(request, state, fields, texts, truncate=True)
         return JSONResponse({"embedding": found.vectors[0] if found.vectors else []})
 
     async def ps(_: Request, __: Fields) -> Response:

@@ -69,12 +69,12 @@ def endpoints(state: State) -> list[Endpoint]:
         each = partial(make_prompt_requests, fields, make_completion_request(fields))
         return await _answer(state, request, fields, each, CompletionObjects())
 
-    async def embed(_: Request, fields: Fields) -> Response:
+    async def embed(request: Request, fields: Fields) -> Response:
         encoding = fields.text("encoding_format", "float")
         given = fields.get("input", str, list, dict)
         if given is None or given == []:
             raise RequestError(400, "input is required")
-        found = await compute_embeddings(state, fields, given, truncate=False)
+        found = await compute_embeddings(request, state, fields, given, truncate=False)
         data = [
             {"object": "embedding", "index": i, "embedding": _encode_vector(vector, encoding)}
             for i, vector in enumerate(found.vectors)
