@@ -1,4 +1,4 @@
-"""A model of a file: weights on a device, what its file says, and its tokens."""
+"""A model file: weights on a device, metadata and tokens."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ ProgressCallback = Callable[[float], "bool | None"]
 Scales = Sequence[tuple[Path, float]]
 
 
-class Closing:
-    """Something that a model closes before itself."""
+class Closable:
+    """An object that a model closes before itself."""
 
     def close(self) -> None:
-        """Release what it holds; again is harmless."""
+        """Release resources. Calling it again does nothing."""
 
 
 class Model(Tokens):
-    """A model, from which contexts are made: llama.h's ``llama_model`` and ``llama_vocab``.
+    """A model for contexts: llama.h's ``llama_model`` and ``llama_vocab``.
 
-    Safe in threads: what contexts of one model compute, they compute in turns. Close it, or use it
-    as a context manager; its contexts are closed with it.
+    Thread-safe: contexts of one model compute one after the other. Close it, or use it as a context
+    manager; this closes its contexts too.
 
     Parameters
     ----------
@@ -47,18 +47,18 @@ class Model(Tokens):
     device : str, int, DeviceInfo or None
         As `wgpu_backend.load` takes it: ``"cpu"`` is NumPy.
     vocab_only : bool
-        Read tokens and keys alone: nothing can be computed.
+        Read only the tokenizer and the metadata; nothing can be computed.
     exact : bool
-        Keep activations in f32 where products would be faster with rounded ones.
+        Keep activations in f32, even if products with rounded ones are faster.
     progress_callback : callable or None
-        Called with the share of weights that is loaded, 0 to 1; false ends loading.
+        Called with the fraction of weights that is loaded, 0 to 1; returning false ends loading.
 
     Raises
     ------
     GGUFError, ModelError, TokenizerError
-        The file is damaged, or of a kind that is not known.
+        The file is damaged, or of an unknown kind.
     DeviceError, OutOfMemory
-        There is no such device, or the model does not fit on it.
+        There is no such device, or the model does not fit.
     """
 
     def __init__(
@@ -72,7 +72,9 @@ class Model(Tokens):
     ) -> None:
         self.path = bundled() if path is None else Path(path)
         self._turns = Turns()
-        self._contexts: WeakSet[Closing] = WeakSet()
+        # Weak references, so that unused contexts are collected before the model closes.
+        self._contexts: WeakSet[Closable] = WeakSet()
+        # Context length and adapters that the model is set to, see `prepare`. `_load` loads with 1.
         self._prepared: tuple[int, Scales] = (1, ())
         self._closed = False
         self._language: LanguageModel | None = None
@@ -80,7 +82,7 @@ class Model(Tokens):
             with open_gguf(self.path) as file:
                 self._describe(file)
             return
-        self._language = _loaded(self.path, device, exact, progress_callback)
+        self._language = _load(self.path, device, exact, progress_callback)
         self._describe(self._language.backend.file)
 
     def _describe(self, file: GGUFFile) -> None:
@@ -99,72 +101,74 @@ class Model(Tokens):
 
     @property
     def language(self) -> LanguageModel:
-        """What computes.
+        """The engine's model, which computes.
 
         Raises
         ------
         BackendError
             The model was closed.
         ModelError
-            It was made with ``vocab_only``.
+            It was loaded with ``vocab_only``.
         """
         self.require_open()
         if self._language is None:
-            raise ModelError(f"{self.path}: was loaded with vocab_only, it can compute nothing")
+            raise ModelError(f"{self.path}: was loaded with vocab_only, so it cannot compute")
         return self._language
 
     def require_open(self) -> None:
-        """Fail where the model was closed.
+        """Raise if the model was closed.
 
         Raises
         ------
         BackendError
-            It was.
+            It was closed.
         """
         if self._closed:
             raise BackendError(f"{self.path}: the model was closed; load it again")
 
-    # What the file says.
+    # Metadata of the file.
 
     def _uint(self, key: str) -> int:
         return self.config.uint(key, 0)
 
     def n_ctx_train(self) -> int:
-        """Positions that the model was trained on; 0 where the file does not say."""
+        """Return the positions that the model was trained on; 0 if the file has no number."""
         return self._uint("context_length")
 
     def n_embd(self) -> int:
-        """Width of a state."""
+        """Return the width of a hidden state."""
         return self._uint("embedding_length")
 
     def n_layer(self) -> int:
-        """Layers."""
+        """Return the number of layers."""
         return self._uint("block_count")
 
-    def _of_first_layer(self, key: str) -> int:
+    def _first_layer_uint(self, key: str) -> int:
+        # Some files have a list with a number per layer; llama.h's functions have one.
         if key not in self.config:
             return 0
         return self.config.uint_per_layer(key, self.n_layer())[0]
 
     def n_head(self) -> int:
-        """Heads of the first layer's attention."""
-        return self._of_first_layer("attention.head_count")
+        """Return the attention heads of the first layer."""
+        return self._first_layer_uint("attention.head_count")
 
     def n_head_kv(self) -> int:
-        """Heads of its keys and values."""
-        return self._of_first_layer("attention.head_count_kv") or self.n_head()
+        """Return the key and value heads of the first layer."""
+        return self._first_layer_uint("attention.head_count_kv") or self.n_head()
 
     def n_swa(self) -> int:
-        """Positions of a sliding window; 0 for none."""
+        """Return the positions of the sliding window; 0 for none."""
         return self._uint("attention.sliding_window")
 
     def rope_freq_scale_train(self) -> float:
-        """Factor of positions that the file asks for."""
+        """Return the factor of RoPE frequencies that the file gives; 1.0 for none."""
+        # The file has the factor of the context length, which is the inverse.
         factor = self.config.float("rope.scaling.factor", 1.0)
         return 1.0 / factor if factor else 1.0
 
     def desc(self) -> str:
-        """Architecture and parameters, such as ``llama 1.1B``."""
+        """Return architecture and number of parameters, such as ``llama 1.10 B``."""
         count = self.n_params()
         unit, per = next(
             ((u, p) for u, p in (("B", 1e9), ("M", 1e6), ("K", 1e3)) if count >= p), ("", 1)
@@ -172,36 +176,36 @@ class Model(Tokens):
         return f"{self.config.architecture} {count / per:.2f} {unit}".rstrip()
 
     def size(self) -> int:
-        """Bytes of the weights in the file."""
+        """Return the bytes of the weights in the file."""
         return sum(info.nbytes for info in self._tensors.values())
 
     def n_params(self) -> int:
-        """Weights."""
+        """Return the number of weights."""
         return sum(int(np.prod(info.shape)) for info in self._tensors.values())
 
     def has_encoder(self) -> bool:
-        """Whether an encoder reads prompts for a decoder, or there is an encoder alone."""
-        return (
-            self.language.model.prompt_encoder() is not None or not self.language.model.has_logits
-        )
+        """Return whether the model has an encoder, with a decoder or without."""
+        model = self.language.model
+        return model.prompt_encoder() is not None or not model.has_logits
 
     def has_decoder(self) -> bool:
-        """Whether next tokens are scored."""
+        """Return whether the model computes logits of next tokens."""
+        # From the class, so that it is known with `vocab_only` too.
         return model_class(self.config).logits is not Architecture.logits
 
     def decoder_start_token(self) -> int:
-        """Token that answers begin with where an encoder reads prompts; else -1."""
-        reader = self.language.model.prompt_encoder()
-        return -1 if reader is None else reader.start
+        """Return the token that answers of encoder-decoder models begin with; else -1."""
+        encoder = self.language.model.prompt_encoder()
+        return -1 if encoder is None else encoder.start
 
     def is_recurrent(self) -> bool:
-        """Whether some layer keeps a state in place of keys and values: also of hybrids."""
+        """Return whether some layer has a recurrent state in place of keys and values."""
         return f"{self.config.architecture}.ssm.state_size" in self._metadata or (
             f"{self.config.architecture}.wkv.head_size" in self._metadata
         )
 
     def metadata(self, *, arrays: bool = True) -> dict[str, str]:
-        """Keys of the file and their values as text; arrays say their length, or are left out."""
+        """Return keys and values as text; arrays as their length, or left out."""
         return {
             key: _text(value)
             for key, value in self._metadata.items()
@@ -209,24 +213,24 @@ class Model(Tokens):
         }
 
     def meta_val_str(self, key: str) -> str | None:
-        """Value of a key as text; None where the file has no such key."""
+        """Return the value of a key as text; None if the file has no such key."""
         value = self._metadata.get(key)
         return None if value is None else _text(value)
 
     def meta_count(self) -> int:
-        """Keys of the file."""
+        """Return the number of keys in the file."""
         return len(self._metadata)
 
     def meta_key_by_index(self, index: int) -> str:
-        """Key in the file's order."""
+        """Return a key by its place in the file."""
         return list(self._metadata)[index]
 
     def meta_val_str_by_index(self, index: int) -> str:
-        """Its value as text."""
+        """Return the value of a key by its place in the file, as text."""
         return _text(self._metadata[self.meta_key_by_index(index)])
 
     def chat_template(self, name: str | None = None) -> str | None:
-        """Template of conversations, or the one of this name; None for none."""
+        """Return the chat template, or the one with a name; None if the file has none."""
         key = "tokenizer.chat_template" + (f".{name}" if name else "")
         value = self._metadata.get(key)
         return value if isinstance(value, str) else None
@@ -234,31 +238,32 @@ class Model(Tokens):
     # For contexts.
 
     def alone(self, act: Callable[[], Result]) -> Result:
-        """Run something while no other thread computes with the model."""
+        """Run a function while no other thread computes with the model."""
 
-        def checked() -> Result:
+        def run() -> Result:
+            # Checked with the lock held: another thread may close the model in the meantime.
             self.require_open()
             return act()
 
-        return self._turns.take(checked)
+        return self._turns.take(run)
 
-    def keep(self, context: Closing) -> None:
-        """Close something before the model."""
+    def keep(self, context: Closable) -> None:
+        """Register a context, which is closed before the model."""
         self._contexts.add(context)
 
     def prepare(self, n_ctx: int, adapters: Scales) -> None:
-        """Have the model be what a context needs: for so many positions, with these adapters."""
-        before, wanted = self._prepared, (n_ctx, tuple(adapters))
-        if before == wanted:
+        """Set the model to the length and the adapters of the context that computes next."""
+        before, now = self._prepared, (n_ctx, tuple(adapters))
+        if before == now:
             return
         if before[0] != n_ctx:
             self.language.model.fit_context(n_ctx)
-        if before[1] != wanted[1]:
+        if before[1] != now[1]:
             self.language.adapters.set_loras(scaled_files("adapters", list(adapters)))
-        self._prepared = wanted
+        self._prepared = now
 
     def close(self) -> None:
-        """Release the contexts and the device, after what is under way; again is harmless."""
+        """Release contexts and device after running calls. Calling it again does nothing."""
         self._turns.take(self._close)
 
     def _close(self) -> None:
@@ -269,18 +274,19 @@ class Model(Tokens):
             self._language.close()
 
 
-def _loaded(
+def _load(
     path: Path,
     device: str | int | DeviceInfo | None,
     exact: bool,
     callback: ProgressCallback | None,
 ) -> LanguageModel:
-    """Load a model whose own context is as small as can be: contexts have their own."""
+    """Load a model, with the smallest cache: each `Context` has its own."""
     ended = False
 
-    def progress(share: float) -> None:
+    def progress(fraction: float) -> None:
         nonlocal ended
-        if callback is not None and callback(share) is False:
+        # None does not end it: a callback may return nothing.
+        if callback is not None and callback(fraction) is False:
             ended = True
 
     return load(
@@ -289,6 +295,7 @@ def _loaded(
 
 
 def _text(value: object) -> str:
+    # llama.cpp's spelling, in lower case.
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | np.ndarray):

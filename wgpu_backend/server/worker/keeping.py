@@ -11,7 +11,13 @@ from wgpu_backend.dtypes import F16
 from wgpu_backend.engine.batching.engine import Engine
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import StoreError
-from wgpu_backend.llama.states import Layout, SavedSequence, StateError, packed, unpacked
+from wgpu_backend.llama.states import (
+    Layout,
+    SavedSequence,
+    StateError,
+    pack_state,
+    unpack_state,
+)
 from wgpu_backend.nn.kvcache.layered import LayeredCache
 from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
 
@@ -34,7 +40,7 @@ def save_slot(model: LanguageModel, engine: Engine, tokens: Sequence[int], path:
         raise StoreError(f"slot: it holds {len(tokens)} tokens, needs more than {BLOCK} to be kept")
     if saved is None:
         raise StoreError("slot: what it held was forgotten since, for others that needed the room")
-    data = packed(_layout(model), [SavedSequence(0, saved)], known)
+    data = pack_state(_layout(model), [SavedSequence(0, saved)], known)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)
@@ -53,7 +59,7 @@ def restore_slot(model: LanguageModel, engine: Engine, path: Path) -> list[int]:
         There is no such file, or it is damaged or of another model.
     """
     try:
-        found, tokens = unpacked(path.read_bytes(), _layout(model))
+        found, tokens = unpack_state(path.read_bytes(), _layout(model))
         if len(found) != 1 or not tokens or len(tokens) > model.num_ctx:
             raise StateError(f"state: {len(found)} sequences of {len(tokens)} tokens, needs one")
         model.cache.require_saved(found[0].saved)
