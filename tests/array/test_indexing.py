@@ -71,12 +71,13 @@ def test_of_equal_ids_the_last_stays(rng, name):
 
 def test_ids_that_come_once_more_are_found_before_anything_is_written():
     """A rasteriser writes in turn, so that it would keep the last of itself."""
-    assert indexing._beaten([np.array([2, 0, 2])]).tolist() == [True, False, False]
+    assert indexing._find_repeats([np.array([2, 0, 2])]).tolist() == [True, False, False]
     assert (
-        indexing._beaten([np.array([[0], [1]]), np.array([2, 2])]).tolist() == [[True, False]] * 2
+        indexing._find_repeats([np.array([[0], [1]]), np.array([2, 2])]).tolist()
+        == [[True, False]] * 2
     )
-    assert indexing._beaten([np.array([2, 0, 2]), np.array([0, 0, 1])]) is None
-    assert indexing._beaten([np.array([1, 1]), None]) is None
+    assert indexing._find_repeats([np.array([2, 0, 2]), np.array([0, 0, 1])]) is None
+    assert indexing._find_repeats([np.array([1, 1]), None]) is None
 
 
 def test_of_equal_ids_on_the_device_one_stays(rng):

@@ -202,7 +202,7 @@ class Array(Methods):
         return indexing.getitem(self, index)
 
     def __setitem__(self, index: Any, values: Operand, /) -> None:
-        self.node = indexing.updated(self, index, values).node
+        self.node = indexing.setitem(self, index, values).node
 
     def __iter__(self) -> Iterator[Array]:
         return (self[i] for i in range(len(self)))

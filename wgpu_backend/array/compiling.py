@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.session import Session, is_done
-from wgpu_backend.array.trees import form, leaves, mapped
+from wgpu_backend.array.trees import form, leaves, map_tree
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ContextError
@@ -90,11 +90,11 @@ class Compiled(Generic[P, R]):
     def _body(self, arguments: Any) -> Any:
         """Results and new states for arguments and states that stand for others."""
         args, kwargs, inputs = arguments
-        before = mapped(lambda a: a, self._inputs), mapped(lambda a: a, self._outputs)
+        before = map_tree(lambda a: a, self._inputs), map_tree(lambda a: a, self._outputs)
         _assign(self._inputs, inputs)
         try:
             result = self._function(*args, **kwargs)
-            return result, mapped(lambda a: a, self._outputs)
+            return result, map_tree(lambda a: a, self._outputs)
         finally:
             _assign(self._inputs, before[0])
             _assign(self._outputs, before[1])
@@ -131,14 +131,14 @@ class Trace:
         storages = {place.storage for place in self._places}
         session.standing_in |= storages
         try:
-            self._tree = body(mapped(lambda _: next(stand_ins), arguments))
+            self._tree = body(map_tree(lambda _: next(stand_ins), arguments))
         finally:
             session.standing_in -= storages
-        self._outputs = [_made(a.node) for a in leaves(self._tree)]
+        self._outputs = [_as_output(a.node) for a in leaves(self._tree)]
         self._compute_captured(start)
         self._recorded = session.executor.record(self._outputs, shared=False, read=False)
         # What the results look at is in the recorded graph; the tree need not keep it.
-        self._tree = mapped(lambda _: _Result(), self._tree)
+        self._tree = map_tree(lambda _: _Result(), self._tree)
 
     def _compute_captured(self, start: int) -> None:
         """Compute what the function found outside, once: it is a constant here."""
@@ -157,7 +157,7 @@ class Trace:
             for i in news:
                 self._filled[i] = weakref.ref(given[i].storage), given[i].spec
         results = iter(made)
-        return mapped(lambda _: wrap(next(results)), self._tree, _Result)
+        return map_tree(lambda _: wrap(next(results)), self._tree, _Result)
 
     def _fill(self, given: Sequence[Node]) -> tuple[list[tuple[Node, Node]], list[int]]:
         """Copies that put arguments into their places, and which ones are not there already."""
@@ -197,14 +197,14 @@ def _assign(container: Any, values: Any) -> None:
         return
     if isinstance(container, dict):
         own = cast("dict[Any, Any]", container)
-        own.update({k: _taken(own.get(k), v) for k, v in values.items()})
+        own.update({k: _assign_item(own.get(k), v) for k, v in values.items()})
     elif isinstance(container, list):
         own_list = cast("list[Any]", container)
         padded = [*own_list, *[None] * (len(values) - len(own_list))]
-        own_list[:] = [_taken(o, v) for o, v in zip(padded, values, strict=False)]
+        own_list[:] = [_assign_item(o, v) for o, v in zip(padded, values, strict=False)]
 
 
-def _taken(own: Any, value: Any) -> Any:
+def _assign_item(own: Any, value: Any) -> Any:
     if isinstance(own, dict | list) and type(own) is type(value):  # pyright: ignore[reportUnknownArgumentType]
         _assign(own, value)
         return own  # pyright: ignore[reportUnknownVariableType]
@@ -218,7 +218,7 @@ def _whole(node: Node) -> Node:
     return node if is_all and node.storage.kind != "weight" else contiguous(node)
 
 
-def _made(node: Node) -> Node:
+def _as_output(node: Node) -> Node:
     """`_whole` of what the graph makes: what it was given is copied."""
     return _whole(node) if node.storage.kind == "intermediate" else contiguous(node)
 

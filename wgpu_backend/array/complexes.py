@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from wgpu_backend.array import elementwise as one
 from wgpu_backend.array import operators as two
 from wgpu_backend.array import products, reductions, scans, shaping
-from wgpu_backend.array.conversion import paired
+from wgpu_backend.array.conversion import join_parts
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import broadcast_of, written
+from wgpu_backend.array.lifting import common_shape, write_out
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 FAR = 9.0  # beyond it the real part of tanh is 1 in float32
 
 
-def made(real: Array, imag: Array) -> Array:
+def make_complex(real: Array, imag: Array) -> Array:
     """Complex64 of real and imaginary parts that broadcast."""
-    shape = broadcast_of("complex", [real.shape, imag.shape])
-    return wrap(paired(*(written(x.node, shape) for x in (real, imag))))
+    shape = common_shape("complex", [real.shape, imag.shape])
+    return wrap(join_parts(*(write_out(x.node, shape) for x in (real, imag))))
 
 
 def parts(z: Array) -> tuple[Array, Array]:
@@ -34,19 +34,19 @@ def parts(z: Array) -> tuple[Array, Array]:
     return one.real(z), one.imag(z)
 
 
-def of_parts(change: Callable[..., Array]) -> Callable[..., Array]:
+def on_parts(change: Callable[..., Array]) -> Callable[..., Array]:
     """Function that does the same to both parts."""
 
     def function(*operands: Any) -> Array:
         zs = [parts(z) for z in operands]
-        return made(change(*(z[0] for z in zs)), change(*(z[1] for z in zs)))
+        return make_complex(change(*(z[0] for z in zs)), change(*(z[1] for z in zs)))
 
     return function
 
 
 def _multiply(a: Array, b: Array) -> Array:
     (x, y), (u, v) = parts(a), parts(b)
-    return made(x * u - y * v, x * v + y * u)
+    return make_complex(x * u - y * v, x * v + y * u)
 
 
 def _divide(a: Array, b: Array) -> Array:
@@ -55,24 +55,24 @@ def _divide(a: Array, b: Array) -> Array:
     size = two.maximum(one.abs(u), one.abs(v))
     u, v = u / size, v / size
     below = (u * u + v * v) * size
-    return made((x * u + y * v) / below, (y * u - x * v) / below)
+    return make_complex((x * u + y * v) / below, (y * u - x * v) / below)
 
 
 def _power(a: Array, b: Array) -> Array:
     exponential = _exp(_multiply(b, _log(a)))
     zero = ~a.astype("bool")
     alone = two.where(b.astype("bool"), 0, 1)
-    return two.where(zero, made(alone.astype("f32"), one.real(a) * 0), exponential)
+    return two.where(zero, make_complex(alone.astype("f32"), one.real(a) * 0), exponential)
 
 
 def _times_i(z: Array) -> Array:
     x, y = parts(z)
-    return made(-y, x)
+    return make_complex(-y, x)
 
 
 def _over_i(z: Array) -> Array:
     x, y = parts(z)
-    return made(y, -x)
+    return make_complex(y, -x)
 
 
 def _abs(z: Array) -> Array:
@@ -82,19 +82,19 @@ def _abs(z: Array) -> Array:
 # What functions make of infinities, NaN and zeros is C's table (ISO C, annex G).
 
 
-def _endless(z: Array) -> Array:
+def _is_infinite(z: Array) -> Array:
     """Whether a part is infinite."""
     x, y = parts(z)
     return one.isinf(x) | one.isinf(y)
 
 
-def _chosen(test: Array, own: tuple[Array | float, Array], other: Array) -> Array:
+def _choose(test: Array, own: tuple[Array | float, Array], other: Array) -> Array:
     """Numbers of those parts where a test holds, others elsewhere."""
     x, y = parts(other)
-    return made(two.where(test, own[0], x), two.where(test, own[1], y))
+    return make_complex(two.where(test, own[0], x), two.where(test, own[1], y))
 
 
-def _grown(x: Array, size: Array, turn: Array) -> Array:
+def _scale_cosine(x: Array, size: Array, turn: Array) -> Array:
     """Product with a cosine: where `x` is infinite the size stays, of an angle without cosine."""
     return two.where(one.isinf(x) & one.isnan(turn), size, size * turn)
 
@@ -105,25 +105,25 @@ def _exp(z: Array) -> Array:
     # The exponential of -∞ is 0, whatever its angle; a real number's is real.
     gone = x == -math.inf
     turn = two.where((y == 0) | gone, 0.0, one.sin(y))
-    real = _grown(x, size, two.where(gone, 1.0, one.cos(y)))
-    return made(real, two.where(y == 0, y, size * turn))
+    real = _scale_cosine(x, size, two.where(gone, 1.0, one.cos(y)))
+    return make_complex(real, two.where(y == 0, y, size * turn))
 
 
 def _expm1(z: Array) -> Array:
     x, y = parts(z)
     half, (real, imag) = one.sin(y * 0.5), parts(_exp(z))
     near = one.expm1(x) * one.cos(y) - 2 * half * half + 0.0
-    return made(two.where(one.isinf(x), real - 1, near), imag)
+    return make_complex(two.where(one.isinf(x), real - 1, near), imag)
 
 
 def _log(z: Array) -> Array:
-    return made(one.log(_abs(z)), two.atan2(*parts(z)[::-1]))
+    return make_complex(one.log(_abs(z)), two.atan2(*parts(z)[::-1]))
 
 
 def _log1p(z: Array) -> Array:
     x, y = parts(z)
     size = one.log1p(x * (2 + x) + y * y) * 0.5
-    return made(two.where(_endless(z), math.inf, size), two.atan2(y, x + 1))
+    return make_complex(two.where(_is_infinite(z), math.inf, size), two.atan2(y, x + 1))
 
 
 def _sqrt(z: Array) -> Array:
@@ -131,27 +131,31 @@ def _sqrt(z: Array) -> Array:
     large = one.sqrt((one.abs(x) + _abs(z)) * 0.5)
     small = two.where(large == 0, 0.0, one.abs(y) * 0.5 / large)
     ahead = x >= 0
-    near = made(two.where(ahead, large, small), two.copysign(two.where(ahead, small, large), y))
-    return _chosen(one.isinf(y), (math.inf, y), near)
+    near = make_complex(
+        two.where(ahead, large, small), two.copysign(two.where(ahead, small, large), y)
+    )
+    return _choose(one.isinf(y), (math.inf, y), near)
 
 
 def _sign(z: Array) -> Array:
     size = _abs(z)
     x, y = (two.where(size == 0, 0.0, p / size) for p in parts(z))
-    return made(x, y)
+    return make_complex(x, y)
 
 
 def _sinh(z: Array) -> Array:
     x, y = parts(z)
-    real = two.where(x == 0, x, _grown(x, one.sinh(x), one.cos(y)))
-    return made(real, two.where(y == 0, y, one.cosh(x) * one.sin(y)))
+    real = two.where(x == 0, x, _scale_cosine(x, one.sinh(x), one.cos(y)))
+    return make_complex(real, two.where(y == 0, y, one.cosh(x) * one.sin(y)))
 
 
 def _cosh(z: Array) -> Array:
     x, y = parts(z)
     flat = (x == 0) | (y == 0)
     imag = one.sinh(x) * one.sin(y)
-    return made(_grown(x, one.cosh(x), one.cos(y)), two.where(flat & one.isnan(imag), 0.0, imag))
+    return make_complex(
+        _scale_cosine(x, one.cosh(x), one.cos(y)), two.where(flat & one.isnan(imag), 0.0, imag)
+    )
 
 
 def _tanh(z: Array) -> Array:
@@ -168,21 +172,21 @@ def _tanh(z: Array) -> Array:
     imag = two.where(ends, two.copysign(0.0, y), two.where(far, rest, tangent / below))
     turning = ~(ends | one.isfinite(y))
     real = two.where(turning, two.where(x == 0, x, math.nan), real)
-    return made(real, two.where(y == 0, y, two.where(turning, math.nan, imag)))
+    return make_complex(real, two.where(y == 0, y, two.where(turning, math.nan, imag)))
 
 
 def _roots(z: Array) -> tuple[Array, Array]:
     x, y = parts(z)
-    return _sqrt(made(1 - x, -y)), _sqrt(made(1 + x, y))
+    return _sqrt(make_complex(1 - x, -y)), _sqrt(make_complex(1 + x, y))
 
 
 def _asin(z: Array) -> Array:
     low, high = _roots(z)
     (a, b), (c, d) = parts(low), parts(high)
     x, y = parts(z)
-    near = made(two.where(x == 0, x, two.atan2(x, a * c - b * d)), one.asinh(a * d - b * c))
+    near = make_complex(two.where(x == 0, x, two.atan2(x, a * c - b * d)), one.asinh(a * d - b * c))
     ends = two.atan2(x, one.abs(y)), two.copysign(math.inf, y)
-    return _chosen(_endless(z), ends, near)
+    return _choose(_is_infinite(z), ends, near)
 
 
 def _acos(z: Array) -> Array:
@@ -191,34 +195,34 @@ def _acos(z: Array) -> Array:
     x, y = parts(z)
     real = two.where((x == 0) & one.isnan(y), math.pi / 2, 2 * two.atan2(a, c))
     ends = two.atan2(one.abs(y), x), two.copysign(math.inf, -y)
-    return _chosen(_endless(z), ends, made(real, one.asinh(c * b - d * a)))
+    return _choose(_is_infinite(z), ends, make_complex(real, one.asinh(c * b - d * a)))
 
 
 def _acosh(z: Array) -> Array:
     x, y = parts(z)
-    (a, b), (c, d) = parts(_sqrt(made(x - 1, y))), parts(_sqrt(made(x + 1, y)))
+    (a, b), (c, d) = parts(_sqrt(make_complex(x - 1, y))), parts(_sqrt(make_complex(x + 1, y)))
     imag = two.where((x == 0) & one.isnan(y), math.pi / 2, 2 * two.atan2(b, c))
-    near = made(one.asinh(a * c + b * d), imag)
-    return _chosen(_endless(z), (math.inf, two.atan2(y, x)), near)
+    near = make_complex(one.asinh(a * c + b * d), imag)
+    return _choose(_is_infinite(z), (math.inf, two.atan2(y, x)), near)
 
 
 def _atanh(z: Array) -> Array:
     x, y = parts(z)
     real = two.where(x == 0, x, one.log1p(4 * x / ((1 - x) * (1 - x) + y * y)) * 0.25)
-    near = made(real, two.atan2(2 * y, (1 - x) * (1 + x) - y * y) * 0.5)
+    near = make_complex(real, two.atan2(2 * y, (1 - x) * (1 + x) - y * y) * 0.5)
     angle = two.where(one.isnan(y), y, two.copysign(math.pi / 2, y))
-    return _chosen(_endless(z), (two.copysign(0.0, x), angle), near)
+    return _choose(_is_infinite(z), (two.copysign(0.0, x), angle), near)
 
 
-def _scaled(function: Callable[[Array], Array], factor: float) -> Callable[[Array], Array]:
+def _scale(function: Callable[[Array], Array], factor: float) -> Callable[[Array], Array]:
     def scaled(z: Array) -> Array:
         x, y = parts(function(z))
-        return made(x * factor, y * factor)
+        return make_complex(x * factor, y * factor)
 
     return scaled
 
 
-def _turned(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+def _rotate(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Function of a right angle more: ``f(i z) / i``, as sin is of sinh."""
 
     def turned(z: Array) -> Array:
@@ -230,36 +234,36 @@ def _turned(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 def _matmul(a: Array, b: Array) -> Array:
     (x, y), (u, v) = parts(a), parts(b)
     real = products.matmul(x, u) - products.matmul(y, v)
-    return made(real, products.matmul(x, v) + products.matmul(y, u))
+    return make_complex(real, products.matmul(x, v) + products.matmul(y, u))
 
 
 def _prod(z: Array, axis: Any, keepdims: bool) -> Array:
     """Product over axes: halves are multiplied until one value is left."""
-    axes = reductions.axes_of("prod", z.node, axis)
+    axes = reductions.normalise_axes("prod", z.node, axis)
     rest = [a for a in range(z.ndim) if a not in axes]
     count = math.prod(z.shape[a] for a in axes)
     rows = z.transpose(*axes, *rest) if z.ndim else z
     rows = rows.reshape(count, *(z.shape[a] for a in rest))
     if not count:
-        rows = made(rows.real.sum(0, keepdims=True) + 1, rows.imag.sum(0, keepdims=True))
+        rows = make_complex(rows.real.sum(0, keepdims=True) + 1, rows.imag.sum(0, keepdims=True))
     while len(rows) > 1:
         half = len(rows) // 2
         odd = [rows[2 * half :]] if len(rows) % 2 else []
         rows = shaping.concat([_multiply(rows[:half], rows[half : 2 * half]), *odd])
-    return rows.reshape(reductions.kept(z.shape, axes, keepdims))
+    return rows.reshape(reductions.reduced_shape(z.shape, axes, keepdims))
 
 
-def _reduced(fold: Callable[..., Array]) -> Callable[..., Array]:
+def _reduce_parts(fold: Callable[..., Array]) -> Callable[..., Array]:
     def function(z: Array, axis: Any, keepdims: bool) -> Array:
         x, y = parts(z)
-        return made(fold(x, axis, keepdims), fold(y, axis, keepdims))
+        return make_complex(fold(x, axis, keepdims), fold(y, axis, keepdims))
 
     return function
 
 
 def _cumsum(z: Array, axis: int, reverse: bool, inclusive: bool) -> Array:
     x, y = (scans.cumsum(p, axis, reverse=reverse, inclusive=inclusive) for p in parts(z))
-    return made(x, y)
+    return make_complex(x, y)
 
 
 def _cumprod(z: Array, axis: int, reverse: bool, inclusive: bool) -> Array:
@@ -269,7 +273,7 @@ def _cumprod(z: Array, axis: int, reverse: bool, inclusive: bool) -> Array:
     rows = shaping.moveaxis(z, axis, 0)
     rows = flip(rows, axis=0) if reverse else rows
     if not inclusive and len(rows):
-        ones = made(rows[:1].real * 0 + 1, rows[:1].imag * 0)
+        ones = make_complex(rows[:1].real * 0 + 1, rows[:1].imag * 0)
         rows = shaping.concat([ones, rows[:-1]])
     step = 1
     while step < len(rows):
@@ -291,12 +295,12 @@ def _square(z: Array) -> Array:
 
 
 def _reciprocal(z: Array) -> Array:
-    return _divide(made(one.real(z) * 0 + 1, one.imag(z) * 0), z)
+    return _divide(make_complex(one.real(z) * 0 + 1, one.imag(z) * 0), z)
 
 
 def _exp2(z: Array) -> Array:
     x, y = parts(z)
-    return _exp(made(x * math.log(2), y * math.log(2)))
+    return _exp(make_complex(x * math.log(2), y * math.log(2)))
 
 
 def _rsqrt(z: Array) -> Array:
@@ -321,15 +325,15 @@ def _not_equal(a: Array, b: Array) -> Array:
 
 # By the name of the function of real numbers.
 FUNCTIONS: dict[str, Callable[..., Array]] = {
-    "add": of_parts(two.add), "subtract": of_parts(two.subtract), "multiply": _multiply,
-    "divide": _divide, "power": _power, "negative": of_parts(one.negative), "square": _square,
+    "add": on_parts(two.add), "subtract": on_parts(two.subtract), "multiply": _multiply,
+    "divide": _divide, "power": _power, "negative": on_parts(one.negative), "square": _square,
     "sign": _sign, "reciprocal": _reciprocal, "abs": _abs, "exp": _exp, "exp2": _exp2,
-    "expm1": _expm1, "log": _log, "log1p": _log1p, "log2": _scaled(_log, 1 / math.log(2)),
-    "log10": _scaled(_log, 1 / math.log(10)), "sqrt": _sqrt, "rsqrt": _rsqrt, "sinh": _sinh,
-    "cosh": _cosh, "tanh": _tanh, "sin": _turned(_sinh), "cos": _cos, "tan": _turned(_tanh),
-    "asin": _asin, "acos": _acos, "acosh": _acosh, "atanh": _atanh, "asinh": _turned(_asin),
-    "atan": _turned(_atanh), "isnan": _either(one.isnan), "isinf": _either(one.isinf),
+    "expm1": _expm1, "log": _log, "log1p": _log1p, "log2": _scale(_log, 1 / math.log(2)),
+    "log10": _scale(_log, 1 / math.log(10)), "sqrt": _sqrt, "rsqrt": _rsqrt, "sinh": _sinh,
+    "cosh": _cosh, "tanh": _tanh, "sin": _rotate(_sinh), "cos": _cos, "tan": _rotate(_tanh),
+    "asin": _asin, "acos": _acos, "acosh": _acosh, "atanh": _atanh, "asinh": _rotate(_asin),
+    "atan": _rotate(_atanh), "isnan": _either(one.isnan), "isinf": _either(one.isinf),
     "isfinite": _isfinite, "equal": _equal, "not_equal": _not_equal,
-    "sum": _reduced(reductions.sum), "mean": _reduced(reductions.mean), "prod": _prod,
+    "sum": _reduce_parts(reductions.sum), "mean": _reduce_parts(reductions.mean), "prod": _prod,
     "cumsum": _cumsum, "cumprod": _cumprod, "matmul": _matmul,
 }  # fmt: skip

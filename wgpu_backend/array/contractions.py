@@ -49,19 +49,19 @@ def einsum(subscripts: str, *operands: Array) -> Array:
     ShapeError
         Names do not fit the arrays, or axes of one name have different extents.
     """
-    names, wanted = _parsed(subscripts, operands)
+    names, wanted = _parse_subscripts(subscripts, operands)
     terms = [_diagonal(x, n) for x, n in zip(operands, names, strict=True)]
-    _extents(subscripts, terms)
+    _check_extents(subscripts, terms)
     while len(terms) > 1:
         first, second = _cheapest(terms, wanted)
         rest = [t for t in terms if t is not first and t is not second]
         needed = set(wanted).union(*(t.names for t in rest))
-        terms = [*rest, _joined(first, second, needed)]
-    last = _without(terms[0], set(wanted))
+        terms = [*rest, _contract(first, second, needed)]
+    last = _sum_out(terms[0], set(wanted))
     return last.array.transpose(*(last.names.index(n) for n in wanted)) if wanted else last.array
 
 
-def _parsed(subscripts: str, operands: tuple[Array, ...]) -> tuple[list[str], str]:
+def _parse_subscripts(subscripts: str, operands: tuple[Array, ...]) -> tuple[list[str], str]:
     """Names of axes of each operand and of the result; those of ``...`` are other characters."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
@@ -111,7 +111,7 @@ def _diagonal(x: Array, names: str) -> _Term:
     return _Term(wrap(make_view(node, spec)), own)
 
 
-def _extents(subscripts: str, terms: list[_Term]) -> None:
+def _check_extents(subscripts: str, terms: list[_Term]) -> None:
     for name in dict.fromkeys("".join(t.names for t in terms)):
         found = {t.extent(name) for t in terms} - {1}
         if len(found) > 1:
@@ -131,7 +131,7 @@ def _cheapest(terms: list[_Term], wanted: str) -> tuple[_Term, _Term]:
     return min(combinations(terms, 2), key=size)
 
 
-def _without(term: _Term, needed: set[str]) -> _Term:
+def _sum_out(term: _Term, needed: set[str]) -> _Term:
     """Term summed over axes that nobody needs."""
     gone = tuple(i for i, n in enumerate(term.names) if n not in needed)
     if not gone:
@@ -146,17 +146,17 @@ def _kept_type(x: Array) -> Any:
     return None if x.dtype in SUMMED else x.dtype
 
 
-def _joined(a: _Term, b: _Term, needed: set[str]) -> _Term:
+def _contract(a: _Term, b: _Term, needed: set[str]) -> _Term:
     """Product of two terms, summed over what both have and nobody else needs."""
-    a = _without(a, needed | set(b.names))
-    b = _without(b, needed | set(a.names))
+    a = _sum_out(a, needed | set(b.names))
+    b = _sum_out(b, needed | set(a.names))
     both = [n for n in a.names if n in b.names]
     batch = [n for n in both if n in needed]
     folded = [n for n in both if n not in needed]
     left = [n for n in a.names if n not in both]
     right = [n for n in b.names if n not in both]
     extent = {n: max(a.extent(n), b.extent(n)) for n in both}
-    x, y = _arranged(a, batch, left, folded, extent), _arranged(b, batch, folded, right, extent)
+    x, y = _arrange(a, batch, left, folded, extent), _arrange(b, batch, folded, right, extent)
     shape = [
         *(extent[n] for n in batch),
         *(a.extent(n) for n in left),
@@ -165,7 +165,7 @@ def _joined(a: _Term, b: _Term, needed: set[str]) -> _Term:
     return _Term(matmul(x, y).reshape(tuple(shape)), "".join([*batch, *left, *right]))
 
 
-def _arranged(
+def _arrange(
     term: _Term, batch: list[str], rows: list[str], cols: list[str], extent: dict[str, int]
 ) -> Array:
     """Array as (batch, rows, columns)."""

@@ -13,32 +13,32 @@ from wgpu_backend.ops.shape.views import make_view
 MOST_AXES = 4  # of an operand of a kernel
 
 
-def converted(x: Node, dtype: DType) -> Node:
+def convert(x: Node, dtype: DType) -> Node:
     """A node in another type; itself where it has that type already."""
     if x.spec.dtype == dtype:
         return x
     if x.spec.dtype == COMPLEX64 and dtype == BOOL:  # true where one of the parts is not 0
-        truths = [converted(part(x, which), BOOL) for which in (0, 1)]
+        truths = [convert(view_part(x, which), BOOL) for which in (0, 1)]
         if len(x.spec.shape) <= MOST_AXES:
             return logical_or(*truths)
-        return reshape_node(logical_or(*map(flat, truths)), x.spec.shape)
+        return reshape_node(logical_or(*map(flatten_node, truths)), x.spec.shape)
     if x.spec.dtype.quantised or len(x.spec.shape) <= MOST_AXES:
         return cast(x, dtype=dtype)
-    return reshape_node(cast(flat(x), dtype=dtype), x.spec.shape)
+    return reshape_node(cast(flatten_node(x), dtype=dtype), x.spec.shape)
 
 
-def flat(x: Node) -> Node:
+def flatten_node(x: Node) -> Node:
     """All values in a row."""
     return reshape_node(x, (x.spec.size,))
 
 
-def part(x: Node, which: int) -> Node:
+def view_part(x: Node, which: int) -> Node:
     """View of the real parts of complex64, or of the imaginary ones: 0 or 1."""
     strides = tuple(2 * s for s in x.spec.strides)
     return make_view(x, Spec(x.spec.shape, F32, strides, 2 * x.spec.offset + which))
 
 
-def paired(real: Node, imag: Node) -> Node:
+def join_parts(real: Node, imag: Node) -> Node:
     """Complex64 of real and imaginary parts, both float32 and of one shape."""
     size = real.spec.size
     pairs = concat(reshape_node(real, (size, 1)), reshape_node(imag, (size, 1)), axis=1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import convert
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import promoted
+from wgpu_backend.array.lifting import promote_operands
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.graph.node import Node
@@ -20,7 +20,7 @@ Counts = int | Sequence[int]
 
 
 def _operands(name: str, x: Array, weight: Array, axes: int) -> tuple[Node, Node]:
-    left, right = promoted(name, x, weight)
+    left, right = promote_operands(name, x, weight)
     if left.spec.dtype not in FLOATING:
         raise DTypeError(f"{name}: {left.spec.dtype}, needs floats")
     for what, node in (("input", left), ("weight", right)):
@@ -34,11 +34,11 @@ def _each(value: Any, axes: int) -> tuple[Any, ...]:
     return (value,) * axes if isinstance(value, int) else tuple(value)
 
 
-def _convolved(name: str, axes: int, x: Array, weight: Array, groups: int, *options: Any) -> Array:
+def _convolve(name: str, axes: int, x: Array, weight: Array, groups: int, *options: Any) -> Array:
     left, right = _operands(name, x, weight, axes)
     strides, paddings, dilations = (_each(o, axes) for o in options)
     y = convolution.over(left, right, strides, paddings, dilations, groups)
-    return wrap(converted(y, left.spec.dtype))
+    return wrap(convert(y, left.spec.dtype))
 
 
 def conv1d(
@@ -51,7 +51,7 @@ def conv1d(
     groups: int = 1,
 ) -> Array:
     """Convolution of (n, length, channels); see `conv_general`."""
-    return _convolved("conv1d", 1, input, weight, groups, stride, padding, dilation)
+    return _convolve("conv1d", 1, input, weight, groups, stride, padding, dilation)
 
 
 def conv2d(
@@ -64,7 +64,7 @@ def conv2d(
     groups: int = 1,
 ) -> Array:
     """Convolution of (n, height, width, channels); see `conv_general`."""
-    return _convolved("conv2d", 2, input, weight, groups, stride, padding, dilation)
+    return _convolve("conv2d", 2, input, weight, groups, stride, padding, dilation)
 
 
 def conv3d(
@@ -77,7 +77,7 @@ def conv3d(
     groups: int = 1,
 ) -> Array:
     """Convolution of (n, depth, height, width, channels); see `conv_general`."""
-    return _convolved("conv3d", 3, input, weight, groups, stride, padding, dilation)
+    return _convolve("conv3d", 3, input, weight, groups, stride, padding, dilation)
 
 
 def depthwise_conv1d(
@@ -140,7 +140,7 @@ def conv_general(
         spread=(*ones, *_each(input_dilation, axes)),
         flipped=flip,
     )
-    return wrap(converted(convolution.without_axes(y, missing), left.spec.dtype))
+    return wrap(convert(convolution.without_axes(y, missing), left.spec.dtype))
 
 
 def _sides(padding: Any, axes: int) -> tuple[Any, ...]:
@@ -150,12 +150,12 @@ def _sides(padding: Any, axes: int) -> tuple[Any, ...]:
     return _each(padding, axes)
 
 
-def _transposed(
+def _convolve_transposed(
     op: Any, name: str, axes: int, x: Array, weight: Array, groups: int, *options: Any
 ) -> Array:
     left, right = _operands(name, x, weight, axes)
     given = options if axes == 1 else [_each(o, axes) for o in options]
-    return wrap(converted(op(left, right, *given, groups), left.spec.dtype))
+    return wrap(convert(op(left, right, *given, groups), left.spec.dtype))
 
 
 def conv_transpose1d(
@@ -171,7 +171,7 @@ def conv_transpose1d(
     """Transposed convolution of (n, length, channels): the gradient of `conv1d`'s input."""
     options = stride, padding, dilation, output_padding
     op = transposed.conv_transpose1d
-    return _transposed(op, "conv_transpose1d", 1, input, weight, groups, *options)
+    return _convolve_transposed(op, "conv_transpose1d", 1, input, weight, groups, *options)
 
 
 def conv_transpose2d(
@@ -187,7 +187,7 @@ def conv_transpose2d(
     """Transposed convolution of (n, height, width, channels); see `conv_transpose1d`."""
     options = stride, padding, dilation, output_padding
     op = transposed.conv_transpose2d
-    return _transposed(op, "conv_transpose2d", 2, input, weight, groups, *options)
+    return _convolve_transposed(op, "conv_transpose2d", 2, input, weight, groups, *options)
 
 
 def conv_transpose3d(
@@ -203,7 +203,7 @@ def conv_transpose3d(
     """Transposed convolution of (n, depth, height, width, channels); see `conv_transpose1d`."""
     options = stride, padding, dilation, output_padding
     op = transposed.conv_transpose3d
-    return _transposed(op, "conv_transpose3d", 3, input, weight, groups, *options)
+    return _convolve_transposed(op, "conv_transpose3d", 3, input, weight, groups, *options)
 
 
 def convolve(a: Array, v: Array, /, mode: str = "full") -> Array:

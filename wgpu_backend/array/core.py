@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from wgpu_backend.array import devices
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import convert
 from wgpu_backend.array.session import Session, is_done
-from wgpu_backend.array.types import default_of
+from wgpu_backend.array.types import default_dtype
 from wgpu_backend.dtypes import BF16, DType, as_dtype, convert_values, f32_to_bf16
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import DeviceInfo
@@ -44,7 +44,7 @@ class Core:
     def __init__(self, values: Any, dtype: Any = None, *, device: object = None) -> None:
         self._node: Node | None = None
         self.kept = False
-        self.node = node_of(values, None if dtype is None else as_dtype(dtype), device)
+        self.node = make_node(values, None if dtype is None else as_dtype(dtype), device)
 
     def __init_subclass__(cls) -> None:
         _kind[:] = [cls]
@@ -204,7 +204,7 @@ def wrap(node: Node) -> Array:
     return cast("Array", _kind[0].looking_at(node))
 
 
-def node_of(values: Any, dtype: DType | None = None, device: object = None) -> Node:
+def make_node(values: Any, dtype: DType | None = None, device: object = None) -> Node:
     """Node of values: those of an array, or uploaded from the host.
 
     Raises
@@ -213,9 +213,9 @@ def node_of(values: Any, dtype: DType | None = None, device: object = None) -> N
         They are no numbers, do not fit the type, or lists have rows of several lengths.
     """
     if isinstance(values, Core):
-        return values.node if dtype is None else converted(values.node, dtype)
+        return values.node if dtype is None else convert(values.node, dtype)
     found = devices.on(device)
-    host = _gathered(values)
+    host = _gather(values)
     wanted = dtype or _own_dtype(host, values)
     return constant(found, host, wanted)
 
@@ -231,10 +231,10 @@ def constant(session: Session, host: HostArray, dtype: DType) -> Node:
     return session.constant(np.ascontiguousarray(stored).tobytes(), dtype, host.shape)
 
 
-def _gathered(values: Any) -> HostArray:
+def _gather(values: Any) -> HostArray:
     """Values on the host; lists may have arrays among them."""
     if isinstance(values, list | tuple):
-        values = [_gathered(v) if isinstance(v, list | tuple | Core) else v for v in values]  # pyright: ignore[reportUnknownVariableType]
+        values = [_gather(v) if isinstance(v, list | tuple | Core) else v for v in values]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(values, Core):
         return values.numpy()
     return as_array("array", values)
@@ -244,7 +244,7 @@ def _own_dtype(host: HostArray, values: Any) -> DType:
     """Type of an array where nobody says which: NumPy's own, or the default of Python's numbers."""
     if isinstance(values, np.ndarray | np.generic):
         return as_dtype(host.dtype)
-    return default_of(host.dtype)
+    return default_dtype(host.dtype)
 
 
 def spec_of(shape: Shape, dtype: DType) -> Spec:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from wgpu_backend.array import devices
-from wgpu_backend.array.conversion import converted
-from wgpu_backend.array.core import Core, node_of, wrap
-from wgpu_backend.array.types import INTEGERS, default_of, iinfo
+from wgpu_backend.array.conversion import convert
+from wgpu_backend.array.core import Core, make_node, wrap
+from wgpu_backend.array.types import INTEGERS, default_dtype, iinfo
 from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, I64, DType, as_dtype, f32_to_bf16
 from wgpu_backend.errors import DeviceError, DTypeError, OptionError
 from wgpu_backend.graph.spec import Extents, Shape, Spec, extents
@@ -36,7 +36,7 @@ def asarray(
     from wgpu_backend.array.shaping import astype
 
     if not isinstance(values, Core):
-        return wrap(node_of(values, None if dtype is None else as_dtype(dtype), device))
+        return wrap(make_node(values, None if dtype is None else as_dtype(dtype), device))
     own = cast("Array", values)
     moved = own if device is None else own.to_device(devices.on(device))
     return astype(moved, moved.dtype if dtype is None else dtype, copy=bool(copy))
@@ -66,7 +66,7 @@ def full(
         given = wrap(fill_value.node)
         return broadcast_to(given if dtype is None else astype(given, dtype), wanted)
     host = np.asarray(fill_value)
-    kind = default_of(host.dtype) if dtype is None else as_dtype(dtype)
+    kind = default_dtype(host.dtype) if dtype is None else as_dtype(dtype)
     node = devices.on(device).constant(_bytes(host, kind), kind, host.shape)
     return broadcast_to(wrap(make_view(node, node.spec)), wanted)
 
@@ -148,11 +148,11 @@ def arange(
     kind = (I32 if whole else F32) if dtype is None else as_dtype(dtype)
     numbers = {"start": begin, "stop": end, "step": step}
     if kind in INTEGERS and not whole:
-        return wrap(node_of(np.arange(begin, end, step), kind, device))
+        return wrap(make_node(np.arange(begin, end, step), kind, device))
     if kind in WIDE and step and max(map(abs, (begin, end, step))) >= LARGE:
         return _wide_range(range(int(begin), int(end), int(step)), kind, device)
     first = F32 if kind == BOOL else kind
-    return wrap(converted(ops.arange.add_to(devices.on(device), **numbers, dtype=first), kind))
+    return wrap(convert(ops.arange.add_to(devices.on(device), **numbers, dtype=first), kind))
 
 
 def _wide_range(numbers: range, kind: DType, device: object) -> Array:
@@ -186,7 +186,7 @@ def linspace(
     made = ops.linspace.add_to(
         devices.on(device), start=start, stop=stop, num=num, endpoint=endpoint, dtype=first
     )
-    return wrap(converted(made, kind))
+    return wrap(convert(made, kind))
 
 
 def eye(
@@ -256,4 +256,4 @@ def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -
         return asarray(x, device=device, copy=copy)
     if copy is False:
         raise DeviceError("from_dlpack: values are copied to a device, copy=False forbids it")
-    return wrap(node_of(np.from_dlpack(x), None, device))
+    return wrap(make_node(np.from_dlpack(x), None, device))

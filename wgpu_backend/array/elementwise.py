@@ -10,15 +10,15 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.conversion import converted, paired, part
+from wgpu_backend.array.conversion import convert, join_parts, view_part
 from wgpu_backend.array.core import constant, wrap
 from wgpu_backend.array.lifting import (
+    apply_op,
     as_node,
-    floating,
+    call_complex,
     is_bool,
     is_complex,
-    lifted,
-    of_complex,
+    to_floats,
 )
 from wgpu_backend.array.types import FLOATING, INTEGERS
 from wgpu_backend.dtypes import BOOL
@@ -55,8 +55,8 @@ def float_function(op: Op[...], name: str = "", summary: str = "") -> Unary:
     def function(x: Array, /, **options: Any) -> Array:
         node = as_node(name, x)
         if is_complex(node) and not options:
-            return of_complex(name, wrap(node))
-        return lifted(op, name, floating(node), **options)
+            return call_complex(name, wrap(node))
+        return apply_op(op, name, to_floats(node), **options)
 
     return describe(function, op, name, summary)
 
@@ -67,7 +67,7 @@ def number_function(op: Op[...], name: str = "", summary: str = "") -> Unary:
 
     def function(x: Array, /) -> Array:
         node = as_node(name, x)
-        return of_complex(name, wrap(node)) if is_complex(node) else lifted(op, name, node)
+        return call_complex(name, wrap(node)) if is_complex(node) else apply_op(op, name, node)
 
     return describe(function, op, name, summary)
 
@@ -78,9 +78,9 @@ def fraction_function(op: Op[...]) -> Unary:
     def function(x: Array, /) -> Array:
         node = as_node(op.name, x)
         if is_complex(node):
-            return of_complex(op.name, wrap(node))
+            return call_complex(op.name, wrap(node))
         kept = node.spec.dtype in INTEGERS or is_bool(node)
-        return wrap(node) if kept else lifted(op, op.name, node)
+        return wrap(node) if kept else apply_op(op, op.name, node)
 
     return describe(function, op, "", "")
 
@@ -91,9 +91,9 @@ def float_test(op: Op[...], *, whole: bool) -> Unary:
     def function(x: Array, /) -> Array:
         node = as_node(op.name, x)
         if node.spec.dtype in FLOATING:
-            return lifted(op, op.name, node)
+            return apply_op(op, op.name, node)
         if is_complex(node):
-            return of_complex(op.name, wrap(node))
+            return call_complex(op.name, wrap(node))
         return wrap(expand(constant(x.session, _truth(whole), BOOL), node.spec.shape))
 
     return describe(function, op, "", "")
@@ -161,7 +161,7 @@ def isneginf(x: Array, /) -> Array:
 
 def logical_not(x: Array, /) -> Array:
     """Whether it is false, or 0."""
-    return lifted(comparison.logical_not, "logical_not", converted(as_node("logical_not", x), BOOL))
+    return apply_op(comparison.logical_not, "logical_not", convert(as_node("logical_not", x), BOOL))
 
 
 def bitwise_invert(x: Array, /) -> Array:
@@ -169,7 +169,7 @@ def bitwise_invert(x: Array, /) -> Array:
     node = as_node("bitwise_invert", x)
     if node.spec.dtype not in INTEGERS and not is_bool(node):
         raise DTypeError(f"bitwise_invert: {node.spec.dtype}, needs integers or bool")
-    return lifted(bitwise.bitwise_not, "bitwise_invert", node)
+    return apply_op(bitwise.bitwise_not, "bitwise_invert", node)
 
 
 bitwise_not = bitwise_invert
@@ -189,11 +189,11 @@ def abs(x: Array, /) -> Array:
     """Value without its sign; of complex numbers their length, float32."""
     node = as_node("abs", x)
     if is_complex(node):
-        return of_complex("abs", wrap(node))
+        return call_complex("abs", wrap(node))
     signed = node.spec.dtype.numpy is not None and node.spec.dtype.numpy.kind in "if"
     if not signed and node.spec.dtype not in FLOATING:
         return wrap(node)
-    return lifted(arithmetic.abs, "abs", node)
+    return apply_op(arithmetic.abs, "abs", node)
 
 
 def round(x: Array, /, decimals: int = 0) -> Array:
@@ -204,9 +204,9 @@ def round(x: Array, /, decimals: int = 0) -> Array:
             raise DTypeError(f"round: {decimals} decimals of {node.spec.dtype}, needs floats")
         return wrap(node)
     if is_complex(node):
-        return wrap(paired(*(round(p(x), decimals).node for p in (real, imag))))
+        return wrap(join_parts(*(round(p(x), decimals).node for p in (real, imag))))
     if not decimals:
-        return lifted(rounding.round, "round", node)
+        return apply_op(rounding.round, "round", node)
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
         return round(x * scale) / scale
@@ -215,18 +215,20 @@ def round(x: Array, /, decimals: int = 0) -> Array:
 
 def degrees(x: Array, /) -> Array:
     """Radians as degrees."""
-    return wrap(floating(as_node("degrees", x))) * (180 / math.pi)
+    return wrap(to_floats(as_node("degrees", x))) * (180 / math.pi)
 
 
 def radians(x: Array, /) -> Array:
     """Degrees as radians."""
-    return wrap(floating(as_node("radians", x))) * (math.pi / 180)
+    return wrap(to_floats(as_node("radians", x))) * (math.pi / 180)
 
 
 def conj(x: Array, /) -> Array:
     """Complex conjugate; real numbers as they are."""
     node = as_node("conj", x)
-    return wrap(paired(part(node, 0), negative(imag(x)).node) if is_complex(node) else node)
+    return wrap(
+        join_parts(view_part(node, 0), negative(imag(x)).node) if is_complex(node) else node
+    )
 
 
 conjugate = conj
@@ -235,7 +237,7 @@ conjugate = conj
 def real(x: Array, /) -> Array:
     """View of real parts, float32; real numbers as they are."""
     node = as_node("real", x)
-    return wrap(part(node, 0) if is_complex(node) else node)
+    return wrap(view_part(node, 0) if is_complex(node) else node)
 
 
 def imag(x: Array, /) -> Array:
@@ -243,4 +245,4 @@ def imag(x: Array, /) -> Array:
     node = as_node("imag", x)
     if not is_complex(node):
         raise DTypeError(f"imag: {node.spec.dtype}, needs complex64")
-    return wrap(part(node, 1))
+    return wrap(view_part(node, 1))

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import convert
 from wgpu_backend.array.core import Core, constant, wrap
-from wgpu_backend.array.lifting import as_node, floating
-from wgpu_backend.array.neural import as_shape, rows_of
+from wgpu_backend.array.lifting import as_node, to_floats
+from wgpu_backend.array.neural import as_rows, as_shape
 from wgpu_backend.array.types import result_type
 from wgpu_backend.dtypes import BOOL, F32, I32, DType
 from wgpu_backend.errors import OptionError, ShapeError
@@ -31,7 +31,7 @@ __all__ = ["layer_norm", "rms_norm", "rope", "scaled_dot_product_attention"]
 
 
 def _parameter(name: str, x: Array | None) -> Node | None:
-    return None if x is None else contiguous(converted(as_node(name, x), F32))
+    return None if x is None else contiguous(convert(as_node(name, x), F32))
 
 
 def _together(x: Node, *parameters: Array | None) -> DType:
@@ -49,8 +49,8 @@ def rms_norm(x: Array, weight: Array | None = None, eps: float = 1e-5) -> Array:
     eps : float
         Added to the mean square.
     """
-    node = floating(as_node("rms_norm", x))
-    y = norm.rms_norm(rows_of(node), _parameter("rms_norm", weight), eps=eps)
+    node = to_floats(as_node("rms_norm", x))
+    y = norm.rms_norm(as_rows(node), _parameter("rms_norm", weight), eps=eps)
     return as_shape(y, node.spec.shape, _together(node, weight))
 
 
@@ -66,9 +66,9 @@ def layer_norm(
     eps : float
         Added to the variance.
     """
-    node = floating(as_node("layer_norm", x))
+    node = to_floats(as_node("layer_norm", x))
     parameters = [_parameter("layer_norm", p) for p in (weight, bias)]
-    y = norm.layer_norm(rows_of(node), *parameters, eps=eps)
+    y = norm.layer_norm(as_rows(node), *parameters, eps=eps)
     return as_shape(y, node.spec.shape, _together(node, weight, bias))
 
 
@@ -100,7 +100,7 @@ def rope(
     freqs : (dims / 2,) or None
         Positions over which a pair turns by one radian.
     """
-    node = floating(as_node("rope", x))
+    node = to_floats(as_node("rope", x))
     shape = node.spec.shape
     if len(shape) < 3 or dims % 2 or not 0 < dims <= shape[-1]:
         raise ShapeError(
@@ -115,7 +115,7 @@ def rope(
     table = position.rope_table(positions, _frequencies(node, dims, base, scale, freqs))
     four = permute(reshape_node(node, (batch, heads, tokens, cols)), 0, 2, 1, 3)
     rows = contiguous(reshape_node(four, (batch * tokens, heads, cols)))
-    rows = rows if rows.spec.dtype.name in ("f32", "f16") else converted(rows, F32)
+    rows = rows if rows.spec.dtype.name in ("f32", "f16") else convert(rows, F32)
     y = reshape_node(
         position.rope(rows, table, interleaved=traditional), (batch, tokens, heads, cols)
     )
@@ -130,7 +130,7 @@ def _positions(x: Node, offset: Any, batch: int, tokens: int) -> Node:
         offset = np.asarray(offset)
         rows = np.broadcast_to(offset.reshape(-1, 1) + steps, (batch, tokens))
         return constant(session, rows.reshape(-1), I32)
-    first = wrap(converted(offset.node, I32)).reshape(-1, 1)
+    first = wrap(convert(offset.node, I32)).reshape(-1, 1)
     rows = first + wrap(constant(session, steps, I32))
     from wgpu_backend.array.shaping import broadcast_to
 
@@ -143,7 +143,7 @@ def _frequencies(x: Node, dims: int, base: float | None, scale: float, freqs: Ar
     if freqs is not None:
         if freqs.size != dims // 2:
             raise ShapeError(f"rope: freqs is {freqs.shape}, {dims} dims need {dims // 2}")
-        return contiguous((scale / wrap(converted(freqs.node, F32))).node)
+        return contiguous((scale / wrap(convert(freqs.node, F32))).node)
     assert base is not None
     turns = scale * base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
     return constant(session, turns, F32)
@@ -174,14 +174,14 @@ def scaled_dot_product_attention(
     window : int
         A token sees so many keys before it, itself included; 0 sees all.
     """
-    nodes = [floating(as_node("attention", x)) for x in (q, k, v)]
+    nodes = [to_floats(as_node("attention", x)) for x in (q, k, v)]
     if any(len(n.spec.shape) != 4 for n in nodes):
         raise ShapeError(f"attention: {q.shape}, {k.shape}, {v.shape}, needs four axes each")
     if isinstance(mask, str) and mask != "causal":
         raise OptionError(f"attention: mask is {mask!r}, needs 'causal', an array, or None")
     given = None if mask is None or isinstance(mask, str) else as_node("attention", mask)
     if given is not None and given.spec.dtype != BOOL:
-        given = converted(given, F32)
+        given = convert(given, F32)
     y = dot_product.scaled_dot_product_attention(
         *(contiguous(n) for n in nodes),
         mask=given,
@@ -191,4 +191,4 @@ def scaled_dot_product_attention(
         window=window,
         heads_first=True,
     )
-    return wrap(converted(y, nodes[0].spec.dtype))
+    return wrap(convert(y, nodes[0].spec.dtype))

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.array.complexes import made
-from wgpu_backend.array.conversion import converted, paired
+from wgpu_backend.array.complexes import make_complex
+from wgpu_backend.array.conversion import convert, join_parts
 from wgpu_backend.array.core import constant, wrap
 from wgpu_backend.array.creation import asarray, zeros
 from wgpu_backend.array.elementwise import conj, imag, real
-from wgpu_backend.array.lifting import as_node, axis_of, floating, is_complex
+from wgpu_backend.array.lifting import as_node, is_complex, normalise_axis, to_floats
 from wgpu_backend.array.moving import flip, roll
 from wgpu_backend.array.shaping import concat, moveaxis
 from wgpu_backend.dtypes import COMPLEX64, F32
@@ -56,42 +56,42 @@ def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward
         Where results are divided by `n`: ``backward``: of the inverse. ``forward``: of this one.
         ``ortho``: both, by its square root.
     """
-    return _transformed("fft", x, n, axis, norm, inverse=False)
+    return _transform("fft", x, n, axis, norm, inverse=False)
 
 
 def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Inverse of `fft`."""
-    return _transformed("ifft", x, n, axis, norm, inverse=True)
+    return _transform("ifft", x, n, axis, norm, inverse=True)
 
 
 def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """First half of `fft` of real numbers, ``n // 2 + 1`` values; the others are conjugates."""
     if is_complex(as_node("rfft", x)):
-        floating(x.node)
-    found = _transformed("rfft", x, n, axis, norm, inverse=False)
-    return _resized("rfft", found, found.shape[axis] // 2 + 1, axis)
+        to_floats(x.node)
+    found = _transform("rfft", x, n, axis, norm, inverse=False)
+    return _resize("rfft", found, found.shape[axis] // 2 + 1, axis)
 
 
 def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Inverse of `rfft`: `n` real numbers, an even number of them where `n` is None."""
     node = as_node("irfft", x)
-    at = axis_of("irfft", node, axis)
+    at = normalise_axis("irfft", node, axis)
     count = 2 * (node.spec.shape[at] - 1) if n is None else n
     _require_length("irfft", count)
-    half = moveaxis(_resized("irfft", _complex("irfft", x), count // 2 + 1, at), at, -1)
+    half = moveaxis(_resize("irfft", _complex("irfft", x), count // 2 + 1, at), at, -1)
     rest = conj(flip(half[..., 1 : (count + 1) // 2], axis=-1))
     whole = concat([half, rest], axis=-1)
-    return moveaxis(real(_transformed("irfft", whole, None, -1, norm, inverse=True)), -1, at)
+    return moveaxis(real(_transform("irfft", whole, None, -1, norm, inverse=True)), -1, at)
 
 
 def hfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """`fft` of values whose other half are conjugates: `n` real numbers."""
-    return irfft(conj(_complex("hfft", x)), n, axis, _swapped("hfft", norm))
+    return irfft(conj(_complex("hfft", x)), n, axis, _swap_norm("hfft", norm))
 
 
 def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Inverse of `hfft`: the first half, ``n // 2 + 1`` values."""
-    return conj(rfft(x, n, axis, _swapped("ihfft", norm)))
+    return conj(rfft(x, n, axis, _swap_norm("ihfft", norm)))
 
 
 def fftn(
@@ -112,7 +112,7 @@ def rfftn(
     x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
     """`rfft` along the last of several axes, then `fft` along the others."""
-    lengths, places = _places("rfftn", x, s, axes)
+    lengths, places = _lengths_and_axes("rfftn", x, s, axes)
     found = rfft(x, lengths[-1], places[-1], norm)
     return _along_axes("rfftn", fft, found, lengths[:-1], places[:-1], norm)
 
@@ -121,12 +121,12 @@ def irfftn(
     x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
     """Inverse of `rfftn`: real numbers, an even number along the last axis without `s`."""
-    lengths, places = _places("irfftn", x, s, axes)
+    lengths, places = _lengths_and_axes("irfftn", x, s, axes)
     found = _along_axes("ifftn", ifft, x, lengths[:-1], places[:-1], norm)
     return irfft(found, None if s is None else lengths[-1], places[-1], norm)
 
 
-def _of_two_axes(transform: Callable[..., Array], name: str) -> Callable[..., Array]:
+def _over_two_axes(transform: Callable[..., Array], name: str) -> Callable[..., Array]:
     def function(
         x: Array,
         /,
@@ -141,8 +141,8 @@ def _of_two_axes(transform: Callable[..., Array], name: str) -> Callable[..., Ar
     return function
 
 
-fft2, ifft2 = _of_two_axes(fftn, "fft2"), _of_two_axes(ifftn, "ifft2")
-rfft2, irfft2 = _of_two_axes(rfftn, "rfft2"), _of_two_axes(irfftn, "irfft2")
+fft2, ifft2 = _over_two_axes(fftn, "fft2"), _over_two_axes(ifftn, "ifft2")
+rfft2, irfft2 = _over_two_axes(rfftn, "rfft2"), _over_two_axes(irfftn, "irfft2")
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: object = None) -> Array:
@@ -159,22 +159,22 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: object = N
 
 def fftshift(x: Array, /, *, axes: Axes = None) -> Array:
     """Values moved along axes so that frequency 0 is in the middle."""
-    return _shifted("fftshift", x, axes, lambda extent: extent // 2)
+    return _shift("fftshift", x, axes, lambda extent: extent // 2)
 
 
 def ifftshift(x: Array, /, *, axes: Axes = None) -> Array:
     """Inverse of `fftshift`."""
-    return _shifted("ifftshift", x, axes, lambda extent: -(extent // 2))
+    return _shift("ifftshift", x, axes, lambda extent: -(extent // 2))
 
 
-def _shifted(name: str, x: Array, axes: Axes, by: Callable[[int], int]) -> Array:
+def _shift(name: str, x: Array, axes: Axes, by: Callable[[int], int]) -> Array:
     node = as_node(name, x)
     given = range(x.ndim) if axes is None else extents(f"{name}: axes", axes)
-    places = [axis_of(name, node, a) for a in given]
+    places = [normalise_axis(name, node, a) for a in given]
     return roll(x, tuple(by(x.shape[a]) for a in places), tuple(places)) if places else wrap(node)
 
 
-def _swapped(name: str, norm: str) -> str:
+def _swap_norm(name: str, norm: str) -> str:
     if norm not in _SWAPPED:
         raise OptionError(f"{name}: norm is {norm!r}, needs one of {[*_SWAPPED]}")
     return _SWAPPED[norm]
@@ -185,7 +185,7 @@ def _require_length(name: str, n: int) -> None:
         raise ShapeError(f"{name}: {n} values, needs 1 or more")
 
 
-def _places(
+def _lengths_and_axes(
     name: str, x: Array, s: Sequence[int] | None, axes: Axes
 ) -> tuple[list[int], list[int]]:
     """Lengths and axes that are transformed, in order."""
@@ -194,7 +194,7 @@ def _places(
         given = range(x.ndim) if s is None else range(-len(s), 0)
     else:
         given = extents(f"{name}: axes", axes)
-    places = [axis_of(name, node, a) for a in given]
+    places = [normalise_axis(name, node, a) for a in given]
     lengths = [x.shape[a] for a in places] if s is None else list(s)
     if len(lengths) != len(places) or (not places and name.startswith(("r", "ir"))):
         raise ShapeError(f"{name}: lengths {s} of axes {axes}, {x.shape}, needs one an axis")
@@ -209,7 +209,7 @@ def _along_axes(
     axes: Axes,
     norm: str,
 ) -> Array:
-    for length, axis in zip(*_places(name.lstrip("r"), x, s, axes), strict=True):
+    for length, axis in zip(*_lengths_and_axes(name.lstrip("r"), x, s, axes), strict=True):
         x = transform(x, length, axis, norm)
     return _complex(name, x)
 
@@ -219,14 +219,14 @@ def _complex(name: str, x: Array) -> Array:
     node = as_node(name, x)
     if is_complex(node):
         return wrap(node)
-    values = converted(node, F32)
+    values = convert(node, F32)
     dense = values if values.spec.is_dense else contiguous(values)
-    return made(wrap(dense), zeros(node.spec.shape, device=x.session))
+    return make_complex(wrap(dense), zeros(node.spec.shape, device=x.session))
 
 
-def _resized(name: str, x: Array, n: int, axis: int) -> Array:
+def _resize(name: str, x: Array, n: int, axis: int) -> Array:
     """Array with so many values along an axis: fewer, or with zeros behind."""
-    at = axis_of(name, as_node(name, x), axis)
+    at = normalise_axis(name, as_node(name, x), axis)
     have = x.shape[at]
     if n <= have:
         return x if n == have else x[(*[slice(None)] * at, slice(0, n))]
@@ -234,21 +234,19 @@ def _resized(name: str, x: Array, n: int, axis: int) -> Array:
     return concat([x, zeros(more, x.dtype, device=x.session)], axis=at)
 
 
-def _transformed(
-    name: str, x: Array, n: int | None, axis: int, norm: str, *, inverse: bool
-) -> Array:
+def _transform(name: str, x: Array, n: int | None, axis: int, norm: str, *, inverse: bool) -> Array:
     node = as_node(name, x)
-    at = axis_of(name, node, axis)
+    at = normalise_axis(name, node, axis)
     length = node.spec.shape[at] if n is None else n
     _require_length(name, length)
-    _swapped(name, norm)
-    rows = moveaxis(_complex(name, _resized(name, x, length, at)), at, -1)
+    _swap_norm(name, norm)
+    rows = moveaxis(_complex(name, _resize(name, x, length, at)), at, -1)
     if not rows.size:
         return moveaxis(rows, -1, at)
     whole = {"backward": inverse, "forward": not inverse}.get(norm)
     scale = 1 / math.sqrt(length) if whole is None else 1 / length if whole else 1.0
     pairs = _pairs(rows.node, length)
-    found = _of_rows(pairs, inverse=inverse, scale=scale)
+    found = _transform_rows(pairs, inverse=inverse, scale=scale)
     made_of = make_view(found, Spec.dense(rows.shape, COMPLEX64))
     return moveaxis(wrap(made_of), -1, at)
 
@@ -260,12 +258,12 @@ def _pairs(x: Node, length: int) -> Node:
     return make_view(dense, Spec(shape, F32, (2 * length, 2, 1), 2 * dense.spec.offset))
 
 
-def _of_rows(x: Node, *, inverse: bool, scale: float) -> Node:
+def _transform_rows(x: Node, *, inverse: bool, scale: float) -> Node:
     """Transform of (rows, length, 2)."""
     length = x.spec.shape[1]
     radices = factor_length(length)
     if radices is None:
-        return _by_chirps(x, inverse=inverse, scale=scale)
+        return _transform_by_chirps(x, inverse=inverse, scale=scale)
     session: Any = x.builder
     table = constant(session, unity_roots(length), F32)
     done = 1
@@ -296,7 +294,7 @@ def _chirps(length: int, size: int, inverse: bool) -> tuple[NDArray[np.complex64
     return chirp.astype(np.complex64), (np.fft.fft(around) / size).astype(np.complex64)
 
 
-def _by_chirps(x: Node, *, inverse: bool, scale: float) -> Node:
+def _transform_by_chirps(x: Node, *, inverse: bool, scale: float) -> Node:
     """By a convolution with a chirp, whose length is a power of two (Bluestein 1970)."""
     rows, length, _ = x.spec.shape
     size = 1 << (2 * length - 2).bit_length()
@@ -305,14 +303,14 @@ def _by_chirps(x: Node, *, inverse: bool, scale: float) -> Node:
         wrap(constant(session, values, COMPLEX64)) for values in _chirps(length, size, inverse)
     )
     values = wrap(make_view(x, Spec(x.spec.shape[:2], COMPLEX64, (length, 1), x.spec.offset // 2)))
-    padded = _resized("fft", values * turn, size, -1)
+    padded = _resize("fft", values * turn, size, -1)
     forward = wrap(
         make_view(
-            _of_rows(_pairs(padded.node, size), inverse=False, scale=1.0),
+            _transform_rows(_pairs(padded.node, size), inverse=False, scale=1.0),
             Spec.dense((rows, size), COMPLEX64),
         )
     )
-    folded = _of_rows(_pairs((forward * spread).node, size), inverse=True, scale=1.0)
+    folded = _transform_rows(_pairs((forward * spread).node, size), inverse=True, scale=1.0)
     found = wrap(make_view(folded, Spec((rows, length), COMPLEX64, (size, 1)))) * turn
     parts = (contiguous((part(found) * scale).node) for part in (real, imag))
-    return _pairs(paired(*parts), length)
+    return _pairs(join_parts(*parts), length)

@@ -123,7 +123,7 @@ def load(path: str | Path, *, return_metadata: bool = False, device: object = No
 
 def _npy(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
     try:
-        return _of_numpy(np.load(path, allow_pickle=False), device), {}
+        return _from_numpy(np.load(path, allow_pickle=False), device), {}
     except (ValueError, EOFError, OSError) as error:
         raise ModelError(f"{path}: {error}") from None
 
@@ -133,49 +133,49 @@ def _npz(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
         file = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise ModelError(f"{path}: {error}") from None
-    return Arrays(list(file.files), lambda name: _of_numpy(file[name], device), file.close), {}
+    return Arrays(list(file.files), lambda name: _from_numpy(file[name], device), file.close), {}
 
 
-def _of_numpy(values: Any, device: object) -> Array:
+def _from_numpy(values: Any, device: object) -> Array:
     """Array of what NumPy read; raw pairs of bytes are bfloat16, as MLX and ml_dtypes write it."""
     if values.dtype != _BF16:
         return asarray(values, device=device)
-    return _placed(np.ascontiguousarray(values).tobytes(), BF16, values.shape, device)
+    return _upload(np.ascontiguousarray(values).tobytes(), BF16, values.shape, device)
 
 
 def _safetensors(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
     file, tensors = open_safetensors(path)
-    arrays = Arrays(list(tensors), lambda name: _stored(tensors[name], device), file.close)
+    arrays = Arrays(list(tensors), lambda name: _read_stored(tensors[name], device), file.close)
     return arrays, read_metadata(file)
 
 
-def _stored(tensor: StoredTensor, device: object) -> Array:
+def _read_stored(tensor: StoredTensor, device: object) -> Array:
     own = _OWN_NAMES.get(tensor.kind)
     if own is None:
         raise DTypeError(f"{tensor.file.path}: {tensor.name} is {tensor.kind}, which no array has")
     data = tensor.file.read(tensor.name, tensor.offset, tensor.nbytes)
-    return _placed(bytes(data), named(own), tensor.shape, device)
+    return _upload(bytes(data), named(own), tensor.shape, device)
 
 
-def _placed(data: bytes, dtype: DType, shape: tuple[int, ...], device: object) -> Array:
+def _upload(data: bytes, dtype: DType, shape: tuple[int, ...], device: object) -> Array:
     return wrap(devices.on(device).constant(data, dtype, shape))
 
 
 def _gguf(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
     file = open_gguf(path)
-    arrays = Arrays(list(file.tensors), lambda name: _of_gguf(file, name, device), file.close)
+    arrays = Arrays(list(file.tensors), lambda name: _from_gguf(file, name, device), file.close)
     return arrays, dict(file.metadata)
 
 
-def _of_gguf(file: GGUFFile, name: str, device: object) -> Array:
+def _from_gguf(file: GGUFFile, name: str, device: object) -> Array:
     info = file.tensors[name]
     data = file.data(name)
     if info.dtype.quantised and not info.nbytes:
-        return _placed(b"", F32, tuple(info.shape), device)
+        return _upload(b"", F32, tuple(info.shape), device)
     if info.dtype.quantised:
         spec = Spec.dense(info.shape, info.dtype)
         return wrap(devices.on(device).weight(data, spec, name))
-    return _placed(bytes(data), info.dtype, tuple(info.shape), device)
+    return _upload(bytes(data), info.dtype, tuple(info.shape), device)
 
 
 def save(path: str | Path, array: Array) -> None:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from wgpu_backend.array.conversion import MOST_AXES, converted, flat
+from wgpu_backend.array.conversion import MOST_AXES, convert, flatten_node
 from wgpu_backend.array.core import Core, constant, wrap
-from wgpu_backend.array.lifting import broadcast_of, over_axes, written
+from wgpu_backend.array.lifting import apply_to_nodes, common_shape, write_out
 from wgpu_backend.array.places import Ids, One, Place, Range, parse
 from wgpu_backend.array.session import Session
 from wgpu_backend.array.types import Scalar
@@ -52,11 +52,11 @@ def getitem(x: Array, index: Any) -> Array:
     node = x.node
     places = parse(node.spec.shape, index, x.session)
     if any(isinstance(p, Ids) for p in places):
-        return wrap(_gathered(node, places, x.session))
-    return wrap(_turned(node, places))
+        return wrap(_gather(node, places, x.session))
+    return wrap(_view_places(node, places))
 
 
-def updated(x: Array, index: Any, values: Any) -> Array:
+def setitem(x: Array, index: Any, values: Any) -> Array:
     """Array with other values where an index looks.
 
     Where it looks twice the last value stays, as in NumPy, if the host knows the ids: numbers,
@@ -66,37 +66,37 @@ def updated(x: Array, index: Any, values: Any) -> Array:
     mask = _mask(node.spec.shape, index)
     if mask is not None and _is_number(values):
         given = _values(values, node, x.session)
-        truth = converted(mask, BOOL)
+        truth = convert(mask, BOOL)
         missing = (1,) * (len(node.spec.shape) - len(truth.spec.shape))
         whole = reshape_node(truth, (*truth.spec.shape, *missing))
-        return wrap(over_axes(comparison.where, "setitem", whole, given, node))
+        return wrap(apply_to_nodes(comparison.where, "setitem", whole, given, node))
     places = parse(node.spec.shape, index, x.session)
     ranges = _forwards(places)
     if ranges and len(node.spec.shape) <= MOST_AXES:
-        return wrap(_sliced(node, places, ranges, _values(values, node, x.session)))
+        return wrap(_update_slice(node, places, ranges, _values(values, node, x.session)))
     ids, given = _ids_and_values(node, places, values, x.session)
     if not given.spec.size:
         return x
     if not _is_number(values):
-        ids = _last_of_each(ids, places, node.spec.size, x.session)
-    dst = reshape_node(written(node, node.spec.shape), (node.spec.size,))
-    made = scatter.put_along_axis(dst, flat(ids), flat(given), 0)
+        ids = _drop_repeats(ids, places, node.spec.size, x.session)
+    dst = reshape_node(write_out(node, node.spec.shape), (node.spec.size,))
+    made = scatter.put_along_axis(dst, flatten_node(ids), flatten_node(given), 0)
     return wrap(reshape_node(made, node.spec.shape))
 
 
-def _last_of_each(ids: Node, places: Sequence[Place], size: int, session: Session) -> Node:
+def _drop_repeats(ids: Node, places: Sequence[Place], size: int, session: Session) -> Node:
     """Ids of which all but the last that look at a value lie outside, so that nothing races."""
-    beaten = _beaten([p.host for p in places if isinstance(p, Ids)])
+    beaten = _find_repeats([p.host for p in places if isinstance(p, Ids)])
     if beaten is None:
         return ids
     first, count = _array_place(places), len(ids.spec.shape)
     behind = count - beaten.ndim if first == -2 else _behind(places, first)
     mask = constant(session, beaten.reshape(*beaten.shape, *(1,) * behind), BOOL)
     outside = constant(session, np.asarray(size), I32)
-    return over_axes(comparison.where, "index", mask, outside, ids)
+    return apply_to_nodes(comparison.where, "index", mask, outside, ids)
 
 
-def _beaten(hosts: Sequence[HostArray | None]) -> HostArray | None:
+def _find_repeats(hosts: Sequence[HostArray | None]) -> HostArray | None:
     """Which ids come once more behind; None where all differ, or only the device knows them."""
     known = [host for host in hosts if host is not None]
     if not known or len(known) < len(hosts):
@@ -111,7 +111,7 @@ def _beaten(hosts: Sequence[HostArray | None]) -> HostArray | None:
     return beaten.reshape(keys.shape)
 
 
-def places_written(x: Array, index: Any, values: Any) -> tuple[Node, Node]:
+def locate_values(x: Array, index: Any, values: Any) -> tuple[Node, Node]:
     """Ids among all values of an array where an index looks, and values for them, of one shape."""
     places = parse(x.shape, index, x.session)
     return _ids_and_values(x.node, places, values, x.session)
@@ -121,7 +121,7 @@ def _ids_and_values(
     node: Node, places: Sequence[Place], values: Any, session: Session
 ) -> tuple[Node, Node]:
     ids, shape = _flat_ids(node.spec.shape, places, session)
-    return ids, written(_fitting(_values(values, node, session), shape), shape)
+    return ids, write_out(_fit_values(_values(values, node, session), shape), shape)
 
 
 def _forwards(places: Sequence[Place]) -> list[tuple[int, int, int]]:
@@ -132,22 +132,22 @@ def _forwards(places: Sequence[Place]) -> list[tuple[int, int, int]]:
     return [_span(p) for p in own]
 
 
-def _sliced(
+def _update_slice(
     node: Node, places: Sequence[Place], ranges: Sequence[tuple[int, int, int]], values: Node
 ) -> Node:
     """A node with other values in a slice."""
     shape = tuple(p.count for p in places if isinstance(p, Range))
     window = tuple(count for _, count, _ in ranges)
     if not math.prod(window):
-        _fitting(values, shape)
+        _fit_values(values, shape)
         return node
-    update = reshape_node(_fitting(values, shape), window)
+    update = reshape_node(_fit_values(values, shape), window)
     starts, steps = [r[0] for r in ranges], [r[2] for r in ranges]
     stops = [start + (count - 1) * step + 1 for start, count, step in ranges]
     return writing.slice_update(node, update, starts, stops, steps)
 
 
-def _turned(node: Node, places: Sequence[Place]) -> Node:
+def _view_places(node: Node, places: Sequence[Place]) -> Node:
     """What ranges and single values leave of a node."""
     found = node.spec
     shape: list[int] = []
@@ -192,14 +192,14 @@ def flipped(x: Node, axes: Sequence[int]) -> Node:
     return flip(x, axes=axes)
 
 
-def _gathered(node: Node, places: Sequence[Place], session: Session) -> Node:
+def _gather(node: Node, places: Sequence[Place], session: Session) -> Node:
     single = [p for p in places if isinstance(p, Ids)]
     rest = [p for p in places if p is not single[0]]
     if len(single) == 1 and all(_is_whole(p, node.spec.shape) for p in rest):
-        return _taken(node, single[0])
+        return _take_axis(node, single[0])
     ids, shape = _flat_ids(node.spec.shape, places, session)
-    dense = flat(written(node, node.spec.shape))
-    return reshape_node(taking.take_axes(dense, flat(ids), 0), shape)
+    dense = flatten_node(write_out(node, node.spec.shape))
+    return reshape_node(taking.take_axes(dense, flatten_node(ids), 0), shape)
 
 
 def _is_whole(place: Place, shape: Shape) -> bool:
@@ -211,12 +211,12 @@ def _is_whole(place: Place, shape: Shape) -> bool:
     )
 
 
-def _taken(node: Node, place: Ids) -> Node:
+def _take_axis(node: Node, place: Ids) -> Node:
     """Values of one axis by ids: the usual case, in one dispatch."""
     shape = node.spec.shape
     before, behind = shape[: place.axis], shape[place.axis + 1 :]
     three = reshape_node(node, (math.prod(before), shape[place.axis], math.prod(behind)))
-    y = taking.take_axes(three, flat(place.node), 1)
+    y = taking.take_axes(three, flatten_node(place.node), 1)
     return reshape_node(y, (*before, *place.node.spec.shape, *behind))
 
 
@@ -224,7 +224,7 @@ def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[
     """Numbers of the values that an index looks at in row-major order, and the result's shape."""
     steps = dense_strides(shape)
     arrays = [p for p in places if isinstance(p, Ids)]
-    common = broadcast_of("index", [p.node.spec.shape for p in arrays]) if arrays else ()
+    common = common_shape("index", [p.node.spec.shape for p in arrays]) if arrays else ()
     first = _array_place(places) if arrays else -1
     extents: list[Shape] = []  # of the result, in order; arrays count as one group
     for number, place in enumerate(places):
@@ -235,7 +235,7 @@ def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[
     if first == -2:  # arrays apart from each other: their axes come first
         extents.insert(0, common)
     result = tuple(n for group in extents for n in group)
-    total = constant(session, np.asarray(_fixed(places, steps)), I32)
+    total = constant(session, np.asarray(_base_id(places, steps)), I32)
     at = len(common) if first == -2 else 0
     for number, place in enumerate(places):
         if number == first:
@@ -247,7 +247,7 @@ def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[
             at += 1
     behind = _behind(places, first)
     for place in arrays:
-        scaled = over_axes(
+        scaled = apply_to_nodes(
             arithmetic.mul,
             "index",
             place.node,
@@ -257,11 +257,11 @@ def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[
             scaled,
             (*scaled.spec.shape, *(1,) * (len(result) - len(common) if first == -2 else behind)),
         )
-        total = over_axes(arithmetic.add, "index", total, placed)
-    return written(expand(total, result), result), result
+        total = apply_to_nodes(arithmetic.add, "index", total, placed)
+    return write_out(expand(total, result), result), result
 
 
-def _fixed(places: Sequence[Place], steps: Shape) -> int:
+def _base_id(places: Sequence[Place], steps: Shape) -> int:
     """Number of the value where ranges begin and single ones are."""
     begin = 0
     for place in places:
@@ -273,7 +273,7 @@ def _fixed(places: Sequence[Place], steps: Shape) -> int:
 
 
 def _plus(total: Node, host: Any, session: Session) -> Node:
-    return over_axes(arithmetic.add, "index", total, constant(session, host, I32))
+    return apply_to_nodes(arithmetic.add, "index", total, constant(session, host, I32))
 
 
 def _array_place(places: Sequence[Place]) -> int:
@@ -308,7 +308,7 @@ def _is_number(values: Any) -> bool:
 def _values(values: Any, node: Node, session: Session) -> Node:
     """What is written, in the type of what it is written to."""
     if isinstance(values, Core):
-        return converted(values.node, node.spec.dtype)
+        return convert(values.node, node.spec.dtype)
     host = np.asarray(values)
     if (
         host.dtype.kind == "f"
@@ -319,11 +319,11 @@ def _values(values: Any, node: Node, session: Session) -> Node:
     return constant(session, host, node.spec.dtype)
 
 
-def _fitting(values: Node, shape: Shape) -> Node:
+def _fit_values(values: Node, shape: Shape) -> Node:
     """Values that broadcast to the shape they are written to; axes of one in front may go."""
     own = values.spec.shape
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]
-    if broadcast_of("setitem", [own, shape]) != shape:
+    if common_shape("setitem", [own, shape]) != shape:
         raise ShapeError(f"setitem: values of {values.spec.shape} into {shape}")
     return expand(reshape_node(values, own), shape)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wgpu_backend.array.conversion import MOST_AXES, converted
-from wgpu_backend.array.core import Core, constant, node_of, wrap
+from wgpu_backend.array.conversion import MOST_AXES, convert
+from wgpu_backend.array.core import Core, constant, make_node, wrap
 from wgpu_backend.array.session import Session
-from wgpu_backend.array.types import FLOATING, Scalar, beside, default_of, promote
+from wgpu_backend.array.types import FLOATING, Scalar, default_dtype, promote, promote_scalar
 from wgpu_backend.dtypes import BOOL, COMPLEX64, F32, DType, as_dtype
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
@@ -38,7 +38,7 @@ def as_node(name: str, x: object) -> Node:
     raise DTypeError(f"{name}: got {type(x).__name__}, needs an array; wx.array makes one")
 
 
-def floating(x: Node) -> Node:
+def to_floats(x: Node) -> Node:
     """A node of floats, which integers and bools are converted to.
 
     Raises
@@ -48,7 +48,7 @@ def floating(x: Node) -> Node:
     """
     if is_complex(x):
         raise DTypeError("an array of complex64, needs real numbers; real, imag and abs give some")
-    return x if x.spec.dtype in FLOATING else converted(x, F32)
+    return x if x.spec.dtype in FLOATING else convert(x, F32)
 
 
 # Functions of complex64, by the name of the one of real numbers; the package puts in what
@@ -56,14 +56,14 @@ def floating(x: Node) -> Node:
 COMPLEX: dict[str, Callable[..., Array]] = {}
 
 
-def of_complex(name: str, *operands: Any) -> Array:
+def call_complex(name: str, *operands: Any) -> Array:
     """What a function makes of complex64; DTypeError where it has no meaning for it."""
     if name not in COMPLEX:
         raise DTypeError(f"{name}: complex64, needs real numbers; real, imag and abs give some")
     return COMPLEX[name](*operands)
 
 
-def promoted(name: str, *operands: Any) -> list[Node]:
+def promote_operands(name: str, *operands: Any) -> list[Node]:
     """Nodes of one type for what may be arrays, numbers, lists or NumPy's arrays.
 
     Raises
@@ -73,7 +73,7 @@ def promoted(name: str, *operands: Any) -> list[Node]:
     """
     arrays = [o for o in operands if isinstance(o, Core)]
     if not arrays:
-        return promoted(name, wrap(node_of(operands[0])), *operands[1:])
+        return promote_operands(name, wrap(make_node(operands[0])), *operands[1:])
     session = arrays[0].session
     kind = _together(operands)
     return [_operand(name, o, kind, session) for o in operands]
@@ -83,25 +83,25 @@ def _together(operands: Sequence[Any]) -> DType:
     kind: DType | None = None
     for other in operands:
         if not isinstance(other, Scalar):
-            own = other.dtype if isinstance(other, Core) else _type_of(other)
+            own = other.dtype if isinstance(other, Core) else _infer_dtype(other)
             kind = own if kind is None else promote(kind, own)
     assert kind is not None
     for number in operands:
         if isinstance(number, Scalar):
-            kind = beside(kind, number)
+            kind = promote_scalar(kind, number)
     return kind
 
 
-def _type_of(values: Any) -> DType:
+def _infer_dtype(values: Any) -> DType:
     """Type of NumPy's values, or of lists of Python's numbers."""
     host = as_array("array", values)
     own = isinstance(values, np.ndarray | np.generic)
-    return as_dtype(host.dtype) if own else default_of(host.dtype)
+    return as_dtype(host.dtype) if own else default_dtype(host.dtype)
 
 
 def _operand(name: str, value: Any, kind: DType, session: Session) -> Node:
     if isinstance(value, Core):
-        return converted(value.node, kind)
+        return convert(value.node, kind)
     host = np.asarray(value)
     try:
         return constant(session, host, kind)
@@ -109,7 +109,7 @@ def _operand(name: str, value: Any, kind: DType, session: Session) -> Node:
         raise DTypeError(f"{name}: {error}") from None
 
 
-def broadcast_of(name: str, shapes: Sequence[Shape]) -> Shape:
+def common_shape(name: str, shapes: Sequence[Shape]) -> Shape:
     """Shape that all broadcast to, by NumPy's rule."""
     rank = max(map(len, shapes))
     found: list[int] = []
@@ -122,16 +122,16 @@ def broadcast_of(name: str, shapes: Sequence[Shape]) -> Shape:
     return tuple(found)
 
 
-def lifted(op: Kernel, name: str, *nodes: Node, **options: Any) -> Array:
+def apply_op(op: Kernel, name: str, *nodes: Node, **options: Any) -> Array:
     """What an op makes of values that broadcast, with any number of axes."""
-    return wrap(over_axes(op, name, *nodes, **options))
+    return wrap(apply_to_nodes(op, name, *nodes, **options))
 
 
-def over_axes(op: Kernel, name: str, *nodes: Node, **options: Any) -> Node:
-    """`lifted` of nodes."""
+def apply_to_nodes(op: Kernel, name: str, *nodes: Node, **options: Any) -> Node:
+    """`apply_op` of nodes."""
     if all(len(n.spec.shape) <= MOST_AXES for n in nodes):
         return op(*nodes, **options)
-    shape = broadcast_of(name, [n.spec.shape for n in nodes])
+    shape = common_shape(name, [n.spec.shape for n in nodes])
     folded, views = fold(shape, nodes)
     return reshape_node(reshape_node(op(*views, **options), folded), shape)
 
@@ -139,10 +139,10 @@ def over_axes(op: Kernel, name: str, *nodes: Node, **options: Any) -> Node:
 def fold(shape: Shape, nodes: Sequence[Node]) -> tuple[Shape, list[Node]]:
     """Operands of a shape with at most four axes, and the shape."""
     strides = [broadcast_strides(n.spec, shape) for n in nodes]
-    extents, steps = _merged(shape, strides)
+    extents, steps = _merge_axes(shape, strides)
     if len(extents) > MOST_AXES:
-        whole = [written(n, shape) for n in nodes]
-        extents, steps = _merged(shape, [dense_strides(shape)] * len(nodes))
+        whole = [write_out(n, shape) for n in nodes]
+        extents, steps = _merge_axes(shape, [dense_strides(shape)] * len(nodes))
         nodes = whole
     specs = [
         Spec(extents, n.spec.dtype, own, n.spec.offset) for n, own in zip(nodes, steps, strict=True)
@@ -150,14 +150,14 @@ def fold(shape: Shape, nodes: Sequence[Node]) -> tuple[Shape, list[Node]]:
     return extents, [make_view(n, s) for n, s in zip(nodes, specs, strict=True)]
 
 
-def written(x: Node, shape: Shape) -> Node:
+def write_out(x: Node, shape: Shape) -> Node:
     """A dense node with all values of what broadcasts."""
     if x.spec.shape == shape and x.spec.is_dense:
         return x
     return contiguous(expand(x, shape))
 
 
-def _merged(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
+def _merge_axes(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
     """Extents, and strides of each operand, with axes joined that all step through as one."""
     extents: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
@@ -176,7 +176,7 @@ def _merged(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]
     return tuple(extents), [tuple(s) for s in steps]
 
 
-def around(x: Node, axis: int) -> tuple[Node, Shape, Shape]:
+def split_around(x: Node, axis: int) -> tuple[Node, Shape, Shape]:
     """A node as (before, extent, behind) an axis, and the extents before and behind."""
     shape = x.spec.shape
     before, behind = shape[:axis], shape[axis + 1 :]
@@ -184,7 +184,7 @@ def around(x: Node, axis: int) -> tuple[Node, Shape, Shape]:
     return three, before, behind
 
 
-def axis_of(name: str, x: Node, axis: int) -> int:
+def normalise_axis(name: str, x: Node, axis: int) -> int:
     """Axis counted from the front; ShapeError where there is none."""
     return x.spec.axis(axis, name)
 

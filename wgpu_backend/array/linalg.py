@@ -17,7 +17,7 @@ from wgpu_backend.array import products, shaping
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import asarray, eye
 from wgpu_backend.array.elementwise import abs, conj, sqrt
-from wgpu_backend.array.lifting import as_node, broadcast_of, floating, is_complex
+from wgpu_backend.array.lifting import as_node, common_shape, is_complex, to_floats
 from wgpu_backend.array.moving import diagonal as _diagonal
 from wgpu_backend.array.operators import power
 from wgpu_backend.array.reductions import Axis
@@ -99,10 +99,10 @@ def _double(x: Array) -> Any:
     node = as_node("linalg", x)
     if is_complex(node):
         return x.numpy().astype(np.complex128)
-    return wrap(floating(node)).numpy().astype(np.float64)
+    return wrap(to_floats(node)).numpy().astype(np.float64)
 
 
-def _computed(name: str, x: Array, *operands: Any, by: str = "", **options: Any) -> Any:
+def _compute(name: str, x: Array, *operands: Any, by: str = "", **options: Any) -> Any:
     """What a function of NumPy makes of values, as arrays where `x` lies."""
     try:
         with np.errstate(all="ignore"):
@@ -125,7 +125,7 @@ def _single(values: Any, x: Array) -> Array:
 def cholesky(x: Array, /, upper: bool = False) -> Array:
     """Lower triangle whose product with its conjugate transpose is `x`, or the upper one."""
     values = _matrices("cholesky", x, square=True)
-    found = _computed("cholesky", x, values)
+    found = _compute("cholesky", x, values)
     return conj(matrix_transpose(found)) if upper else found
 
 
@@ -134,49 +134,49 @@ def cholesky_inv(x: Array, /, upper: bool = False) -> Array:
     values = _matrices("cholesky_inv", x, square=True)
     lower = np.triu(values).swapaxes(-1, -2).conj() if upper else np.tril(values)
     square = lower @ lower.swapaxes(-1, -2).conj()
-    return _computed("cholesky_inv", x, square, by="inv")
+    return _compute("cholesky_inv", x, square, by="inv")
 
 
 def tri_inv(x: Array, /, upper: bool = False) -> Array:
     """Inverse of a triangle; what is on its other side is not looked at."""
     values = _matrices("tri_inv", x, square=True)
     triangle = np.triu(values) if upper else np.tril(values)
-    return _computed("tri_inv", x, triangle, by="inv")
+    return _compute("tri_inv", x, triangle, by="inv")
 
 
 def det(x: Array, /) -> Array:
     """Determinants."""
-    return _computed("det", x, _matrices("det", x, square=True))
+    return _compute("det", x, _matrices("det", x, square=True))
 
 
 def slogdet(x: Array, /) -> SlogdetResult:
     """Signs and logarithms of determinants, which themselves may overflow."""
     values = _matrices("slogdet", x, square=True)
-    return SlogdetResult(*_computed("slogdet", x, values))
+    return SlogdetResult(*_compute("slogdet", x, values))
 
 
 def eig(x: Array, /) -> EigResult:
     """Eigenvalues and eigenvectors, as columns, of any square matrices; complex64."""
     values = _matrices("eig", x, square=True).astype(np.complex128)
-    return EigResult(*_computed("eig", x, values))
+    return EigResult(*_compute("eig", x, values))
 
 
 def eigvals(x: Array, /) -> Array:
     """Eigenvalues of any square matrices, complex64."""
     values = _matrices("eigvals", x, square=True).astype(np.complex128)
-    return _computed("eigvals", x, values)
+    return _compute("eigvals", x, values)
 
 
 def eigh(x: Array, /, UPLO: str = "L") -> EighResult:  # noqa: N803
     """Eigenvalues and eigenvectors of Hermitian matrices, from their lower or upper triangles."""
     values = _triangle("eigh", x, UPLO)
-    return EighResult(*_computed("eigh", x, values, UPLO=UPLO))
+    return EighResult(*_compute("eigh", x, values, UPLO=UPLO))
 
 
 def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:  # noqa: N803
     """Eigenvalues of Hermitian matrices in ascending order."""
     values = _triangle("eigvalsh", x, UPLO)
-    return _computed("eigvalsh", x, values, UPLO=UPLO)
+    return _compute("eigvalsh", x, values, UPLO=UPLO)
 
 
 def _triangle(name: str, x: Array, side: str) -> Any:
@@ -187,14 +187,14 @@ def _triangle(name: str, x: Array, side: str) -> Any:
 
 def inv(x: Array, /) -> Array:
     """Inverses of square matrices."""
-    return _computed("inv", x, _matrices("inv", x, square=True))
+    return _compute("inv", x, _matrices("inv", x, square=True))
 
 
 def pinv(x: Array, /, *, rtol: Any = None) -> Array:
     """Pseudo-inverses; singular values up to `rtol` times the largest count as 0."""
     values = _matrices("pinv", x)
     cut = _tolerance(x) if rtol is None else np.asarray(rtol)
-    return _computed("pinv", x, values, rcond=cut)
+    return _compute("pinv", x, values, rcond=cut)
 
 
 def _tolerance(x: Array) -> float:
@@ -214,7 +214,7 @@ def qr(x: Array, /, mode: str = "reduced") -> QRResult:
     if mode not in ("reduced", "complete"):
         raise OptionError(f"qr: mode is {mode!r}, needs 'reduced' or 'complete'")
     values = _matrices("qr", x)
-    return QRResult(*_computed("qr", x, values, mode=mode))
+    return QRResult(*_compute("qr", x, values, mode=mode))
 
 
 def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
@@ -222,13 +222,13 @@ def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any
     if not compute_uv:
         return svdvals(x)
     values = _matrices("svd", x)
-    return SVDResult(*_computed("svd", x, values, full_matrices=full_matrices))
+    return SVDResult(*_compute("svd", x, values, full_matrices=full_matrices))
 
 
 def svdvals(x: Array, /) -> Array:
     """Singular values in descending order."""
     values = _matrices("svdvals", x)
-    return _computed("svdvals", x, values, by="svd", compute_uv=False)
+    return _compute("svdvals", x, values, by="svd", compute_uv=False)
 
 
 def solve(x1: Array, x2: Array, /) -> Array:
@@ -247,8 +247,8 @@ def _solution(name: str, x1: Array, left: Any, x2: Array) -> Array:
     _require_rows(name, x1, x2)
     right = _double(x2)
     if right.ndim > 1:
-        return _computed(name, x1, left, right, by="solve")
-    return _computed(name, x1, left, right[:, None], by="solve")[..., 0]
+        return _compute(name, x1, left, right, by="solve")
+    return _compute(name, x1, left, right[:, None], by="solve")[..., 0]
 
 
 def _require_rows(name: str, x1: Array, x2: Array) -> None:
@@ -256,7 +256,7 @@ def _require_rows(name: str, x1: Array, x2: Array) -> None:
     if rows != x1.shape[-1:]:
         raise ShapeError(f"{name}: {x1.shape} and {x2.shape}, needs as many rows of both")
     if x2.ndim > 1:
-        broadcast_of(name, [x1.shape[:-2], x2.shape[:-2]])
+        common_shape(name, [x1.shape[:-2], x2.shape[:-2]])
 
 
 # On the device.
@@ -316,7 +316,7 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
         of the sum of powers.
     """
     node = as_node("vector_norm", x)
-    sizes = abs(x if is_complex(node) else wrap(floating(node)))
+    sizes = abs(x if is_complex(node) else wrap(to_floats(node)))
     if ord == math.inf:
         return _max(sizes, axis, keepdims)
     if ord == -math.inf:

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 def eval(*trees: Any) -> None:
     """Compute arrays, in lists and dictionaries too, and wait for them."""
-    for session in _evaluated(trees):
+    for session in _evaluate(trees):
         session.wait()
 
 
 def async_eval(*trees: Any) -> None:
     """Hand the computation of arrays to the device, without waiting for it."""
-    _evaluated(trees)
+    _evaluate(trees)
 
 
-def _evaluated(trees: Any) -> list[Session]:
+def _evaluate(trees: Any) -> list[Session]:
     by_session: dict[int, tuple[Session, list[Any]]] = {}
     for array in leaves(trees):
         by_session.setdefault(id(array.session), (array.session, []))[1].append(array.node)

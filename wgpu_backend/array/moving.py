@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wgpu_backend.array.conversion import flat
+from wgpu_backend.array.conversion import flatten_node
 from wgpu_backend.array.core import Core, wrap
-from wgpu_backend.array.lifting import as_node, axis_of
+from wgpu_backend.array.lifting import as_node, normalise_axis
 from wgpu_backend.dtypes import as_dtype
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
@@ -60,7 +60,9 @@ def repeat(x: Array, repeats: Any, /, axis: int | None = None) -> Array:
     axis : int or None
     """
     node = as_node("repeat", x)
-    node, at = (flat(node), 0) if axis is None else (node, axis_of("repeat", node, axis))
+    node, at = (
+        (flatten_node(node), 0) if axis is None else (node, normalise_axis("repeat", node, axis))
+    )
     counts = np.asarray(repeats.numpy() if isinstance(repeats, Core) else repeats)
     if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
         raise ShapeError(f"repeat: {repeats!r} times, needs whole numbers of 0 or more")
@@ -162,7 +164,7 @@ def as_strided(
     ShapeError
         The view would leave the values.
     """
-    node = flat(as_node("as_strided", x))
+    node = flatten_node(as_node("as_strided", x))
     wanted = x.shape if shape is None else extents("as_strided: shape", shape)
     steps = dense_strides(wanted) if strides is None else extents("as_strided: strides", strides)
     if len(wanted) != len(steps):
@@ -222,7 +224,7 @@ def _reinterpreted(node: Node, spec: Spec) -> Node:
 def unflatten(x: Array, /, axis: int, shape: Sequence[int]) -> Array:
     """View with an axis cut into several; one extent may be -1."""
     node = as_node("unflatten", x)
-    at = axis_of("unflatten", node, axis)
+    at = normalise_axis("unflatten", node, axis)
     extent, parts = node.spec.shape[at], list(extents("unflatten", shape))
     if parts.count(-1) == 1:
         rest = math.prod(p for p in parts if p != -1)

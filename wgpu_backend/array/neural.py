@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import convert
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.elementwise import float_function
-from wgpu_backend.array.lifting import as_node, floating
-from wgpu_backend.array.reductions import Axis, axes_of
+from wgpu_backend.array.lifting import as_node, to_floats
+from wgpu_backend.array.reductions import Axis, normalise_axes
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ops.elementwise import activation
@@ -37,8 +37,8 @@ def softmax(x: Array, /, axis: Axis = None, *, precise: bool = False) -> Array:
 
     Computed in float32, whatever `precise` says; of the type of `x`, float32 for integers.
     """
-    node = floating(as_node("softmax", x))
-    axes = axes_of("softmax", node, axis)
+    node = to_floats(as_node("softmax", x))
+    axes = normalise_axes("softmax", node, axis)
     if not axes or not node.spec.size:
         return wrap(node) * 0 + 1
     rest = [a for a in range(len(node.spec.shape)) if a not in axes]
@@ -50,10 +50,10 @@ def softmax(x: Array, /, axis: Axis = None, *, precise: bool = False) -> Array:
     rows = contiguous(reshape_node(moved, (node.spec.size // count, count)))
     y = reshape_node(norm.softmax(rows), moved.spec.shape)
     back = [order.index(a) for a in range(len(order))]
-    return wrap(converted(permute(y, *back), node.spec.dtype))
+    return wrap(convert(permute(y, *back), node.spec.dtype))
 
 
-def rows_of(x: Node) -> Node:
+def as_rows(x: Node) -> Node:
     """A node as (rows, values of a row), each row's values neighbours."""
     cols = x.spec.shape[-1]
     rows = reshape_node(x, (x.spec.size // max(cols, 1), cols))
@@ -62,7 +62,7 @@ def rows_of(x: Node) -> Node:
 
 def as_shape(y: Node, shape: Shape, dtype: Any) -> Array:
     """Array of a node in the shape and type of what it was made of."""
-    return wrap(converted(reshape_node(y, shape), dtype))
+    return wrap(convert(reshape_node(y, shape), dtype))
 
 
 def glu(x: Array, /, axis: int = -1) -> Array:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.conversion import converted, paired
-from wgpu_backend.array.core import node_of, wrap
+from wgpu_backend.array.conversion import convert, join_parts
+from wgpu_backend.array.core import make_node, wrap
 from wgpu_backend.array.elementwise import (
     abs,
     describe,
@@ -22,14 +22,14 @@ from wgpu_backend.array.elementwise import (
     real,
 )
 from wgpu_backend.array.lifting import (
+    apply_op,
+    apply_to_nodes,
     as_node,
-    floating,
+    call_complex,
     is_bool,
     is_complex,
-    lifted,
-    of_complex,
-    over_axes,
-    promoted,
+    promote_operands,
+    to_floats,
 )
 from wgpu_backend.array.types import FLOATING, INTEGERS, finfo, iinfo
 from wgpu_backend.dtypes import BOOL, COMPLEX64, I32, DType
@@ -54,16 +54,16 @@ def binary_function(op: Op[...], name: str = "", *, floats: bool = False) -> Bin
     name = name or op.name
 
     def function(a: Any, b: Any, /) -> Array:
-        nodes = promoted(name, a, b)
+        nodes = promote_operands(name, a, b)
         if is_complex(nodes[0]):
-            return of_complex(name, *map(wrap, nodes))
+            return call_complex(name, *map(wrap, nodes))
         if floats:
-            nodes = [floating(n) for n in nodes]
+            nodes = [to_floats(n) for n in nodes]
         elif is_bool(nodes[0]):
             # NumPy computes with 0 and 1, and a result is true where it is not 0.
-            counted = over_axes(op, name, *(converted(n, I32) for n in nodes))
-            return wrap(converted(counted, BOOL))
-        return lifted(op, name, *nodes)
+            counted = apply_to_nodes(op, name, *(convert(n, I32) for n in nodes))
+            return wrap(convert(counted, BOOL))
+        return apply_op(op, name, *nodes)
 
     return describe(function, op, name, "")
 
@@ -72,10 +72,10 @@ def comparison_function(op: Op[...]) -> Binary:
     """Make a comparison of two values, whose result is an array of bool."""
 
     def function(a: Any, b: Any, /) -> Array:
-        nodes = promoted(op.name, a, b)
+        nodes = promote_operands(op.name, a, b)
         if is_complex(nodes[0]):
-            return of_complex(op.name, *map(wrap, nodes))
-        return lifted(op, op.name, *nodes)
+            return call_complex(op.name, *map(wrap, nodes))
+        return apply_op(op, op.name, *nodes)
 
     return describe(function, op, "", "")
 
@@ -84,7 +84,7 @@ def logical_function(op: Op[...]) -> Binary:
     """Make a function of two truth values: everything but 0 is true."""
 
     def function(a: Any, b: Any, /) -> Array:
-        return lifted(op, op.name, *(converted(n, BOOL) for n in promoted(op.name, a, b)))
+        return apply_op(op, op.name, *(convert(n, BOOL) for n in promote_operands(op.name, a, b)))
 
     return describe(function, op, "", "")
 
@@ -93,11 +93,11 @@ def bitwise_function(op: Op[...], *, bools: bool = True) -> Binary:
     """Make a function of the bits of two integers, or of two bools."""
 
     def function(a: Any, b: Any, /) -> Array:
-        nodes = promoted(op.name, a, b)
+        nodes = promote_operands(op.name, a, b)
         kind = nodes[0].spec.dtype
         if kind not in INTEGERS and not (bools and kind == BOOL):
             raise DTypeError(f"{op.name}: operands of {kind}, needs integers")
-        return lifted(op, op.name, *nodes)
+        return apply_op(op, op.name, *nodes)
 
     return describe(function, op, "", "")
 
@@ -155,10 +155,10 @@ def where(condition: Any, a: Any, b: Any, /) -> Array:
         Shapes of all three broadcast.
     """
     if not any(hasattr(v, "session") for v in (a, b)):
-        a = wrap(node_of(a, None, getattr(condition, "session", None)))
-    chosen = promoted("where", a, b)
-    truth = converted(promoted("where", condition)[0], BOOL)
-    return lifted(comparison.where, "where", truth, *chosen)
+        a = wrap(make_node(a, None, getattr(condition, "session", None)))
+    chosen = promote_operands("where", a, b)
+    truth = convert(promote_operands("where", condition)[0], BOOL)
+    return apply_op(comparison.where, "where", truth, *chosen)
 
 
 def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
@@ -207,8 +207,8 @@ def isclose(
     equal_nan : bool
         NaN is close to NaN. Infinities are close to those of their sign.
     """
-    nodes = promoted("isclose", a, b)
-    x, y = (wrap(n if is_complex(n) else floating(n)) for n in nodes)
+    nodes = promote_operands("isclose", a, b)
+    x, y = (wrap(n if is_complex(n) else to_floats(n)) for n in nodes)
     near = less_equal(abs(x - y), abs(y) * rtol + atol) & isfinite(x) & isfinite(y)
     found = near | equal(x, y)
     return found | (isnan(x) & isnan(y)) if equal_nan else found
@@ -233,7 +233,7 @@ def array_equal(a: Any, b: Any, /, equal_nan: bool = False) -> Array:
     """Whether two arrays have one shape and equal values: one bool."""
     from wgpu_backend.array.reductions import all
 
-    x, y = (wrap(n) for n in promoted("array_equal", a, b))
+    x, y = (wrap(n) for n in promote_operands("array_equal", a, b))
     if x.shape != y.shape:
         return wrap(x.session.constant(b"\0", BOOL, ()))
     same = equal(x, y)
@@ -249,7 +249,7 @@ def nan_to_num(
     node = as_node("nan_to_num", x)
     if node.spec.dtype == COMPLEX64:
         parts = (nan_to_num(p(x), nan, posinf, neginf) for p in (real, imag))
-        return wrap(paired(*(part.node for part in parts)))
+        return wrap(join_parts(*(part.node for part in parts)))
     if node.spec.dtype not in FLOATING:
         return wrap(node)
     ends = finfo(node.spec.dtype)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from wgpu_backend.array.conversion import flat
+from wgpu_backend.array.conversion import flatten_node
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, floating
+from wgpu_backend.array.lifting import as_node, to_floats
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.sampling import sorting
@@ -37,13 +37,13 @@ def argsort(
 
 def partition(x: Array, /, kth: int, axis: int | None = -1) -> Array:
     """Values with the `kth` smallest in its place, smaller ones before it: they are sorted."""
-    node, at = _placed("partition", x, kth, axis)
+    node, at = _check_kth("partition", x, kth, axis)
     return wrap(sorting.sort(node, at))
 
 
 def argpartition(x: Array, /, kth: int, axis: int | None = -1) -> Array:
     """Places along an axis in the order of `partition`, int32."""
-    node, at = _placed("argpartition", x, kth, axis)
+    node, at = _check_kth("argpartition", x, kth, axis)
     return wrap(sorting.argsort(node, at))
 
 
@@ -67,10 +67,10 @@ def median(x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: boo
     """
     from wgpu_backend.array.elementwise import isnan
     from wgpu_backend.array.operators import where
-    from wgpu_backend.array.reductions import axes_of, kept
+    from wgpu_backend.array.reductions import normalise_axes, reduced_shape
 
-    node = floating(as_node("median", x))
-    axes = axes_of("median", node, axis)
+    node = to_floats(as_node("median", x))
+    axes = normalise_axes("median", node, axis)
     rest = [a for a in range(x.ndim) if a not in axes]
     rows = wrap(node).transpose(*rest, *axes).reshape(*(x.shape[a] for a in rest), -1)
     ordered = sort(rows)
@@ -80,18 +80,18 @@ def median(x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: boo
     low, high = ordered[..., (count - 1) // 2], ordered[..., count // 2]
     halves = low if count % 2 else low * 0.5 + high * 0.5  # the sum of two f16 may overflow
     middle = where(isnan(ordered[..., -1]), math.nan, halves)  # NaN is the last of all
-    return middle.reshape(kept(x.shape, axes, keepdims))
+    return middle.reshape(reduced_shape(x.shape, axes, keepdims))
 
 
 def _along(name: str, x: Array, axis: int | None) -> tuple[Node, int]:
     """A node with an axis to go along: all values in a row where it is None."""
     node = as_node(name, x)
     if axis is None or not node.spec.shape:
-        return flat(node), 0
+        return flatten_node(node), 0
     return node, node.spec.axis(axis, name)
 
 
-def _placed(name: str, x: Array, kth: int, axis: int | None) -> tuple[Node, int]:
+def _check_kth(name: str, x: Array, kth: int, axis: int | None) -> tuple[Node, int]:
     node, at = _along(name, x, axis)
     extent = node.spec.shape[at]
     if not -extent <= kth < extent:

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from wgpu_backend.array.conversion import converted
-from wgpu_backend.array.core import Core, constant, node_of, wrap
-from wgpu_backend.array.lifting import over_axes
+from wgpu_backend.array.conversion import convert
+from wgpu_backend.array.core import Core, constant, make_node, wrap
+from wgpu_backend.array.lifting import apply_to_nodes
 from wgpu_backend.array.session import Session
 from wgpu_backend.dtypes import BOOL, I32
 from wgpu_backend.errors import DTypeError, ShapeError
@@ -58,7 +58,7 @@ Place = Range | One | Ids
 
 def parse(shape: Shape, index: Any, session: Session) -> list[Place]:
     """What an index says of each axis, in order."""
-    items = _filled(shape, index)
+    items = _fill_ellipsis(shape, index)
     places: list[Place] = []
     axis = 0
     for item in items:
@@ -71,7 +71,7 @@ def parse(shape: Shape, index: Any, session: Session) -> list[Place]:
     return places
 
 
-def _filled(shape: Shape, index: Any) -> list[Any]:
+def _fill_ellipsis(shape: Shape, index: Any) -> list[Any]:
     """Indices with ``...`` written out."""
     given = list(cast("tuple[Any, ...]", index if isinstance(index, tuple) else (index,)))
     taken = sum(_width(item) for item in given)
@@ -151,14 +151,16 @@ def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
         outside = host[(host < -extent) | (host >= extent)] if host.dtype.kind in "iu" else host[:0]
         if outside.size:
             raise OutOfRange(f"index: {outside.flat[0]}, axis {axis} has {extent} values")
-        node = constant(session, host, I32) if host.dtype.kind in "iu" else node_of(host)
+        node = constant(session, host, I32) if host.dtype.kind in "iu" else make_node(host)
         known = host.astype(np.int64) % max(extent, 1) if host.dtype.kind in "iu" else None
     if node.spec.dtype.numpy is None or node.spec.dtype.numpy.kind not in "iu":
         raise DTypeError(f"index: an array of {node.spec.dtype}, needs integers or bool")
-    ids = converted(node, I32)
-    turned = over_axes(arithmetic.add, "index", ids, constant(session, np.asarray(extent), I32))
-    below = over_axes(comparison.less, "index", ids, constant(session, np.asarray(0), I32))
-    return Ids(axis, over_axes(comparison.where, "index", below, turned, ids), known)
+    ids = convert(node, I32)
+    turned = apply_to_nodes(
+        arithmetic.add, "index", ids, constant(session, np.asarray(extent), I32)
+    )
+    below = apply_to_nodes(comparison.less, "index", ids, constant(session, np.asarray(0), I32))
+    return Ids(axis, apply_to_nodes(comparison.where, "index", below, turned, ids), known)
 
 
 def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[Place]:
@@ -168,10 +170,10 @@ def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[P
     own = shape[axis : axis + len(extents)]
     if any(n not in (0, m) for n, m in zip(extents, own, strict=True)):
         raise OutOfRange(f"index: a mask of {extents}, the axes have {own}")
-    return [Ids(axis + i, ids) for i, ids in enumerate(ids_of_true(mask))]
+    return [Ids(axis + i, ids) for i, ids in enumerate(find_true(mask))]
 
 
-def ids_of_true(mask: Node) -> list[Node]:
+def find_true(mask: Node) -> list[Node]:
     """Ids of true values along each axis, in row-major order; the host reads their number."""
     count = int(wrap(compacting.count_true(mask)).item())
     rest = compacting.compact(mask, count)

@@ -7,9 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wgpu_backend.array.conversion import MOST_AXES, converted
+from wgpu_backend.array.conversion import MOST_AXES, convert
 from wgpu_backend.array.core import constant, wrap
-from wgpu_backend.array.lifting import as_node, is_complex, of_complex, over_axes, promoted
+from wgpu_backend.array.lifting import (
+    apply_to_nodes,
+    as_node,
+    call_complex,
+    is_complex,
+    promote_operands,
+)
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import COMPLEX64, F32, I32, U32
 from wgpu_backend.errors import ShapeError
@@ -44,16 +50,16 @@ def matmul(a: Any, b: Any, /) -> Array:
         Of integers exact, modulo their range; large ones cost ten products of floats, those of 64
         bits 36.
     """
-    left, right = promoted("matmul", a, b)
+    left, right = promote_operands("matmul", a, b)
     kind = left.spec.dtype
     if not left.spec.shape or not right.spec.shape:
         raise ShapeError(f"matmul: {left.spec.shape} and {right.spec.shape}, needs axes")
     if kind in FLOATING:
-        return wrap(converted(product(left, right), kind))
+        return wrap(convert(product(left, right), kind))
     if kind == COMPLEX64:
-        return of_complex("matmul", wrap(left), wrap(right))
+        return call_complex("matmul", wrap(left), wrap(right))
     word = kind if kind in WIDE else U32
-    return wrap(converted(_whole(converted(left, word), converted(right, word)), kind))
+    return wrap(convert(_whole(convert(left, word), convert(right, word)), kind))
 
 
 def _whole(a: Node, b: Node) -> Node:
@@ -77,12 +83,12 @@ def _whole(a: Node, b: Node) -> Node:
 
 
 def _pair_by_pair(a: Node, b: Node) -> Node:
-    from wgpu_backend.array.reductions import folded
+    from wgpu_backend.array.reductions import fold_axes
 
     left = reshape_node(a, (*a.spec.shape, 1))
     right = reshape_node(b, (*b.spec.shape[:-2], 1, *b.spec.shape[-2:]))
-    pairs = over_axes(arithmetic.mul, "matmul", left, right)
-    return folded(reduction.sum, "matmul", pairs, -2, False)
+    pairs = apply_to_nodes(arithmetic.mul, "matmul", left, right)
+    return fold_axes(reduction.sum, "matmul", pairs, -2, False)
 
 
 def _by_digits(a: Node, b: Node) -> Node:
@@ -95,10 +101,12 @@ def _by_digits(a: Node, b: Node) -> Node:
         right = _digits(make_view(b, slice_axis(b.spec, -2, start, stop)))
         for i in range(count):
             for j in range(count - i):
-                part = converted(product(left[i], right[j]), a.spec.dtype)
+                part = convert(product(left[i], right[j]), a.spec.dtype)
                 placed = _over_number(bitwise.left_shift, part, DIGIT * (i + j))
                 total = (
-                    placed if total is None else over_axes(arithmetic.add, "matmul", total, placed)
+                    placed
+                    if total is None
+                    else apply_to_nodes(arithmetic.add, "matmul", total, placed)
                 )
     assert total is not None
     return total
@@ -107,12 +115,12 @@ def _by_digits(a: Node, b: Node) -> Node:
 def _digits(x: Node) -> list[Node]:
     count = x.spec.dtype.block_nbytes
     low = [_over_number(bitwise.right_shift, x, DIGIT * i) for i in range(count)]
-    return [converted(_over_number(bitwise.bitwise_and, d, 255), F32) for d in low]
+    return [convert(_over_number(bitwise.bitwise_and, d, 255), F32) for d in low]
 
 
 def _over_number(op: Any, x: Node, number: int) -> Node:
     session: Any = x.builder
-    return over_axes(op, "matmul", x, constant(session, np.asarray(number), x.spec.dtype))
+    return apply_to_nodes(op, "matmul", x, constant(session, np.asarray(number), x.spec.dtype))
 
 
 def product(a: Node, b: Node) -> Node:

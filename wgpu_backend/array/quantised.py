@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import convert
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.elementwise import abs, isnan, round
-from wgpu_backend.array.lifting import as_node, floating, promoted
+from wgpu_backend.array.lifting import as_node, promote_operands, to_floats
 from wgpu_backend.array.moving import view
 from wgpu_backend.array.operators import clip, maximum, where
-from wgpu_backend.array.searching import ids_of
+from wgpu_backend.array.searching import as_ids
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import BF16, F16, F32, I32, U8, U16, U32, as_dtype
 from wgpu_backend.errors import DTypeError
@@ -43,10 +43,10 @@ def quantize(
     mode : str
         ``affine``, ``mxfp4``, ``mxfp8`` or ``nvfp4``.
     """
-    node = floating(as_node("quantize", w))
+    node = to_floats(as_node("quantize", w))
     if mode == "affine":
         made = quantising.affine_quantise(node, group_size or 64, bits or 4)
-        return wrap(made[0]), *(wrap(converted(p, node.spec.dtype)) for p in made[1:])
+        return wrap(made[0]), *(wrap(convert(p, node.spec.dtype)) for p in made[1:])
     get_coding("quantize", mode, group_size, bits)
     return tuple(wrap(p) for p in quantising.float_quantise(node, mode))
 
@@ -99,10 +99,10 @@ def quantized_matmul(
 
     Sums are in float32, the result is of the type of `x`. See `quantize` for the rest.
     """
-    node = floating(as_node("quantized_matmul", x))
+    node = to_floats(as_node("quantized_matmul", x))
     planes = _planes("quantized_matmul", w, scales, biases)
     y = products.quantised_matmul(node, *planes, transpose, group_size, bits, mode)
-    return wrap(converted(y, node.spec.dtype))
+    return wrap(convert(y, node.spec.dtype))
 
 
 def _planes(
@@ -132,15 +132,15 @@ def gather_mm(
     sorted_indices : bool
         A hint, which changes nothing.
     """
-    left, right = promoted("gather_mm", a, b)
+    left, right = promote_operands("gather_mm", a, b)
     if left.spec.dtype not in FLOATING:
         raise DTypeError(f"gather_mm: {left.spec.dtype}, needs floats")
     ids = _two_ids("gather_mm", left, lhs_indices, rhs_indices)
-    return wrap(converted(products.gather_mm(left, right, *ids), left.spec.dtype))
+    return wrap(convert(products.gather_mm(left, right, *ids), left.spec.dtype))
 
 
 def _two_ids(name: str, x: Node, lhs: Any, rhs: Any) -> tuple[Node | None, Node | None]:
-    left, right = (None if ids is None else ids_of(name, ids, x) for ids in (lhs, rhs))
+    left, right = (None if ids is None else as_ids(name, ids, x) for ids in (lhs, rhs))
     return left, right
 
 
@@ -160,11 +160,11 @@ def gather_qmm(
     sorted_indices: bool = False,
 ) -> Array:
     """Products of matrices with quantised ones, that ids choose; see `gather_mm`, `quantize`."""
-    node = floating(as_node("gather_qmm", x))
+    node = to_floats(as_node("gather_qmm", x))
     planes = _planes("gather_qmm", w, scales, biases)
     ids = _two_ids("gather_qmm", node, lhs_indices, rhs_indices)
     y = products.gather_qmm(node, *planes, *ids, transpose, group_size, bits, mode)
-    return wrap(converted(y, node.spec.dtype))
+    return wrap(convert(y, node.spec.dtype))
 
 
 def from_fp8(x: Array, /, dtype: Any = BF16) -> Array:
@@ -172,7 +172,7 @@ def from_fp8(x: Array, /, dtype: Any = BF16) -> Array:
     node = as_node("from_fp8", x)
     if node.spec.dtype != U8:
         raise DTypeError(f"from_fp8: {node.spec.dtype}, needs uint8")
-    bits = wrap(converted(node, U16))
+    bits = wrap(convert(node, U16))
     # The same bits as a float16 are 2⁻⁸ of the value, subnormals included.
     halves = view(((bits & 0x80) << 8) | ((bits & 0x7F) << 7), F16)
     values = where((bits & 0x7F) == 0x7F, np.float32("nan"), halves.astype(F32) * 256)
@@ -181,7 +181,7 @@ def from_fp8(x: Array, /, dtype: Any = BF16) -> Array:
 
 def to_fp8(x: Array, /) -> Array:
     """Floats as bytes in E4M3, rounded to nearest even; larger ones become 448."""
-    values = wrap(converted(floating(as_node("to_fp8", x)), F32))
+    values = wrap(convert(to_floats(as_node("to_fp8", x)), F32))
     size = clip(abs(values), None, LARGEST_FP8)
     exponent = maximum(view(size, I32) >> 23, 127 - 6)  # as float32 has it; 2⁻⁶ is the least normal
     step = view((exponent - 3) << 23, F32)

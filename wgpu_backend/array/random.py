@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.array import devices
-from wgpu_backend.array.conversion import converted, flat
+from wgpu_backend.array.conversion import convert, flatten_node
 from wgpu_backend.array.core import Core, constant, wrap
-from wgpu_backend.array.lifting import as_node, broadcast_of, floating
+from wgpu_backend.array.lifting import as_node, common_shape, to_floats
 from wgpu_backend.dtypes import F32, I32, U32, DType, as_dtype
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
@@ -117,7 +117,7 @@ def _shape(name: str, shape: Extents | None, *parameters: Any) -> Shape:
     """Shape of a draw: as told, or what parameters broadcast to."""
     if shape is not None:
         return extents(name, shape)
-    return broadcast_of(name, [p.shape if isinstance(p, Core) else () for p in parameters])
+    return common_shape(name, [p.shape if isinstance(p, Core) else () for p in parameters])
 
 
 def normal(
@@ -178,7 +178,7 @@ def randint(
 def bernoulli(p: Any = 0.5, shape: Extents | None = None, key: Array | None = None) -> Array:
     """True with probability `p`, a number or an array."""
     source, wanted = _key("bernoulli", key), _shape("bernoulli", shape, p)
-    chance = floating(p.node) if isinstance(p, Core) else float(p)
+    chance = to_floats(p.node) if isinstance(p, Core) else float(p)
     return wrap(choices.random_bernoulli(source, chance, wanted))
 
 
@@ -201,7 +201,7 @@ def categorical(
         How many of each; they are then a last axis. One of both may be given.
     key : (2,) uint32 or None
     """
-    node = floating(as_node("categorical", logits))
+    node = to_floats(as_node("categorical", logits))
     if shape is not None and num_samples is not None:
         raise ShapeError(f"categorical: shape {shape} and {num_samples} samples, needs one of both")
     wanted = None if shape is None else extents("categorical", shape)
@@ -210,7 +210,7 @@ def categorical(
         drawn = (*node.spec.shape[:at], *node.spec.shape[at + 1 :]) if wanted is None else wanted
         drawn = drawn if num_samples is None else (*drawn, num_samples)
         if drawn:  # a single number is drawn as those of several rows
-            return _of_one_row(node, drawn, _key("categorical", key))
+            return _draw_from_row(node, drawn, _key("categorical", key))
     if wanted is not None:
         from wgpu_backend.array.shaping import broadcast_to, moveaxis
 
@@ -219,7 +219,7 @@ def categorical(
     return wrap(choices.random_categorical(_key("categorical", key), node, axis, num_samples))
 
 
-def _of_one_row(logits: Node, shape: Shape, key: Node) -> Array:
+def _draw_from_row(logits: Node, shape: Shape, key: Node) -> Array:
     """Places in a distribution, each by where a uniform number falls among summed probabilities.
 
     MLX draws so from one row, and from several by adding noise; the same keys give the same places.
@@ -229,7 +229,7 @@ def _of_one_row(logits: Node, shape: Shape, key: Node) -> Array:
     from wgpu_backend.array.scans import cumsum
     from wgpu_backend.array.searching import searchsorted
 
-    row = wrap(converted(flat(logits), F32))
+    row = wrap(convert(flatten_node(logits), F32))
     sums = cumsum(exp(row - row.max()))
     numbers = wrap(draws.random_uniform(key, (math.prod(shape),), F32)) * sums[-1]
     found = searchsorted(sums, numbers, side="right").astype(I32)

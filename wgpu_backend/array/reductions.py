@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.conversion import converted, flat
+from wgpu_backend.array.conversion import convert, flatten_node
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, floating, is_bool, is_complex, of_complex
+from wgpu_backend.array.lifting import as_node, call_complex, is_bool, is_complex, to_floats
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import BOOL, COMPLEX64, F32, I8, I16, I32, U8, U16, U32, DType, as_dtype
 from wgpu_backend.errors import ShapeError
@@ -25,14 +25,14 @@ SUMMED = {BOOL: I32, I8: I32, I16: I32, I32: I32, U8: U32, U16: U32, U32: U32}
 MOST_AXES = 8  # of an operand of a kernel that folds axes
 
 
-def axes_of(name: str, x: Node, axis: Axis) -> tuple[int, ...]:
+def normalise_axes(name: str, x: Node, axis: Axis) -> tuple[int, ...]:
     """Axes counted from the front; None is all."""
     if axis is None:
         return tuple(range(len(x.spec.shape)))
     return tuple(x.spec.axis(a, name) for a in extents(f"{name}: axis", axis))
 
 
-def folded(
+def fold_axes(
     op: Callable[..., Node],
     name: str,
     x: Node,
@@ -41,18 +41,18 @@ def folded(
     **options: Any,
 ) -> Node:
     """What an op that folds axes makes of a node with any number of axes."""
-    axes = found = axes_of(name, x, axis)
+    axes = found = normalise_axes(name, x, axis)
     if len(set(axes)) < len(axes):
         raise ShapeError(f"{name}: axes {axis}, needs each once")
     shape = x.spec.shape
     if not axes and shape:  # nothing to fold: one value for each
         x, axes = reshape_node(x, (*shape, 1)), (len(shape),)
     if len(x.spec.shape) > MOST_AXES:
-        x, axes = _behind(x, axes), (1,)
-    return reshape_node(op(x, axes, **options), kept(shape, found, keepdims))
+        x, axes = _move_axes_last(x, axes), (1,)
+    return reshape_node(op(x, axes, **options), reduced_shape(shape, found, keepdims))
 
 
-def _behind(x: Node, axes: tuple[int, ...]) -> Node:
+def _move_axes_last(x: Node, axes: tuple[int, ...]) -> Node:
     """A node as (kept, folded)."""
     rest = [a for a in range(len(x.spec.shape)) if a not in axes]
     moved = permute(x, *rest, *axes)
@@ -62,14 +62,14 @@ def _behind(x: Node, axes: tuple[int, ...]) -> Node:
     return reshape_node(moved, (count, x.spec.size // count if count else 0))
 
 
-def kept(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
+def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     """Shape without axes, or with 1 in their places."""
     if keepdims:
         return tuple(1 if a in axes else n for a, n in enumerate(shape))
     return tuple(n for a, n in enumerate(shape) if a not in axes)
 
 
-def summed_as(x: Node, dtype: Any) -> DType:
+def sum_dtype(x: Node, dtype: Any) -> DType:
     """Type in which values are added: as told, or 32 bits for integers."""
     return SUMMED.get(x.spec.dtype, x.spec.dtype) if dtype is None else as_dtype(dtype)
 
@@ -86,34 +86,34 @@ def sum(x: Array, /, axis: Axis = None, keepdims: bool = False, *, dtype: Any = 
     dtype : DType or None
         In which numbers are added; None keeps floats, and takes 32 bits for integers.
     """
-    return _accumulated(reduction.sum, "sum", x, axis, keepdims, dtype)
+    return _accumulate(reduction.sum, "sum", x, axis, keepdims, dtype)
 
 
 def prod(x: Array, /, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Array:
     """Product over axes; see `sum`."""
-    return _accumulated(reduction.prod, "prod", x, axis, keepdims, dtype)
+    return _accumulate(reduction.prod, "prod", x, axis, keepdims, dtype)
 
 
-def _accumulated(
+def _accumulate(
     op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: bool, dtype: Any
 ) -> Array:
     node = as_node(name, x)
-    kind = summed_as(node, dtype)
+    kind = sum_dtype(node, dtype)
     if kind == COMPLEX64:
-        return of_complex(name, wrap(converted(node, kind)), axis, keepdims)
-    return wrap(converted(folded(op, name, converted(node, kind), axis, keepdims), kind))
+        return call_complex(name, wrap(convert(node, kind)), axis, keepdims)
+    return wrap(convert(fold_axes(op, name, convert(node, kind), axis, keepdims), kind))
 
 
 def mean(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Mean over axes; integers are averaged in float32. See `sum`."""
     if is_complex(as_node("mean", x)):
-        return of_complex("mean", x, axis, keepdims)
-    return _of_floats(reduction.mean, "mean", x, axis, keepdims)
+        return call_complex("mean", x, axis, keepdims)
+    return _reduce_floats(reduction.mean, "mean", x, axis, keepdims)
 
 
 def logsumexp(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
     """Logarithm of the sum of exponentials over axes. See `sum`."""
-    return _of_floats(reduction.logsumexp, "logsumexp", x, axis, keepdims)
+    return _reduce_floats(reduction.logsumexp, "logsumexp", x, axis, keepdims)
 
 
 def max(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -129,8 +129,8 @@ def min(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
 def _extreme(op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: bool) -> Array:
     node = as_node(name, x)
     kind = node.spec.dtype
-    numbers = converted(node, U8) if is_bool(node) else node
-    return wrap(converted(folded(op, name, numbers, axis, keepdims), kind))
+    numbers = convert(node, U8) if is_bool(node) else node
+    return wrap(convert(fold_axes(op, name, numbers, axis, keepdims), kind))
 
 
 def any(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -144,12 +144,12 @@ def all(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
 
 
 def _truth(op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: bool) -> Array:
-    return wrap(folded(op, name, converted(as_node(name, x), BOOL), axis, keepdims))
+    return wrap(fold_axes(op, name, convert(as_node(name, x), BOOL), axis, keepdims))
 
 
 def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
     """How many values over axes are not 0, int32. See `sum`."""
-    return sum(wrap(converted(as_node("count_nonzero", x), BOOL)), axis, keepdims)
+    return sum(wrap(convert(as_node("count_nonzero", x), BOOL)), axis, keepdims)
 
 
 def argmax(x: Array, /, axis: int | None = None, keepdims: bool = False) -> Array:
@@ -171,7 +171,7 @@ def _argument(
     node = as_node(name, x)
     shape = node.spec.shape
     if axis is None:
-        found = op(flat(node))
+        found = op(flatten_node(node))
         return wrap(reshape_node(found, (1,) * len(shape) if keepdims else ()))
     if not shape:
         raise ShapeError(f"{name}: axis {axis} of an array without axes")
@@ -196,10 +196,10 @@ def var(
     ddof, correction : float
         Taken from the number of values that squares are divided by; two names of one number.
     """
-    node = floating(as_node("var", x))
+    node = to_floats(as_node("var", x))
     less = {"ddof": float(ddof or correction)}
-    y = folded(reduction.variance, "var", node, axis, keepdims, **less)
-    return wrap(converted(y, _float(node)))
+    y = fold_axes(reduction.variance, "var", node, axis, keepdims, **less)
+    return wrap(convert(y, _float(node)))
 
 
 def std(
@@ -217,9 +217,11 @@ def std(
     return sqrt(var(x, axis, keepdims, ddof, correction=correction))
 
 
-def _of_floats(op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: bool) -> Array:
-    node = floating(as_node(name, x))
-    return wrap(converted(folded(op, name, node, axis, keepdims), _float(node)))
+def _reduce_floats(
+    op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: bool
+) -> Array:
+    node = to_floats(as_node(name, x))
+    return wrap(convert(fold_axes(op, name, node, axis, keepdims), _float(node)))
 
 
 def _float(x: Node) -> DType:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.conversion import converted, flat
+from wgpu_backend.array.conversion import convert, flatten_node
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, floating, of_complex
-from wgpu_backend.array.reductions import summed_as
+from wgpu_backend.array.lifting import as_node, call_complex, to_floats
+from wgpu_backend.array.reductions import sum_dtype
 from wgpu_backend.dtypes import BOOL, COMPLEX64, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
@@ -43,7 +43,7 @@ def cumsum(
     dtype : DType or None
         In which numbers are added; None keeps floats, and takes 32 bits for integers.
     """
-    return _scanned(scan.cumsum, "cumsum", x, axis, reverse, inclusive, dtype)
+    return _scan(scan.cumsum, "cumsum", x, axis, reverse, inclusive, dtype)
 
 
 def cumprod(
@@ -56,34 +56,32 @@ def cumprod(
     dtype: Any = None,
 ) -> Array:
     """Running product along an axis; see `cumsum`."""
-    return _scanned(scan.cumprod, "cumprod", x, axis, reverse, inclusive, dtype)
+    return _scan(scan.cumprod, "cumprod", x, axis, reverse, inclusive, dtype)
 
 
 def cummax(
     x: Array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True
 ) -> Array:
     """Largest value so far along an axis, NaN once there was one; see `cumsum`."""
-    return _scanned(scan.cummax, "cummax", x, axis, reverse, inclusive, x.dtype)
+    return _scan(scan.cummax, "cummax", x, axis, reverse, inclusive, x.dtype)
 
 
 def cummin(
     x: Array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True
 ) -> Array:
     """Smallest value so far along an axis, NaN once there was one; see `cumsum`."""
-    return _scanned(scan.cummin, "cummin", x, axis, reverse, inclusive, x.dtype)
+    return _scan(scan.cummin, "cummin", x, axis, reverse, inclusive, x.dtype)
 
 
 def logcumsumexp(
     x: Array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True
 ) -> Array:
     """Logarithm of the running sum of exponentials along an axis; see `cumsum`."""
-    floats = wrap(floating(as_node("logcumsumexp", x)))
-    return _scanned(
-        scan.logcumsumexp, "logcumsumexp", floats, axis, reverse, inclusive, floats.dtype
-    )
+    floats = wrap(to_floats(as_node("logcumsumexp", x)))
+    return _scan(scan.logcumsumexp, "logcumsumexp", floats, axis, reverse, inclusive, floats.dtype)
 
 
-def _scanned(
+def _scan(
     op: Callable[..., Node],
     name: str,
     x: Array,
@@ -93,14 +91,14 @@ def _scanned(
     dtype: Any,
 ) -> Array:
     node = as_node(name, x)
-    kind: DType = summed_as(node, dtype)
-    row, along = (flat(node), 0) if axis is None else (node, axis)
+    kind: DType = sum_dtype(node, dtype)
+    row, along = (flatten_node(node), 0) if axis is None else (node, axis)
     if not row.spec.shape:
         row, along = reshape_node(row, (1,)), 0
     if kind == COMPLEX64:
-        return of_complex(name, wrap(converted(row, kind)), along, reverse, inclusive)
-    found = op(converted(row, kind), along, reverse=reverse, exclusive=not inclusive)
-    return wrap(converted(found, kind))
+        return call_complex(name, wrap(convert(row, kind)), along, reverse, inclusive)
+    found = op(convert(row, kind), along, reverse=reverse, exclusive=not inclusive)
+    return wrap(convert(found, kind))
 
 
 def cumulative_sum(

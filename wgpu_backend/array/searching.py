@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wgpu_backend.array.conversion import converted, flat
-from wgpu_backend.array.core import Core, node_of, wrap
-from wgpu_backend.array.lifting import as_node, axis_of, broadcast_of, promoted
-from wgpu_backend.array.places import ids_of_true
+from wgpu_backend.array.conversion import convert, flatten_node
+from wgpu_backend.array.core import Core, make_node, wrap
+from wgpu_backend.array.lifting import as_node, common_shape, normalise_axis, promote_operands
+from wgpu_backend.array.places import find_true
 from wgpu_backend.array.types import INTEGERS
 from wgpu_backend.dtypes import BOOL, I32
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
 
-def ids_of(name: str, ids: Any, x: Node) -> Node:
+def as_ids(name: str, ids: Any, x: Node) -> Node:
     """Node of ids in int32; DTypeError unless they are integers."""
     session = wrap(x).session
-    node = ids.node if isinstance(ids, Core) else node_of(np.asarray(ids), None, session)
+    node = ids.node if isinstance(ids, Core) else make_node(np.asarray(ids), None, session)
     if node.spec.dtype not in INTEGERS:
         raise DTypeError(f"{name}: ids are {node.spec.dtype}, needs integers")
-    return converted(node, I32)
+    return convert(node, I32)
 
 
 def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
@@ -51,35 +51,37 @@ def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
     Array with the axes of `indices` in place of that axis.
     """
     node = as_node("take", x)
-    ids = ids_of("take", indices, node)
-    node, at = (flat(node), 0) if axis is None else (node, axis_of("take", node, axis))
+    ids = as_ids("take", indices, node)
+    node, at = (
+        (flatten_node(node), 0) if axis is None else (node, normalise_axis("take", node, axis))
+    )
     shape = node.spec.shape
     before, behind = shape[:at], shape[at + 1 :]
     three = reshape_node(node, (math.prod(before), shape[at], math.prod(behind)))
-    found = taking.take_axes(three, flat(ids), 1)
+    found = taking.take_axes(three, flatten_node(ids), 1)
     return wrap(reshape_node(found, (*before, *ids.spec.shape, *behind)))
 
 
 def take_along_axis(x: Array, indices: Any, /, axis: int | None = -1) -> Array:
     """Values along an axis, with an id for each; other axes of both broadcast."""
     node = as_node("take_along_axis", x)
-    values, ids, at = _alike(
-        "take_along_axis", node, ids_of("take_along_axis", indices, node), axis
+    values, ids, at = _align(
+        "take_along_axis", node, as_ids("take_along_axis", indices, node), axis
     )
     return wrap(taking.take_along_axis(values, ids, at))
 
 
-def _alike(name: str, x: Node, ids: Node, axis: int | None) -> tuple[Node, Node, int]:
+def _align(name: str, x: Node, ids: Node, axis: int | None) -> tuple[Node, Node, int]:
     """Values and ids whose axes broadcast, but for one."""
     if axis is None:
-        return flat(x), flat(ids), 0
-    at = axis_of(name, x, axis)
+        return flatten_node(x), flatten_node(ids), 0
+    at = normalise_axis(name, x, axis)
     if len(x.spec.shape) != len(ids.spec.shape):
         raise ShapeError(f"{name}: ids are {ids.spec.shape}, the array is {x.spec.shape}")
     mine, theirs = list(x.spec.shape), list(ids.spec.shape)
     extent, count = mine[at], theirs[at]
     mine[at] = theirs[at] = 1
-    common = list(broadcast_of(name, [tuple(mine), tuple(theirs)]))
+    common = list(common_shape(name, [tuple(mine), tuple(theirs)]))
     wide, many = list(common), list(common)
     wide[at], many[at] = extent, count
     return expand(x, tuple(wide)), expand(ids, tuple(many)), at
@@ -96,26 +98,26 @@ def put_along_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1
     axis : int or None
         None counts through all values.
     """
-    dst, ids, given, at = _written("put_along_axis", x, indices, values, axis)
+    dst, ids, given, at = _prepare_write("put_along_axis", x, indices, values, axis)
     return wrap(reshape_node(scatter.put_along_axis(dst, ids, given, at), x.shape))
 
 
 def scatter_add_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1) -> Array:
     """Array with values added along an axis, with an id for each; equal ids add up."""
-    dst, ids, given, at = _written("scatter_add_axis", x, indices, values, axis)
+    dst, ids, given, at = _prepare_write("scatter_add_axis", x, indices, values, axis)
     return wrap(reshape_node(accumulating.fold_along_axis(dst, ids, given, at, "add"), x.shape))
 
 
-def _written(
+def _prepare_write(
     name: str, x: Array, indices: Any, values: Any, axis: int | None
 ) -> tuple[Node, Node, Node, int]:
     node = as_node(name, x)
-    dst, ids, at = _alike(name, node, ids_of(name, indices, node), axis)
+    dst, ids, at = _align(name, node, as_ids(name, indices, node), axis)
     if dst.spec.size != node.spec.size:
         raise ShapeError(f"{name}: ids are {ids.spec.shape}, the array is {node.spec.shape}")
-    given = values.node if isinstance(values, Core) else promoted(name, x, values)[1]
-    given = converted(given, node.spec.dtype)
-    if broadcast_of(name, [given.spec.shape, ids.spec.shape]) != ids.spec.shape:
+    given = values.node if isinstance(values, Core) else promote_operands(name, x, values)[1]
+    given = convert(given, node.spec.dtype)
+    if common_shape(name, [given.spec.shape, ids.spec.shape]) != ids.spec.shape:
         raise ShapeError(f"{name}: values are {given.spec.shape}, ids are {ids.spec.shape}")
     return dst, contiguous(ids), contiguous(expand(given, ids.spec.shape)), at
 
@@ -134,7 +136,7 @@ def searchsorted(
     sorter : (n,) integers or None
         Places of `x1` in its order, as `argsort` gives.
     """
-    ordered, wanted = promoted("searchsorted", x1, x2)
+    ordered, wanted = promote_operands("searchsorted", x1, x2)
     if sorter is not None:
         ordered = take(wrap(ordered), sorter, axis=0).node
     if side not in ("left", "right"):
@@ -150,7 +152,7 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
     node = as_node("nonzero", x)
     if not node.spec.shape:
         raise ShapeError("nonzero: an array without axes has no places; reshape it to (1,)")
-    return tuple(wrap(ids) for ids in ids_of_true(converted(node, BOOL)))
+    return tuple(wrap(ids) for ids in find_true(convert(node, BOOL)))
 
 
 def argwhere(x: Array, /) -> Array:
@@ -173,7 +175,7 @@ def slice(x: Array, start: Any, axes: Sequence[int], slice_size: Sequence[int]) 
         Extents of the window along all axes. Values outside the array are 0.
     """
     node = as_node("slice", x)
-    begin = ids_of("slice", start, node)
+    begin = as_ids("slice", start, node)
     if begin.spec.shape != (len(axes),) or len(slice_size) != x.ndim:
         raise ShapeError(
             f"slice: start is {begin.spec.shape}, slice_size {tuple(slice_size)}, needs "
@@ -204,6 +206,6 @@ def slice_update(x: Array, update: Array, start: Any, axes: Sequence[int]) -> Ar
     axes : sequence of int
     """
     node = as_node("slice_update", x)
-    begin = ids_of("slice_update", start, node)
-    given = converted(as_node("slice_update", update), node.spec.dtype)
+    begin = as_ids("slice_update", start, node)
+    given = convert(as_node("slice_update", update), node.spec.dtype)
     return wrap(scatter.slice_update_dynamic(node, given, begin, [a % x.ndim for a in axes]))

@@ -80,7 +80,7 @@ class Session:
 
     def holders(self) -> list[Holder]:
         """All arrays that Python holds."""
-        return _alive(self.arrays)
+        return _list_alive(self.arrays)
 
     def leave(self, array: Holder) -> None:
         """Forget an array that was freed."""
@@ -158,13 +158,13 @@ class Session:
     def _held(self) -> list[Node]:
         """Nodes of arrays that have not been computed; those that have been are forgotten."""
         held: list[Node] = []
-        for holder in _alive(self._waiting):
-            node = _waiting(holder)
+        for holder in _list_alive(self._waiting):
+            node = _pending_node(holder)
             if node is not None:
                 held.append(node)
                 continue
             self._waiting.pop(id(holder), None)
-            if _waiting(holder) is not None:  # another thread has assigned to it meanwhile
+            if _pending_node(holder) is not None:  # another thread has assigned to it meanwhile
                 self._waiting[id(holder)] = holder
         return held
 
@@ -231,7 +231,9 @@ class Session:
         with self.lock:
             self._owned += storage.nbytes
             self.peak_nbytes = max(self.peak_nbytes, self.active_nbytes)
-        gone = weakref.finalize(storage, _gone, weakref.ref(self), storage.handle, storage.nbytes)
+        gone = weakref.finalize(
+            storage, _release, weakref.ref(self), storage.handle, storage.nbytes
+        )
         gone.atexit = False
 
     def gone(self, handle: object, nbytes: int) -> None:
@@ -267,19 +269,19 @@ def _needed(node: Node) -> set[Storage]:
     return {each.storage for each in seen}
 
 
-def _gone(session: weakref.ref[Session], handle: object, nbytes: int) -> None:
+def _release(session: weakref.ref[Session], handle: object, nbytes: int) -> None:
     owner = session()
     if owner is not None:
         owner.gone(handle, nbytes)
 
 
-def _alive(holders: weakref.WeakValueDictionary[int, Holder]) -> list[Holder]:
+def _list_alive(holders: weakref.WeakValueDictionary[int, Holder]) -> list[Holder]:
     """What a weak mapping holds, while other threads add to it: `items` would raise."""
     found = (reference() for reference in holders.valuerefs())  # one step of the interpreter
     return [holder for holder in found if holder is not None]
 
 
-def _waiting(holder: Holder) -> Node | None:
+def _pending_node(holder: Holder) -> Node | None:
     """Node of an array whose values are still to be computed; None where it was freed."""
     try:
         node = holder.node

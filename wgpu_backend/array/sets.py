@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wgpu_backend.array.conversion import flat
+from wgpu_backend.array.conversion import flatten_node
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import arange, full, ones
-from wgpu_backend.array.lifting import as_node, promoted
+from wgpu_backend.array.lifting import as_node, promote_operands
 from wgpu_backend.array.operators import equal, minimum
 from wgpu_backend.array.ordering import argsort, sort
-from wgpu_backend.array.places import ids_of_true
+from wgpu_backend.array.places import find_true
 from wgpu_backend.array.scans import cumsum
 from wgpu_backend.array.searching import put_along_axis, searchsorted, take
 from wgpu_backend.array.shaping import concat
@@ -57,12 +57,12 @@ class _Runs(NamedTuple):
 
 
 def _runs(name: str, x: Array) -> _Runs:
-    row = wrap(flat(as_node(name, x)))
+    row = wrap(flatten_node(as_node(name, x)))
     order = argsort(row)
     ordered = take(row, order)
     begins = ones((min(row.size, 1),), BOOL, device=x.session)
     first = concat([begins, ordered[1:] != ordered[:-1]])
-    return _Runs(ordered, order, first, wrap(ids_of_true(first.node)[0]))
+    return _Runs(ordered, order, first, wrap(find_true(first.node)[0]))
 
 
 def _counts(x: Array, runs: _Runs) -> Array:
@@ -102,7 +102,7 @@ def unique_all(x: Array, /) -> UniqueAll:
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
     """Whether each value of `x1` is among those of `x2`, or is not with `invert`; NaN is not."""
-    wanted, among = (wrap(n) for n in promoted("isin", x1, x2))
+    wanted, among = (wrap(n) for n in promote_operands("isin", x1, x2))
     if not among.size:
         return full(wanted.shape, invert, BOOL, device=wanted.session)
     ordered = sort(among, axis=None)

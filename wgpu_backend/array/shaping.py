@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import convert
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import around, as_node, axis_of, broadcast_of
+from wgpu_backend.array.lifting import as_node, common_shape, normalise_axis, split_around
 from wgpu_backend.array.places import OutOfRange
 from wgpu_backend.array.types import result_type
 from wgpu_backend.errors import ShapeError
@@ -41,7 +41,10 @@ def flatten(x: Array, /, start_axis: int = 0, end_axis: int = -1) -> Array:
     shape = node.spec.shape
     if not shape:
         return wrap(reshape_node(node, (1,)))
-    start, end = axis_of("flatten", node, start_axis), axis_of("flatten", node, end_axis)
+    start, end = (
+        normalise_axis("flatten", node, start_axis),
+        normalise_axis("flatten", node, end_axis),
+    )
     if start > end:
         raise ShapeError(f"flatten: axes {start} to {end} of {shape}, needs them in order")
     joined = math.prod(shape[start : end + 1])
@@ -70,7 +73,7 @@ def swapaxes(x: Array, /, a: int, b: int) -> Array:
     """View with two axes exchanged."""
     node = as_node("swapaxes", x)
     order = list(range(len(node.spec.shape)))
-    first, second = axis_of("swapaxes", node, a), axis_of("swapaxes", node, b)
+    first, second = normalise_axis("swapaxes", node, a), normalise_axis("swapaxes", node, b)
     order[first], order[second] = order[second], order[first]
     return wrap(permute(node, *order))
 
@@ -78,8 +81,8 @@ def swapaxes(x: Array, /, a: int, b: int) -> Array:
 def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
     """View with axes at other places; the others keep their order."""
     node = as_node("moveaxis", x)
-    old = [axis_of("moveaxis", node, a) for a in extents("moveaxis", source)]
-    new = [axis_of("moveaxis", node, a) for a in extents("moveaxis", destination)]
+    old = [normalise_axis("moveaxis", node, a) for a in extents("moveaxis", source)]
+    new = [normalise_axis("moveaxis", node, a) for a in extents("moveaxis", destination)]
     if len(set(old)) != len(old) or len(set(new)) != len(new) or len(old) != len(new):
         raise ShapeError(f"moveaxis: axes {old} to {new}, needs as many places, each once")
     order = [a for a in range(len(node.spec.shape)) if a not in old]
@@ -109,7 +112,7 @@ def squeeze(x: Array, /, axis: Axes | None = None) -> Array:
     if axis is None:
         gone = {a for a, n in enumerate(shape) if n == 1}
     else:
-        gone = {axis_of("squeeze", node, a) for a in extents("squeeze", axis)}
+        gone = {normalise_axis("squeeze", node, a) for a in extents("squeeze", axis)}
     for a in gone:
         if shape[a] != 1:
             raise ShapeError(f"squeeze: axis {a} of {shape} has {shape[a]} values, needs 1")
@@ -127,14 +130,14 @@ def broadcast_to(x: Array, /, shape: Shape) -> Array:
     """View that repeats values along axes of one value and new ones in front."""
     node = as_node("broadcast_to", x)
     wanted = extents("broadcast_to", shape)
-    if broadcast_of("broadcast_to", [node.spec.shape, wanted]) != wanted:
+    if common_shape("broadcast_to", [node.spec.shape, wanted]) != wanted:
         raise ShapeError(f"broadcast_to: {node.spec.shape} does not broadcast to {wanted}")
     return wrap(expand(node, wanted))
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
     """Shape that all broadcast to."""
-    return broadcast_of("broadcast_shapes", shapes) if shapes else ()
+    return common_shape("broadcast_shapes", shapes) if shapes else ()
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
@@ -154,19 +157,19 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     if not arrays:
         raise ShapeError("concat: no array, needs at least 1")
     kind = result_type(*arrays)
-    nodes = [converted(as_node("concat", a), kind) for a in arrays]
+    nodes = [convert(as_node("concat", a), kind) for a in arrays]
     if axis is None:
         nodes, axis = [reshape_node(n, (n.spec.size,)) for n in nodes], 0
-    return wrap(joined(nodes, axis_of("concat", nodes[0], axis)))
+    return wrap(join_nodes(nodes, normalise_axis("concat", nodes[0], axis)))
 
 
-def joined(nodes: Sequence[Node], axis: int) -> Node:
+def join_nodes(nodes: Sequence[Node], axis: int) -> Node:
     """Nodes of one type joined along an axis, pairs first, so that each value moves few times."""
     shapes = [n.spec.shape for n in nodes]
     rest = {(*s[:axis], *s[axis + 1 :]) for s in shapes}
     if len(rest) > 1 or len({len(s) for s in shapes}) > 1:
         raise ShapeError(f"concat: {shapes} differ beyond axis {axis}")
-    three = [around(n, axis)[0] for n in nodes]
+    three = [split_around(n, axis)[0] for n in nodes]
     while len(three) > 1:
         pairs = zip(three[::2], three[1::2], strict=False)
         odd = three[-1:] if len(three) % 2 else []
@@ -194,7 +197,7 @@ def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
 def split(x: Array, /, sections: int | Sequence[int], axis: int = 0) -> list[Array]:
     """Views of an axis in so many equal parts, or cut at these places."""
     node = as_node("split", x)
-    at = axis_of("split", node, axis)
+    at = normalise_axis("split", node, axis)
     extent = node.spec.shape[at]
     if isinstance(sections, int):
         if sections < 1 or extent % sections:
@@ -222,4 +225,4 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: object = None)
     wanted = as_dtype(dtype)
     if node.spec.dtype == wanted:
         return wrap(copying.contiguous(node) if copy else node)
-    return wrap(converted(node, wanted))
+    return wrap(convert(node, wanted))

@@ -25,14 +25,14 @@ def leaves(tree: Any) -> Iterator[Array]:
         yield from leaves(tree.parameters())
 
 
-def mapped(change: Callable[[Any], Any], tree: Any, kind: type = Core) -> Any:
+def map_tree(change: Callable[[Any], Any], tree: Any, kind: type = Core) -> Any:
     """The same tree with something else for each array, or for each thing of another kind."""
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, dict):
-        return {k: mapped(change, v, kind) for k, v in cast("dict[Any, Any]", tree).items()}
+        return {k: map_tree(change, v, kind) for k, v in cast("dict[Any, Any]", tree).items()}
     if isinstance(tree, list | tuple):
-        items = [mapped(change, v, kind) for v in cast("list[Any]", tree)]
+        items = [map_tree(change, v, kind) for v in cast("list[Any]", tree)]
         return items if isinstance(tree, list) else _like(cast("Any", tree), items)
     return tree
 

@@ -99,7 +99,7 @@ def _wider(a: DType, b: DType) -> DType:
     return fitting[0]
 
 
-def beside(dtype: DType, value: Scalar) -> DType:
+def promote_scalar(dtype: DType, value: Scalar) -> DType:
     """Type that a Python number makes together with an array of that type."""
     if isinstance(value, bool) or dtype in FLOATING or dtype == COMPLEX64:
         return COMPLEX64 if isinstance(value, complex) else dtype
@@ -108,7 +108,7 @@ def beside(dtype: DType, value: Scalar) -> DType:
     return COMPLEX64 if isinstance(value, complex) else F32
 
 
-def default_of(values: np.dtype[Any]) -> DType:
+def default_dtype(values: np.dtype[Any]) -> DType:
     """Type of an array that is made of Python's numbers."""
     return {"b": BOOL, "i": I32, "u": U32, "f": F32, "c": COMPLEX64}[values.kind]
 
@@ -123,7 +123,7 @@ def result_type(*operands: Any) -> DType:
         found = promote(found, as_dtype(other))
     for value in operands:
         if isinstance(value, Scalar):
-            found = beside(found, value)
+            found = promote_scalar(found, value)
     return found
 
 

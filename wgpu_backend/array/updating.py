@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wgpu_backend.array.conversion import converted, flat
+from wgpu_backend.array.conversion import convert, flatten_node
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.indexing import places_written
-from wgpu_backend.array.lifting import written
+from wgpu_backend.array.indexing import locate_values
+from wgpu_backend.array.lifting import write_out
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ops.index import accumulating
@@ -62,11 +62,11 @@ class Places:
 
     def _folded(self, values: Any, mode: str, change: Any = None) -> Array:
         x = self._x
-        ids, given = places_written(x, self._index, values)
+        ids, given = locate_values(x, self._index, values)
         if not given.spec.size:
             return wrap(x.node)
         if change is not None:
             given = change(wrap(given)).node
-        row = flat(written(x.node, x.shape))
-        found = accumulating.fold_at(row, flat(ids), flat(given), 0, mode)
-        return wrap(reshape_node(converted(found, x.dtype), x.shape))
+        row = flatten_node(write_out(x.node, x.shape))
+        found = accumulating.fold_at(row, flatten_node(ids), flatten_node(given), 0, mode)
+        return wrap(reshape_node(convert(found, x.dtype), x.shape))

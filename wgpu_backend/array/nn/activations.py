@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from wgpu_backend.array import neural
 from wgpu_backend.array.creation import full
 from wgpu_backend.array.elementwise import Unary, float_function, sigmoid, tanh
-from wgpu_backend.array.lifting import lifted, promoted
+from wgpu_backend.array.lifting import apply_op, promote_operands
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import OptionError
@@ -65,7 +65,7 @@ def softmin(x: Array, /, axis: int = -1) -> Array:
 
 def prelu(x: Array, weight: Array, /) -> Array:
     """Return x above 0, else its product with a weight that broadcasts (He et al. 2015)."""
-    return lifted(ops.prelu, "prelu", *promoted("prelu", x, weight))
+    return apply_op(ops.prelu, "prelu", *promote_operands("prelu", x, weight))
 
 
 class OfEachValue(Module):

@@ -9,7 +9,7 @@ import numpy as np
 
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.lifting import as_node
-from wgpu_backend.array.nn.calls import floats
+from wgpu_backend.array.nn.calls import as_floats
 from wgpu_backend.array.nn.linear import Linear
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.dtypes import F32
@@ -55,7 +55,7 @@ def attend(
     (n, tokens, heads, cols), or joined where the operands are; float32.
     """
     parts = [q, k, v] if heads is None else [_apart(x, heads) for x in (q, k, v)]
-    nodes = [_neighbours(floats("attend", x)) for x in parts]
+    nodes = [_neighbours(as_floats("attend", x)) for x in parts]
     cols = nodes[0].spec.shape[-1]
     y = scaled_dot_product_attention(
         *nodes,
@@ -164,7 +164,7 @@ def rotated_heads_first(x: Array, table: Array, *, interleaved: bool) -> Array:
     """Rotate (..., tokens, cols) by a table (tokens, pairs, 2) of cosines and sines."""
     *leading, tokens, cols = x.shape
     heads = math.prod(leading)
-    three = reshape_node(floats("rope", x), (heads, tokens, cols))
+    three = reshape_node(as_floats("rope", x), (heads, tokens, cols))
     turned = rope(permute(three, 1, 0, 2), as_node("rope", table), interleaved=interleaved)
     return wrap(reshape_node(contiguous(permute(turned, 1, 0, 2)), x.shape))
 
@@ -172,7 +172,7 @@ def rotated_heads_first(x: Array, table: Array, *, interleaved: bool) -> Array:
 def rotated(x: Array, table: Array, *, interleaved: bool = False) -> Array:
     """Rotate (n, tokens, heads, cols) by a table (tokens, pairs, 2) of cosines and sines."""
     n, tokens, heads, cols = x.shape
-    node = floats("rope", x)
+    node = as_floats("rope", x)
     parts = [reshape_node(_row(node, i), (tokens, heads, cols)) for i in range(n)]
     turned = [rope(p, as_node("rope", table), interleaved=interleaved) for p in parts]
     from wgpu_backend.array.shaping import stack

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import zeros
-from wgpu_backend.array.nn.calls import floats, require_last
+from wgpu_backend.array.nn.calls import as_floats, require_width
 from wgpu_backend.array.nn.module import Module
-from wgpu_backend.array.nn.starting import drawn_for
+from wgpu_backend.array.nn.starting import draw_weights
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.conv import convolution, transposed
 from wgpu_backend.ops.conv.extents import Padding
@@ -44,7 +44,7 @@ class _Convolution(Module):
         bias: bool = True,
     ) -> None:
         kernel = for_axes(kernel_size, self.axes)
-        self.weight = drawn_for((out_channels, *kernel, in_channels // groups))
+        self.weight = draw_weights((out_channels, *kernel, in_channels // groups))
         self.bias = zeros((out_channels,)) if bias else None
         self._options = {
             "strides": for_axes(stride, self.axes),
@@ -56,7 +56,7 @@ class _Convolution(Module):
     def __call__(self, x: Array) -> Array:
         """(n, ..., in_channels) to (n, ..., out_channels), float32."""
         name = type(self).__name__
-        node = require_last(name, floats(name, x), self.weight.shape[-1] * self._groups)
+        node = require_width(name, as_floats(name, x), self.weight.shape[-1] * self._groups)
         y = wrap(self._convolved(node))
         return y if self.bias is None else y + self.bias
 
@@ -153,7 +153,7 @@ class _Transposed(Module):
         bias: bool = True,
     ) -> None:
         kernel = for_axes(kernel_size, self.axes)
-        self.weight = drawn_for((out_channels, *kernel, in_channels))
+        self.weight = draw_weights((out_channels, *kernel, in_channels))
         self.bias = zeros((out_channels,)) if bias else None
         given = (stride, padding, dilation, output_padding)
         self._options = tuple(for_axes(value, self.axes) for value in given)
@@ -161,7 +161,7 @@ class _Transposed(Module):
     def __call__(self, x: Array) -> Array:
         """(n, ..., in_channels) to (n, ..., out_channels), float32."""
         name = type(self).__name__
-        node = require_last(name, floats(name, x), self.weight.shape[-1])
+        node = require_width(name, as_floats(name, x), self.weight.shape[-1])
         y = wrap(self._convolved(node))
         return y if self.bias is None else y + self.bias
 

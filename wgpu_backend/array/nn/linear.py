@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import convert
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import zeros
 from wgpu_backend.array.lifting import as_node
-from wgpu_backend.array.nn.calls import require_last, singles
+from wgpu_backend.array.nn.calls import as_singles, require_width
 from wgpu_backend.array.nn.module import Module
-from wgpu_backend.array.nn.starting import drawn, drawn_for
+from wgpu_backend.array.nn.starting import draw, draw_weights
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Node
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
 
-def multiplied(weight: Node, x: Node, addend: Node | None) -> Node:
+def multiply(weight: Node, x: Node, addend: Node | None) -> Node:
     """``x @ weight.T + addend`` for any number of leading axes, f32."""
     *leading, k = x.spec.shape
     rows_of_x = reshape_node(x, (math.prod(leading), k))
@@ -47,18 +47,18 @@ class Linear(Module):
     """
 
     def __init__(self, input_dims: int, output_dims: int, bias: bool = True) -> None:
-        self.weight = drawn_for((output_dims, input_dims))
+        self.weight = draw_weights((output_dims, input_dims))
         self.bias = zeros((output_dims,)) if bias else None
         self._added: list[tuple[Array, Array]] = []
 
     def __call__(self, x: Array) -> Array:
         """(..., input_dims) to (..., output_dims), float32."""
-        node = require_last("Linear", singles("Linear", x), self.weight.shape[1])
-        addend = None if self.bias is None else singles("Linear", self.bias)
-        y = wrap(multiplied(self.weight.node, node, addend))
+        node = require_width("Linear", as_singles("Linear", x), self.weight.shape[1])
+        addend = None if self.bias is None else as_singles("Linear", self.bias)
+        y = wrap(multiply(self.weight.node, node, addend))
         for down, up in self._added:
-            low = multiplied(down.node, node, None)
-            y = y + wrap(multiplied(up.node, low, None))
+            low = multiply(down.node, node, None)
+            y = y + wrap(multiply(up.node, low, None))
         return y
 
     def add_low_rank(self, down: Array, up: Array) -> None:
@@ -95,19 +95,19 @@ class Bilinear(Module):
         self, input1_dims: int, input2_dims: int, output_dims: int, bias: bool = True
     ) -> None:
         scale = 1 / math.sqrt(max(input1_dims, 1))
-        self.weight = drawn(output_dims, input2_dims, input1_dims, scale=scale)
+        self.weight = draw(output_dims, input2_dims, input1_dims, scale=scale)
         self.bias = zeros((output_dims,)) if bias else None
 
     def __call__(self, x1: Array, x2: Array) -> Array:
         """(..., input1_dims) and (..., input2_dims) to (..., output_dims), float32."""
         outputs, rows, cols = self.weight.shape
-        first = require_last("Bilinear", singles("Bilinear", x1), cols)
-        second = require_last("Bilinear", singles("Bilinear", x2), rows)
+        first = require_width("Bilinear", as_singles("Bilinear", x1), cols)
+        second = require_width("Bilinear", as_singles("Bilinear", x2), rows)
         *leading, _ = first.spec.shape
         if second.spec.shape[:-1] != tuple(leading):
             raise ShapeError(f"Bilinear: inputs are {x1.shape} and {x2.shape}, need as many rows")
         flat = reshape_node(self.weight.node, (outputs * rows, cols))
-        pairs = wrap(multiplied(flat, first, None)).reshape((*leading, outputs, rows))
+        pairs = wrap(multiply(flat, first, None)).reshape((*leading, outputs, rows))
         y = (pairs * wrap(second).reshape((*leading, 1, rows))).sum(-1)
         return y if self.bias is None else y + self.bias
 
@@ -125,7 +125,7 @@ class Embedding(Module):
     """
 
     def __init__(self, num_embeddings: int, dims: int) -> None:
-        self.weight = drawn(num_embeddings, dims, scale=1 / math.sqrt(dims))
+        self.weight = draw(num_embeddings, dims, scale=1 / math.sqrt(dims))
 
     def __call__(self, ids: Array) -> Array:
         """(...) integers to (..., dims), float32; numbers outside the table give anything."""
@@ -134,12 +134,12 @@ class Embedding(Module):
         node = as_node("Embedding", ids)
         if node.spec.dtype not in INTEGERS:
             raise DTypeError(f"Embedding: ids are {node.spec.dtype}, needs integers")
-        flat = converted(reshape_node(node, (node.spec.size,)), I32)
+        flat = convert(reshape_node(node, (node.spec.size,)), I32)
         return wrap(reshape_node(rows(self.weight.node, flat), (*ids.shape, self.weight.shape[1])))
 
     def as_linear(self, x: Array) -> Array:
         """Product with the table: logits, where output and embedding share weights."""
-        node = require_last("Embedding", singles("Embedding", x), self.weight.shape[1])
+        node = require_width("Embedding", as_singles("Embedding", x), self.weight.shape[1])
         *leading, k = node.spec.shape
         y = mulmat(self.weight.node, reshape_node(node, (math.prod(leading), k)))
         return wrap(reshape_node(y, (*leading, self.weight.shape[0])))

@@ -170,13 +170,13 @@ class Module:
         ModelError
             Weights are missing, have no place, or have another shape than theirs.
         """
-        given: dict[str, Any] = dict(_loaded(weights))
+        given: dict[str, Any] = dict(_load(weights))
         slots = {s.path: s for s in self.slots()}
         if strict:
             _require_all(type(self).__name__, slots, given)
         surplus = [name for name in given if name not in slots]
         if surplus:
-            raise ModelError(f"{type(self).__name__}: has no parameter {_listed(surplus)}")
+            raise ModelError(f"{type(self).__name__}: has no parameter {_list_names(surplus)}")
         for path, array in given.items():
             require_shape(type(self).__name__, slots[path], array.shape)
         for path, array in given.items():
@@ -206,7 +206,7 @@ def require_shape(owner: str, slot: Slot, shape: Sequence[int]) -> None:
         )
 
 
-def _loaded(weights: Any) -> Any:
+def _load(weights: Any) -> Any:
     if not isinstance(weights, str | Path):
         return weights
     import wgpu_backend.array as namespace
@@ -218,18 +218,18 @@ def _require_all(owner: str, slots: Mapping[str, Slot], given: Mapping[str, Any]
     missing = [path for path in slots if path not in given]
     surplus = [path for path in given if path not in slots]
     if missing:
-        beside = f"; given and unknown is {_listed(surplus)}" if surplus else ""
+        beside = f"; given and unknown is {_list_names(surplus)}" if surplus else ""
         raise ModelError(
             f"{owner}: {len(missing)} of {len(slots)} parameters are missing: "
-            f"{_listed(missing)}{beside}"
+            f"{_list_names(missing)}{beside}"
         )
     if surplus:
         raise ModelError(
-            f"{owner}: {len(surplus)} of {len(given)} weights have no place: {_listed(surplus)}"
+            f"{owner}: {len(surplus)} of {len(given)} weights have no place: {_list_names(surplus)}"
         )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(map(repr, names[:_SHOWN])) + more
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from wgpu_backend.array.conversion import MOST_AXES
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import ones, zeros
-from wgpu_backend.array.nn.calls import floats, optional, optional_singles
+from wgpu_backend.array.nn.calls import as_floats, as_optional, as_optional_singles
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.reduce import group_norm as groups
@@ -49,7 +49,7 @@ class RMSNorm(Module):
 
     def __call__(self, x: Array) -> Array:
         """(..., dims) to the same, float32."""
-        node = floats("RMSNorm", x)
+        node = as_floats("RMSNorm", x)
         weight = _vector("RMSNorm", self.weight)
         return wrap(reshape_node(norm.rms_norm(_as_rows(node), weight, eps=self.eps), x.shape))
 
@@ -79,7 +79,7 @@ class LayerNorm(Module):
     def __call__(self, x: Array) -> Array:
         """(..., dims) to the same, float32."""
         node, weight, bias = (
-            floats("LayerNorm", x),
+            as_floats("LayerNorm", x),
             _vector("LayerNorm", self.weight),
             _vector("LayerNorm", self.bias),
         )
@@ -119,17 +119,17 @@ class GroupNorm(Module):
 
     def __call__(self, x: Array) -> Array:
         """(n, ..., dims) to the same, float32."""
-        node = floats("GroupNorm", x)
-        weight, bias = optional(self.weight), optional(self.bias)
+        node = as_floats("GroupNorm", x)
+        weight, bias = as_optional(self.weight), as_optional(self.bias)
         if self.pytorch_compatible:
             return wrap(groups.group_norm(node, self.num_groups, weight, bias, self.eps))
-        plain = _regrouped(node, self.num_groups)
+        plain = _regroup(node, self.num_groups)
         normed = groups.group_norm(plain, self.num_groups, None, None, self.eps)
-        y = wrap(_regrouped(normed, x.shape[-1] // self.num_groups))
+        y = wrap(_regroup(normed, x.shape[-1] // self.num_groups))
         return y if self.weight is None else y * self.weight + self.bias
 
 
-def _regrouped(x: Node, count: int) -> Node:
+def _regroup(x: Node, count: int) -> Node:
     """Channels with each `count`-th as neighbours."""
     *leading, dims = x.spec.shape
     pairs = reshape_node(x, (x.spec.size // max(dims, 1), dims // count, count))
@@ -156,8 +156,8 @@ class InstanceNorm(Module):
 
     def __call__(self, x: Array) -> Array:
         """(n, ..., dims) to the same, float32."""
-        node = floats("InstanceNorm", x)
-        weight, bias = optional(self.weight), optional(self.bias)
+        node = as_floats("InstanceNorm", x)
+        weight, bias = as_optional(self.weight), as_optional(self.bias)
         return wrap(groups.group_norm(node, self.dims, weight, bias, self.eps))
 
 
@@ -191,4 +191,4 @@ class BatchNorm(Module):
 
 def _vector(name: str, x: Array | None) -> Node | None:
     """A weight as rows are normalised with."""
-    return optional_singles(name, x)
+    return as_optional_singles(name, x)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import convert
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.nn.calls import floats, singles
+from wgpu_backend.array.nn.calls import as_floats, as_singles
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import OptionError, ShapeError
@@ -33,7 +33,7 @@ def resized(
     antialias: bool = False,
 ) -> Array:
     """Pictures (n, h, w, c) in another size; see `wgpu_backend.ops.conv.resizing.resize`."""
-    node = floats("resized", x)
+    node = as_floats("resized", x)
     return wrap(resizing.resize(node, height, width, mode, align_corners, antialias))
 
 
@@ -76,7 +76,7 @@ class Upsample(Module):
         if self.mode not in _MODES[:3] or (repeats and len(factors) == 2):
             height, width = (int(n * f) for n, f in zip(x.shape[1:-1], factors, strict=True))
             return resized(x, height, width, cast("Any", self.mode), self.align_corners)
-        node = converted(floats("Upsample", x), F32)
+        node = convert(as_floats("Upsample", x), F32)
         for axis, factor in enumerate(factors, 1):
             table = resizing.make_table(self._weights(x.shape[axis], factor))
             node = resizing.resample(node, cast("Any", table), axis=axis)
@@ -121,7 +121,7 @@ def timestep_embedding(
 
     See `wgpu_backend.ops.conv.timesteps.timestep_embedding`.
     """
-    node = singles("timestep_embedding", t)
+    node = as_singles("timestep_embedding", t)
     return wrap(
         timesteps.timestep_embedding(
             node, dim, flip_sin_to_cos, downscale_freq_shift, scale, max_period

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from wgpu_backend.array.core import wrap
-from wgpu_backend.array.nn.calls import floats
+from wgpu_backend.array.nn.calls import as_floats
 from wgpu_backend.array.nn.convolution import Counts, Paddings, for_axes
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.errors import ShapeError
@@ -42,7 +42,7 @@ class _Pool(Module):
     def __call__(self, x: Array) -> Array:
         """(n, ..., channels) to windows in place of values."""
         name = type(self).__name__
-        node = floats(name, x)
+        node = as_floats(name, x)
         if len(node.spec.shape) != self.axes + 2:
             raise ShapeError(f"{name}: input is {x.shape}, needs {self.axes + 2} axes")
         return wrap(type(self).op(node, self._kernel, self._strides, self._paddings))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wgpu_backend.array.conversion import converted
+from wgpu_backend.array.conversion import convert
 from wgpu_backend.array.core import wrap
 from wgpu_backend.array.lifting import as_node
-from wgpu_backend.array.nn.calls import require_last, singles
+from wgpu_backend.array.nn.calls import as_singles, require_width
 from wgpu_backend.array.nn.linear import Embedding, Linear
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.dtypes import I32
@@ -57,7 +57,7 @@ class _Quantised(Module):
         return self.weight.shape[-1] * 32 // self.bits
 
     def _product(self, name: str, x: Array) -> Node:
-        node = require_last(name, singles(name, x), self._cols)
+        node = require_width(name, as_singles(name, x), self._cols)
         biases = None if self.biases is None else self.biases.node
         return quantised_matmul(
             node,
@@ -108,7 +108,7 @@ class QuantizedLinear(_Quantised):
     def __call__(self, x: Array) -> Array:
         """(..., input_dims) to (..., output_dims), float32."""
         y = wrap(self._product("QuantizedLinear", x))
-        return y if self.bias is None else y + wrap(singles("QuantizedLinear", self.bias))
+        return y if self.bias is None else y + wrap(as_singles("QuantizedLinear", self.bias))
 
 
 class QuantizedEmbedding(_Quantised):
@@ -141,7 +141,7 @@ class QuantizedEmbedding(_Quantised):
 
     def __call__(self, ids: Array) -> Array:
         """(...) ids to (..., dims)."""
-        node = converted(as_node("QuantizedEmbedding", ids), I32)
+        node = convert(as_node("QuantizedEmbedding", ids), I32)
         each = reshape_node(node, (node.spec.size,))
         planes = [self.weight, self.scales, *([] if self.biases is None else [self.biases])]
         packed, scales, *biases = (take_axes(p.node, each, 0) for p in planes)
@@ -187,17 +187,17 @@ def quantize(
     for path, module in model.named_modules():
         if not isinstance(module, Linear | Embedding):
             continue
-        wanted = _wanted(class_predicate, path, module, group_size)
+        wanted = _choose_options(class_predicate, path, module, group_size)
         options = {"group_size": group_size, "bits": bits, "mode": mode}
         if isinstance(wanted, dict):
             options |= wanted
         if wanted:
-            changed[path] = _rounded(module, options)
+            changed[path] = _quantise_layer(module, options)
     model.update_modules(changed)
     return model
 
 
-def _wanted(
+def _choose_options(
     predicate: Predicate | None, path: str, module: Linear | Embedding, group_size: int
 ) -> bool | dict[str, Any]:
     if predicate is None:
@@ -205,7 +205,7 @@ def _wanted(
     return predicate(path, module)
 
 
-def _rounded(module: Linear | Embedding, options: dict[str, Any]) -> Module:
+def _quantise_layer(module: Linear | Embedding, options: dict[str, Any]) -> Module:
     if isinstance(module, Linear):
         return QuantizedLinear.from_linear(module, **options)
     return QuantizedEmbedding.from_embedding(module, **options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from wgpu_backend.array.elementwise import sigmoid, tanh
 from wgpu_backend.array.nn.module import Module
-from wgpu_backend.array.nn.starting import drawn
+from wgpu_backend.array.nn.starting import draw
 from wgpu_backend.array.products import matmul
 from wgpu_backend.array.shaping import split, stack
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _rows(rows: int, cols: int) -> Array:
-    return drawn(rows, cols, scale=1 / math.sqrt(3 * cols))
+    return draw(rows, cols, scale=1 / math.sqrt(3 * cols))
 
 
 class RNN(Module):
@@ -40,7 +40,7 @@ class RNN(Module):
     ) -> None:
         self.hidden_size = hidden_size
         self.Wxh, self.Whh = _rows(hidden_size, input_size), _rows(hidden_size, hidden_size)
-        self.bias = drawn(hidden_size, scale=1 / math.sqrt(3 * hidden_size)) if bias else None
+        self.bias = draw(hidden_size, scale=1 / math.sqrt(3 * hidden_size)) if bias else None
         self._nonlinearity: Callable[[Array], Array] = nonlinearity or tanh
 
     def __call__(self, x: Array, hidden: Array | None = None) -> Array:
@@ -67,7 +67,7 @@ class _Gated(Module):
         self.Wh = _rows(self.gates * hidden_size, hidden_size)
 
     def _bias(self, count: int) -> Array:
-        return drawn(count * self.hidden_size, scale=1 / math.sqrt(3 * self.hidden_size))
+        return draw(count * self.hidden_size, scale=1 / math.sqrt(3 * self.hidden_size))
 
 
 class GRU(_Gated):

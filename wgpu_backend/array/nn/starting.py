@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 _keys = itertools.count(1)
 
 
-def drawn(*shape: int, scale: float) -> Array:
+def draw(*shape: int, scale: float) -> Array:
     """Normally distributed numbers of this standard deviation; no two calls draw the same."""
     key = next(_keys)
     return wrap(creation.random_normal.add_to(devices.session(), shape=shape, scale=scale, key=key))
 
 
-def drawn_for(shape: Sequence[int]) -> Array:
+def draw_weights(shape: Sequence[int]) -> Array:
     """Weights (outputs, ..., inputs) that about keep the variance of what they multiply."""
-    return drawn(*shape, scale=1 / math.sqrt(max(math.prod(shape[1:]), 1)))
+    return draw(*shape, scale=1 / math.sqrt(max(math.prod(shape[1:]), 1)))
