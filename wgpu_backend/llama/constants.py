@@ -1,4 +1,4 @@
-"""Numbers of llama.h that arguments of `Llama` and `Context` take."""
+"""Numbers of llama.h for arguments of `Llama` and `Context`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ LLAMA_ROPE_SCALING_TYPE_LINEAR = 1
 LLAMA_ROPE_SCALING_TYPE_YARN = 2
 LLAMA_ROPE_SCALING_TYPE_LONGROPE = 3
 
-# Of `type_k` and `type_v`; a cache has some of them.
+# For `type_k` and `type_v`. A cache can have F32, F16, Q4_0 and Q8_0; programs name the others too.
+# Missing numbers are types that ggml has removed.
 GGML_TYPE_F32 = 0
 GGML_TYPE_F16 = 1
 GGML_TYPE_Q4_0 = 2

@@ -1,4 +1,4 @@
-"""Grammars by llama-cpp-python's names, and the sampler that keeps to one."""
+"""Grammars under llama-cpp-python's names, and the sampler that applies one."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class LlamaGrammar:
 
     @classmethod
     def from_string(cls, grammar: str, verbose: bool = True) -> LlamaGrammar:
-        """Grammar in GBNF."""
+        """Return the grammar of a text in GBNF."""
         return cls(Grammar.gbnf(grammar))
 
     @classmethod
     def from_file(cls, file: str | Path, verbose: bool = True) -> LlamaGrammar:
-        """Grammar of a file in GBNF.
+        """Return the grammar of a file in GBNF.
 
         Raises
         ------
         OptionError
-            It cannot be read.
+            The file cannot be read.
         """
         try:
             return cls.from_string(Path(file).read_text("utf-8"))
@@ -42,32 +42,32 @@ class LlamaGrammar:
 
     @classmethod
     def from_json_schema(cls, json_schema: str, verbose: bool = True) -> LlamaGrammar:
-        """Grammar of a JSON schema, as a text."""
+        """Return the grammar of a JSON schema, given as text."""
         return cls(Grammar.json_schema(json_schema))
 
     def reset(self) -> None:
-        """Nothing: what was made is remembered by samplers."""
+        """Do nothing: samplers, not grammars, keep track of the text."""
 
 
-def grammar_of(given: object) -> Grammar:
-    """Grammar of an argument: a `LlamaGrammar`, a `Grammar`, or a text in GBNF.
+def parse_grammar(grammar: object) -> Grammar:
+    """Return the grammar of an argument: a `LlamaGrammar`, a `Grammar`, or a text in GBNF.
 
     Raises
     ------
     OptionError
-        It is none of these.
+        It is of another type.
     """
-    if isinstance(given, LlamaGrammar):
-        return given.grammar
-    if isinstance(given, Grammar):
-        return given
-    if isinstance(given, str):
-        return Grammar.gbnf(given)
-    raise OptionError(f"grammar: {type(given).__name__}, needs a LlamaGrammar or a text in GBNF")
+    if isinstance(grammar, LlamaGrammar):
+        return grammar.grammar
+    if isinstance(grammar, Grammar):
+        return grammar
+    if isinstance(grammar, str):
+        return Grammar.gbnf(grammar)
+    raise OptionError(f"grammar: {type(grammar).__name__}, needs a LlamaGrammar or a text in GBNF")
 
 
 def response_grammar(form: Mapping[str, Any] | None) -> Grammar | None:
-    """Grammar of a ``response_format``: ``json_object``, with a ``schema`` or without.
+    """Return the grammar of a ``response_format``; None for plain text.
 
     Raises
     ------
@@ -79,15 +79,16 @@ def response_grammar(form: Mapping[str, Any] | None) -> Grammar | None:
         return None
     if kind not in ("json_object", "json_schema"):
         raise OptionError(f"response_format: type {kind!r}, needs text, json_object or json_schema")
+    # OpenAI has the schema in "json_schema", llama-cpp-python in "schema".
     inner: object = form.get("json_schema", form)
     schema = cast("Mapping[str, Any]", inner).get("schema") if isinstance(inner, Mapping) else None
     return Grammar.json() if schema is None else Grammar.json_schema(schema)
 
 
 class GrammarSampler(SamplerStep):
-    """Keep tokens that a grammar lets come next: ``llama_sampler_init_grammar``.
+    """A sampler of the tokens that a grammar allows next: ``llama_sampler_init_grammar``.
 
-    Tokens that are accepted before the first choice are those of a prompt, and no part of it.
+    Tokens accepted before the first choice belong to the prompt, not to the grammar's text.
 
     Parameters
     ----------
@@ -110,19 +111,21 @@ class GrammarSampler(SamplerStep):
         self.reset()
 
     def reset(self) -> None:
-        """Begin the grammar anew."""
+        """Start the grammar again from its beginning."""
         self._matcher = self._first.copy()
         self._begun = False
 
     def accept(self, token: int) -> None:
-        """Go on behind a token."""
+        """Advance the grammar by a token."""
+        # An end token is not text; the grammar allows one where its text may end.
         if self._begun and token not in self._ends:
             self._matcher.take(token)
 
     def apply(self, choice: Choice) -> Choice:
-        """Rule out what does not fit."""
+        """Exclude tokens that the grammar does not allow."""
         self._begun = True
         mask = self._matcher.mask()
+        # The mask has a bit for each token, in 32-bit words.
         if choice.candidates is None:
             left = replace(choice, logits=apply_mask(choice.logits, mask))
             there = bool(np.isfinite(left.logits.max()))
@@ -133,11 +136,12 @@ class GrammarSampler(SamplerStep):
             there = bool(fits.any())
         if not there:
             raise GrammarError(
-                "grammar: no token that is left fits; add the grammar before samplers that drop"
+                "grammar: no candidate fits; add the grammar before samplers that drop tokens"
             )
         return left
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GrammarSampler:
+        # `clone` copies a chain: the start and the vocabulary do not change, and may be shared.
         made = object.__new__(GrammarSampler)
         made._first, made._ends = self._first, self._ends
         made._matcher, made._begun = self._matcher.copy(), self._begun

@@ -1,4 +1,4 @@
-"""What calls of a context took, and where its messages go."""
+"""Times of a context's calls, and the receiver of log messages."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from dataclasses import dataclass, field
 from time import perf_counter
 
 LogCallback = Callable[[int, str], object]
+# llama.h's ``ggml_log_level`` for Python's levels.
 _LEVELS = ((logging.ERROR, 4), (logging.WARNING, 3), (logging.INFO, 2))
 _DEBUG = 1
 
 
 @dataclass(slots=True)
 class Perf:
-    """Tokens and milliseconds, named as ``llama_perf_context_data``.
+    """The tokens and times of a context's calls, named as in ``llama_perf_context_data``.
 
     Parameters
     ----------
     n_p_eval, n_eval : int
-        Tokens of batches of several, and of one.
+        Tokens in batches of several tokens, and of one.
     t_p_eval_ms, t_eval_ms : float
-        What they took.
+        Milliseconds of these batches.
     """
 
     n_p_eval: int = 0
@@ -32,6 +33,7 @@ class Perf:
 
     def count(self, tokens: int, seconds: float) -> None:
         """Add a call."""
+        # llama.cpp also takes batches of several tokens for prompts.
         if tokens > 1:
             self.n_p_eval += tokens
             self.t_p_eval_ms += 1000 * seconds
@@ -40,7 +42,7 @@ class Perf:
             self.t_eval_ms += 1000 * seconds
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Set all counts and times to 0."""
         self.n_p_eval = self.n_eval = 0
         self.t_p_eval_ms = self.t_eval_ms = 0.0
         self._start = perf_counter()
@@ -65,21 +67,23 @@ class _Handler(logging.Handler):
         self._callback = callback
 
     def emit(self, record: logging.LogRecord) -> None:
+        # The first level that the record reaches.
         level = next((number for least, number in _LEVELS if record.levelno >= least), _DEBUG)
         self._callback(level, self.format(record) + "\n")
 
 
+# The handler of the current callback, if there is one. llama_log_set is global too.
 _handlers: list[_Handler] = []
 
 
 def log_set(callback: LogCallback | None) -> None:
-    """Give every message of the package to a function, in place of the one before.
+    """Set the function that receives the package's log messages; it replaces the last one.
 
     Parameters
     ----------
     callback : callable or None
-        Called with a level, 1 (debug) to 4 (error), and a text that ends in a line break. None for
-        nobody. Messages also go where `logging` sends those of the logger ``wgpu_backend``.
+        Called with a level, 1 (debug) to 4 (error), and a text that ends in a line break; None for
+        no function. The logger ``wgpu_backend`` of `logging` has the messages in addition.
     """
     logger = logging.getLogger("wgpu_backend")
     while _handlers:

@@ -1,4 +1,4 @@
-"""A chain of samplers, with a method to add each kind."""
+"""The chain of samplers, with a method that adds each kind: llama.h's ``llama_sampler_…``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from wgpu_backend.errors import BackendError, OptionError
 from wgpu_backend.llama.context import Context
-from wgpu_backend.llama.grammar import GrammarSampler, grammar_of
+from wgpu_backend.llama.grammar import GrammarSampler, parse_grammar
 from wgpu_backend.llama.model import Model
 from wgpu_backend.ops.sampling.host.dry import Dry
 from wgpu_backend.ops.sampling.host.mirostat import XTC, Mirostat, MirostatV2
@@ -33,26 +33,29 @@ from wgpu_backend.ops.sampling.host.steps import (
     Typical,
 )
 
-DEFAULT_SEED = 0xFFFFFFFF  # draws one
+# LLAMA_DEFAULT_SEED: a seed is drawn.
+DEFAULT_SEED = 0xFFFFFFFF
 Rows = NDArray[np.float32]
 
 
 class Custom(SamplerStep):
-    """A function of all logits.
+    """A sampler that changes all logits by a function.
 
     Parameters
     ----------
     change : callable
-        From (vocabulary,) float32 to as many.
+        Maps the logits, (vocabulary,) float32, to new ones of the same shape.
     """
 
     def __init__(self, change: Callable[[Rows], ArrayLike]) -> None:
         self._change = change
 
     def apply(self, choice: Choice) -> Choice:
-        """Have the function change them."""
+        """Return the choice with the function's logits."""
+        # Once tokens are dropped and sorted, the logits of the others are not up to date.
         if choice.candidates is not None:
-            raise OptionError("custom: belongs in front of samplers that drop tokens")
+            raise OptionError("custom: needs all tokens; add it before samplers that drop some")
+        # A copy, since functions may change the array in place.
         changed = np.asarray(self._change(choice.logits.copy()), np.float32)
         if changed.shape != choice.logits.shape:
             raise OptionError(f"custom: made {changed.shape} of {choice.logits.shape} logits")
@@ -60,7 +63,7 @@ class Custom(SamplerStep):
 
 
 class SamplerChain(SamplerStep):
-    """Samplers one behind another: llama.h's ``llama_sampler_chain``. The last one chooses.
+    """A chain of samplers: llama.h's ``llama_sampler_chain``. The last one chooses the token.
 
     Belongs to one thread and one sequence.
     """
@@ -71,71 +74,71 @@ class SamplerChain(SamplerStep):
         self.samplers = list(samplers)
 
     def add(self, sampler: SamplerStep) -> SamplerChain:
-        """Add one at the end; the chain."""
+        """Add a sampler at the end, and return the chain."""
         self.samplers.append(sampler)
         return self
 
     def n(self) -> int:
-        """Samplers there are."""
+        """Return the number of samplers."""
         return len(self.samplers)
 
     def get(self, i: int) -> SamplerStep:
-        """Sampler by its place."""
+        """Return the sampler at a place."""
         return self.samplers[i]
 
     def remove(self, i: int) -> SamplerStep:
-        """Take one out."""
+        """Remove the sampler at a place, and return it."""
         return self.samplers.pop(i)
 
     def add_greedy(self) -> SamplerChain:
-        """Choose the likeliest."""
+        """Add greedy sampling: choose the likeliest token."""
         return self.add(Greedy())
 
     def add_dist(self, seed: int = DEFAULT_SEED) -> SamplerChain:
-        """Choose by probability."""
-        return self.add(Dist(_drawn(seed)))
+        """Add the random choice of a token by its probability."""
+        return self.add(Dist(_draw_seed(seed)))
 
     def add_top_k(self, k: int) -> SamplerChain:
-        """Keep the `k` likeliest."""
+        """Add top-k: keep the `k` likeliest tokens."""
         return self.add(TopK(k))
 
     def add_top_p(self, p: float, min_keep: int = 1) -> SamplerChain:
-        """Keep the likeliest that together reach a probability."""
+        """Add top-p: keep the likeliest tokens that together reach probability `p`."""
         return self.add(TopP(p, min_keep))
 
     def add_min_p(self, p: float, min_keep: int = 1) -> SamplerChain:
-        """Keep those at least so probable, relative to the likeliest."""
+        """Add min-p: keep tokens with `p` times the probability of the likeliest, or more."""
         return self.add(MinP(p, min_keep))
 
     def add_typical(self, p: float, min_keep: int = 1) -> SamplerChain:
-        """Keep those of nearly the expected surprise."""
+        """Add typical sampling: keep tokens with nearly the expected surprise."""
         return self.add(Typical(p, min_keep))
 
     def add_top_n_sigma(self, n: float) -> SamplerChain:
-        """Keep logits at most so many standard deviations below the largest."""
+        """Add top-n-sigma: keep logits at most `n` standard deviations below the largest."""
         return self.add(TopNSigma(n))
 
     def add_temp(self, temp: float) -> SamplerChain:
-        """Divide logits."""
+        """Add a temperature, which divides logits."""
         return self.add(Temp(temp))
 
     def add_temp_ext(self, t: float, delta: float, exponent: float) -> SamplerChain:
-        """Divide logits by how sure the model is."""
+        """Add a dynamic temperature, `t` plus or minus `delta`, by the entropy of the tokens."""
         return self.add(TempExt(t, delta, exponent))
 
     def add_xtc(self, p: float, t: float, min_keep: int, seed: int = DEFAULT_SEED) -> SamplerChain:
-        """Leave out the likeliest now and then."""
-        return self.add(XTC(p, t, min_keep, _drawn(seed)))
+        """Add XTC: with probability `p`, drop all tokens above `t` but the least likely one."""
+        return self.add(XTC(p, t, min_keep, _draw_seed(seed)))
 
     def add_mirostat(
         self, n_vocab: int, seed: int, tau: float, eta: float, m: int = 100
     ) -> SamplerChain:
-        """Steer surprise, by Mirostat 1."""
-        return self.add(Mirostat(n_vocab, _drawn(seed), tau, eta, m))
+        """Add Mirostat 1, which steers surprise towards `tau`."""
+        return self.add(Mirostat(n_vocab, _draw_seed(seed), tau, eta, m))
 
     def add_mirostat_v2(self, seed: int, tau: float, eta: float) -> SamplerChain:
-        """Steer surprise, by Mirostat 2."""
-        return self.add(MirostatV2(_drawn(seed), tau, eta))
+        """Add Mirostat 2, which steers surprise towards `tau`."""
+        return self.add(MirostatV2(_draw_seed(seed), tau, eta))
 
     def add_penalties(
         self,
@@ -144,7 +147,8 @@ class SamplerChain(SamplerStep):
         penalty_freq: float = 0.0,
         penalty_present: float = 0.0,
     ) -> SamplerChain:
-        """Lower the logits of tokens seen lately; of none with a `penalty_last_n` below 1."""
+        """Add penalties for the last `penalty_last_n` tokens; none if that is below 1."""
+        # llama.h takes negative numbers for 0, unlike llama.cpp's programs.
         last = max(penalty_last_n, 0)
         return self.add(Penalties(last, penalty_repeat, penalty_freq, penalty_present))
 
@@ -157,9 +161,12 @@ class SamplerChain(SamplerStep):
         dry_penalty_last_n: int = -1,
         seq_breakers: Iterable[str] = BREAKERS,
     ) -> SamplerChain:
-        """Lower tokens that would go on with a repetition; see `sample.dry.Dry`.
+        """Add DRY, which lowers tokens that would continue a repetition; see `Dry`.
 
-        A `dry_penalty_last_n` of -1 looks as many tokens back as the model was trained with.
+        Parameters
+        ----------
+        dry_penalty_last_n : int
+            Number of last tokens it searches; -1 for as many as the model was trained on.
         """
         if dry_penalty_last_n < -1:
             raise OptionError(f"dry: penalty_last_n is {dry_penalty_last_n}, needs -1 or more")
@@ -168,15 +175,15 @@ class SamplerChain(SamplerStep):
         return self.add(Dry(dry_multiplier, dry_base, dry_allowed_length, last, breakers))
 
     def add_logit_bias(self, biases: Mapping[int, float]) -> SamplerChain:
-        """Add numbers to logits."""
+        """Add biases, which are added to logits."""
         return self.add(LogitBias(biases))
 
     def add_custom(self, change: Callable[[Rows], ArrayLike]) -> SamplerChain:
-        """Have a function change all logits."""
+        """Add a function that changes all logits."""
         return self.add(Custom(change))
 
     def add_grammar(self, model: Model, grammar: object) -> SamplerChain:
-        """Keep what a grammar lets come next; belongs in front of samplers that drop tokens.
+        """Add a grammar, which keeps the tokens it allows; add it before samplers that drop tokens.
 
         Parameters
         ----------
@@ -186,64 +193,65 @@ class SamplerChain(SamplerStep):
         Raises
         ------
         GrammarError
-            It cannot be used.
+            The grammar cannot be used.
         """
         ends = model.tokenizer.eog_ids
-        return self.add(GrammarSampler(model.grammars, grammar_of(grammar), ends))
+        return self.add(GrammarSampler(model.grammars, parse_grammar(grammar), ends))
 
     def get_seed(self) -> int:
-        """Seed of the last sampler that draws; 0xFFFFFFFF where none does."""
+        """Return the seed of the last random sampler; 0xFFFFFFFF if there is none."""
         found = [each.seed for each in self.samplers if isinstance(each, Random)]
         return found[-1] if found else DEFAULT_SEED
 
     def apply(self, choice: Choice) -> Choice:
-        """What the samplers leave, in their order."""
+        """Apply all samplers in their order."""
         for sampler in self.samplers:
             choice = sampler.apply(choice)
         return choice
 
     def accept(self, token: int) -> None:
-        """Take in that a token was chosen, or stands in the prompt."""
+        """Record a token that was chosen, or is in the prompt."""
         for sampler in self.samplers:
             sampler.accept(token)
 
     def accept_all(self, tokens: Sequence[int]) -> None:
-        """Take in tokens of a prompt."""
+        """Record the tokens of a prompt."""
         for token in tokens:
             self.accept(token)
 
     def reset(self) -> None:
-        """Forget tokens, and begin random numbers anew."""
+        """Forget recorded tokens, and restart random numbers from their seeds."""
         for sampler in self.samplers:
             sampler.reset()
 
     def choose(self, logits: ArrayLike) -> int:
-        """Choose a token by its logits; it is not accepted.
+        """Choose a token by logits, without recording it.
 
         Raises
         ------
         BackendError
-            A logit is NaN, all are ruled out, or no sampler of the chain chooses.
+            A logit is NaN, all tokens are excluded, or no sampler of the chain chooses.
         """
+        # max() is NaN if any logit is, and minus infinity if all are excluded.
         values = np.asarray(logits, np.float32)
         if not len(values) or not np.isfinite(values.max()):
             raise BackendError(f"sample: of {len(values)} logits the largest is not finite")
         chosen = self.apply(Choice(values)).token
         if chosen < 0:
             names = ", ".join(each.name for each in self.samplers) or "nothing"
-            raise BackendError(f"sample: no sampler chooses of {names}; add greedy or dist last")
+            raise BackendError(f"sample: none of {names} chooses a token; add greedy or dist last")
         return chosen
 
     def sample(self, context: Context, idx: int = -1) -> int:
-        """Choose a token by logits of a context, see `Context.get_logits_ith`, and accept it."""
+        """Choose a token by a context's logits, see `Context.get_logits_ith`, and record it."""
         token = self.choose(context.get_logits_ith(idx))
         self.accept(token)
         return token
 
     def close(self) -> None:
-        """Nothing: a chain holds nothing of a device."""
+        """Do nothing: a chain has no device memory."""
 
 
-def _drawn(seed: int) -> int:
-    """A seed, drawn where 0xFFFFFFFF or one below 0 asks for that."""
+def _draw_seed(seed: int) -> int:
+    """Return a seed; 0xFFFFFFFF or a negative one is replaced by a random one."""
     return secrets.randbits(63) if seed == DEFAULT_SEED or seed < 0 else int(seed)

@@ -1,4 +1,4 @@
-"""Questions about a model's tokens, as llama.h asks them."""
+"""The tokens of a model: llama.h's ``llama_vocab``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from wgpu_backend.text.tokenizer import Tokenizer
 from wgpu_backend.text.tokenizer.pieces import clean_spaces
 from wgpu_backend.text.tokenizer.vocabulary import TokenType, Vocabulary, read_vocabulary
 
-NULL = -1  # where a vocabulary has no such token
+# LLAMA_TOKEN_NULL: the vocabulary has no such token.
+NULL = -1
+# The bits of ``LLAMA_TOKEN_ATTR_…``.
 _ATTRIBUTES = {
     TokenType.UNDEFINED: 0,
     TokenType.UNKNOWN: 1,
@@ -22,24 +24,24 @@ _ATTRIBUTES = {
     TokenType.USER_DEFINED: 16,
     TokenType.BYTE: 32,
 }
-# ``tokenizer.ggml.model`` in the numbers of `LLAMA_VOCAB_TYPE_…`.
-_KINDS = {
+# ``LLAMA_VOCAB_TYPE_…`` for each value of ``tokenizer.ggml.model``; 2 is BPE.
+_VOCAB_TYPES = {
     "llama": 1, "gpt2": 2, "gemma4": 2, "hybriddna": 2, "whitespace": 2, "bert": 3, "t5": 4,
     "rwkv": 5, "plamo2": 6,
 }  # fmt: skip
-_BYTES_IN_BRACKETS = 1  # the kind whose line break is a byte's token
-_WITHOUT_LINE_BREAKS = 3
+_SPM = 1
+_WPM = 3
 
 
 class Tokens:
-    """Tokens of a model: base class of `Model`.
+    """The tokens of a model, which need only its metadata: the base class of `Model`.
 
     Parameters
     ----------
     metadata : mapping
-        The file's key-value pairs.
+        Key-value pairs of the file.
     rows : int
-        Of the embedding, which may be more than the tokenizer's tokens.
+        Rows of the embedding. Files pad it, so that it may have more rows than there are tokens.
     """
 
     def __init__(self, metadata: Mapping[str, object], tokenizer: Tokenizer, rows: int) -> None:
@@ -49,25 +51,26 @@ class Tokens:
 
     @cached_property
     def grammars(self) -> GrammarVocabulary:
-        """Fits grammars to the tokens."""
+        """The tokens as grammars need them."""
         return GrammarVocabulary(self.tokenizer, self._rows)
 
     @cached_property
     def spelling(self) -> Spelling:
-        """Knows how tokens spell texts."""
+        """The spelling of tokens, for DRY's breakers."""
         return Spelling(self.tokenizer)
 
     @cached_property
     def _table(self) -> Vocabulary:
+        # Read on the first use: the tokenizer does not keep scores.
         return read_vocabulary(self._metadata)
 
     def n_vocab(self) -> int:
-        """Tokens, and logits there are each time."""
+        """Return the number of rows, which is the number of logits."""
         return self._rows
 
     def vocab_type(self) -> int:
-        """Algorithm of the tokenizer: ``LLAMA_VOCAB_TYPE_…``; 0 where llama.cpp has no number."""
-        return _KINDS.get(self._table.model, 0)
+        """Return the tokenizer's algorithm: ``LLAMA_VOCAB_TYPE_…``; 0 if llama.cpp has none."""
+        return _VOCAB_TYPES.get(self._table.model, 0)
 
     def tokenize(
         self, text: bytes | str, add_special: bool = True, special: bool = False
@@ -77,18 +80,19 @@ class Tokens:
         Parameters
         ----------
         text : bytes or str
-            UTF-8; what is none becomes U+FFFD.
+            UTF-8; invalid bytes become U+FFFD.
         add_special : bool
-            Add BOS and EOS where the model wants them.
+            Add BOS and EOS if the file says so.
         special : bool
-            Control tokens spelled out in the text become those tokens.
+            Turn the spelling of control tokens into those tokens.
         """
         whole = text if isinstance(text, str) else bytes(text).decode("utf-8", "replace")
         return self.tokenizer.encode(whole, add_special=add_special, parse_special=special)
 
     def token_to_piece(self, token: int, special: bool = False) -> bytes:
-        """Bytes that a token stands for; none of a control token unless `special` says so."""
-        known = self._known(token)
+        """Return the bytes of a token; none for a control token, unless `special` is true."""
+        known = self._require_known(token)
+        # A padding row.
         if known >= self.tokenizer.vocab_size:
             return b""
         hidden = not special and self.tokenizer.is_control(known)
@@ -97,21 +101,22 @@ class Tokens:
     def detokenize(
         self, tokens: Sequence[int], special: bool = False, *, remove_special: bool = False
     ) -> bytes:
-        """Bytes of tokens; they need not be whole characters.
+        """Return the bytes of tokens, which may end within a character.
+
+        As in llama.h, the leading space is dropped if the tokenizer adds one before texts. Spaces
+        before punctuation are dropped if the file says so.
 
         Parameters
         ----------
         special : bool
             Spell control tokens.
         remove_special : bool
-            Leave out a BOS and an EOS that the tokenizer puts around texts.
-
-        As in llama.h, a space of the first token goes where the tokenizer puts one in front of
-        texts, and spaces before punctuation where the vocabulary says so.
+            Drop the BOS and the EOS that the tokenizer adds to texts.
         """
         shown, tokenizer = list(tokens), self.tokenizer
         strip = tokenizer.space_prefix
         if remove_special and tokenizer.add_bos and shown[:1] == [self.token_bos()]:
+            # llama.cpp then keeps the space.
             shown, strip = shown[1:], False
         if remove_special and tokenizer.add_eos and shown[-1:] == [self.token_eos()]:
             shown = shown[:-1]
@@ -121,83 +126,81 @@ class Tokens:
         text = b"".join(pieces)
         if not tokenizer.cleans_spaces:
             return text
+        # Bytes that are not UTF-8 pass through as surrogates: a text may end within a character.
         return clean_spaces(text.decode(errors="surrogateescape")).encode(errors="surrogateescape")
 
     def token_get_text(self, token: int) -> str:
-        """Spelling in the file, such as ``Ġthe`` or ``▁the``; padding rows have none."""
-        known = self._known(token)
+        """Return the spelling in the file, such as ``Ġthe`` or ``▁the``; empty for padding rows."""
+        known = self._require_known(token)
         return self.tokenizer.token_text(known) if known < self.tokenizer.vocab_size else ""
 
     def token_get_score(self, token: int) -> float:
-        """Score in the file; 0 where it has none."""
-        known = self._known(token)
+        """Return the score in the file; 0 if it has none."""
+        known = self._require_known(token)
         return self._table.scores[known] if known < len(self._table.scores) else 0.0
 
     def token_get_attr(self, token: int) -> int:
-        """What the file says the token is: ``LLAMA_TOKEN_ATTR_…``."""
-        types, known = self.tokenizer.types, self._known(token)
+        """Return the type of a token in the file: ``LLAMA_TOKEN_ATTR_…``."""
+        types, known = self.tokenizer.types, self._require_known(token)
         return _ATTRIBUTES[TokenType(types[known])] if known < len(types) else 0
 
     def is_eog(self, token: int) -> bool:
-        """Whether a generation is over after the token."""
-        return self._known(token) in self.tokenizer.eog_ids
+        """Return whether a token ends a generation."""
+        return self._require_known(token) in self.tokenizer.eog_ids
 
     def is_control(self, token: int) -> bool:
-        """Whether it is a control token, which no text of a user becomes; the unknown one is not.
-
-        Nor are rows beyond the vocabulary.
-        """
-        types, known = self.tokenizer.types, self._known(token)
+        """Return whether a token is a control token; the unknown token and padding rows are not."""
+        types, known = self.tokenizer.types, self._require_known(token)
         return known < len(types) and types[known] == TokenType.CONTROL
 
-    def _role(self, role: str) -> int:
+    def _find_special(self, role: str) -> int:
         return self.tokenizer.special_ids.get(role, NULL)
 
     def token_bos(self) -> int:
-        """Token that begins a text; -1 for none, as of all that follow."""
-        return self._role("bos")
+        """Return the token that begins a text; -1 for none, as for the tokens below."""
+        return self._find_special("bos")
 
     def token_eos(self) -> int:
-        """Token that ends a text."""
-        return self._role("eos")
+        """Return the token that ends a text."""
+        return self._find_special("eos")
 
     def token_eot(self) -> int:
-        """Token that ends a turn."""
-        return self._role("eot")
+        """Return the token that ends a message."""
+        return self._find_special("eot")
 
     def token_cls(self) -> int:
-        """Token that a classifier's text begins with: BOS, as in llama.cpp."""
+        """Return the token that a classifier's text begins with: BOS, as in llama.cpp."""
         return self.token_bos()
 
     def token_sep(self) -> int:
-        """Token between two texts."""
-        return self._role("sep")
+        """Return the token between two texts."""
+        return self._find_special("sep")
 
     def token_pad(self) -> int:
-        """Token that fills up."""
-        return self._role("pad")
+        """Return the padding token."""
+        return self._find_special("pad")
 
     def token_mask(self) -> int:
-        """Token in the place of one that is asked for."""
-        return self._role("mask")
+        """Return the token in place of a masked one."""
+        return self._find_special("mask")
 
     def token_nl(self) -> int:
-        """Token of a line break.
+        """Return the token of a line break.
 
-        As in llama.cpp: of an SPM vocabulary the byte's, of a WPM one the padding, of others the
-        first that a line break becomes; where there is none, the padding too.
+        As in llama.cpp: the byte's token for SPM, the padding token for WPM, the first token of a
+        line break's text for others. Without any of these it is the padding token.
         """
         kind = self.vocab_type()
-        if kind == _BYTES_IN_BRACKETS:
+        if kind == _SPM:
             found = [self.tokenizer.token_id(text) for text in ("<0x0A>", "\n")]
             return next((each for each in found if each is not None), self.token_pad())
-        if kind == _WITHOUT_LINE_BREAKS:
+        if kind == _WPM:
             return self.token_pad()
         made = self.tokenizer.encode("\n", add_special=False)
         return made[0] if made else self.token_pad()
 
     def token_fim(self, part: str) -> int:
-        """Token of filling in the middle: ``pre``, ``suf``, ``mid``, ``pad``, ``rep``, ``sep``.
+        """Return a fill-in-the-middle token: ``pre``, ``suf``, ``mid``, ``pad``, ``rep``, ``sep``.
 
         Raises
         ------
@@ -207,29 +210,29 @@ class Tokens:
         parts = ("pre", "suf", "mid", "pad", "rep", "sep")
         if part not in parts:
             raise TokenizerError(f"token_fim: {part!r}, needs one of {', '.join(parts)}")
-        return self._role(f"fim_{part}")
+        return self._find_special(f"fim_{part}")
 
     def token_prefix(self) -> int:
-        """Token in front of what comes before a gap."""
+        """Return the token that precedes the text before a gap."""
         return self.token_fim("pre")
 
     def token_middle(self) -> int:
-        """Token in front of what fills a gap."""
+        """Return the token that precedes the text in a gap."""
         return self.token_fim("mid")
 
     def token_suffix(self) -> int:
-        """Token in front of what comes behind a gap."""
+        """Return the token that precedes the text after a gap."""
         return self.token_fim("suf")
 
     def add_bos_token(self) -> bool:
-        """Whether texts begin with BOS."""
+        """Return whether texts begin with BOS."""
         return self.tokenizer.add_bos
 
     def add_eos_token(self) -> bool:
-        """Whether texts end with EOS."""
+        """Return whether texts end with EOS."""
         return self.tokenizer.add_eos
 
-    def _known(self, token: int) -> int:
+    def _require_known(self, token: int) -> int:
         if 0 <= token < self._rows:
             return int(token)
         raise TokenizerError(f"token {token}: the vocabulary has {self._rows}, from 0")
