@@ -252,6 +252,7 @@ _MOVED = {
     "guarded": "ml.testing.red_zones",
     "interrupts": "device.interrupts",
     "kvcache": "nn.kvcache",
+    "llama.vocabulary": "llama.model",
     "layouts": "ops.layouts",
     "ml.capabilities": "ml.calibration.probe",
     "ml.dry_run": "ml.wgpu.dry_run",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wgpu_backend.llama.vocabulary import Tokens
+from wgpu_backend.llama.model import Tokens
 from wgpu_backend.text.tokenizer import Tokenizer
 
 KEY = "tokenizer.ggml."

@@ -66,7 +66,7 @@ def parse_grammar(grammar: object) -> Grammar:
     raise OptionError(f"grammar: {type(grammar).__name__}, needs a LlamaGrammar or a text in GBNF")
 
 
-def response_grammar(form: Mapping[str, Any] | None) -> Grammar | None:
+def make_response_grammar(form: Mapping[str, Any] | None) -> Grammar | None:
     """Return the grammar of a ``response_format``; None for plain text.
 
     Raises

@@ -39,7 +39,7 @@ from wgpu_backend.llama.cache import LlamaState, count_common_prefix
 from wgpu_backend.llama.chat_formats import FILE_FORMAT, FORMATS
 from wgpu_backend.llama.constants import LLAMA_POOLING_TYPE_NONE
 from wgpu_backend.llama.context import Context
-from wgpu_backend.llama.grammar import response_grammar
+from wgpu_backend.llama.grammar import make_response_grammar
 from wgpu_backend.llama.model import Model
 from wgpu_backend.llama.responses import (
     CompletionRequest,
@@ -804,24 +804,18 @@ class Llama:
         stats.done_reason = "stop"
 
     def _generate_chunks(self, request: CompletionRequest) -> Generator[Json]:
-        logprobs = Logprobs(self.model, request.prompt, request.prompt_text, request.top_logprobs)
+        logprobs = Logprobs(self.model, request)
         stream = self.model.tokenizer.stream()
         echoed = not request.echo
         tokens = self._generate_tokens(request)
         for text in pieces(tokens, stream, request.stop, request.stats, unfinished=False):
             # Logits of the prompt are there only when the first token is.
             if not echoed:
-                yield request.make_chunk(
-                    request.prompt_text, logprobs.describe_prompt(self._rows), None
-                )
+                yield request.make_chunk(request.prompt_text, logprobs.describe_prompt(self._rows))
                 echoed = True
-            yield request.make_chunk(
-                text, logprobs.describe_new(request.generated, self._rows), None
-            )
+            yield request.make_chunk(text, logprobs.describe_new(self._rows))
         if not echoed:
-            yield request.make_chunk(
-                request.prompt_text, logprobs.describe_prompt(self._rows), None
-            )
+            yield request.make_chunk(request.prompt_text, logprobs.describe_prompt(self._rows))
         yield request.make_chunk("", None, request.stats.done_reason)
         if self.cache is not None:
             self.cache[self.eval_tokens] = self.save_state()
@@ -915,9 +909,11 @@ class Llama:
             return self.chat_handler(llama=self, messages=messages, **chat, **options)
         require_no_function_call(chat)
         if tools is None and functions is not None:
-            # Older programs name tools so, without a type.
+            # OpenAI's older form of tools, without a type.
             tools = [{"type": "function", "function": each} for each in functions]
-        options["grammar"] = grammar if grammar is not None else response_grammar(response_format)
+        options["grammar"] = (
+            grammar if grammar is not None else make_response_grammar(response_format)
+        )
         prompter, ends = self._make_prompter()
         variables = {name: chat[name] for name in _TEMPLATE_ARGUMENTS if chat[name] is not None}
         tokens = prompter.chat(conversation(messages), tools=tools, chat_template_kwargs=variables)

@@ -58,7 +58,7 @@ class CompletionRequest:
     id: str = field(default_factory=lambda: f"cmpl-{uuid.uuid4()}")
     created: int = field(default_factory=lambda: int(time.time()))
 
-    def make_chunk(self, text: str, logprobs: Json | None, reason: str | None) -> Json:
+    def make_chunk(self, text: str, logprobs: Json | None, reason: str | None = None) -> Json:
         """Return a piece of text in the shape of a response."""
         choice = {"text": text, "index": 0, "logprobs": logprobs, "finish_reason": reason}
         return {
@@ -102,47 +102,40 @@ def log_softmax(logits: NDArray[np.single], axis: int = -1) -> NDArray[np.single
 class Logprobs:
     """The log probabilities of one completion's tokens, in the order of its chunks.
 
-    Parameters
-    ----------
-    prompt : sequence of int
-        Tokens of the prompt.
-    text : str
-        The prompt as text.
-    count : int or None
-        Number of likeliest tokens to report at each position; None for no log probabilities.
+    `rows` of its methods are the logits of each token in the context.
     """
 
-    def __init__(self, model: Model, prompt: Sequence[int], text: str, count: int | None) -> None:
+    def __init__(self, model: Model, request: CompletionRequest) -> None:
         self._model = model
-        self._prompt = prompt
-        self._count = count
+        self._request = request
         self._described = 0
-        self._offset = len(text)
+        self._offset = len(request.prompt_text)
 
     def describe_prompt(self, rows: Rows) -> Json | None:
         """Return the log probabilities of a computed prompt, without BOS.
 
         The first token has none, since no token precedes it.
         """
-        if self._count is None:
+        if self._request.top_logprobs is None:
             return None
         fields: Json = {name: [] for name in _LOGPROB_FIELDS}
         # Offsets of the completion begin after the prompt.
         end, self._offset = self._offset, 0
-        for i, token in enumerate(self._prompt):
+        for i, token in enumerate(self._request.prompt):
             if i or token != self._model.token_bos():
                 self._add(fields, token, rows[i - 1] if i else None)
         self._offset = end
         return fields
 
-    def describe_new(self, generated: Sequence[int], rows: Rows) -> Json | None:
+    def describe_new(self, rows: Rows) -> Json | None:
         """Return the log probabilities of tokens generated since the last call."""
-        if self._count is None:
+        if self._request.top_logprobs is None:
             return None
         fields: Json = {name: [] for name in _LOGPROB_FIELDS}
+        generated, start = self._request.generated, len(self._request.prompt)
         for i in range(self._described, len(generated)):
             # A token was chosen by the logits of the position before it.
-            self._add(fields, generated[i], rows[len(self._prompt) + i - 1])
+            self._add(fields, generated[i], rows[start + i - 1])
         self._described = len(generated)
         return fields
 
@@ -157,7 +150,7 @@ class Logprobs:
             return
         logs = log_softmax(row)
         # A stable sort lists equal logits in the order of token ids.
-        best = np.argsort(-logs, kind="stable")[: self._count]
+        best = np.argsort(-logs, kind="stable")[: self._request.top_logprobs]
         top = {self._decode(int(i)): float(logs[i]) for i in best}
         fields["token_logprobs"].append(float(logs[token]))
         # The chosen token is listed even if it is not among the likeliest, as OpenAI does.
