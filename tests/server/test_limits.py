@@ -24,7 +24,7 @@ from wgpu_backend.server.api.ollama import models
 from wgpu_backend.server.app import make_app
 from wgpu_backend.server.core import connections
 from wgpu_backend.server.core.access import LOCAL, AccessControl
-from wgpu_backend.server.core.completion import Completion, CompletionDelta
+from wgpu_backend.server.core.completion import Completion, CompletionOutput
 from wgpu_backend.server.core.state import Settings
 from wgpu_backend.text.output_parsers import Content
 
@@ -222,7 +222,7 @@ def test_no_error_names_a_folder_of_the_server(tmp_path, monkeypatch, caplog, pa
 
     async def fails(answer):
         if amid:
-            yield CompletionDelta(0, (Content("Hel"),))
+            yield CompletionOutput(0, [Content("Hel")])
         raise wrong
 
     def create(store, name, wanted, folder, tell, **_):

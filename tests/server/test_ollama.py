@@ -16,8 +16,9 @@ from wgpu_backend.files.store import pull
 from wgpu_backend.server.api.ollama import routes as ollama
 from wgpu_backend.server.api.ollama.messages import make_chat_request, make_generate_request
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import CompletionDelta, _cut_middle
+from wgpu_backend.server.core.completion import CompletionOutput
 from wgpu_backend.server.core.defaults import ModelDefaults
+from wgpu_backend.server.core.engine_request import _cut_middle
 from wgpu_backend.text.output_parsers import ToolCall
 
 USER = {"role": "user", "content": "x"}
@@ -72,7 +73,7 @@ def test_calls_are_counted_over_an_answer(client):
     class Twice:
         async def __aiter__(self):
             for name in "ab":
-                yield CompletionDelta(0, (ToolCall(name, {}),))
+                yield CompletionOutput(0, [ToolCall(name, {})])
 
     async def told():
         found = ollama._make_lines(Fields({}), ollama._CHAT_ROUTE, Twice(), ollama._Start(0, 0))

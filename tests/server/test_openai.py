@@ -16,7 +16,8 @@ from wgpu_backend.files.store.modelfile import Modelfile
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create
-from wgpu_backend.server.core.completion import _tokenize
+from wgpu_backend.server.core.defaults import ModelDefaults
+from wgpu_backend.server.core.engine_request import _tokenize
 from wgpu_backend.server.core.request import CompletionRequest
 
 USER = {"role": "user", "content": "Hi"}
@@ -344,9 +345,9 @@ STRICT = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% end
 def test_what_a_template_has_no_place_for_is_said_by_the_user(client, template, said, text):
     with wb.load(bundled(), device="cpu", num_ctx=256) as model:
         model.prompter.use_template(template)
-        loaded = SimpleNamespace(model=model, stored=None)
+        loaded = SimpleNamespace(model=model, stored=None, defaults=ModelDefaults())
         turns = [{"role": role, "content": content} for role, content in said]
-        found = model.tokenizer.decode(_tokenize(loaded, CompletionRequest(turns), None))
+        found = model.tokenizer.decode(_tokenize(loaded, CompletionRequest(turns), None, None))
     assert found.strip() == text.strip()
 
 

@@ -11,7 +11,7 @@ from tests.server.serving import by_hand, client_of
 from wgpu_backend.engine.batching.generation import Generation, Mailbox
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event, Finish, Reading, TokenLogprob, Usage
-from wgpu_backend.server.core.completion import CompletionDelta, _merge_updates
+from wgpu_backend.server.core.completion import CompletionOutput, _merge_outputs
 from wgpu_backend.server.core.streaming import Sender
 from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall
 
@@ -250,25 +250,25 @@ def test_calls_and_reasoning_are_joined_in_their_order():
     usage = Finish("stop", None, context_full=False, usage=Usage(1))
     likely = [TokenLogprob(token, -0.5, b"x") for token in range(4)]
     call = ToolCall("weather", {"city": "Oslo"})
-    updates = [
-        CompletionDelta(0, (), reading=Reading(1, 0, 2, 0.1)),
-        CompletionDelta(0, (), reading=Reading(2, 0, 2, 0.2)),
-        CompletionDelta(0, (Thinking("h"),), (likely[0],), tokens=(0,)),
-        CompletionDelta(1, (Content("other"),), tokens=(9,)),
-        CompletionDelta(0, (Thinking("m"), Content("A"), call), (likely[1],), tokens=(1,)),
-        CompletionDelta(0, (call, Content("B")), (likely[2],), tokens=(2,)),
-        CompletionDelta(0, (Content("C"),), (likely[3],), usage, (3,)),
+    outputs = [
+        CompletionOutput(0, reading=Reading(1, 0, 2, 0.1)),
+        CompletionOutput(0, reading=Reading(2, 0, 2, 0.2)),
+        CompletionOutput(0, [Thinking("h")], likely[:1], tokens=[0]),
+        CompletionOutput(1, [Content("other")], tokens=[9]),
+        CompletionOutput(0, [Thinking("m"), Content("A"), call], likely[1:2], tokens=[1]),
+        CompletionOutput(0, [call, Content("B")], likely[2:3], tokens=[2]),
+        CompletionOutput(0, [Content("C")], likely[3:], [3], usage),
     ]
-    assert _merge_updates(updates) == [
-        updates[1],
-        CompletionDelta(
+    assert _merge_outputs(outputs) == [
+        outputs[1],
+        CompletionOutput(
             0,
-            (Thinking("hm"), Content("A"), call, call, Content("BC")),
-            tuple(likely),
+            [Thinking("hm"), Content("A"), call, call, Content("BC")],
+            likely,
+            [0, 1, 2, 3],
             usage,
-            (0, 1, 2, 3),
         ),
-        updates[3],
+        outputs[3],
     ]
 
 

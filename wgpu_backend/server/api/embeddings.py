@@ -17,7 +17,7 @@ from starlette.requests import Request
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.server.api.llama_server.prompts import check_token
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import require_short
+from wgpu_backend.server.core.engine_request import require_short
 from wgpu_backend.server.core.model_api import ModelInterface
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import RequestError

@@ -105,15 +105,18 @@ def apply_peer_fields(fields: Fields, wanted: CompletionRequest) -> CompletionRe
     return replace(
         wanted,
         grammar=shapes[0] if shapes else None,
-        max_seconds=llama_sampling.read_time_limit(fields),
-        lora=llama_sampling.read_lora(fields),
-        min_tokens=fields.get("min_tokens", int) or 0,
-        stop_tokens=_read_tokens(fields, "stop_token_ids"),
+        engine={
+            **wanted.engine,
+            "max_seconds": llama_sampling.read_time_limit(fields),
+            "lora": llama_sampling.read_lora(fields),
+            "min_tokens": fields.get("min_tokens", int) or 0,
+            "stop_tokens": _read_tokens(fields, "stop_token_ids"),
+            "ignore_eos": fields.switch("ignore_eos", default=False),
+        },
         spelled=not fields.switch("skip_special_tokens", default=True),
         think=switch if asks else wanted.think,
         optional_think="enable_thinking" if asks else wanted.optional_think,
         template={**wanted.template, **given},
-        ignore_eos=fields.switch("ignore_eos", default=False),
     )
 
 

@@ -14,8 +14,8 @@ from wgpu_backend.errors import ModelError, TokenizerError
 from wgpu_backend.server.api.embeddings import run_until_gone, split_batches
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import require_short
 from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.engine_request import require_short
 from wgpu_backend.server.core.model_api import ModelInterface
 from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.schema import Field

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
@@ -49,14 +49,32 @@ class ModelDefaults:
         """Variables for the chat template that turn reasoning on or off."""
         return _ASKED.get(self.reasons, {})
 
-    def apply(self, wanted: CompletionRequest) -> CompletionRequest:
-        """Fill in the fields that a request leaves open."""
-        if wanted.raw_thoughts is None:
-            wanted = replace(wanted, raw_thoughts=self.raw_thoughts)
-        if wanted.think is not None:
-            return wanted
-        think = False if self.reasons == "off" else None
-        return replace(wanted, think=think, template={**self.variables, **wanted.template})
+    def choose_thinking(self, think: bool | str | None) -> bool | str | None:
+        """Return whether or how much to reason; None for the template's own default."""
+        return False if think is None and self.reasons == "off" else think
+
+
+def make_template_variables(
+    defaults: ModelDefaults, wanted: CompletionRequest, think: bool | str | None, template: str
+) -> dict[str, Any]:
+    """Return the variables of a request for its model's chat template.
+
+    Parameters
+    ----------
+    think : bool, str or None
+        Whether or how much to reason, see `ModelDefaults.choose_thinking`.
+    template : str
+        Jinja that is rendered.
+    """
+    found = supply_variables(template, wanted.tools)
+    if think is not None:
+        # Templates read one or the other name.
+        found |= dict.fromkeys(("enable_thinking", "thinking"), bool(think))
+    if isinstance(think, str):
+        found["reasoning_effort"] = think
+    if wanted.think is None:
+        found |= defaults.variables
+    return {**found, **wanted.template}
 
 
 def supply_variables(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from wgpu_backend.engine.batching.request import RequestFields
 from wgpu_backend.errors import (
     BackendError,
     CacheFull,
@@ -94,7 +95,9 @@ def get_client_message(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompletionRequest:
-    """A request for a completion.
+    """A request for a completion: the fields of all APIs by one name.
+
+    `make_engine_request` makes the engine's request of it, for a loaded model.
 
     Parameters
     ----------
@@ -104,6 +107,8 @@ class CompletionRequest:
         By Ollama's names.
     usual : mapping
         Defaults of its API, by Ollama's names; the operator's and the request's options override.
+    engine : mapping
+        Fields of the engine's request that do not depend on the model, passed on as they are.
     before : sequence of int
         Tokens of earlier turns, before the conversation.
     think : bool, str or None
@@ -119,15 +124,11 @@ class CompletionRequest:
         Leave out the middle of a prompt that is still too long.
     shift : bool
         Drop the oldest tokens when the context is full, and continue.
-    sampled : bool
-        Log probabilities are those after sampling options.
     echo : bool
         Return the prompt before the answer, with the log probabilities of its tokens if those
         are requested.
     best : int
-        How many of them to return, the most likely first; 0 for all, in their order.
-    ignore_eos : bool
-        Continue after tokens that end a text.
+        How many of the choices to return, the most likely first; 0 for all, in their order.
     grammar : Grammar or None
         Constraint of the visible text.
     must_call : sequence of mappings
@@ -136,26 +137,17 @@ class CompletionRequest:
         End the answer after its first call.
     template : mapping
         Variables of the model's own template.
-    progress : bool
-        Report the progress of reading the prompt.
     slot : int or None
         Number by which its tokens may be saved or erased.
-    max_seconds : float or None
-        See `Request`.
-    min_tokens : int
-        Tokens before which no token may end the answer.
-    stop_tokens : sequence of int
-        Tokens that end it, in addition to the model's own.
     spelled : bool
         Spell control tokens out in the text.
-    lora : sequence of (int, float) or None
-        See `Request`.
     """
 
     messages: Sequence[Mapping[str, Any]] | None
     prompt: str | Sequence[int] = ""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     usual: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    engine: RequestFields = field(default_factory=RequestFields)
     before: Sequence[int] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     think: bool | str | None = None
@@ -164,24 +156,14 @@ class CompletionRequest:
     truncate: bool = True
     cut: bool = False
     shift: bool = False
-    logprobs: int | None = None
-    sampled: bool = False
     echo: bool = False
-    logit_bias: Mapping[int, float] = field(default_factory=dict[int, float])
-    choices: int = 1
     best: int = 0
-    ignore_eos: bool = False
     grammar: Grammar | None = None
     must_call: Sequence[Mapping[str, Any]] = ()
     one_call: bool = False
     template: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    progress: bool = False
     slot: int | None = None
-    max_seconds: float | None = None
-    min_tokens: int = 0
-    stop_tokens: Sequence[int] = ()
     spelled: bool = False
-    lora: Sequence[tuple[int, float]] | None = None
 
 
 def drop_meaningless(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from wgpu_backend.engine.batching.results import Reading, Usage
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import CompletionDelta
+from wgpu_backend.server.core.completion import CompletionOutput
 
 
 def make_timings(prompt: int, usage: Usage) -> dict[str, Any]:
@@ -70,17 +70,17 @@ class Pace:
             times=fields.switch("timings_per_token", default=False),
         )
 
-    def get_fields(self, prompt: int, update: CompletionDelta) -> dict[str, Any]:
-        """Return the fields for the piece of an update; `prompt` is the prompt's token count."""
-        if (reading := update.reading) is not None:
+    def get_fields(self, prompt: int, output: CompletionOutput) -> dict[str, Any]:
+        """Return the fields for the piece of an output; `prompt` is the prompt's token count."""
+        if (reading := output.reading) is not None:
             read = {"cached_tokens": reading.cached, "prompt_seconds": reading.seconds}
             self._usage = replace(self._usage, **read)
             return make_progress(reading) if self.progress else {}
-        if not update.tokens or not self.times:
+        if not output.tokens or not self.times:
             return {}
         now = time.perf_counter()
         self._first = self._first or now
-        made = self._usage.completion_tokens + len(update.tokens)
+        made = self._usage.completion_tokens + len(output.tokens)
         self._usage = replace(self._usage, completion_tokens=made, seconds=now - self._first)
         return {"timings": make_timings(prompt, self._usage)}
 

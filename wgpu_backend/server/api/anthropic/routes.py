@@ -17,8 +17,9 @@ from wgpu_backend.server.api.anthropic.messages import read_turns
 from wgpu_backend.server.api.openai.schema import USUAL
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import begin_completion, tokenize_prompt
+from wgpu_backend.server.core.completion import begin_completion
 from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.engine_request import tokenize_prompt
 from wgpu_backend.server.core.errors import make_error_body
 from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.schema import Field
@@ -235,10 +236,10 @@ def _make_usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
 async def _answer(state: State, name: str, wanted: CompletionRequest) -> dict[str, Any]:
     async with state.using(name) as loaded:
         answer, blocks, finish = await begin_completion(loaded, wanted), _Blocks([]), None
-        async for update in answer:
-            for part in update.parts:
+        async for output in answer:
+            for part in output.parts:
                 blocks.push(part)
-            finish = update.finish
+            finish = output.finish
     blocks.close()
     assert finish is not None
     used, prompt = finish.usage, len(answer.request.tokens)
@@ -255,19 +256,19 @@ async def _stream_events(
     async with state.using(name) as loaded:
         answer, blocks = await begin_completion(loaded, wanted), _Blocks([])
         prompt = len(answer.request.tokens)
-        async for update in answer:
+        async for output in answer:
             if not began:
                 began = True
                 message = {**_make_head(name), "usage": _make_usage(prompt, 0, 0)}
                 yield encode_event({"type": "message_start", "message": message})
                 yield encode_event({"type": "ping"})
-            for part in update.parts:
+            for part in output.parts:
                 for event in blocks.push(part):
                     yield encode_event(event)
-            if update.finish is not None:
+            if output.finish is not None:
                 for event in [
                     *blocks.close(),
-                    *_make_last_events(update.finish, blocks, prompt, wanted),
+                    *_make_last_events(output.finish, blocks, prompt, wanted),
                 ]:
                     yield encode_event(event)
 

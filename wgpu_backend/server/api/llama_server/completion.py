@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from starlette.concurrency import run_in_threadpool
@@ -21,13 +21,9 @@ from wgpu_backend.server.api.llama_server.sampling import DEFAULTS
 from wgpu_backend.server.api.ollama.routes import format_logprob
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import (
-    Completion,
-    CompletionDelta,
-    begin_completions,
-    require_short,
-)
+from wgpu_backend.server.core.completion import Completion, CompletionOutput, begin_completions
 from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.engine_request import require_short
 from wgpu_backend.server.core.errors import make_error_body
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import CompletionRequest
@@ -162,26 +158,28 @@ async def _answer_all(
         return await asyncio.gather(*(_collect(answer, asked, tokenizer) for answer in answers))
 
 
-async def _merge_updates(
+async def _merge_outputs(
     answers: Sequence[Completion],
-) -> AsyncGenerator[tuple[int, CompletionDelta]]:
-    """Yield the updates of several completions as they come, with the number of each completion."""
+) -> AsyncGenerator[tuple[int, CompletionOutput]]:
+    """Yield the outputs of several completions as they come, with the number of each completion."""
     sources = [aiter(answer) for answer in answers]
     waiting = {_request_next(source): number for number, source in enumerate(sources)}
     try:
         while waiting:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for each in done:
-                number, update = waiting.pop(each), each.result()
-                if update is not None:
+                number, output = waiting.pop(each), each.result()
+                if output is not None:
                     waiting[_request_next(sources[number])] = number
-                    yield number, update
+                    yield number, output
     finally:
         for each in waiting:
             each.cancel()
 
 
-def _request_next(source: AsyncIterator[CompletionDelta]) -> asyncio.Future[CompletionDelta | None]:
+def _request_next(
+    source: AsyncIterator[CompletionOutput],
+) -> asyncio.Future[CompletionOutput | None]:
     return asyncio.ensure_future(anext(source, None))
 
 
@@ -194,72 +192,69 @@ def _make_request(
         tokens,
         asked.options,
         {name: value for name, value in DEFAULTS.items() if name not in own},
-        logprobs=asked.probabilities,
-        logit_bias=parse_biases(fields.get("logit_bias", list, dict), loaded.model.tokenizer),
-        choices=fields.get("n_cmpl", int) or fields.get("n", int) or 1,
-        sampled=fields.switch("post_sampling_probs", default=False),
-        progress=needs_progress(fields),
+        engine={
+            "logprobs": asked.probabilities,
+            "logit_bias": parse_biases(
+                fields.get("logit_bias", list, dict), loaded.model.tokenizer
+            ),
+            "n": fields.get("n_cmpl", int) or fields.get("n", int) or 1,
+            "sampled": asked.sampled,
+            "progress": needs_progress(fields),
+        },
         slot=schema.parse_slot(fields.get("id_slot", int)),
     )
     return peer_fields.apply_peer_fields(fields, wanted)
 
 
 @dataclass(slots=True)
-class _TextAccumulator:
-    """One text as far as it was received."""
+class _Text:
+    """One text as far as it was received, without the tokens of a stop text."""
 
     tokenizer: Tokenizer
     pace: Pace = field(default_factory=lambda: Pace(progress=False, times=False))
-    content: str = ""
-    tokens: list[int] = field(default_factory=list[int])
-    logprobs: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+    output: CompletionOutput = field(default_factory=lambda: CompletionOutput(0))
 
-    def add(self, update: CompletionDelta) -> _TextDelta:
-        """Add an update, and return what it adds; tokens of a stop text are left out."""
-        text = "".join(getattr(part, "text", "") for part in update.parts)
-        tokens, before = [*self.tokens, *update.tokens], len(self.tokens)
-        self.content += text
-        if update.finish is not None and update.finish.stop is not None:
-            tokens = tokens[: max(before, self._count_spelling(tokens))]
-        logprobs = update.logprobs[: len(tokens) - before]
-        self.tokens, self.logprobs = tokens, [*self.logprobs, *logprobs]
-        return _TextDelta(text, tokens[before:], logprobs)
+    def add(self, added: CompletionOutput) -> CompletionOutput:
+        """Add an output, and return it without the tokens of a stop text."""
+        output, before = self.output, len(self.output.tokens)
+        output.add(added)
+        if added.finish is None or added.finish.stop is None:
+            return added
+        size = max(before, self._count_spelling())
+        news = size - before
+        added = replace(added, tokens=added.tokens[:news], logprobs=added.logprobs[:news])
+        del output.tokens[size:]
+        if output.logprobs:
+            del output.logprobs[size:]
+        return added
 
-    def _count_spelling(self, tokens: Sequence[int]) -> int:
+    def _count_spelling(self) -> int:
         """Return how many tokens spell the text."""
+        content, tokens = self.output.content, self.output.tokens
         stream, size = self.tokenizer.stream(), 0
         for count, token in enumerate(tokens):
-            if size >= len(self.content):
+            if size >= len(content):
                 return count
             size += len(stream.push(token))
         return len(tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class _TextDelta:
-    """The part of a text that one update adds."""
-
-    text: str
-    tokens: Sequence[int]
-    logprobs: Sequence[TokenLogprob]
-
-
 async def _collect(
     answer: Completion, asked: _TextOptions, tokenizer: Tokenizer
 ) -> list[dict[str, Any]]:
-    made = [_TextAccumulator(tokenizer) for _ in range(answer.request.n)]
+    made = [_Text(tokenizer) for _ in range(answer.request.n)]
     ends: dict[int, Finish] = {}
-    async for update in answer:
-        made[update.choice].add(update)
-        if update.finish is not None:
-            ends[update.choice] = update.finish
+    async for output in answer:
+        made[output.choice].add(output)
+        if output.finish is not None:
+            ends[output.choice] = output.finish
     found: list[dict[str, Any]] = []
     for choice, each in enumerate(made):
         ended = _make_end(answer, asked, each, ends[choice])
-        tokens = each.tokens if asked.tokens else list[int]()
+        tokens = each.output.tokens if asked.tokens else list[int]()
         if asked.probabilities:
-            ended["completion_probabilities"] = _format_probabilities(each.logprobs, asked)
-        found.append({**ended, "content": each.content, "tokens": tokens})
+            ended["completion_probabilities"] = _format_probabilities(each.output.logprobs, asked)
+        found.append({**ended, "content": each.output.content, "tokens": tokens})
     return found
 
 
@@ -276,15 +271,15 @@ async def _stream_events(
         async with begin_completions(loaded, wanted) as answers:
             made = [
                 [
-                    _TextAccumulator(loaded.model.tokenizer, Pace.from_fields(fields))
+                    _Text(loaded.model.tokenizer, Pace.from_fields(fields))
                     for _ in range(answer.request.n)
                 ]
                 for answer in answers
             ]
-            async for number, update in _merge_updates(answers):
+            async for number, output in _merge_outputs(answers):
                 answer, texts = answers[number], made[number]
-                index = number * len(texts) + update.choice
-                for data in _make_pieces(answer, asked, texts[update.choice], update):
+                index = number * len(texts) + output.choice
+                for data in _make_pieces(answer, asked, texts[output.choice], output):
                     yield encode_data({**data, "index": index})
 
 
@@ -294,24 +289,25 @@ def _make_error_event(status: int, message: str) -> bytes:
 
 
 def _make_pieces(
-    answer: Completion, asked: _TextOptions, made: _TextAccumulator, update: CompletionDelta
+    answer: Completion, asked: _TextOptions, text: _Text, output: CompletionOutput
 ) -> list[dict[str, Any]]:
-    news, found = made.add(update), list[dict[str, Any]]()
-    beside = made.pace.get_fields(len(answer.request.tokens), update)
-    if update.reading is not None:
+    """Return the objects of an output: a piece, and the end."""
+    news, found = text.add(output), list[dict[str, Any]]()
+    content, prompt = news.content, len(answer.request.tokens)
+    beside = text.pace.get_fields(prompt, output)
+    if output.reading is not None:
         return [{"content": "", "tokens": [], "stop": False, **beside}] if beside else []
-    if news.text or news.tokens:
-        piece: dict[str, Any] = {"content": news.text, "tokens": [*news.tokens], "stop": False}
+    if content or news.tokens:
+        piece: dict[str, Any] = {"content": content, "tokens": news.tokens, "stop": False}
         piece |= {"id_slot": asked.slot}
         piece |= beside
-        piece |= {"tokens_predicted": len(made.tokens)}
-        piece |= {"tokens_evaluated": len(answer.request.tokens)}
+        piece |= {"tokens_predicted": len(text.output.tokens), "tokens_evaluated": prompt}
         if asked.probabilities:
             piece["completion_probabilities"] = _format_probabilities(news.logprobs, asked)
         found.append(piece)
-    if update.finish is not None:
+    if output.finish is not None:
         ended: dict[str, Any] = {
-            **_make_end(answer, asked, made, update.finish),
+            **_make_end(answer, asked, text, output.finish),
             "content": "",
             "tokens": [],
         }
@@ -320,7 +316,7 @@ def _make_pieces(
 
 
 def _make_end(
-    answer: Completion, asked: _TextOptions, made: _TextAccumulator, finish: Finish
+    answer: Completion, asked: _TextOptions, text: _Text, finish: Finish
 ) -> dict[str, Any]:
     """Return the fields at the end of a text, other than the text."""
     usage, prompt = finish.usage, len(answer.request.tokens)
@@ -335,7 +331,7 @@ def _make_end(
         "tokens_cached": usage.cached_tokens,
         "generation_settings": _make_settings(answer),
         "prompt": answer.prompt,
-        "has_new_line": "\n" in made.content,
+        "has_new_line": "\n" in text.output.content,
         "truncated": finish.context_full,
         "stop_type": kind,
         "stopping_word": finish.stop or "",

@@ -17,10 +17,10 @@ from wgpu_backend.server.api.openai.messages import get_begun_answer
 from wgpu_backend.server.api.openai.schema import CHAT, make_chat_request
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.defaults import find_closing_tag, supply_variables
+from wgpu_backend.server.core.defaults import find_closing_tag, make_template_variables
 from wgpu_backend.server.core.endpoint import Endpoint
 from wgpu_backend.server.core.model_pool import Loaded
-from wgpu_backend.server.core.request import CompletionRequest, RequestError
+from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.state import State
 from wgpu_backend.text.tokenizer import Tokenizer
@@ -165,30 +165,19 @@ def _render(fields: Fields, loaded: Loaded) -> str:
     own = ("messages", "tools", "add_generation_prompt")
     if taken := [name for name in own if name in kwargs]:
         raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
-    wanted = loaded.defaults.apply(make_chat_request(fields))
+    wanted = make_chat_request(fields)
     messages = prompter.checked(conversation([*(wanted.messages or ())]))
     asks = fields.switch("add_generation_prompt", default=True)
     begun = get_begun_answer(messages) if asks else ""
     source, tools = prompter.template.source, [*wanted.tools] or None
-    variables: dict[str, Any] = {
-        **supply_variables(source, wanted.tools),
-        **_make_thinking_variables(wanted),
-    }
-    variables |= wanted.template
+    think = loaded.defaults.choose_thinking(wanted.think)
+    variables = make_template_variables(loaded.defaults, wanted, think, source)
     if begun:
         messages = messages[:-1]
         variables.setdefault("enable_thinking", False)
     found = prompter.template.render(messages, add_generation_prompt=asks, tools=tools, **variables)
     silent = asks and not begun and variables.get("enable_thinking") is False
     return found + begun + (find_closing_tag(found, source) if silent else "")
-
-
-def _make_thinking_variables(wanted: CompletionRequest) -> dict[str, Any]:
-    """Return the template variables for reasoning: on or off, and its effort."""
-    if wanted.think is None:
-        return {}
-    switches = dict.fromkeys(("enable_thinking", "thinking"), bool(wanted.think))
-    return switches | ({"reasoning_effort": wanted.think} if isinstance(wanted.think, str) else {})
 
 
 def _spell(tokenizer: Tokenizer, token: int | None) -> str:

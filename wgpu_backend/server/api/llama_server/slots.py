@@ -17,8 +17,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.server.core.body import Fields, read_fields
-from wgpu_backend.server.core.completion import require_engine
 from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.engine_request import require_engine
 from wgpu_backend.server.core.metrics import get_engine_status
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import RequestError

@@ -108,7 +108,7 @@ def _make_request(
         truncate=truncate,
         cut=truncate,
         shift=fields.switch("shift", default=True),
-        logprobs=(top or 0) if logprobs else None,
+        engine={"logprobs": (top or 0) if logprobs else None},
         **more,
     )
 

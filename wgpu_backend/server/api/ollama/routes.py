@@ -21,8 +21,7 @@ from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.completion import (
     Completion,
-    CompletionDelta,
-    MessageAccumulator,
+    CompletionOutput,
     begin_completion,
 )
 from wgpu_backend.server.core.endpoint import Endpoint
@@ -37,7 +36,7 @@ from wgpu_backend.server.core.state import (
     read_num_ctx,
     start_stream,
 )
-from wgpu_backend.text.output_parsers import Content, Thinking, ToolCall
+from wgpu_backend.text.output_parsers import ToolCall
 
 _OPTION = Field(schema.ANYTHING.kinds, "as in options, which come first")
 _COMMON = {
@@ -87,10 +86,11 @@ _EMBEDDINGS = {
     "keep_alive": schema.DURATION,
     "options": schema.OBJECT,
 }
+_EMPTY = CompletionOutput(0)
 # The largest date that all clients can parse.
 FOR_EVER = datetime(2318, 1, 1, tzinfo=UTC)
-Shape = Callable[[MessageAccumulator, int], dict[str, Any]]
-"""A function that words a message; the number counts the calls before it."""
+Shape = Callable[[CompletionOutput, int], dict[str, Any]]
+"""A function that makes the fields of an output; the number counts the calls before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,16 +182,16 @@ async def _answer(state: State, request: Request, fields: Fields, way: _Route) -
     if fields.switch("stream", default=True):
         return await start_stream(request, lines, "application/x-ndjson", make_error_line)
 
-    async def whole() -> dict[str, Any]:
+    async def collect() -> dict[str, Any]:
         begin = time.monotonic()
         async with state.using(name, read_num_ctx(fields), keep) as loaded:
             start = _Start.after_loading(begin)
             answer = await begin_completion(loaded, way.wanted(fields, loaded))
-            [said] = await answer.collect()
-            end = _make_end(fields, way, said.finish, answer, start)
-            return {**make_head(name), **_shape(way, said, 0), **end}
+            [whole] = await answer.collect()
+            end = _make_end(fields, way, whole.finish, answer, start)
+            return {**make_head(name), **_shape(way, whole, 0), **end}
 
-    return JSONResponse(await cancel_when_gone(request, whole()))
+    return JSONResponse(await cancel_when_gone(request, collect()))
 
 
 async def _stream_lines(
@@ -212,20 +212,18 @@ async def _make_lines(
 ) -> AsyncGenerator[dict[str, Any]]:
     """Yield the object of each line; the last has no text, since clients would skip it there."""
     calls = 0
-    async for update in answer:
-        said = MessageAccumulator.empty()
-        said.add(update)
-        if update.parts or update.logprobs:
-            yield {**_shape(way, said, calls), "done": False}
-            calls += len(said.tool_calls)
-        if update.finish is not None:
-            end = _make_end(fields, way, update.finish, answer, start)
-            yield {**way.shape(MessageAccumulator.empty(), calls), **end}
+    async for output in answer:
+        if output.parts or output.logprobs:
+            yield {**_shape(way, output, calls), "done": False}
+            calls += len(output.tool_calls)
+        if output.finish is not None:
+            end = _make_end(fields, way, output.finish, answer, start)
+            yield {**way.shape(_EMPTY, calls), **end}
 
 
-def _shape(way: _Route, said: MessageAccumulator, calls: int) -> dict[str, Any]:
-    made = way.shape(said, calls)
-    return {**made, "logprobs": format_logprobs(said.logprobs)} if said.logprobs else made
+def _shape(way: _Route, output: CompletionOutput, calls: int) -> dict[str, Any]:
+    made = way.shape(output, calls)
+    return {**made, "logprobs": format_logprobs(output.logprobs)} if output.logprobs else made
 
 
 async def _load_only(state: State, name: str, fields: Fields, way: _Route) -> Response:
@@ -240,27 +238,27 @@ async def _load_only(state: State, name: str, fields: Fields, way: _Route) -> Re
             reason = "load"
     made = {
         **make_head(name),
-        **way.shape(MessageAccumulator.empty(), 0),
+        **way.shape(_EMPTY, 0),
         "done": True,
         "done_reason": reason,
     }
     return JSONResponse(made)
 
 
-def _shape_generate(said: MessageAccumulator, _: int) -> dict[str, Any]:
-    made: dict[str, Any] = {"response": said.content}
-    if said.thinking:
-        made["thinking"] = said.thinking
+def _shape_generate(output: CompletionOutput, _: int) -> dict[str, Any]:
+    made: dict[str, Any] = {"response": output.content}
+    if output.thinking:
+        made["thinking"] = output.thinking
     return made
 
 
-def _shape_chat(said: MessageAccumulator, calls: int) -> dict[str, Any]:
-    made: dict[str, Any] = {"role": "assistant", "content": said.content}
-    if said.thinking:
-        made["thinking"] = said.thinking
-    if said.tool_calls:
+def _shape_chat(output: CompletionOutput, calls: int) -> dict[str, Any]:
+    made: dict[str, Any] = {"role": "assistant", "content": output.content}
+    if output.thinking:
+        made["thinking"] = output.thinking
+    if output.tool_calls:
         made["tool_calls"] = [
-            _format_call(call, i) for i, call in enumerate(said.tool_calls, calls)
+            _format_call(call, i) for i, call in enumerate(output.tool_calls, calls)
         ]
     return {"message": made}
 
@@ -326,12 +324,3 @@ def _describe_loaded(each: Loaded) -> dict[str, Any]:
         "size_vram": each.nbytes,
         "context_length": each.model.num_ctx,
     }
-
-
-def split_parts(update: CompletionDelta) -> tuple[str, str, list[ToolCall]]:
-    """Return the text, the reasoning and the calls of an update."""
-    return (
-        "".join(part.text for part in update.parts if isinstance(part, Content)),
-        "".join(part.text for part in update.parts if isinstance(part, Thinking)),
-        [part for part in update.parts if isinstance(part, ToolCall)],
-    )

@@ -8,7 +8,7 @@ from typing import Any
 
 from wgpu_backend.engine.batching.results import TokenLogprob
 from wgpu_backend.server.api.ollama.routes import format_logprob
-from wgpu_backend.server.core.completion import Completion, MessageAccumulator
+from wgpu_backend.server.core.completion import Completion, CompletionOutput
 from wgpu_backend.text.tokenizer.pieces import Detokenizer
 
 _Columns = dict[str, list[Any]]
@@ -32,15 +32,15 @@ class CompletionObjects:
         judged = _make_prompt_columns(answer, text) if answer.request.prompt_logprobs else None
         return {"index": choice, "text": text, "logprobs": judged, "finish_reason": None}
 
-    def piece(self, choice: int, said: MessageAccumulator, calls_before: int) -> dict[str, Any]:
+    def piece(self, choice: int, output: CompletionOutput, calls_before: int) -> dict[str, Any]:
         """Return a piece of text and its tokens; a completion calls no tools."""
-        logprobs = self._read_columns(choice, said.logprobs) if said.logprobs else None
-        return {"index": choice, "text": said.content, "logprobs": logprobs}
+        logprobs = self._read_columns(choice, output.logprobs) if output.logprobs else None
+        return {"index": choice, "text": output.content, "logprobs": logprobs}
 
-    def whole(self, choice: int, said: MessageAccumulator, answer: Completion) -> dict[str, Any]:
+    def whole(self, choice: int, output: CompletionOutput, answer: Completion) -> dict[str, Any]:
         """Return a whole choice."""
         begun = self.first(choice, answer)
-        made = self.piece(choice, said, 0)
+        made = self.piece(choice, output, 0)
         if begun is None:
             return made
         both = [each["logprobs"] for each in (begun, made) if each["logprobs"]]

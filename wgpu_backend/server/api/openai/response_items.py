@@ -75,7 +75,7 @@ class Items:
     _open: Item | None = None
     _likely: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
 
-    def add_logprobs(self, found: tuple[TokenLogprob, ...]) -> None:
+    def add_logprobs(self, found: Sequence[TokenLogprob]) -> None:
         """Take log probabilities of the tokens that the next parts are made of."""
         self._likely += found
 

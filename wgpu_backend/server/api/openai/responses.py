@@ -181,8 +181,7 @@ def _make_request(fields: Fields, spaces: Namespaces) -> CompletionRequest:
         think=False if effort == "none" else effort,
         optional_think="reasoning.effort",
         truncate=fields.text("truncation") == "auto",
-        logprobs=_read_logprobs(fields),
-        progress=needs_progress(fields),
+        engine={"logprobs": _read_logprobs(fields), "progress": needs_progress(fields)},
     )
     return peer_fields.apply_peer_fields(fields, wanted)
 
@@ -232,11 +231,11 @@ async def _answer(state: State, asked: _ResponseRequest) -> dict[str, Any]:
             Items(asked.spaces),
             None,
         )
-        async for update in answer:
-            items.add_logprobs(update.logprobs)
-            for part in update.parts:
+        async for output in answer:
+            items.add_logprobs(output.logprobs)
+            for part in output.parts:
                 items.push(part)
-            finish = update.finish
+            finish = output.finish
         assert finish is not None
         items.close("incomplete" if finish.reason == "length" else "completed")
         return _finish_response(asked.head(), items, finish, answer)
@@ -267,21 +266,21 @@ async def _make_events(
     began = False
     async with state.using(asked.name) as loaded:
         answer, items = await begin_completion(loaded, asked.wanted), Items(asked.spaces)
-        async for update in answer:
+        async for output in answer:
             for kind in () if began else ("response.created", "response.in_progress"):
                 yield {"type": kind, "response": head}
             began = True
-            beside = asked.pace.get_fields(len(answer.request.tokens), update)
-            if update.reading is not None and beside:
+            beside = asked.pace.get_fields(len(answer.request.tokens), output)
+            if output.reading is not None and beside:
                 yield {"type": "response.in_progress", "response": head, **beside}
-            items.add_logprobs(update.logprobs)
-            for event in [event for part in update.parts for event in items.push(part)]:
+            items.add_logprobs(output.logprobs)
+            for event in [event for part in output.parts for event in items.push(part)]:
                 yield {**event, **beside}
-            if update.finish is not None:
-                *closing, last = _make_last_events(head, items, update.finish, answer)
+            if output.finish is not None:
+                *closing, last = _make_last_events(head, items, output.finish, answer)
                 for event in closing:
                     yield event
-                whole = make_timings(len(answer.request.tokens), update.finish.usage)
+                whole = make_timings(len(answer.request.tokens), output.finish.usage)
                 yield {**last, "timings": whole} if asked.pace.times else last
 
 

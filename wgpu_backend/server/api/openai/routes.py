@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 
 from wgpu_backend.engine.batching.results import Usage
 from wgpu_backend.server.api.embeddings import compute_embeddings
-from wgpu_backend.server.api.ollama.routes import format_logprobs, split_parts
+from wgpu_backend.server.api.ollama.routes import format_logprobs
 from wgpu_backend.server.api.openai.completion_objects import CompletionObjects
 from wgpu_backend.server.api.openai.schema import (
     CHAT,
@@ -30,14 +30,9 @@ from wgpu_backend.server.api.openai.schema import (
     make_prompt_requests,
 )
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import (
-    Completion,
-    CompletionDelta,
-    MessageAccumulator,
-    begin_completions,
-    tokenize_prompt,
-)
+from wgpu_backend.server.core.completion import Completion, CompletionOutput, begin_completions
 from wgpu_backend.server.core.endpoint import Endpoint
+from wgpu_backend.server.core.engine_request import tokenize_prompt
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.sse import encode_data
@@ -167,30 +162,33 @@ class _Chat:
         delta = {"role": "assistant", "content": self._nothing}
         return {"index": choice, "delta": delta, "finish_reason": None}
 
-    def piece(self, choice: int, said: MessageAccumulator, calls_before: int) -> dict[str, Any]:
+    def piece(self, choice: int, output: CompletionOutput, calls_before: int) -> dict[str, Any]:
         delta: dict[str, Any] = {}
-        if said.content:
-            delta["content"] = said.content
-        if said.thinking:
-            delta["reasoning"] = said.thinking
-            delta["reasoning_content"] = said.thinking
-        if said.tool_calls:
+        if output.content:
+            delta["content"] = output.content
+        if output.thinking:
+            delta |= _format_thinking(output)
+        if output.tool_calls:
             delta["tool_calls"] = [
                 {"index": calls_before + i, **_format_call(call)}
-                for i, call in enumerate(said.tool_calls)
+                for i, call in enumerate(output.tool_calls)
             ]
-        return {"index": choice, "delta": delta, **_format_logprobs(said)}
+        return {"index": choice, "delta": delta, **_format_logprobs(output)}
 
-    def whole(self, choice: int, said: MessageAccumulator, answer: Completion) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": said.content or None}
-        if not said.tool_calls:
-            message["content"] = said.content
-        if said.thinking:
-            message["reasoning"] = said.thinking
-            message["reasoning_content"] = said.thinking
-        if said.tool_calls:
-            message["tool_calls"] = [_format_call(call) for call in said.tool_calls]
-        return {"index": choice, "message": message, **_format_logprobs(said)}
+    def whole(self, choice: int, output: CompletionOutput, answer: Completion) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": output.content or None}
+        if not output.tool_calls:
+            message["content"] = output.content
+        if output.thinking:
+            message |= _format_thinking(output)
+        if output.tool_calls:
+            message["tool_calls"] = [_format_call(call) for call in output.tool_calls]
+        return {"index": choice, "message": message, **_format_logprobs(output)}
+
+
+def _format_thinking(output: CompletionOutput) -> dict[str, Any]:
+    # OpenRouter's and vLLM's name, and DeepSeek's and llama-server's.
+    return {"reasoning": output.thinking, "reasoning_content": output.thinking}
 
 
 def _format_call(call: ToolCall) -> dict[str, Any]:
@@ -199,13 +197,13 @@ def _format_call(call: ToolCall) -> dict[str, Any]:
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}
 
 
-def _format_logprobs(said: MessageAccumulator) -> dict[str, Any]:
-    return {"logprobs": {"content": format_logprobs(said.logprobs)} if said.logprobs else None}
+def _format_logprobs(output: CompletionOutput) -> dict[str, Any]:
+    return {"logprobs": {"content": format_logprobs(output.logprobs)} if output.logprobs else None}
 
 
-def _make_finish_reason(said: MessageAccumulator, *, called: bool) -> str:
-    assert said.finish is not None
-    if said.finish.reason == "length":
+def _make_finish_reason(output: CompletionOutput, *, called: bool) -> str:
+    assert output.finish is not None
+    if output.finish.reason == "length":
         return "length"
     return "tool_calls" if called else "stop"
 
@@ -247,29 +245,29 @@ async def _answer(
         lines = _stream_events(state, fields, wanted, form, head, counts=counts)
         return await start_stream(request, lines, "text/event-stream", _make_error_event)
 
-    async def whole() -> dict[str, Any]:
+    async def collect() -> dict[str, Any]:
         async with (
             state.using(name) as loaded,
             begin_completions(loaded, await run_in_threadpool(wanted, loaded)) as answers,
         ):
-            said = [(answer, each) for answer in answers for each in await answer.collect()]
+            made = [(answer, each) for answer in answers for each in await answer.collect()]
         choices = [
             {
                 **form.whole(i, each, answer),
                 "finish_reason": _make_finish_reason(each, called=bool(each.tool_calls)),
             }
-            for i, (answer, each) in enumerate(said)
+            for i, (answer, each) in enumerate(made)
         ]
-        usages = [each.finish.usage for _, each in said if each.finish is not None]
-        made = {
+        usages = [each.finish.usage for _, each in made if each.finish is not None]
+        found = {
             **head,
             "object": form.kind,
             "choices": choices,
             "usage": _make_usage(answers, usages),
         }
-        return {**made, **_make_llama_fields(answers[-1], usages, fields, state)}
+        return {**found, **_make_llama_fields(answers[-1], usages, fields, state)}
 
-    return JSONResponse(await cancel_when_gone(request, whole()))
+    return JSONResponse(await cancel_when_gone(request, collect()))
 
 
 def _make_llama_fields(
@@ -303,22 +301,21 @@ async def _stream_events(
         state.using(state.get_model_name(fields)) as loaded,
         begin_completions(loaded, await run_in_threadpool(wanted, loaded)) as answers,
     ):
-        async for answer, choice, update in _iterate_in_order(answers):
+        async for answer, choice, output in _iterate_in_order(answers):
             first = None if choice in began else form.first(choice, answer)
             began.add(choice)
             if first is not None:
                 yield event([first])
-            said = MessageAccumulator.empty()
-            said.add(update)
-            beside = paces[choice].get_fields(len(answer.request.tokens), update)
-            if any(split_parts(update)) or update.logprobs or (update.reading and beside):
-                piece = form.piece(choice, said, calls[choice])
+            beside = paces[choice].get_fields(len(answer.request.tokens), output)
+            says = output.content or output.thinking or output.tool_calls or output.logprobs
+            if says or (output.reading and beside):
+                piece = form.piece(choice, output, calls[choice])
                 yield event([{**piece, "finish_reason": None}], **beside)
-            calls[choice] += len(said.tool_calls)
-            if update.finish is not None:
-                usages.append(update.finish.usage)
-                last = form.piece(choice, MessageAccumulator.empty(), 0)
-                reason = _make_finish_reason(said, called=bool(calls[choice]))
+            calls[choice] += len(output.tool_calls)
+            if output.finish is not None:
+                usages.append(output.finish.usage)
+                last = form.piece(choice, CompletionOutput(choice), 0)
+                reason = _make_finish_reason(output, called=bool(calls[choice]))
                 beside = _make_llama_fields(answer, usages, fields, state)
                 yield event([{**last, "finish_reason": reason}], **beside)
     if counts:
@@ -334,8 +331,8 @@ def _make_error_event(status: int, message: str) -> bytes:
 
 async def _iterate_in_order(
     answers: Sequence[Completion],
-) -> AsyncIterator[tuple[Completion, int, CompletionDelta]]:
-    """Yield the updates of completions in a row, with choices numbered over all of them."""
+) -> AsyncIterator[tuple[Completion, int, CompletionOutput]]:
+    """Yield the outputs of completions in a row, with choices numbered over all of them."""
     for number, answer in enumerate(answers):
-        async for update in answer:
-            yield answer, number * answer.request.n + update.choice, update
+        async for output in answer:
+            yield answer, number * answer.request.n + output.choice, output

@@ -11,7 +11,7 @@ from wgpu_backend.server.api.llama_server.prompts import parse_prompts
 from wgpu_backend.server.api.openai.messages import convert_message
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
-from wgpu_backend.server.core.completion import require_engine, require_short
+from wgpu_backend.server.core.engine_request import require_engine, require_short
 from wgpu_backend.server.core.model_pool import Loaded
 from wgpu_backend.server.core.request import CompletionRequest, RequestError
 from wgpu_backend.server.core.schema import Field
@@ -123,6 +123,7 @@ def make_chat_request(fields: Fields) -> CompletionRequest:
     logprobs = fields.switch("logprobs", default=False)
     reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
     effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
+    choices, best = _read_choices(fields)
     wanted = CompletionRequest(
         said,
         options=_read_options(fields, "n_predict", "max_tokens", "max_completion_tokens"),
@@ -137,11 +138,14 @@ def make_chat_request(fields: Fields) -> CompletionRequest:
         if (form := fields.get("reasoning_format", str)) is None
         else form == "none",
         truncate=False,
-        logprobs=(fields.get("top_logprobs", int) or 0) if logprobs else None,
-        logit_bias=_read_bias(fields),
-        progress=needs_progress(fields),
+        engine={
+            "logprobs": (fields.get("top_logprobs", int) or 0) if logprobs else None,
+            "logit_bias": _read_bias(fields),
+            "progress": needs_progress(fields),
+            "n": choices,
+        },
+        best=best,
         slot=schema.parse_slot(fields.get("id_slot", int)),
-        **_read_choices(fields),
     )
     return peer_fields.apply_peer_fields(fields, wanted)
 
@@ -149,30 +153,35 @@ def make_chat_request(fields: Fields) -> CompletionRequest:
 def make_completion_request(fields: Fields) -> CompletionRequest:
     """Build the completion request of a text."""
     fields.refuse("suffix", "inserting is not supported")
+    choices, best = _read_choices(fields)
+    echo = fields.switch("echo", default=False)
     wanted = CompletionRequest(
         None,
         "",
         _read_options(fields, "n_predict", "max_tokens"),
         USUAL,
-        logprobs=fields.get("logprobs", int),
-        echo=fields.switch("echo", default=False),
-        logit_bias=_read_bias(fields),
-        progress=needs_progress(fields) and not fields.switch("echo", default=False),
+        engine={
+            "logprobs": fields.get("logprobs", int),
+            "logit_bias": _read_bias(fields),
+            "progress": needs_progress(fields) and not echo,
+            "n": choices,
+        },
+        echo=echo,
+        best=best,
         slot=schema.parse_slot(fields.get("id_slot", int)),
-        **_read_choices(fields),
     )
     return peer_fields.apply_peer_fields(fields, wanted)
 
 
-def _read_choices(fields: Fields) -> dict[str, Any]:
-    """Return how many choices to generate, and how many of them to return."""
+def _read_choices(fields: Fields) -> tuple[int, int]:
+    """Return how many choices to generate, and how many of the best to return; 0 for all."""
     given = fields.get("n", int) or 1
     made = fields.get("best_of", int) or given
     if made < given:
         raise RequestError(400, f"best_of: {made}, needs at least n, which is {given}")
     if made > given and fields.switch("stream", default=False):
         raise RequestError(400, f"best_of: {made} above n, {given}, needs stream false")
-    return {"choices": made, "best": given if made > given else 0}
+    return made, given if made > given else 0
 
 
 def make_prompt_requests(

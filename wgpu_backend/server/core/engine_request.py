@@ -1,0 +1,252 @@
+"""From a completion request to the engine's: defaults, template, tokens, grammar.
+
+The checks here need a loaded model; those of an API's fields are in `Fields`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from wgpu_backend.engine.arguments import conversation
+from wgpu_backend.engine.batching.request import Request, RequestFields
+from wgpu_backend.engine.fitting import PARTS, fitted
+from wgpu_backend.errors import ContextFull
+from wgpu_backend.ops.sampling.host.options import whole_number
+from wgpu_backend.server.api.openai.messages import get_begun_answer, place_system
+from wgpu_backend.server.core.defaults import find_closing_tag, make_template_variables
+from wgpu_backend.server.core.model_api import EngineInterface
+from wgpu_backend.server.core.model_pool import Loaded
+from wgpu_backend.server.core.request import CompletionRequest, RequestError, drop_meaningless
+from wgpu_backend.server.core.request_log import ignore
+from wgpu_backend.text.chat_template import ChatTemplate
+from wgpu_backend.text.grammar import Grammar, tag_id
+from wgpu_backend.text.output_parsers import calls_tools, thinks
+from wgpu_backend.text.output_parsers.constraints import Setting, answer_grammar, call_grammar
+
+# Characters below which a text is not measured; and the factor by which normalising may shrink it.
+_SHORT, _SLACK = 1 << 18, 4
+# Tokens at the end of a prompt in which a template may open the reasoning.
+_TAIL = 16
+
+
+def require_engine(loaded: Loaded) -> EngineInterface:
+    """Return the engine of a model.
+
+    Raises
+    ------
+    RequestError
+        It does not generate text.
+    """
+    if loaded.engine is None:
+        raise RequestError(400, f'"{loaded.stored.entry.name}" does not support generate')
+    return loaded.engine
+
+
+def tokenize_prompt(loaded: Loaded, wanted: CompletionRequest) -> list[int]:
+    """Return the prompt tokens of a completion request.
+
+    Raises
+    ------
+    RequestError
+        The model does not support the request.
+    """
+    require_engine(loaded)
+    think = _check_capabilities(loaded, wanted)
+    return [*check_tokens(wanted.before, loaded), *_tokenize(loaded, wanted, None, think)]
+
+
+def check_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
+    """Check that each token of a request is in the vocabulary.
+
+    Raises
+    ------
+    RequestError
+        One is not.
+    """
+    size = loaded.model.tokenizer.vocab_size
+    for token in given:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < size:
+            shown = str(token)[:40]
+            raise RequestError(400, f"tokens: {shown!r}, needs whole numbers below {size}")
+    return cast("list[int]", [*given])
+
+
+def make_engine_request(loaded: Loaded, wanted: CompletionRequest) -> Request:
+    """Make the engine's request: apply defaults, render the template, tokenize.
+
+    Raises
+    ------
+    RequestError
+        The model does not support the request.
+    BackendError
+        The prompt is too long, or an option is wrong.
+    """
+    think = _check_capabilities(loaded, wanted)
+    # The later ones override the earlier ones.
+    sources = (loaded.stored.parameters, wanted.usual, loaded.defaults.sampling, wanted.options)
+    options = {name: value for each in sources for name, value in drop_meaningless(each).items()}
+    options.pop("num_ctx", None)
+    keep = whole_number("num_keep", options.pop("num_keep", 4))
+    stop = options.pop("stop", None) or ()
+    limit = options.pop("num_predict", None)
+    limit = None if limit is None else whole_number("num_predict", limit)
+    tokens = [*check_tokens(wanted.before, loaded), *_tokenize(loaded, wanted, limit, think)]
+    if wanted.cut:
+        tokens = _cut_middle(tokens, keep, loaded.model.num_ctx)
+    logprobs = wanted.engine.get("logprobs")
+    fields: RequestFields = {
+        **wanted.engine,
+        "options": options,  # pyright: ignore[reportAssignmentType] checked by `Request`
+        "max_tokens": limit,
+        "stop": stop,
+        # Choices are compared by their log probabilities.
+        "logprobs": 0 if wanted.best and logprobs is None else logprobs,
+        "prompt_logprobs": wanted.echo and logprobs is not None,
+        "when_full": "shift" if wanted.shift else "stop",
+        "keep": keep if wanted.shift else 0,
+        "grammar": _make_grammar(loaded, wanted, tokens, think),
+        "lora": _choose_lora_scales(loaded, wanted.engine.get("lora")),
+    }
+    return Request.of(tokens, **fields)
+
+
+def _check_capabilities(loaded: Loaded, wanted: CompletionRequest) -> bool | str | None:
+    """Check that the model supports the request; return whether or how much it reasons."""
+    name, template = loaded.stored.entry.name, get_template(loaded)
+    think = loaded.defaults.choose_thinking(wanted.think)
+    if wanted.tools and not calls_tools(template):
+        raise RequestError(400, f'"{name}" does not support tools')
+    if not think or thinks(template):
+        return think
+    why = f'"{name}" does not support thinking'
+    if not wanted.optional_think:
+        raise RequestError(400, why)
+    ignore(wanted.optional_think, why)
+    return None
+
+
+def get_template(loaded: Loaded) -> str:
+    """Return the source of a model's chat template; empty if it has none."""
+    template = loaded.model.prompter.template
+    return "" if template is None else template.source
+
+
+def decode_ending(loaded: Loaded, wanted: CompletionRequest, tokens: Sequence[int]) -> str:
+    """Return the end of a rendered prompt, in which its template may open the reasoning."""
+    if wanted.messages is None:
+        return ""
+    return loaded.model.tokenizer.decode(tokens[-_TAIL:], skip_special=False)
+
+
+def _make_grammar(
+    loaded: Loaded,
+    wanted: CompletionRequest,
+    tokens: Sequence[int],
+    think: bool | str | None,
+) -> Grammar | None:
+    """Return the grammar of the whole answer, including the model's tags."""
+    if wanted.grammar is None and not wanted.must_call:
+        return None
+    template = "" if wanted.messages is None else get_template(loaded)
+    ending = decode_ending(loaded, wanted, tokens)
+    tag = partial(tag_id, loaded.model.tokenizer)
+    setting = Setting(template, ending, tag, thinks=think is not False)
+    if wanted.must_call:
+        return call_grammar(wanted.must_call, setting)
+    return wanted.grammar and answer_grammar(wanted.grammar, setting, wanted.tools)
+
+
+def _choose_lora_scales(
+    loaded: Loaded, given: Sequence[tuple[int, float]] | None
+) -> Sequence[tuple[int, float]] | None:
+    """Return the scales of LoRA adapters for a request; None for those of the model's file."""
+    if given is not None or loaded.lora_scales is None:
+        return given
+    # The worker changes its own scales only between requests; until then these apply.
+    return list(enumerate(loaded.lora_scales))
+
+
+def _cut_middle(tokens: list[int], keep: int, room: int) -> list[int]:
+    """Leave out the middle of tokens that leave the context no room for an answer."""
+    if len(tokens) < room:
+        return tokens
+    size = room - max(room // PARTS, 1)
+    first = min(keep if keep >= 0 else size, size // 2)
+    return [*tokens[:first], *tokens[first - size :]]
+
+
+def require_short(text: str, loaded: Loaded) -> None:
+    """Refuse a text that cannot fit into the context, before spending seconds on tokenizing it.
+
+    Spaces do not count, since some tokenizers drop them. A margin allows for normalisation, which
+    may shorten a text.
+
+    Raises
+    ------
+    ContextFull
+    """
+    tokenizer, room = loaded.model.tokenizer, loaded.model.num_ctx
+    if len(text) <= _SHORT:
+        return
+    longest = max(len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size))
+    size = sum(map(len, text.split()))
+    if size > _SLACK * longest * room:
+        raise ContextFull(f"the prompt has {size} characters, the context holds {room} tokens")
+
+
+def _tokenize(
+    loaded: Loaded, wanted: CompletionRequest, limit: int | None, think: bool | str | None
+) -> list[int]:
+    prompter = loaded.model.prompter
+    if wanted.messages is None:
+        given = wanted.prompt
+        if not isinstance(given, str):
+            return check_tokens(given, loaded)
+        require_short(given, loaded)
+        return prompter.raw(given)
+    kwargs = make_template_variables(loaded.defaults, wanted, think, get_template(loaded))
+    messages = prompter.checked(conversation([*wanted.messages]))
+    # Earlier messages may be dropped later; the last one must fit.
+    texts = [each.get("content") for each in (messages[-1:] if wanted.truncate else messages)]
+    require_short("".join(text for text in texts if isinstance(text, str)), loaded)
+    begun = get_begun_answer(messages)
+    if begun:
+        # The template would close the begun answer, so its text is appended after rendering.
+        messages = messages[:-1]
+        # A begun answer has passed the point where the model could reason.
+        kwargs.setdefault("enable_thinking", False)
+    behind = prompter.tokenizer.encode(begun, add_special=False) if begun else []
+
+    def render(turns: Sequence[Mapping[str, Any]]) -> list[int]:
+        tools = [*wanted.tools] or None
+        turns = _place_system(turns, prompter.template)
+        found = prompter.chat(turns, tools=tools, chat_template_kwargs=kwargs)
+        return [*found, *(behind or _close_reasoning(found, loaded, think))]
+
+    if not wanted.truncate:
+        return render(messages)
+    try:
+        return fitted(messages, render, loaded.model.num_ctx, -1 if limit is None else limit).tokens
+    except ContextFull:
+        if not wanted.cut:
+            raise
+    return render(messages)
+
+
+def _place_system(
+    turns: Sequence[Mapping[str, Any]], template: ChatTemplate | None
+) -> Sequence[Mapping[str, Any]]:
+    """Return the turns in a form of which the template renders all."""
+    return turns if template is None or template.places_system else place_system(turns)
+
+
+def _close_reasoning(found: Sequence[int], loaded: Loaded, think: bool | str | None) -> list[int]:
+    """Return tokens that close the reasoning opened by the template, if the request disables it."""
+    prompter = loaded.model.prompter
+    if think is not False or prompter.template is None:
+        return []
+    prompt = prompter.tokenizer.decode(found[-_TAIL:], skip_special=False)
+    tag = find_closing_tag(prompt, prompter.template.source)
+    return prompter.tokenizer.encode(tag, add_special=False, parse_special=True) if tag else []
