@@ -148,10 +148,11 @@ WITHIN = [
     ("license", ["?"]),
 ]
 WITHIN += [("options", {name: "?"}) for name in OPTIONS]
+OTHERS = ("{", "images", "lora-adapters")  # no fields, or a model of images
 ROUTES = [
     endpoint
     for endpoint, given in ANSWERED.items()
-    if given and endpoint[0] == "POST" and "{" not in endpoint[1] and "images" not in endpoint[1]
+    if given and endpoint[0] == "POST" and not any(each in endpoint[1] for each in OTHERS)
 ]
 
 
