@@ -1,4 +1,4 @@
-"""Contexts of the bridge compute what the engine does, and keep sequences apart."""
+"""Contexts: results equal the engine's, and sequences do not affect each other."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -79,7 +79,7 @@ def test_logits_are_those_of_llama_cpp(tmp_path):
     assert nmse(found, recorded("llama", "f32")) < 1e-10
 
 
-def test_rows_are_found_by_the_place_of_their_token(context, expected):
+def test_rows_are_found_by_place_in_the_batch(context, expected):
     batch = Batch(16)
     for i, token in enumerate(TOKENS):  # two sequences, token by token
         batch.add(token, i, 0, logits=i == 3)
@@ -101,7 +101,7 @@ def test_a_batch_of_many_passes_gives_every_row(path, model):
         np.testing.assert_allclose(found, language.logits(tokens), **CLOSE)
 
 
-def test_a_token_of_several_sequences_is_in_all(context, expected):
+def test_a_token_may_belong_to_several_sequences(context, expected):
     batch = Batch()
     for token in TOKENS[:-1]:
         batch.add(token, seq_ids=(0, 1, 3))
@@ -126,7 +126,7 @@ def test_a_failed_call_leaves_sequences_as_they_were(context):
         context.get_logits()
 
 
-def test_a_callback_may_abort_between_passes(model):
+def test_an_abort_callback_ends_a_call(model):
     asked = []
     with Context(model, n_ctx=600, abort_callback=lambda: asked.append(1) or len(asked) > 1) as c:
         with pytest.raises(Aborted):
@@ -135,7 +135,7 @@ def test_a_callback_may_abort_between_passes(model):
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "said"),
+    ("make", "error", "message"),
     [
         (lambda: Batch(2), ContextError, "0 tokens, needs 1"),
         (lambda: Batch.get_one([9999]), TokenizerError, "token 9999"),
@@ -143,19 +143,19 @@ def test_a_callback_may_abort_between_passes(model):
         (lambda: Batch.get_one([1], 4), ContextError, "has 0 to 3"),
     ],
 )
-def test_a_wrong_batch_is_refused(context, make, error, said):
-    with pytest.raises(error, match=said):
+def test_a_wrong_batch_is_refused(context, make, error, message):
+    with pytest.raises(error, match=message):
         context.decode(make())
 
 
-def test_a_token_elsewhere_than_behind_the_last_is_refused(context):
+def test_a_token_must_be_at_the_next_position(context):
     batch = Batch()
     batch.add(1, pos=3)
     with pytest.raises(ContextError, match="position 3 of sequence 0, the next one is 0"):
         context.decode(batch)
 
 
-def test_a_batch_holds_no_more_than_it_has_room_for():
+def test_a_full_batch_refuses_tokens():
     batch = Batch(1)
     batch.add(1)
     with pytest.raises(ContextError, match="has 1 tokens"):
@@ -164,7 +164,7 @@ def test_a_batch_holds_no_more_than_it_has_room_for():
         Batch(2).add(1, seq_ids=(0, 0))
 
 
-def test_a_gap_is_closed_by_moving_all_behind_it(context):
+def test_a_gap_is_closed_by_moving_all_later_positions(context):
     context.decode(Batch.get_one(TOKENS))
     assert context.can_shift()
     assert context.seq_rm(0, 2, 4)
@@ -177,7 +177,7 @@ def test_a_gap_is_closed_by_moving_all_behind_it(context):
     context.decode(Batch.get_one([1]))
 
 
-def test_a_gap_goes_with_what_is_behind_it(context):
+def test_removing_the_end_removes_its_gap(context):
     context.decode(Batch.get_one(TOKENS))
     assert context.seq_rm(0, 2, 4)
     assert context.seq_rm(0, 4, -1)
@@ -185,7 +185,7 @@ def test_a_gap_goes_with_what_is_behind_it(context):
     context.decode(Batch.get_one([1]))
 
 
-def test_copies_go_to_empty_sequences_alone(context):
+def test_copies_need_an_empty_target(context):
     context.decode(Batch.get_one(TOKENS))
     context.seq_cp(0, 1, 0, 5)
     assert context.seq_pos_max(1) == 4
@@ -212,7 +212,7 @@ def test_states_are_pooled_as_the_engine_does(path, model):
             context.get_embeddings_seq(0)
 
 
-def test_closing_twice_is_harmless_and_use_after_it_an_error(path):
+def test_closing_twice_is_harmless_and_later_use_is_an_error(path):
     model = Model(path, device="cpu")
     context = Context(model)
     other = Context(model)
@@ -228,7 +228,7 @@ def test_closing_twice_is_harmless_and_use_after_it_an_error(path):
         Context(model)
 
 
-def test_threads_with_a_context_each_get_what_they_get_alone(model, expected):
+def test_threads_do_not_change_each_others_logits(model, expected):
     def computed(_):
         with Context(model, n_ctx=64, kv_dtype="f32") as context:
             for token in TOKENS:
@@ -249,15 +249,15 @@ def test_numbers_out_of_range_are_refused(model):
         Context(model, pooling_type=9)
 
 
-def test_loading_tells_its_progress_and_ends_when_told(path):
-    shares = []
-    Model(path, device="cpu", progress_callback=shares.append).close()
-    assert shares[-1] == 1.0
+def test_a_progress_callback_may_end_loading(path):
+    fractions = []
+    Model(path, device="cpu", progress_callback=fractions.append).close()
+    assert fractions[-1] == 1.0
     with pytest.raises(LoadCancelled):
         Model(path, device="cpu", progress_callback=lambda _: False)
 
 
-def test_a_vocabulary_alone_computes_nothing(path, model):
+def test_vocab_only_cannot_compute(path, model):
     with Model(path, vocab_only=True) as tokens:
         assert tokens.tokenize(b"hello") == model.tokenize(b"hello")
         assert tokens.desc() == model.desc()
@@ -265,7 +265,7 @@ def test_a_vocabulary_alone_computes_nothing(path, model):
             Context(tokens)
 
 
-def test_a_model_says_what_its_file_does(path, model):
+def test_a_model_reports_its_metadata(path, model):
     assert (model.n_layer(), model.n_embd(), model.n_head(), model.n_head_kv()) == (2, 64, 4, 2)
     assert model.n_ctx_train() == 128
     assert model.size() == 4 * model.n_params()
@@ -353,7 +353,7 @@ class Sequences(RuleBasedStateMachine):
             assert self.context.seq_pos_max(sequence) == len(tokens) - 1
 
 
-def test_sequences_are_what_was_done_to_them(model):
+def test_random_operations_leave_the_expected_sequences(model):
     Sequences.model = model
     run_state_machine_as_test(
         Sequences, settings=settings(max_examples=10, stateful_step_count=10, deadline=None)

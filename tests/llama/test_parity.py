@@ -1,4 +1,4 @@
-"""docs/llama.md: what it says is there, is there, and its examples run."""
+"""docs/llama.md: each name it lists exists, and its examples run."""
 
 import inspect
 import re
@@ -11,7 +11,7 @@ from wgpu_backend import llama
 from wgpu_backend.engine.loading import bundled
 
 PAGE = Path(__file__).parents[2] / "docs" / "llama.md"
-# Of llama-cpp-python 0.3.36.
+# Public names of llama-cpp-python 0.3.36.
 LLAMA = """__init__ ctx model eval_tokens eval_logits tokenize detokenize set_cache set_seed reset
     eval
     sample generate create_embedding embed create_completion __call__ create_chat_completion
@@ -68,7 +68,7 @@ def test_every_name_has_a_row():
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: names(row[0])[0])
-def test_a_row_names_what_is_there_or_says_why_not(row):
+def test_a_row_names_an_attribute_or_a_reason(row):
     found = names(row[1])
     if row[1].startswith("no: "):
         assert len(row[1]) > 20

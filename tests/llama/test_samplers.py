@@ -1,4 +1,4 @@
-"""Chains choose what the engine's sampler does, and each sampler keeps what its paper says."""
+"""Chains choose the engine's tokens, and each sampler keeps the tokens that its paper defines."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ VOCABULARY = 300
         {"temperature": 1.0, "presence_penalty": 2.0, "repeat_last_n": 64},
     ],
 )
-def test_a_chain_chooses_what_the_engine_does(options):
+def test_a_chain_chooses_the_engines_tokens(options):
     given = SamplingOptions(**options, seed=11)
     engine, history = Sampler(given, VOCABULARY), []
     chain = SamplerChain().add_penalties(
@@ -73,11 +73,11 @@ LOGITS = np.log([0.1, 0.4, 0.2, 0.25, 0.05])
         (SamplerChain().add_top_k(3).add_logit_bias({2: 9.0, 4: 20.0}), [2, 1, 3]),
     ],
 )
-def test_a_sampler_keeps_what_it_should(chain, expected):
+def test_a_sampler_keeps_the_expected_tokens(chain, expected):
     assert kept(chain, LOGITS) == expected
 
 
-def test_a_dynamic_temperature_goes_by_entropy():
+def test_a_dynamic_temperature_depends_on_entropy():
     flat = SamplerChain().add_temp_ext(1.0, 0.5, 1.0).apply(Choice(np.zeros(4, "f4")))
     assert flat.temperature == pytest.approx(1.5)
     sure = SamplerChain().add_temp_ext(1.0, 0.5, 1.0)
@@ -87,7 +87,7 @@ def test_a_dynamic_temperature_goes_by_entropy():
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("tau", [2.0, 4.0])
-def test_mirostat_arrives_at_the_surprise_that_is_asked_for(version, tau):
+def test_mirostat_reaches_its_target_surprise(version, tau):
     chain = SamplerChain()
     if version == 1:
         chain.add_mirostat(VOCABULARY, 5, tau, 0.1)
@@ -102,7 +102,7 @@ def test_mirostat_arrives_at_the_surprise_that_is_asked_for(version, tau):
     assert tau - 10 * (bounds[-1] - bounds[99]) / 400 == pytest.approx(tau, abs=0.15)
 
 
-def test_the_same_seed_draws_the_same_and_a_clone_goes_on_alike():
+def test_equal_seeds_and_clones_draw_equal_tokens():
     chain = SamplerChain().add_temp(1.0).add_dist(3)
     logits = np.zeros(50, "f4")
     first = [chain.choose(logits) for _ in range(5)]
@@ -113,7 +113,7 @@ def test_the_same_seed_draws_the_same_and_a_clone_goes_on_alike():
     assert chain.get_seed() == 3
 
 
-def test_a_grammar_rules_out_what_does_not_fit_from_the_first_choice_on(tmp_path):
+def test_a_grammar_applies_from_the_first_choice(tmp_path):
     with Model(tiny_model(tmp_path / "model.gguf"), vocab_only=True) as model:
         digits = 'root ::= [0-9] "."'
         chain = SamplerChain().add_grammar(model, digits).add_top_k(5).add_dist(3)
@@ -137,7 +137,7 @@ def test_a_grammar_rules_out_what_does_not_fit_from_the_first_choice_on(tmp_path
             late.choose(ends)
 
 
-def test_what_cannot_choose_says_so():
+def test_a_chain_that_cannot_choose_is_an_error():
     with pytest.raises(BackendError, match="add greedy or dist last"):
         SamplerChain().add_top_k(3).choose(np.zeros(4))
     with pytest.raises(BackendError, match="not finite"):
@@ -148,7 +148,7 @@ def test_what_cannot_choose_says_so():
         SamplerChain().add_custom(lambda x: x[1:]).add_greedy().choose(np.zeros(4))
 
 
-def test_samplers_may_be_looked_at_and_taken_out():
+def test_samplers_can_be_read_and_removed():
     chain = SamplerChain().add_top_k(3).add_greedy()
     assert (chain.n(), chain.get(0).name, chain.remove(0).name, chain.n()) == (
         2,
@@ -171,7 +171,7 @@ def dry_penalties(model, tokens, **options):
     return {int(t): float(made[t]) for t in np.flatnonzero(made)}
 
 
-def test_dry_lowers_what_would_go_on_with_a_repetition(story):
+def test_dry_lowers_tokens_that_continue_a_repetition(story):
     tokens = [300, 301, 302, 303, 304, 400, 300, 301, 302, 303]
     four = {304: pytest.approx(0.8 * 1.75**2, rel=1e-5)}  # four repeated, two allowed
     assert dry_penalties(story, tokens) == four
@@ -181,7 +181,7 @@ def test_dry_lowers_what_would_go_on_with_a_repetition(story):
     assert dry_penalties(story, tokens, dry_penalty_last_n=5) == {}
 
 
-def test_no_repetition_goes_across_a_breaker(story):
+def test_a_breaker_ends_a_repetition(story):
     tokens = story.tokenize("a cat sat: on a mat. then a cat sat: on a", add_special=False)
     [[token, whole]] = dry_penalties(story, tokens, seq_breakers=()).items()
     [[same, less]] = dry_penalties(story, tokens).items()
@@ -190,12 +190,12 @@ def test_no_repetition_goes_across_a_breaker(story):
     assert dry_penalties(story, tokens, seq_breakers=("sat: on a",)) == {}
 
 
-def test_dry_refuses_what_it_cannot_do(story):
+def test_dry_refuses_wrong_options(story):
     with pytest.raises(OptionError, match="penalty_last_n is -2, needs -1 or more"):
         SamplerChain().add_dry(story, 0.8, dry_penalty_last_n=-2)
 
 
-def test_dry_lowers_what_other_samplers_have_left(story):
+def test_dry_lowers_tokens_left_by_other_samplers(story):
     chain = SamplerChain().add_top_k(2).add_temp(0.5).add_dry(story, 4.0, dry_allowed_length=1)
     chain.accept_all([300, 301, 302] * 3)
     logits = np.zeros(story.n_vocab(), "f4")
@@ -206,7 +206,7 @@ def test_dry_lowers_what_other_samplers_have_left(story):
 
 
 @pytest.mark.parametrize("period", [1, 2, 7])
-def test_dry_finds_long_repetitions_as_the_definition_says(period):
+def test_dry_finds_long_repetitions(period):
     rng = np.random.default_rng(period)
     for size in (70, 90, 333):
         seen = np.resize(rng.integers(0, 3, period), size)
@@ -225,7 +225,7 @@ def test_dry_finds_long_repetitions_as_the_definition_says(period):
 
 @pytest.mark.parametrize("heat", [1e-38, 1e-30, 1e-45])
 @pytest.mark.parametrize("n", [0.5, 2.0])
-def test_a_temperature_by_which_logits_overflow_leaves_the_likeliest(heat, n):
+def test_an_overflowing_temperature_leaves_the_likeliest(heat, n):
     chain = SamplerChain().add_temp(heat).add_top_n_sigma(n).add_dist(1)
     assert chain.choose(np.array([1.0, 5.0, 3.0, -2.0], "f4")) == 1
     tied = SamplerChain().add_temp(heat).add_top_n_sigma(n).add_min_p(0.1).add_dist(3)
@@ -259,7 +259,7 @@ def bridge_chain(model, o):
 
 
 @pytest.mark.parametrize("options", CHAINS)
-def test_a_chain_writes_what_generate_and_the_engine_do(story, served, options):
+def test_a_chain_matches_generate_and_the_engine(story, served, options):
     prompt, count = "Tom and Ann ran and ran. Tom and Ann", 8
     given = SamplingOptions(**{"seed": 11, **options})
     chain = bridge_chain(story, given)

@@ -1,4 +1,4 @@
-"""Saved sequences go on as they would have, and damaged ones are refused in one line."""
+"""Restored sequences continue like the saved ones; damaged states are refused in one line."""
 
 import json
 import struct
@@ -48,7 +48,7 @@ def repacked(data, change):
 
 
 @pytest.mark.parametrize("kv_dtype", ["f32", "f16", "q8_0", "q4_0"])
-def test_a_restored_sequence_goes_on_as_the_saved_one(model, kv_dtype):
+def test_a_restored_sequence_continues_like_the_saved_one(model, kv_dtype):
     with Context(model, n_ctx=192, n_seq_max=3, kv_dtype=kv_dtype) as context:
         context.decode(Batch.get_one(TOKENS))
         data = context.state_seq_get_data(0)
@@ -81,7 +81,7 @@ def test_a_shifted_sequence_is_saved_as_it_is(context):
     np.testing.assert_array_equal(following(context, 1), expected)
 
 
-def test_damage_anywhere_is_found_and_nothing_changes(context):
+def test_any_damage_is_found_and_changes_nothing(context):
     data = context.state_get_data()
     rng = np.random.default_rng(5)
     for at in [*range(40), *rng.integers(0, len(data), 60)]:
@@ -108,7 +108,7 @@ PART = ("sequences", 0, "parts", 0)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (_set("model", "width", value=65), "another model"),
         (_set("halves", value=[False]), "another model or type of cache"),
@@ -132,15 +132,15 @@ PART = ("sequences", 0, "parts", 0)
         (_set("tokens", value=None), "needs a list"),
     ],
 )
-def test_a_hostile_header_is_refused_in_one_line(context, change, said):
+def test_a_hostile_header_is_refused_in_one_line(context, change, message):
     data = repacked(context.state_get_data(), change)
-    with pytest.raises(StateError, match=said) as caught:
+    with pytest.raises(StateError, match=message) as caught:
         context.state_set_data(data)
     assert "\n" not in str(caught.value)
     assert context.seq_pos_max(0) == len(TOKENS) - 1
 
 
-def test_other_programs_files_and_versions_are_refused(context):
+def test_other_formats_and_versions_are_refused(context):
     with pytest.raises(StateError, match="begin with b'ggsn"):
         context.state_set_data(b"ggsn" + bytes(100))
     with pytest.raises(StateError, match="version 2, this program reads 1"):
@@ -159,7 +159,7 @@ def test_another_models_state_is_refused(model, context, tmp_path):
         its.clear()
 
 
-def test_a_state_that_finds_no_room_leaves_the_context_empty(model, context):
+def test_a_state_without_room_leaves_the_context_empty(model, context):
     data = context.state_get_data()
     with Context(model, n_ctx=32) as small:
         with pytest.raises(CacheFull, match="48 positions, the context holds 32"):

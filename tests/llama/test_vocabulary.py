@@ -1,4 +1,4 @@
-"""What a model says of its tokens, as llama.h of October 2026 answers."""
+"""Tokens of a model, compared with llama.h of October 2026."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def test_only_control_tokens_are_control():
     assert asked.token_to_piece(UNK, special=True) == b"<unk>"
 
 
-def test_a_token_whose_type_is_wrong_is_what_its_role_says():
+def test_a_special_token_is_control_even_if_its_type_is_wrong():
     words = [*SPM["tokens"][:-1], "<|im_end|>"]
     asked = tokens(tokens=words)  # llama.cpp overrides the type of what ends a turn
     assert asked.is_control(262)
@@ -44,12 +44,12 @@ def test_a_token_whose_type_is_wrong_is_what_its_role_says():
 
 
 @pytest.mark.parametrize(("model", "kind"), [("llama", 1), ("gpt2", 2), ("gemma4", 2), ("t5", 4)])
-def test_kinds_have_llama_cpps_numbers(model: str, kind: int):
+def test_vocabulary_types_have_llama_cpps_numbers(model: str, kind: int):
     merges = ["▁ a"] if kind == 2 else None
     assert tokens(model=model, merges=merges).vocab_type() == kind
 
 
-def test_a_line_break_is_the_bytes_token_of_spm():
+def test_a_line_break_is_spms_byte_token():
     assert tokens().token_nl() == 4 + 10
     words = [word.replace("<0x0A>", "<none>") for word in SPM["tokens"]]
     types = [
@@ -75,9 +75,9 @@ def test_a_line_break_is_the_bytes_token_of_spm():
         ([], {}, b""),
     ],
 )
-def test_the_first_space_of_a_text_is_not_its_authors(ids, options, want):
+def test_detokenize_drops_the_space_that_the_tokenizer_adds(ids, options, want):
     assert tokens().detokenize(ids, **options) == want
 
 
-def test_a_vocabulary_without_a_first_space_keeps_spaces():
+def test_detokenize_keeps_spaces_without_a_space_prefix():
     assert tokens(add_space_prefix=False).detokenize([SPACE_A]) == b" a"

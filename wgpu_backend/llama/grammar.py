@@ -141,7 +141,7 @@ class GrammarSampler(SamplerStep):
         return left
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GrammarSampler:
-        # `clone` copies a chain: the start and the vocabulary do not change, and may be shared.
+        # For `clone`. The start and the vocabulary never change, so copies share them.
         made = object.__new__(GrammarSampler)
         made._first, made._ends = self._first, self._ends
         made._matcher, made._begun = self._matcher.copy(), self._begun

@@ -89,7 +89,7 @@ class Memory:
             has changed.
         """
         if sequence == ALL:
-            # A list, so that a failure does not keep the later sequences.
+            # A list: all() of a generator would stop at the first sequence that fails.
             removed = [self.seq_rm(each, p0, p1) for each in range(self.n_seq_max)]
             return all(removed)
         length = self._cache.length(self.require_known(sequence))

@@ -120,8 +120,10 @@ def unpack_state(data: bytes, layout: Layout) -> tuple[list[SavedSequence], list
         ]
         tokens = [_require_count(token) for token in _require_list(header["tokens"])]
     except (KeyError, TypeError, AttributeError) as error:
-        # A missing field, or a value of another type. The error may quote a hostile header.
-        raise StateError(f"state: the header lacks a field: {error!r}"[:200]) from None
+        # The error may quote a hostile header of any length.
+        raise StateError(
+            f"state: the header lacks a field, or one has another type: {error!r}"[:200]
+        ) from None
     if reader.bytes_left:
         raise StateError(f"state: {reader.bytes_left} bytes follow the last row")
     if len({each.number for each in sequences}) < len(sequences):

@@ -1,4 +1,4 @@
-"""Llama answers as llama-cpp-python's class does, with the texts of this package's engine."""
+"""The class `Llama`: llama-cpp-python's behaviour with the texts of this package's engine."""
 
 import gc
 import inspect
@@ -107,11 +107,11 @@ def story():
     ids=["repeat", "frequency", "presence"],
 )
 def test_penalties_count_the_answer_alone(story, prompt, options, want):
-    # Recorded of llama-cpp-python 0.3.36.
+    # Recorded with llama-cpp-python 0.3.36.
     assert text(story(prompt, max_tokens=12, temperature=0.0, **options)) == want
 
 
-def test_penalties_count_neither_what_the_context_has_nor_what_is_sent_in(llama):
+def test_penalties_ignore_the_context_and_sent_tokens(llama):
     tokens = llama.tokenize(PROMPT.encode())
     plain = [token for token, _ in zip(llama.generate(tokens, temp=0.0), range(1), strict=False)]
     llama.eval(plain)
@@ -128,14 +128,14 @@ def test_penalties_count_neither_what_the_context_has_nor_what_is_sent_in(llama)
     assert after == int(logits.argmax())
 
 
-def test_a_penalty_that_looks_back_below_nothing_is_off():
+def test_a_negative_penalty_last_n_turns_penalties_off():
     chain = SamplerChain().add_penalties(-1, 2.0)
     chain.accept_all([0])
     assert chain.apply(Choice(np.array([1, 2], "f4"))).logits.tolist() == [1.0, 2.0]
 
 
 class Hub:
-    """Stands for huggingface_hub's functions."""
+    """Replaces huggingface_hub's functions."""
 
     def __init__(self, monkeypatch, names, path):
         self.names, self.path, self.brought = names, path, []
@@ -153,7 +153,7 @@ class Hub:
         return str(self.path if filename.endswith("gguf") else "none")
 
 
-def test_a_model_of_the_hub(path, monkeypatch):
+def test_from_pretrained_downloads_files(path, monkeypatch):
     hub = Hub(monkeypatch, ["README.md", "a/tiny-Q4_0.gguf", "tiny-Q8_0.gguf", "x.json"], path)
     given = {"additional_files": ["*.json"], "cache_dir": "here", "device": "cpu", "n_ctx": 32}
     with Llama.from_pretrained("me/tiny", "*Q4_0.gguf", **given) as llama:
@@ -165,7 +165,7 @@ def test_a_model_of_the_hub(path, monkeypatch):
 @pytest.mark.parametrize(
     "pattern", ["*Q8_0-00001-of-*.gguf", "b/*", "b/t-Q8_0-00001-of-00002.gguf"]
 )
-def test_all_parts_of_a_split_model_of_the_hub(path, monkeypatch, pattern):
+def test_from_pretrained_downloads_all_parts(path, monkeypatch, pattern):
     parts = [f"b/t-Q8_0-0000{n}-of-00002.gguf" for n in (2, 1)]
     hub = Hub(monkeypatch, ["a-Q8_0.gguf", *parts], path)
     Llama.from_pretrained("me/tiny", pattern, device="cpu", n_ctx=8).close()
@@ -173,7 +173,7 @@ def test_all_parts_of_a_split_model_of_the_hub(path, monkeypatch, pattern):
 
 
 @pytest.mark.parametrize(
-    ("repo", "pattern", "kind", "told"),
+    ("repo", "pattern", "kind", "message"),
     [
         ("me/tiny", "*Q2*", OptionError, r"'\*Q2\*' fits 0 of 3 files, needs one; there are a.gg"),
         ("me/tiny", "?.gguf", OptionError, r"fits 2 of 3 files, needs one; they are a.gguf, b.*f$"),
@@ -181,9 +181,9 @@ def test_all_parts_of_a_split_model_of_the_hub(path, monkeypatch, pattern):
         ("me", "*", ModelError, r"^me: Repo id 'me' is none$"),
     ],
 )  # fmt: skip
-def test_what_the_hub_does_not_have_is_told(path, monkeypatch, repo, pattern, kind, told):
+def test_from_pretrained_reports_missing_files(path, monkeypatch, repo, pattern, kind, message):
     Hub(monkeypatch, ["a.gguf", "b.gguf", "c-00001-of-00002.gguf"], path)
-    with pytest.raises(kind, match=told):
+    with pytest.raises(kind, match=message):
         Llama.from_pretrained(repo, pattern, device="cpu")
 
 
@@ -199,7 +199,7 @@ def test_a_stream_is_the_answer_in_parts(llama):
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
 
 
-def test_a_stop_text_ends_an_answer_and_is_not_given(llama):
+def test_a_stop_text_ends_an_answer_and_is_left_out(llama):
     whole = text(llama(PROMPT, max_tokens=20, seed=4, temperature=1.5))
     stop = whole[5:8]
     made = llama(PROMPT, max_tokens=20, seed=4, temperature=1.5, stop=stop)
@@ -207,21 +207,21 @@ def test_a_stop_text_ends_an_answer_and_is_not_given(llama):
     assert made["choices"][0]["finish_reason"] == "stop"
 
 
-def test_logprobs_are_of_the_tokens_that_were_chosen(llama):
+def test_logprobs_describe_the_chosen_tokens(llama):
     made = llama(PROMPT, max_tokens=6, temperature=0.0, logprobs=2, echo=True)
-    told = made["choices"][0]["logprobs"]
-    assert "".join(told["tokens"]) == text(made).replace("\ufffd", "")
-    assert told["token_logprobs"][0] is None
-    chosen = told["token_logprobs"][-6:]
-    assert chosen == [max(top.values()) for top in told["top_logprobs"][-6:]]
+    logprobs = made["choices"][0]["logprobs"]
+    assert "".join(logprobs["tokens"]) == text(made).replace("\ufffd", "")
+    assert logprobs["token_logprobs"][0] is None
+    chosen = logprobs["token_logprobs"][-6:]
+    assert chosen == [max(top.values()) for top in logprobs["top_logprobs"][-6:]]
     starts = [
         text(made)[at:].startswith(t)
-        for at, t in zip(told["text_offset"][:-6], told["tokens"], strict=False)
+        for at, t in zip(logprobs["text_offset"][:-6], logprobs["tokens"], strict=False)
     ]
     assert all(starts)
 
 
-def test_seeds_follow_from_the_first(llama):
+def test_each_call_derives_a_new_seed(llama):
     llama.set_seed(5)
     first = [text(llama(PROMPT, temperature=2.0)) for _ in range(2)]
     llama.set_seed(5)
@@ -229,7 +229,7 @@ def test_seeds_follow_from_the_first(llama):
     assert first[0] != first[1]
 
 
-def test_biases_and_processors_change_what_is_chosen(llama):
+def test_biases_and_processors_change_tokens(llama):
     wanted = llama.tokenize(b"a", add_bos=False)[0]
     assert text(llama(PROMPT, max_tokens=3, logit_bias={wanted: 1e4})) == "aaa"
     seen = []
@@ -258,7 +258,7 @@ def test_a_criterion_ends_an_answer(llama):
     assert made["usage"]["completion_tokens"] == 2
 
 
-def test_chats_are_the_template_continued(path, llama):
+def test_chats_match_the_engine(path, llama):
     messages = [{"role": "user", "content": "the man"}]
     made = llama.create_chat_completion(messages, max_tokens=12, temperature=0.0)
     with load(path, device="cpu") as engine:
@@ -278,7 +278,7 @@ def test_chats_are_the_template_continued(path, llama):
     assert parts[0]["object"] == "chat.completion.chunk"
 
 
-def test_a_named_format_takes_the_place_of_the_files(llama, monkeypatch):
+def test_a_named_format_replaces_the_files_template(llama, monkeypatch):
     monkeypatch.setattr(llama, "chat_format", "chatml")
     messages = [{"role": "user", "content": "the man"}]
     made = llama.create_chat_completion(messages, max_tokens=2)
@@ -348,7 +348,7 @@ def test_functions_reach_the_template_as_tools(llama, monkeypatch):
         llama.create_chat_completion(**asked, function_call={"name": "look"})
 
 
-def test_a_character_that_the_end_cuts_is_left_out(llama):
+def test_an_incomplete_last_character_is_left_out(llama):
     [half] = [t for t in range(llama.n_vocab()) if llama.model.token_to_piece(t) == b"\xe2"]
     for stream in (False, True):
         made = llama(PROMPT, max_tokens=1, logit_bias={half: 1e4}, stream=stream)
@@ -356,13 +356,13 @@ def test_a_character_that_the_end_cuts_is_left_out(llama):
 
 
 @pytest.mark.parametrize("seed", [None, 0])
-def test_a_seed_that_is_left_open_is_drawn(path, seed):
+def test_an_open_seed_is_drawn(path, seed):
     with Llama(path, device="cpu", seed=seed) as llama:
         one, other = (text(llama(PROMPT, temperature=2.0, top_k=0, top_p=1.0)) for _ in range(2))
     assert one != other
 
 
-def test_what_the_file_says_has_no_arrays(llama):
+def test_metadata_has_no_arrays(llama):
     assert llama.metadata["general.architecture"] == "llama"
     assert "tokenizer.ggml.tokens" not in llama.metadata
     llama(PROMPT, max_tokens=2)
@@ -370,7 +370,7 @@ def test_what_the_file_says_has_no_arrays(llama):
     assert llama._scores.shape == (llama.n_tokens, llama.n_vocab())
 
 
-def test_a_state_goes_on_as_it_was(llama):
+def test_a_restored_state_continues(llama):
     llama.eval(llama.tokenize(PROMPT.encode()))
     state = llama.save_state()
     first = text(llama(PROMPT, max_tokens=8, temperature=0.0))
@@ -385,7 +385,7 @@ def test_a_state_goes_on_as_it_was(llama):
         llama.load_state(state)
 
 
-def test_a_cache_brings_back_what_was_computed(llama):
+def test_a_cache_restores_states(llama):
     cache = LlamaRAMCache()
     llama.set_cache(cache)
     first = text(llama(PROMPT, max_tokens=4, temperature=0.0))
@@ -397,7 +397,7 @@ def test_a_cache_brings_back_what_was_computed(llama):
     assert llama.ctx.perf.n_p_eval == before  # one token alone was read
 
 
-def test_a_cache_in_files_outlives_its_process(llama, path, tmp_path):
+def test_a_disk_cache_outlives_its_process(llama, path, tmp_path):
     llama.set_cache(LlamaDiskCache(tmp_path / "states"))
     first = text(llama(PROMPT, max_tokens=4, temperature=0.0))
     [file] = (tmp_path / "states").iterdir()
@@ -416,7 +416,7 @@ def test_a_cache_in_files_outlives_its_process(llama, path, tmp_path):
         LlamaDiskCache(tmp_path / "states")[tokens]
 
 
-def test_a_cache_in_files_keeps_what_was_used_last(llama, tmp_path):
+def test_a_disk_cache_keeps_the_most_recently_used(llama, tmp_path):
     llama.eval(llama.tokenize(PROMPT.encode()))
     state = llama.save_state()
     cache = LlamaDiskCache(tmp_path)
@@ -436,7 +436,7 @@ def test_a_cache_in_files_keeps_what_was_used_last(llama, tmp_path):
     assert text(llama(PROMPT, max_tokens=2))
 
 
-def test_step_by_step(llama):
+def test_eval_and_sample_match_generate(llama):
     tokens = llama.tokenize(PROMPT.encode())
     made = [token for token, _ in zip(llama.generate(tokens, temp=0.0), range(5), strict=False)]
     llama.reset()
@@ -451,7 +451,7 @@ def test_step_by_step(llama):
     assert llama.detokenize(again, prev_tokens=tokens) == llama.detokenize(again)
 
 
-def test_embeddings_need_leave_and_have_openais_shape(path, llama):
+def test_embeddings_need_embedding_true_and_have_openais_shape(path, llama):
     one = llama.create_embedding(["the man", "a rain"])
     assert [each["index"] for each in one["data"]] == [0, 1]
     rows = one["data"][0]["embedding"]  # the file says no pooling: one a token
@@ -469,7 +469,7 @@ def test_embeddings_need_leave_and_have_openais_shape(path, llama):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"grammar": "root ::= x"}, "gbnf grammar: "),
         ({"grammar": 5}, "needs a LlamaGrammar"),
@@ -478,8 +478,8 @@ def test_embeddings_need_leave_and_have_openais_shape(path, llama):
         ({"logit_bias": {10**6: 1.0}}, "vocabulary has"),
     ],
 )
-def test_what_is_not_there_is_refused(llama, options, said):
-    with pytest.raises(OptionError, match=said):
+def test_unsupported_options_are_refused(llama, options, message):
+    with pytest.raises(OptionError, match=message):
         llama(PROMPT, **options)
 
 
@@ -489,7 +489,7 @@ def test_arguments_that_change_answers_are_refused(path):
             Llama(path, device="cpu", **wrong)
 
 
-def test_texts_keep_to_a_grammar(llama, tmp_path):
+def test_texts_match_a_grammar(llama, tmp_path):
     (tmp_path / "a.gbnf").write_text('root ::= "fox" | "owl"')
     given = (
         LlamaGrammar.from_string('root ::= "fox" | "owl"'),
@@ -505,7 +505,7 @@ def test_texts_keep_to_a_grammar(llama, tmp_path):
         LlamaGrammar.from_file(str(tmp_path / "no.gbnf"))
 
 
-def test_answers_have_the_form_that_is_asked_for(llama):
+def test_answers_match_the_response_format(llama):
     messages = [{"role": "user", "content": "x"}]
     asked = {"messages": messages, "seed": 2, "max_tokens": 100}
     form = {"type": "json_object", "schema": {"enum": ["yes", "no"]}}
@@ -531,7 +531,7 @@ def test_prompts_that_do_not_fit_are_refused(llama):
         llama.eval([1] * 129)
 
 
-def test_one_that_is_forgotten_closes_itself(path):
+def test_an_unused_llama_closes_itself(path):
     llama = Llama(path, device="cpu", n_gpu_layers=-1, n_threads=4, use_mmap=False, verbose=False)
     model = llama.model
     del llama
