@@ -14,7 +14,7 @@ import pytest
 
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ml.numpy_executor import NumpyRecorded
-from wgpu_backend.ml.wgpu.recorded import WgpuRecorded
+from wgpu_backend.ml.wgpu.executor import WgpuRecorded
 
 Case = tuple[object, ...]
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from wgpu_backend.dtypes import I32, Q4_0, Q4_K, Q6_K, U32, DType, named
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.ml.calibration.self_test_graphs import fused_cases
+from wgpu_backend.ml.calibration.self_test import fused_cases
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ops.attention.paged import Scores

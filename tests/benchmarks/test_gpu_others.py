@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.gpu_costs import others
 from benchmarks.gpu_costs.__main__ import MODELS, arguments
-from wgpu_backend.ml.calibration.self_test_graphs import fused_cases
+from wgpu_backend.ml.calibration.self_test import fused_cases
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 

@@ -16,7 +16,7 @@ from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionErro
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor, NumpyRecorded
-from wgpu_backend.ml.wgpu.recorded import WgpuRecorded
+from wgpu_backend.ml.wgpu.executor import WgpuRecorded
 from wgpu_backend.nn.model import model_class
 from wgpu_backend.ops.sampling.host import Sampler, SamplingOptions
 

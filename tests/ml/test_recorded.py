@@ -12,7 +12,7 @@ from wgpu_backend.graph.memory import plan
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ml.wgpu import recorded as wgpu_recorded
+from wgpu_backend.ml.wgpu import executor as wgpu_executor
 from wgpu_backend.ops.op import op
 from wgpu_backend.testing import forget, nmse
 
@@ -44,7 +44,7 @@ def assert_close(got, want):
 @pytest.mark.parametrize("seed", range(25))
 def test_sharing_slots_changes_nothing(gpu, monkeypatch, seed):
     shared = outputs_of(gpu, seed)
-    monkeypatch.setattr(wgpu_recorded, "plan", functools.partial(plan, reuse=False))
+    monkeypatch.setattr(wgpu_executor, "plan", functools.partial(plan, reuse=False))
     apart = outputs_of(gpu, seed)
     for a, b in zip(shared, apart, strict=True):
         np.testing.assert_array_equal(a, b)

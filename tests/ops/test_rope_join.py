@@ -8,8 +8,8 @@ from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.attention.latent import rope_join
 from wgpu_backend.ops.attention.paged import Scores
-from wgpu_backend.ops.attention.rope_join import rope_join
 from wgpu_backend.testing import nmse
 
 RULES = ["rope_join"]

@@ -7,7 +7,7 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import leaf
-from wgpu_backend.ops.attention.scaled import scaled_attention
+from wgpu_backend.ops.attention.dot_product import scaled_attention
 from wgpu_backend.ops.attention.splits import attention_merge
 
 # Scores, exponentials and sums in f32 on both sides, in another order.

@@ -5,8 +5,7 @@ from tests.ops.operands import FLOATS, LAYOUTS, tensor
 from wgpu_backend.dtypes import BOOL, F16, F32, F64, I8, I16, I32, U8, U16, U32
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.ml.context import Context
-from wgpu_backend.ops.sampling.radix import sort_keys
-from wgpu_backend.ops.sampling.sorting import select_top_k
+from wgpu_backend.ops.sampling.sorting import select_top_k, sort_keys
 
 pytestmark = pytest.mark.any_width
 

@@ -10,7 +10,7 @@ from wgpu_backend.dtypes import BF16, F16, F32, I32, IQ2_S, IQ3_S, MXFP4, Q4_K, 
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ops.moe.summed import linear_by_expert_sum
+from wgpu_backend.ops.moe.expert_sum import linear_by_expert_sum
 from wgpu_backend.testing import nmse
 
 RULES = ["expert_sum", "linear_by_expert_sum"]

@@ -24,9 +24,8 @@ from wgpu_backend.device.buffers import Binding
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.pending import Pending, Reading
 from wgpu_backend.device.queue import Pass, Recording
-from wgpu_backend.device.readback import Slot
+from wgpu_backend.device.readback import Slot, Timing, measure
 from wgpu_backend.device.ring import Given, Ring
-from wgpu_backend.device.timings import Timing, measure
 from wgpu_backend.errors import DeviceError
 
 # A driver gives a device up when one submit runs too long (2 s on Windows). Dispatches that could

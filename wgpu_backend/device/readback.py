@@ -1,15 +1,24 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-"""Transfers from the device to the host through buffers that are kept."""
+"""Transfers from the device to the host through buffers that are kept, and times of dispatches.
+
+Dispatches are timed by the device's clock if it has one, else by the host's. Each gets a pass of
+its own: time stamps inside one pass may be taken while other dispatches still run.
+"""
 
 from __future__ import annotations
 
+import struct
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import cast
+
+import wgpu
 
 from wgpu_backend.device.binds import Range, round_up
 from wgpu_backend.device.buffers import Pool
 from wgpu_backend.device.native import Mapping
-from wgpu_backend.device.queue import Copy, Queue
+from wgpu_backend.device.queue import Command, Copy, Queue
 
 
 class Slot:
@@ -89,3 +98,73 @@ class Slot:
         """Release the buffer."""
         self.copies = []
         self.buffer.release()
+
+
+# Two stamps of 8 bytes for a dispatch.
+_STAMPS_NBYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The time of one dispatch.
+
+    Parameters
+    ----------
+    label : str
+        The dispatch's.
+    shader : str
+        The shader's label.
+    """
+
+    label: str
+    shader: str
+    seconds: float
+
+
+def measure(queue: Queue, pool: Pool, commands: Sequence[Command]) -> list[float]:
+    """Run commands one after the other; return the seconds each took.
+
+    The caller holds the lock and has checked the buffers.
+    """
+    if not commands:
+        return []
+    if queue.native is not None and "timestamp-query" in queue.gpu.features:
+        return _by_device_clock(queue, pool, commands)
+    return [_by_host_clock(queue, command) for command in commands]
+
+
+def _by_host_clock(queue: Queue, command: Command) -> float:
+    queue.flush()
+    start = time.perf_counter()
+    queue.wait(queue.run([command]))
+    return time.perf_counter() - start
+
+
+def _by_device_clock(queue: Queue, pool: Pool, commands: Sequence[Command]) -> list[float]:
+    count = 2 * len(commands)
+    gpu = queue.gpu
+    stamps = gpu.create_query_set(type="timestamp", count=count)
+    usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+    resolved = gpu.create_buffer(size=8 * count, usage=usage)
+    slot = Slot(queue, pool, 8 * count)
+    try:
+        encoder = queue.encoder()
+        for number, command in enumerate(commands):
+            writes = wgpu.ComputePassTimestampWrites(
+                query_set=stamps,
+                beginning_of_pass_write_index=2 * number,
+                end_of_pass_write_index=2 * number + 1,
+            )
+            queue.encode(encoder, [command], writes)
+        encoder.resolve_query_set(stamps, 0, count, resolved, 0)
+        encoder.copy_buffer_to_buffer(resolved, 0, slot.buffer.raw, 0, 8 * count)
+        slot.start(queue.submit(encoder), slot.nbytes)
+        return _seconds(slot.finish("timings"), queue)
+    finally:
+        slot.release()
+        resolved.destroy()
+
+
+def _seconds(data: bytes, queue: Queue) -> list[float]:
+    tick = queue.tick_seconds()
+    return [(end - begin) * tick for begin, end in struct.iter_unpack("<2Q", data)]

@@ -9,8 +9,8 @@ from tests.ops.operands import weight_bytes
 from tests.ops.test_experts import experts_of
 from wgpu_backend.dtypes import BF16, F16, F32, IQ2_S, IQ4_NL, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.moe.expert_sum import linear_by_expert_sum
 from wgpu_backend.ops.moe.experts import linear_by_expert
-from wgpu_backend.ops.moe.summed import linear_by_expert_sum
 
 pytestmark = [pytest.mark.any_width, pytest.mark.each_value]
 LIMIT = 1e-10  # sums in another order

@@ -16,15 +16,17 @@ from wgpu_backend.kernels import FAMILIES
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.calibration import self_test as module
 from wgpu_backend.ml.calibration.self_test import (
+    BEFORE,
     Finding,
     LeftOutWarning,
     apply_verdict,
+    cases,
+    fused_cases,
     fused_test,
     remembered_trust,
     require_trust,
     self_test,
 )
-from wgpu_backend.ml.calibration.self_test_graphs import BEFORE, cases, fused_cases
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor

@@ -1,31 +1,54 @@
-"""Weights, states and recorded graphs on a device."""
+"""The executor of a device: weights, states and recorded graphs in its memory.
+
+A plan becomes buffers, pipelines and a Program, once; a recorded graph replays that.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from wgpu_backend.device.buffers import Binding, Texture
+import numpy as np
+
+from wgpu_backend.device.binds import Dispatch
+from wgpu_backend.device.buffers import Binding, Buffer, Texture
 from wgpu_backend.device.device import Device
 from wgpu_backend.device.interrupts import uninterrupted
-from wgpu_backend.device.wgsl.module import Access
+from wgpu_backend.device.memory import Purpose
+from wgpu_backend.device.pending import Pending
+from wgpu_backend.device.program import Program
+from wgpu_backend.device.ring import Given
+from wgpu_backend.device.wgsl.module import Access, BindingDecl
 from wgpu_backend.dtypes import DType
 from wgpu_backend.errors import ContextError, Unclosed
 from wgpu_backend.files.quantize import decode_blocks
 from wgpu_backend.graph.capabilities import Capabilities, DeviceInfo
-from wgpu_backend.graph.fusion import Rule
-from wgpu_backend.graph.memory import SLACK
-from wgpu_backend.graph.node import Node, Storage
+from wgpu_backend.graph.fusion import Rule, fuse_nodes
+from wgpu_backend.graph.memory import SLACK, MemoryPlan, plan
+from wgpu_backend.graph.node import Launch, Node, Storage
+from wgpu_backend.graph.schedule import schedule
 from wgpu_backend.graph.spec import Spec
-from wgpu_backend.kernels import complete, select_layout
-from wgpu_backend.ml.executor import Array, Pairs, Pieces, sum_by_name, weight_values
-from wgpu_backend.ml.wgpu.recorded import WgpuRecorded
+from wgpu_backend.kernels import complete, runs, select_layout
+from wgpu_backend.ml.executor import (
+    Array,
+    Pairs,
+    Pieces,
+    Result,
+    require_turns,
+    sum_by_name,
+    weight_values,
+    write_inputs,
+)
+from wgpu_backend.ml.wgpu.dispatch import Kernel, kernels
 from wgpu_backend.ml.wgpu.storage import (
     CHUNK_NBYTES,
     Part,
     SharedSlots,
     WeightStore,
+    find_part,
+    intermediate,
     join_blocks,
     plane_reads,
     whole_binding,
@@ -34,8 +57,258 @@ from wgpu_backend.ml.wgpu.storage import (
 from wgpu_backend.ml.wgpu.weight_rows import Rows
 from wgpu_backend.ops.host_values import apply_strides, decode
 from wgpu_backend.ops.layouts.layout import WeightLayout
-from wgpu_backend.ops.layouts.planes import align, stored_nbytes
+from wgpu_backend.ops.layouts.planes import align, plane_nbytes, stored_nbytes
 from wgpu_backend.ops.layouts.super_blocks import Bytes
+
+# What a kernel binds: of a storage, one of its parts, a plane of that, and how it is accessed.
+Bound = Callable[[Storage, Part, str, Access], Binding]
+Slots = Callable[[tuple[int, ...]], list[Buffer]]
+
+
+@dataclass(frozen=True, slots=True)
+class WgpuResult:
+    """Outputs on their way to the host."""
+
+    pending: Pending
+    specs: tuple[Spec, ...]
+
+    def wait(self) -> list[Array]:
+        """Return the outputs in the order they were recorded."""
+        data = iter(self.pending.wait())
+        return [_values(s, [next(data) for _ in plane_nbytes(s.dtype)]) for s in self.specs]
+
+
+def _values(spec: Spec, data: Sequence[bytes | memoryview]) -> Array:
+    """Return the values of an output from the bytes of its planes."""
+    if not spec.dtype.quantised:
+        return decode(data[0], Spec.dense(spec.shape, spec.dtype))
+    blocks = join_blocks(spec.dtype, spec.size // spec.dtype.block, data)
+    return decode_blocks(spec.dtype, blocks).reshape(spec.shape)
+
+
+class WgpuRecorded:
+    """A graph as a Program, with its inputs in one buffer and its parameters in another.
+
+    Parameters
+    ----------
+    capabilities : Capabilities
+        By which kernels are chosen.
+    rules : mapping of str to sequence of Rule
+        Fusion rules that may be used.
+    bound : callable
+        What a kernel binds of a part of a storage, see `WgpuExecutor.bound`.
+    slots : callable or None
+        Gives buffers of these sizes for the slots of the plan; None for the graph's own.
+    times : int
+        How often one submit may run it.
+    read : bool
+        Runs copy the outputs to the host.
+    """
+
+    def __init__(
+        self,
+        device: Device,
+        capabilities: Capabilities,
+        outputs: Sequence[Node],
+        rules: Mapping[str, Sequence[Rule]],
+        bound: Bound,
+        slots: Slots | None,
+        times: int = 1,
+        *,
+        read: bool = True,
+    ) -> None:
+        self._device = device
+        self._capabilities = capabilities
+        self._bound = bound
+        self.scheduled: Sequence[Node] = schedule(outputs)
+        nodes = fuse_nodes(self.scheduled, outputs, rules, capabilities, intermediate, runs)
+        self.plan: MemoryPlan = plan(nodes, outputs)
+        self._read = tuple(outputs) if read else ()
+        self._specs = tuple(n.spec for n in self._read)
+        self._owned: list[Buffer] = []
+        self.turns: list[dict[str, Array]] = [{} for _ in range(times)]
+        self._parts: dict[Storage, tuple[Part, ...]] = {}
+        try:
+            self._place_intermediates(slots or self._own_slots)
+            self.program = self._program(self._place_inputs(outputs))
+        except BaseException:
+            self._release()
+            raise
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The values of the named inputs for `replay`."""
+        return self.turns[0]
+
+    def _own(self, nbytes: int, purpose: Purpose, label: str) -> Buffer:
+        """Make a buffer that `close` releases."""
+        self._owned.append(self._device.buffer(nbytes, purpose=purpose, label=label))
+        return self._owned[-1]
+
+    def _own_slots(self, sizes: tuple[int, ...]) -> list[Buffer]:
+        return [self._own(nbytes, "activations", "slot") for nbytes in sizes]
+
+    def _place_intermediates(self, take: Slots) -> None:
+        slots = take(self.plan.slot_nbytes)
+        made: dict[Storage, Spec] = {}
+        for node, launch in self.plan.steps:
+            for operand in (launch.operands[name] for name in launch.writes):
+                # A view of a part does not change the spec of the whole.
+                made.setdefault(operand.storage, operand.spec)
+            if launch.into is None:
+                made[node.storage] = launch.out
+        for storage, slot in self.plan.slot_of.items():
+            self._parts[storage] = (whole_part(made[storage], 1, slots[slot]),)
+
+    def _place_inputs(self, outputs: Sequence[Node]) -> Given | None:
+        """Put the inputs into one buffer: named ones first, which a run rewrites with one write."""
+        nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
+        found = {n.storage: n for n in [*nodes, *outputs] if n.storage.kind == "input"}
+        storages = sorted(found, key=lambda s: s.label == "")
+        if not storages:
+            return None
+        sizes = {s: align(s.nbytes + SLACK) for s in storages}
+        named = sum(size for s, size in sizes.items() if s.label)
+        values = np.zeros((len(self.turns), named), np.uint8)
+        buffer, offset = self._own(sum(sizes.values()), "inputs", "inputs"), 0
+        for storage, size in sizes.items():
+            self._place_input(storage, Binding(buffer, offset, size), values)
+            offset += size
+        return (Binding(buffer, 0, named), values.reshape(-1).data) if named else None
+
+    def _place_input(self, storage: Storage, at: Binding, values: Bytes) -> None:
+        """Place an input: a named one in the bytes that runs write, too; write another one now."""
+        self._parts[storage] = (Part(0, 1, {"": at}),)
+        if not storage.label:
+            self._device.write(at.buffer, storage.handle, at.offset)
+            return
+        spec: Spec = storage.handle
+        for turn, row in zip(self.turns, values, strict=True):
+            turn[storage.label] = np.ndarray(spec.shape, spec.dtype.numpy, row.data, at.offset)
+
+    def _get_parts(self, node: Node) -> tuple[Part, ...]:
+        if node.storage in self._parts:
+            return self._parts[node.storage]
+        if node.storage.handle is None:
+            raise ContextError(f"{node.storage.label or node.spec.shape}: its storage was released")
+        return node.storage.handle
+
+    def _program(self, given: Given | None) -> Program:
+        made: list[tuple[Node, Launch, Kernel]] = []
+        for node, launch in self.plan.steps:
+            assert node.call is not None
+            made += [
+                (node, launch, kernel)
+                for kernel in kernels(node.call.op, launch, self._capabilities, self._get_parts)
+            ]
+        params = self._upload_params([kernel.params for _, _, kernel in made])
+        dispatches = [self._dispatch(*m, p) for m, p in zip(made, params, strict=True)]
+        self.dispatches = len(dispatches)
+        reads = [read for node in self._read for read in self._readings(node)]
+        times = len(self.turns)
+        return self._device.program(
+            dispatches, reads=reads, given=given, label="graph", times=times
+        )
+
+    def _upload_params(self, packed: Sequence[bytes]) -> list[Binding | None]:
+        """Upload parameter blocks into one uniform buffer; equal ones share a place."""
+        places: dict[bytes, int] = {}
+        end = 0
+        for block in packed:
+            if block and block not in places:
+                places[block] = end
+                end += align(len(block))
+        if not places:
+            return [None] * len(packed)
+        buffer = self._own(end, "params", "params")
+        blocks = (block.ljust(align(len(block)), b"\0") for block in places)
+        self._device.write(buffer, b"".join(blocks))
+        return [Binding(buffer, places[b], len(b)) if b else None for b in packed]
+
+    def _dispatch(
+        self, node: Node, launch: Launch, kernel: Kernel, params: Binding | None
+    ) -> Dispatch:
+        assert node.call is not None
+        bindings: list[Binding] = []
+        for decl in kernel.shader.bindings:
+            if decl.access == "uniform":
+                assert params is not None
+                bindings.append(params)
+            else:
+                bindings.append(self._binding(node, launch, decl, kernel.part))
+        return Dispatch(
+            self._device.pipeline(kernel.shader),
+            tuple(bindings),
+            kernel.groups,
+            node.call.op.name,
+            kernel.work,
+        )
+
+    def _binding(self, node: Node, launch: Launch, decl: BindingDecl, index: int) -> Binding:
+        """Return the binding of an operand, one of its planes, its texture, or the result."""
+        operand, plane = decl.name, ""
+        if operand != "y" and operand not in launch.operands:
+            operand, _, plane = operand.rpartition("_")
+        target = node if operand == "y" else launch.operands[operand]
+        parts, _ = find_part(target, self._get_parts(target))
+        part = parts[min(index, len(parts) - 1)]
+        return self._bound(target.storage, part, plane, decl.access)
+
+    def _readings(self, node: Node) -> list[Binding]:
+        dtype = node.spec.dtype
+        blocks = node.spec.nbytes // dtype.block_nbytes
+        return plane_reads(dtype, blocks, self._get_parts(node)[0])
+
+    @uninterrupted
+    def run(self, inputs: Mapping[str, Array]) -> WgpuResult:
+        """Write the named inputs and run; does not wait."""
+        write_inputs(self.arrays, inputs)
+        return self.replay()
+
+    def replay(self) -> WgpuResult:
+        """Run with the current values of `arrays`; does not wait."""
+        return WgpuResult(self.program.replay(), self._specs)
+
+    def replays(self, count: int) -> list[Result]:
+        """Run with each of the first `turns` in order, in one submit if they fit; does not wait."""
+        require_turns(self.turns, count)
+        return [WgpuResult(pending, self._specs) for pending in self.program.replays(count)]
+
+    def timed(self) -> list[tuple[str, str, float]]:
+        """Run and time each dispatch: op, shader and seconds."""
+        return [(t.label, t.shader, t.seconds) for t in self.program.timed()]
+
+    @uninterrupted
+    def keep(self, storages: Sequence[Storage]) -> None:
+        """Make these storages states of their own after a run, and close."""
+        for storage in storages:
+            storage.kind, storage.handle = "state", self._parts[storage]
+            (buffer,) = {id(b.buffer): b.buffer for b in storage.handle[0].planes.values()}.values()
+            self._owned.remove(buffer)
+        self.close()
+
+    def replay_between(self, before: Pairs, after: Pairs) -> None:
+        """Copy tensors, run, and copy outputs, as `WgpuExecutor.copy`; does not wait."""
+        pairs = (
+            [(self._bind_whole(a), self._bind_whole(b)) for a, b in each]
+            for each in (before, after)
+        )
+        self.program.replay_between(*pairs)
+
+    def _bind_whole(self, node: Node) -> Binding:
+        """Return the bytes of a dense tensor of a plain type that is all of its storage."""
+        return whole_binding(node, self._get_parts(node))
+
+    @uninterrupted
+    def close(self) -> None:
+        """Release the memory; calling it again is harmless."""
+        self.program.close()
+        self._release()
+
+    def _release(self) -> None:
+        for buffer in self._owned:
+            buffer.release()
+        self._owned.clear()
 
 
 class WgpuExecutor:

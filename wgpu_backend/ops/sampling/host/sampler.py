@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.random import PCG64, Generator
@@ -12,12 +12,85 @@ from numpy.typing import ArrayLike, NDArray
 
 from wgpu_backend.errors import BackendError, OptionError, ShapeError
 from wgpu_backend.ops.sampling.host.candidates import Candidates, largest
-from wgpu_backend.ops.sampling.host.chain import build_chain
-from wgpu_backend.ops.sampling.host.dry import Breakers
-from wgpu_backend.ops.sampling.host.options import RANDOM_SEED, SamplingOptions
+from wgpu_backend.ops.sampling.host.dry import Breakers, Dry
+from wgpu_backend.ops.sampling.host.mirostat import XTC, Mirostat, MirostatV2
+from wgpu_backend.ops.sampling.host.options import RANDOM_SEED, SAMPLERS, SamplingOptions
 from wgpu_backend.ops.sampling.host.sampling_params import SamplingParams, make_sampling_params
-from wgpu_backend.ops.sampling.host.steps import Choice
+from wgpu_backend.ops.sampling.host.steps import (
+    Choice,
+    Dist,
+    MinP,
+    Penalties,
+    SamplerStep,
+    Temp,
+    TempExt,
+    TopK,
+    TopNSigma,
+    TopP,
+    Typical,
+)
 from wgpu_backend.ops.sampling.host.transforms import cut, penalise, pick, typical_p
+
+
+def build_chain(
+    options: SamplingOptions, seed: int, vocabulary: int, breakers: Breakers | None
+) -> list[SamplerStep]:
+    """Build the samplers of options, in their order; the last one chooses.
+
+    Parameters
+    ----------
+    vocabulary : int
+        Tokens that there are.
+    breakers : Breakers or None
+        Those of DRY, where that is on.
+
+    Raises
+    ------
+    OptionError
+        DRY is on, and there are none.
+    """
+    if options.mirostat:
+        how = seed, options.mirostat_tau, options.mirostat_eta
+        last = MirostatV2(*how) if options.mirostat == 2 else Mirostat(vocabulary, *how)
+        return [Temp(options.temperature), last]
+    if options.dries and breakers is None:
+        raise OptionError(
+            "dry_multiplier: DRY needs a model's vocabulary, in which its breakers are looked up"
+        )
+    make = _makers(options, seed, breakers or {})
+    order = SAMPLERS if options.samplers is None else options.samplers
+    return [*(make[name]() for name in order if options.applies(name)), Dist(seed)]
+
+
+def _makers(
+    options: SamplingOptions, seed: int, breakers: Breakers
+) -> Mapping[str, Callable[[], SamplerStep]]:
+    """Return a constructor for each sampler, by name."""
+    keep = options.min_keep
+    return {
+        "penalties": lambda: Penalties(
+            options.repeat_last_n,
+            options.repeat_penalty,
+            options.frequency_penalty,
+            options.presence_penalty,
+        ),
+        "dry": lambda: Dry(
+            options.dry_multiplier,
+            options.dry_base,
+            options.dry_allowed_length,
+            options.dry_penalty_last_n,
+            breakers,
+        ),
+        "top_n_sigma": lambda: TopNSigma(options.top_n_sigma),
+        "top_k": lambda: TopK(options.top_k),
+        "typ_p": lambda: Typical(options.typical_p, keep),
+        "top_p": lambda: TopP(options.top_p, keep),
+        "min_p": lambda: MinP(options.min_p, keep),
+        "xtc": lambda: XTC(options.xtc_probability, options.xtc_threshold, keep, seed),
+        "temperature": lambda: TempExt(
+            options.temperature, options.dynatemp_range, options.dynatemp_exponent
+        ),
+    }
 
 
 class Sampler:

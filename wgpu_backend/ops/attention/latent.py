@@ -1,8 +1,9 @@
-"""One op that joins heads of two parts, of which the second is rotated.
+"""Latent attention: ops that join the two parts of heads, of which the second is rotated.
 
 Latent attention (DeepSeek-AI 2024, "DeepSeek-V2", §2.1.3) makes both parts separately, for queries
 and for keys. The first part of a key may come from a norm, and keys go into the cache. Written with
 simple ops these are copies of strided parts, `rms_norm`, `rope`, `concat` and `set_rows`.
+`rope_join` replaces them for queries or for keys, and `latent_put` for both at once.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from wgpu_backend.graph.spec import Shape, Spec, reshape
 from wgpu_backend.ops.attention.position import rope_reference
 from wgpu_backend.ops.check import grid_for, pad_to_4d, require, require_dtype, require_rank
 from wgpu_backend.ops.index.indexing import set_rows_reference
-from wgpu_backend.ops.op import op
+from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.reduce.norm import rms_norm_reference
 from wgpu_backend.ops.reference import Array
 
-NAME = "rope_join"
+JOIN = "rope_join"
 OCTET = 8  # values of the part that turns, which a thread takes
 
 
@@ -124,16 +125,16 @@ def rope_join_reference(
 
 def _require(first: Node, second: Node, table: Node | None, weight: Node | None) -> None:
     for name, part in (("first", first), ("second", second)):
-        require_rank(NAME, name, part, 3, 3)
-        require_dtype(NAME, name, part, (F32,))
+        require_rank(JOIN, name, part, 3, 3)
+        require_dtype(JOIN, name, part, (F32,))
     for name, vector in (("table", table), ("weight", weight)):
         if vector is not None:
-            require_dtype(NAME, name, vector, (F32,))
+            require_dtype(JOIN, name, vector, (F32,))
     alike = first.spec.shape[:2] == second.spec.shape[:2]
     require(
         alike and fits(first, second, table, weight),
         ShapeError,
-        f"{NAME}: parts are {first.spec.shape} and {second.spec.shape} with strides "
+        f"{JOIN}: parts are {first.spec.shape} and {second.spec.shape} with strides "
         f"{first.spec.strides} and {second.spec.strides}, table and weight "
         f"{[None if x is None else x.spec.shape for x in (table, weight)]}; needs heads of one "
         "number in multiples of 4 and 8 values, neighbours, and angles for them",
@@ -166,13 +167,13 @@ def fits(first: Node, second: Node, table: Node | None, weight: Node | None) -> 
 
 def _into(launch: Launch, dst: Node, slots: Node) -> Launch:
     """Return a launch that writes its result into rows of a cache."""
-    require_dtype(NAME, "dst", dst, (F32, F16))
-    require_dtype(NAME, "slots", slots, (I32,))
+    require_dtype(JOIN, "dst", dst, (F32, F16))
+    require_dtype(JOIN, "slots", slots, (I32,))
     tokens, heads, cols = launch.out.shape
     require(
         _takes(dst, heads * cols) and slots.spec.shape == (tokens,),
         ShapeError,
-        f"{NAME}: dst is {dst.spec.shape} and slots {slots.spec.shape}, needs dense rows of "
+        f"{JOIN}: dst is {dst.spec.shape} and slots {slots.spec.shape}, needs dense rows of "
         f"{heads * cols} values, and a slot for each of {tokens} tokens",
     )
     return replace(
@@ -220,7 +221,7 @@ class Parts:
 
 def _parts(joint: OpNode, graph: Graph) -> Parts | None:
     """Find the parts of a `concat` of heads, or of the op that a rule made of one."""
-    if joint.op == NAME:
+    if joint.op == JOIN:
         table = joint.operands["angles"] if joint.launch.count("pairs") else None
         turn = bool(joint.launch.choices["INTERLEAVED"])
         return Parts(joint.operands["first"], joint.operands["second"], table, turn, 1)
@@ -283,7 +284,7 @@ def joined_parts(node: OpNode, graph: Graph) -> Node | None:
 def put_into_the_cache(node: OpNode, graph: Graph) -> Node | None:
     """Fuse joined heads that are only written into a cache, and the norm of their first part."""
     dst, x, slots = node.launch.into, node.operands["x"], node.operands["ids"]
-    joint = graph.single_use_producer(x, NAME, "concat")
+    joint = graph.single_use_producer(x, JOIN, "concat")
     found = joint and _parts(joint, graph)
     if joint is None or found is None or dst is None or len(joint.spec.shape) != 3:
         return None
@@ -315,3 +316,183 @@ def _in_shape(x: Node, shape: Shape) -> Node | None:
     """View a tensor in another shape; return None where that needs a copy."""
     spec = reshape(x.spec, shape)
     return None if spec is None else Node(spec, x.storage)
+
+
+PUT = "latent_put"
+
+
+@op(dense=("table", "slots", "weight"), trusted=True)
+def latent_put(
+    first: Node,
+    second: Node,
+    latents: Node,
+    shared: Node,
+    keys: Node,
+    slots: Node,
+    table: Node | None = None,
+    weight: Node | None = None,
+    *,
+    interleaved: bool = False,
+    eps: float | None = None,
+) -> Launch:
+    """Join parts of queries, and write the joined parts of keys into a cache, as `rope_join` does.
+
+    Only a fusion rule makes this op. The rule makes sure that readers of the cache run later.
+
+    Parameters
+    ----------
+    first, second : (tokens, heads, i) and (tokens, heads, j), f32
+        Of queries; see `rope_join`.
+    latents, shared : (tokens, 1, i) and (tokens, 1, j), f32
+        Of keys, parts of one tensor.
+    keys : (rows, i + j), f32 or f16, dense; written
+        The cache.
+    slots : (tokens,), i32
+        Those outside `keys` are dropped.
+    table, weight, interleaved, eps
+        See `rope_join`; the norm is of latents.
+
+    Returns
+    -------
+    (tokens, heads, i + j), f32
+        The queries.
+
+    Raises
+    ------
+    ShapeError
+        Shapes do not go together, or latents and what is shared lie in several tensors.
+    """
+    tokens, heads, plain = first.spec.shape
+    cols = plain + second.spec.shape[2]
+    require(
+        fits_both(first, second, latents, shared, keys, table, weight),
+        ShapeError,
+        f"{PUT}: queries are {first.spec.shape} and {second.spec.shape}, keys "
+        f"{latents.spec.shape} and {shared.spec.shape} into {keys.spec.shape}; needs parts of one "
+        f"size, keys of {cols} values in one tensor, see rope_join",
+    )
+    return Launch(
+        Spec.dense((tokens, heads, cols), F32),
+        {
+            "first": first,
+            "second": second,
+            "latents": latents,
+            "weight": first if weight is None else weight,
+            "angles": first if table is None else table,
+            "keys": keys,
+            "slots": slots,
+        },
+        groups=grid_for(tokens * (heads + 1)),
+        params={
+            "rows": tokens * (heads + 1),
+            "heads": heads,
+            "plain": plain,
+            "cols": cols,
+            "pairs": 0 if table is None else table.spec.shape[1],
+            "eps": eps or 0.0,
+            "slot_rows": keys.spec.shape[0],
+            "shared_offset": shared.spec.offset,
+            "latents_stride": latents.spec.strides[0],
+            "shared_stride": shared.spec.strides[0],
+            "first_strides": pad_to_4d(first.spec.strides, 0),
+            "second_strides": pad_to_4d(second.spec.strides, 0),
+        },
+        choices={
+            "NORMED": eps is not None,
+            "WEIGHTED": weight is not None,
+            "INTERLEAVED": interleaved,
+            "keys": f"lib/attention/cache_{keys.spec.dtype}",
+        },
+        writes=("keys",),
+        work=2 * (first.spec.nbytes + second.spec.nbytes + latents.spec.nbytes),
+    )
+
+
+@latent_put.reference
+def latent_put_reference(
+    first: Array,
+    second: Array,
+    latents: Array,
+    shared: Array,
+    keys: Array,
+    slots: Array,
+    table: Array | None = None,
+    weight: Array | None = None,
+    *,
+    interleaved: bool = False,
+    eps: float | None = None,
+) -> Array:
+    """Return the queries; write the keys into their cache."""
+    rope_join_reference(
+        latents, shared, table, weight, keys, slots, interleaved=interleaved, eps=eps
+    )
+    return rope_join_reference(first, second, table, interleaved=interleaved)
+
+
+def fits_both(
+    first: Node,
+    second: Node,
+    latents: Node,
+    shared: Node,
+    keys: Node,
+    table: Node | None,
+    weight: Node | None,
+) -> bool:
+    """Return whether shapes of query and key parts agree and fit the kernel's vectors."""
+    parts, spec = (first, second, latents, shared), keys.spec
+    if any(len(x.spec.shape) != 3 for x in parts):
+        return False
+    tokens, _, plain = first.spec.shape
+    alike = [x.spec.shape for x in parts[2:]] == [(tokens, 1, x.spec.shape[2]) for x in parts[:2]]
+    cache = spec.is_dense and not spec.offset and spec.dtype in (F32, F16)
+    return (
+        alike
+        and cache
+        and spec.shape[1:] == (plain + second.spec.shape[2],)
+        and first.spec.shape[:2] == second.spec.shape[:2]
+        and latents.storage is shared.storage
+        and fits(first, second, table, None)
+        and fits(latents, shared, table, weight)
+    )
+
+
+@latent_put.fuses("paged_attention", "paged_attention_splits", "paged_attention_q8")
+def before_latent_attention(node: OpNode, graph: Graph) -> Node | None:
+    """Fuse the joins of queries and of keys, and the write of the keys."""
+    queries = graph.single_use_producer(node.operands["q"], JOIN)
+    write = graph.write(node.operands["k"], JOIN)
+    if queries is None or write is None or queries.launch.into is not None:
+        return None
+    if node.operands["v"].storage is not write.node.storage:
+        return None
+    table, turn = _table(queries), _turn(queries)
+    keys, latents, shared = write.launch.into, write.operands["first"], write.operands["second"]
+    if keys is None or not _same(_table(write), table) or _turn(write) != turn:
+        return None
+    weight = write.operands["weight"] if write.launch.choices["WEIGHTED"] else None
+    parts = queries.operands["first"], queries.operands["second"], latents, shared
+    if queries.launch.choices["NORMED"] or not fits_both(*parts, keys, table, weight):
+        return None
+    if not graph.absorb(write, node):
+        return None
+    slots = write.operands["slots"]
+    eps = write.options.get("eps")
+    joined = graph.call(latent_put, *parts, keys, slots, table, weight, interleaved=turn, eps=eps)
+    rest = [node.operands[name] for name in ("positions", "sequences", "table")]
+    # Values are the first columns of keys.
+    return graph.call(find(node.op), joined, keys, keys, *rest, **node.call.kwargs)
+
+
+def _table(join: OpNode) -> Node | None:
+    """Return the rotation's table of angles; None without a rotation."""
+    return join.operands["angles"] if join.launch.count("pairs") else None
+
+
+def _turn(join: OpNode) -> bool:
+    return bool(join.launch.choices["INTERLEAVED"])
+
+
+def _same(a: Node | None, b: Node | None) -> bool:
+    if a is None or b is None:
+        return a is b
+    return a.storage is b.storage and a.spec == b.spec
