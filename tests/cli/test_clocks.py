@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from wgpu_backend.cli import clocks
-from wgpu_backend.cli.clocks import at_full_clock
+from wgpu_backend.cli.clocks import run_at_full_clock
 from wgpu_backend.graph.capabilities import Capabilities
 
 
@@ -24,8 +24,8 @@ def act(calls):
 
 
 def test_a_gpu_works_for_a_while_before(calls):
-    assert at_full_clock(lambda: act(calls), Capabilities(software=False)) == 3
+    assert run_at_full_clock(lambda: act(calls), Capabilities(software=False)) == 3
 
 
 def test_a_rasteriser_works_once(calls):
-    assert at_full_clock(lambda: act(calls), Capabilities(software=True)) == 0
+    assert run_at_full_clock(lambda: act(calls), Capabilities(software=True)) == 0

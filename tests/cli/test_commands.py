@@ -17,7 +17,8 @@ from tests.cli.conftest import Cli
 from tests.files.huggingface.folders import write_folder
 from tests.files.quantize.test_files import finish
 from wgpu_backend import __version__
-from wgpu_backend.cli import bench, devices, loading, names, profiling
+from wgpu_backend.cli import drivers, loading, names
+from wgpu_backend.cli.commands import bench, profile
 from wgpu_backend.device.adapters import Devices
 from wgpu_backend.engine.loading import bundled
 
@@ -247,8 +248,8 @@ def test_without_an_adapter_one_line_says_what_to_install(
 ) -> None:
     best = Devices().find("cpu")
     monkeypatch.setattr(loading, "choose_device", lambda which: ("cpu", best))
-    monkeypatch.setattr(devices, "_distribution", lambda: ("debian",))
-    monkeypatch.setattr(devices, "_NVIDIA", Path("/none"))
+    monkeypatch.setattr(drivers, "_distributions", lambda: ("debian",))
+    monkeypatch.setattr(drivers, "_NVIDIA", Path("/none"))
     monkeypatch.setattr("platform.system", lambda: "Linux")
     done = cli("run", "story", "hi", "--num-predict", "2")
     assert done.code == 0
@@ -264,10 +265,10 @@ def test_beside_a_driver_of_nvidia_another_one_is_no_help(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, distribution: tuple[str, ...], said: str
 ) -> None:
     (tmp_path / "version").touch()
-    monkeypatch.setattr(devices, "_NVIDIA", tmp_path / "version")
-    monkeypatch.setattr(devices, "_distribution", lambda: distribution)
+    monkeypatch.setattr(drivers, "_NVIDIA", tmp_path / "version")
+    monkeypatch.setattr(drivers, "_distributions", lambda: distribution)
     monkeypatch.setattr("platform.system", lambda: "Linux")
-    hint = devices.driver_hint()
+    hint = drivers.suggest_driver()
     assert said in hint
     assert "mesa" not in hint.lower()
 
@@ -321,8 +322,8 @@ def test_no_line_of_a_table_is_wider_than_the_terminal(
     monkeypatch.setenv("COLUMNS", columns)
     ops = ("paged_attention_q8", "linear")
     shaders = ("rasteriser/attention(A=1u)", "rasteriser/matmul_q8")
-    step = profiling.Step("a step", ops, shaders, (4e-3, 3e-3))
-    profiling.print_step(step, full=False)
+    step = profile.TimedPass("a step", ops, shaders, (4e-3, 3e-3))
+    profile.print_pass(step, full=False)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= int(columns)
     row = r"paged_attention_q8 +rasteriser/attention +1 +4 ms +57.1%"
@@ -356,12 +357,12 @@ def test_profile_works_without_a_device(cli: Cli, tiny: Path) -> None:
 
 def test_profile_tells_constants_only_where_asked(capsys: pytest.CaptureFixture[str]) -> None:
     shaders = ("rows(WG=8u, x=f32)", "rows(WG=64u, x=f32)", "argmax(WG=8u)", "numpy")
-    step = profiling.Step("a step", ("a", "a", "b", "c"), shaders, (4.0, 3.0, 2.0, 1.0))
-    profiling.print_step(step, full=False)
+    step = profile.TimedPass("a step", ("a", "a", "b", "c"), shaders, (4.0, 3.0, 2.0, 1.0))
+    profile.print_pass(step, full=False)
     assert re.findall(r"^(\w) +(\S+) +(\d)", capsys.readouterr().out, re.MULTILINE) == [
         ("a", "rows", "2"), ("b", "argmax", "1"), ("c", "numpy", "1"),
     ]  # fmt: skip
-    profiling.print_step(step, full=True)
+    profile.print_pass(step, full=True)
     shown = capsys.readouterr().out
     assert re.findall(r"WG=\d+u", shown) == ["WG=8u", "WG=64u", "WG=8u"]
 
@@ -378,7 +379,7 @@ def test_bench_measures_lists_of_lengths_and_models_as_llama_bench_has_them(
 def test_a_comma_in_a_files_name_does_not_part_it(tiny: Path, tmp_path: Path) -> None:
     path = tmp_path / "a,b.gguf"
     path.touch()
-    assert bench.model_names(["c"], [str(path), "d,e"]) == ["c", str(path), "d", "e"]
+    assert bench.split_model_names(["c"], [str(path), "d,e"]) == ["c", str(path), "d", "e"]
 
 
 def test_show_as_json_is_what_ollama_shows(cli: Cli, tiny: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.browser import HEADLESS, needs_browser
 from tests.graph.graphs import Graph as Builder
 from tests.patience import PATIENCE
-from wgpu_backend.cli.graph import page
+from wgpu_backend.cli.commands.graph import render_page
 from wgpu_backend.engine.graph_facts import described
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Rule, fuse_nodes
@@ -140,7 +140,7 @@ def test_a_page_in_a_folder_that_is_not_there_is_refused_before_the_work(cli, ti
 
 
 def test_no_name_in_a_file_becomes_a_part_of_the_page(gated):
-    text = page("</script><script>alert(1)</script>", [gated])
+    text = render_page("</script><script>alert(1)</script>", [gated])
     assert "<script>alert" not in text
     assert text.count("</script>") == 2
 
@@ -176,7 +176,9 @@ def test_a_browser_shows_filters_and_lights_up(gated, tmp_path):
     graph = Builder()
     other = passed(relu(graph.leaf(2, 2)), name="another")
     path = tmp_path / "graph.html"
-    path.write_text(page("A <b>model</b>", [gated, other]).replace("</body>", f"{PROBE}</body>"))
+    path.write_text(
+        render_page("A <b>model</b>", [gated, other]).replace("</body>", f"{PROBE}</body>")
+    )
     done = subprocess.run(
         [
             *HEADLESS,

@@ -11,8 +11,8 @@ import pytest
 from prompt_toolkit.history import InMemoryHistory
 
 from wgpu_backend.cli.chat import Chat
-from wgpu_backend.cli.commands import obey
 from wgpu_backend.cli.history import history_file, open_history
+from wgpu_backend.cli.slash_commands import run_slash_command
 
 
 @pytest.fixture(autouse=True)
@@ -46,13 +46,13 @@ def test_what_is_typed_is_kept_from_when_that_is_wanted(state: Path) -> None:
     history = open_history(lambda: chat.keeps)
     assert [*history.load_history_strings()] == []
     history.append_string("a secret")
-    obey("/set history", cast("Chat", chat))
+    run_slash_command("/set history", cast("Chat", chat))
     history.append_string("no secret")
     assert [*open_history(lambda: True).load_history_strings()] == ["no secret", "before"]
     state.unlink()
     state.mkdir()
     with pytest.raises(OSError, match="directory"):
-        obey("/set history", cast("Chat", chat))
+        run_slash_command("/set history", cast("Chat", chat))
 
 
 @pytest.mark.parametrize("obstacle", ["file", "folder"])

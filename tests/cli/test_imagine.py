@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from tests.cli.conftest import Cli
+from wgpu_backend.cli.commands.imagine import render_half_blocks
 from wgpu_backend.cli.completion import complete_pipeline
-from wgpu_backend.cli.imagine import half_blocks
 from wgpu_backend.images.bundled import bundled_pictures
 from wgpu_backend.images.pictures import read_metadata
 
@@ -117,8 +117,8 @@ def test_a_preview_is_drawn_over_itself_in_a_terminal(tmp_path: Path) -> None:
 def test_half_blocks_show_two_pixels_a_character() -> None:
     pixels = np.array([[[255, 0, 0]], [[0, 0, 255]]], np.uint8)
     red_over_blue = "\x1b[38;2;255;0;0m\x1b[48;2;0;0;255m▀\x1b[0m"
-    assert half_blocks(Image.fromarray(pixels), 64, 64) == [red_over_blue]
-    wide = half_blocks(Image.new("RGB", (200, 100)), 40, 40)
+    assert render_half_blocks(Image.fromarray(pixels), 64, 64) == [red_over_blue]
+    wide = render_half_blocks(Image.new("RGB", (200, 100)), 40, 40)
     assert (len(wide), {line.count("▀") for line in wide}) == (10, {40})
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from wgpu_backend.cli.names import near, sort_out
+from wgpu_backend.cli.names import find_similar, split_model_and_prompt
 
 USAGE = 2
 CPU = ("--device", "cpu", "--num-predict", "2")
@@ -54,7 +54,7 @@ def _quoted(word: str) -> str:
     ],
 )
 def test_what_cannot_name_a_model_is_a_prompt(text: str) -> None:
-    assert sort_out(text, None) == ("story", text)
+    assert split_model_and_prompt(text, None) == ("story", text)
 
 
 def test_a_word_that_names_no_model_is_refused_with_a_prompt_too(
@@ -101,7 +101,7 @@ def models(tmp_path: Path) -> Path:
     ],
 )
 def test_files_of_a_similar_name_are_near(models: Path, word: str, offered: list[str]) -> None:
-    assert near(word, models) == offered
+    assert find_similar(word, models) == offered
 
 
 def test_files_of_a_similar_name_are_offered(

@@ -159,6 +159,6 @@ def test_json_has_the_answer_and_what_it_took_under_ollamas_names(cli: Cli) -> N
 
 
 def test_json_of_a_chat_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wgpu_backend.cli.run.is_terminal", lambda stream: True)
+    monkeypatch.setattr("wgpu_backend.cli.commands.run.is_terminal", lambda stream: True)
     done = cli("run", "story", "--json")
     assert (done.code, done.err) == (USAGE, "wgpu-backend: run: --json needs a prompt\n")

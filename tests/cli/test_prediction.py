@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Cli
-from wgpu_backend.cli import bench, prediction
-from wgpu_backend.cli.prediction import Prediction, predicted
+from wgpu_backend.cli import prediction
+from wgpu_backend.cli.prediction import Prediction, find_prediction
 from wgpu_backend.files.gguf.config import Config
 
 DATA = {
@@ -45,13 +45,13 @@ def config(**other):
 )
 @pytest.mark.parametrize("test", ["tg1", "tg256"])
 def test_a_card_is_known_by_its_adapters_name(device, rate, test):
-    found = predicted(config(), "Q4_K", device, test)
+    found = find_prediction(config(), "Q4_K", device, test)
     assert isinstance(found, Prediction)
     assert found.tokens_per_second == rate
 
 
 def test_it_says_that_nobody_measured_and_what_bounds_it():
-    summary = predicted(config(), "Q4_K", "NVIDIA H200", "pp128").summary
+    summary = find_prediction(config(), "Q4_K", "NVIDIA H200", "pp128").summary
     assert (
         summary
         == "2000 tokens/s predicted, not measured by anybody; bound by gaps between dispatches"
@@ -72,7 +72,7 @@ def test_it_says_that_nobody_measured_and_what_bounds_it():
 )
 def test_it_says_what_it_knows_nothing_of(change, message):
     wanted = {"config": config(), "dtype": "Q4_K", "device": "NVIDIA H200", "test": "tg32"}
-    found = predicted(**(wanted | change))
+    found = find_prediction(**(wanted | change))
     assert isinstance(found, str)
     assert message in found
 
@@ -97,7 +97,7 @@ def test_bench_shows_a_prediction_or_why_there_is_none(cli: Cli, tiny: Path):
 
 
 def test_bench_shows_a_prediction_beside_what_it_measured(cli: Cli, tiny: Path, monkeypatch):
-    monkeypatch.setattr(bench, "predicted", lambda *_: Prediction(1e-6, "bytes"))
+    monkeypatch.setattr(prediction, "find_prediction", lambda *_: Prediction(1e-6, "bytes"))
     words = ("bench", str(tiny), "-p", "0", "-n", "2", "-r", "1", "--compare-prediction")
     done = cli(*words, "--device", "cpu")
     assert "1e-06 tokens/s predicted" in done.err

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli
-from wgpu_backend.cli.reply import parsed, written
+from wgpu_backend.cli.reply import format_parts, parse_parts
 from wgpu_backend.text.output_parsers import parser_for
 
 FAILED, USAGE = 1, 2
@@ -120,7 +120,7 @@ def test_reasoning_in_tags_is_framed_or_left_out(size: int, hides: bool, shown: 
     pieces = (text[at : at + size] for at in range(0, len(text), size))
     parser = parser_for("{{ '<think>' }}{% for m in messages %}{{ m }}{% endfor %}</think>")
     said: list[str] = []
-    assert "".join(written(parsed(pieces, parser), said, hides_thinking=hides)) == shown
+    assert "".join(format_parts(parse_parts(pieces, parser), said, hides_thinking=hides)) == shown
     assert "".join(said) == "Yes."
 
 

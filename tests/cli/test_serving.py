@@ -9,18 +9,25 @@ import pytest
 
 from tests.builders import tiny_model
 from tests.models.outlines import outlines, written
+from wgpu_backend.cli.commands.ps import ps
+from wgpu_backend.cli.commands.serve import loads
+from wgpu_backend.cli.commands.serve.options import (
+    AddressOptions,
+    ApiOptions,
+    DefaultModelOptions,
+    EngineOptions,
+)
+from wgpu_backend.cli.commands.serve.server import (
+    ServeOptions,
+    _make_settings,
+    _parse_keep_alive,
+    open_all_sockets,
+    open_sockets,
+)
 from wgpu_backend.cli.console import _Notes
 from wgpu_backend.cli.failures import UsageError
-from wgpu_backend.cli.options import Changes, Settings
-from wgpu_backend.cli.running import print_running
-from wgpu_backend.cli.serve import loads
-from wgpu_backend.cli.serve.command import Wanted, _keep_seconds, _settings
-from wgpu_backend.cli.serve.engine import EngineOptions
-from wgpu_backend.cli.serve.listening import Listening, address
-from wgpu_backend.cli.serve.models import pipelines
-from wgpu_backend.cli.serve.own_model import OwnModel
-from wgpu_backend.cli.serve.shown import Shown
-from wgpu_backend.cli.serve.sockets import all_bound, bound
+from wgpu_backend.cli.options import AdapterSettings, ModelSettings
+from wgpu_backend.cli.server_client import parse_address
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.files.store.stored import Stored
 from wgpu_backend.graph.capabilities import DeviceInfo
@@ -33,12 +40,12 @@ CPU = DeviceInfo("cpu", "cpu", kind="cpu")
 
 
 def spec(num_ctx=None, parallel=None, **given):
-    return loads.spec(STORED, num_ctx, "vulkan:1", Settings(**given), parallel)
+    return loads.make_load_spec(STORED, num_ctx, "vulkan:1", ModelSettings(**given), parallel)
 
 
 def test_a_worker_loads_what_the_command_and_the_model_say():
-    changes = Changes(adapters=[(Path("a.gguf"), 0.5)], control_layers=(1, 2))
-    made = spec(kv="q8_0", exact=True, changes=changes)
+    adapters = AdapterSettings(loras=[(Path("a.gguf"), 0.5)], control_layers=(1, 2))
+    made = spec(kv="q8_0", exact=True, adapters=adapters)
     assert (made.path, made.device, made.kv_dtype, made.exact) == (
         "model.gguf", "vulkan:1", "q8_0", True
     )  # fmt: skip
@@ -49,7 +56,7 @@ def test_a_worker_loads_what_the_command_and_the_model_say():
 def test_the_context_is_the_requests_or_the_commands_or_the_variables(monkeypatch):
     monkeypatch.setenv("OLLAMA_CONTEXT_LENGTH", "64")
     assert spec(num_ctx=16).num_ctx == 16
-    assert loads.spec(STORED, None, "cpu", Settings(num_ctx=32), None).num_ctx == 32
+    assert loads.make_load_spec(STORED, None, "cpu", ModelSettings(num_ctx=32), None).num_ctx == 32
     assert spec().num_ctx == 64
     monkeypatch.setenv("OLLAMA_NUM_PARALLEL", "7")
     assert (spec().num_parallel, spec(parallel=2).num_parallel) == (7, 2)
@@ -67,21 +74,21 @@ def test_the_context_is_the_requests_or_the_commands_or_the_variables(monkeypatc
 def test_what_loads_would_fail_with_is_refused_at_the_start(monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     with pytest.raises(UsageError, match=f"{variable}: '{value[:60]}.*, needs a whole number"):
-        loads.loads(Settings(), [], None, {})
+        loads.make_load_settings(ModelSettings(), [], None, {})
 
 
 def test_how_long_models_stay_is_a_duration():
-    assert _keep_seconds("-1") == -1
+    assert _parse_keep_alive("-1") == -1
     with pytest.raises(UsageError, match="OLLAMA_KEEP_ALIVE: 'abc', needs a duration"):
-        _keep_seconds("abc")
+        _parse_keep_alive("abc")
 
 
 def test_an_empty_variable_is_none(monkeypatch):
     for name in ("OLLAMA_KEEP_ALIVE", "OLLAMA_NUM_PARALLEL", "OLLAMA_CONTEXT_LENGTH"):
         monkeypatch.setenv(name, "")
     engine = EngineOptions()
-    wanted = Wanted(Listening(), OwnModel(), engine, Shown(), {})
-    made = _settings(wanted, Settings(), [DeviceInfo("cpu", "cpu", kind="cpu")], {})
+    wanted = ServeOptions(AddressOptions(), DefaultModelOptions(), engine, ApiOptions(), {})
+    made = _make_settings(wanted, ModelSettings(), [DeviceInfo("cpu", "cpu", kind="cpu")], {})
     assert (made.keep_seconds, spec().num_parallel, spec().num_ctx) == (300, 4, None)
 
 
@@ -98,23 +105,23 @@ def test_models_go_to_the_next_gpu_and_never_to_numpy_in_its_place(monkeypatch, 
     best = found[kinds.index(named or kinds[0])]
     monkeypatch.setattr(loads, "find_device", lambda _: best)
     monkeypatch.setattr("wgpu_backend.device.adapters.Devices", lambda: found)
-    assert [each.id for each in loads.devices_of(Settings(device=named))] == ids
+    assert [each.id for each in loads.list_devices(ModelSettings(device=named))] == ids
 
 
 def test_folders_of_pipelines_are_served_by_their_names(tmp_path):
     for name in ("sd", "pictures"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model_index.json").write_text('{"_class_name": "SomePipeline"}')
-    found = pipelines([tmp_path / "sd"])
+    found = loads.find_pipelines([tmp_path / "sd"])
     assert (found.pop("pictures").name, found) == ("pictures", {"sd": tmp_path / "sd"})
     for wrong, told in (
         ([tmp_path / "pictures"], "has the name 'pictures' as another"),
         ([tmp_path / "sd", tmp_path / "sd"], "has the name 'sd' as another"),
     ):
         with pytest.raises(UsageError, match=told):
-            pipelines(wrong)
+            loads.find_pipelines(wrong)
     with pytest.raises(UsageError, match="no-folder', needs a folder with model_index"):
-        pipelines([tmp_path / "no-folder"])
+        loads.find_pipelines([tmp_path / "no-folder"])
 
 
 @pytest.mark.parametrize(
@@ -134,13 +141,13 @@ def test_folders_of_pipelines_are_served_by_their_names(tmp_path):
     ],
 )
 def test_a_host_is_named_as_ollama_has_it(text, found):
-    assert address(text) == found
+    assert parse_address(text) == found
 
 
 @pytest.mark.parametrize("text", ["host:x", "host:70000", f"host:{'9' * 5000}"])
 def test_a_port_that_is_none_is_told(text):
     with pytest.raises(UsageError, match=r"OLLAMA_HOST: 'host:.*, needs host:port"):
-        address(text)
+        parse_address(text)
 
 
 @pytest.mark.parametrize(
@@ -162,26 +169,26 @@ def test_a_proxy_is_asked_for_other_machines_alone(monkeypatch, host, url, proxi
     monkeypatch.setenv("OLLAMA_HOST", host)
     monkeypatch.setenv("WGPU_BACKEND_API_KEY", "šifra,other")
     monkeypatch.setattr("httpx2.request", answers)
-    print_running(as_json=True)
+    ps(as_json=True)
     assert asked == [(url, proxied, {b"Authorization": "Bearer šifra".encode()})]
 
 
 def test_a_host_is_bound_at_all_its_addresses_or_refused():
-    [one] = bound("127.0.0.1", 0)
+    [one] = open_sockets("127.0.0.1", 0)
     with one:
         port = one.getsockname()[1]
         with pytest.raises(UsageError, match=f"'127.0.0.1', port {port}: .*in use"):
-            bound("127.0.0.1", port)
+            open_sockets("127.0.0.1", port)
     with pytest.raises(UsageError, match=r"serve: 'no such host', port 1: "):
-        bound("no such host", 1)
-    found = bound("localhost", 0)
+        open_sockets("no such host", 1)
+    found = open_sockets("localhost", 0)
     assert "127.0.0.1" in {each.getsockname()[0] for each in found}
     for each in found:
         each.close()
 
 
 def test_all_sockets_have_the_one_port_that_the_system_chose():
-    found, port = all_bound(["localhost", "127.0.0.2"] if LINUX else ["localhost"], 0)
+    found, port = open_all_sockets(["localhost", "127.0.0.2"] if LINUX else ["localhost"], 0)
     assert port
     assert {each.getsockname()[1] for each in found} == {port}
     for each in found:
@@ -191,16 +198,16 @@ def test_all_sockets_have_the_one_port_that_the_system_chose():
 @pytest.mark.parametrize("key", ["", " ", ","])
 def test_an_empty_key_is_none_to_serve_anybody_by(key):
     with pytest.raises(UsageError, match="--api-key: is empty, needs a key"):
-        _ = Listening(api_key=key).keys
-    assert Listening().keys == ()
+        _ = AddressOptions(api_key=key).keys
+    assert AddressOptions().keys == ()
 
 
 @pytest.mark.parametrize("key", ["", " ", ","])
 def test_an_empty_variable_is_no_key_either(monkeypatch, key):
     monkeypatch.setenv("WGPU_BACKEND_API_KEY", key)
     with pytest.raises(UsageError, match="WGPU_BACKEND_API_KEY: is empty, needs a key"):
-        _ = Listening().keys
-    assert Listening(api_key="given").keys == ("given",)
+        _ = AddressOptions().keys
+    assert AddressOptions(api_key="given").keys == ("given",)
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -214,7 +221,7 @@ def test_what_is_logged_while_stderr_is_closed_fails_nothing(monkeypatch, tmp_pa
 
 def test_a_default_context_is_no_longer_than_a_table_of_positions(tmp_path):
     path = written(tmp_path / "bert.gguf", outlines()["bert"])
-    known = loads.loads(Settings(num_ctx=4096), [CPU], None, {})["open_model"]
+    known = loads.make_load_settings(ModelSettings(num_ctx=4096), [CPU], None, {})["open_model"]
     stored = Stored(None, path)
     with open_gguf(path) as file:
         rows = file.tensors["position_embd.weight"].shape[0]

@@ -6,9 +6,8 @@ import pytest
 
 from tests.cli.conftest import Cli
 from wgpu_backend.cli import loading
-from wgpu_backend.cli import tune as command
 from wgpu_backend.kernels.table import FAMILIES
-from wgpu_backend.ml.calibration import tuning_cache
+from wgpu_backend.ml.calibration import tuning, tuning_cache
 from wgpu_backend.ml.calibration.tuning import Effort
 
 # On a software device it is the kernels of this family that leave a choice.
@@ -21,12 +20,12 @@ TINY = Effort(rows=32, values=256, columns=(1,), rounds=1)
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Products of a moment's time, and a cache of the test's own."""
-    measure = command.tune
+    measure = tuning.tune
     monkeypatch.setattr(
-        command, "tune", lambda ex, formats, effort, progress: measure(ex, formats, TINY, progress)
+        tuning, "tune", lambda ex, formats, effort, progress: measure(ex, formats, TINY, progress)
     )
     path = tmp_path / "tuned.json"
-    monkeypatch.setattr(command, "remember", partial(tuning_cache.remember, cache=path))
+    monkeypatch.setattr(tuning_cache, "remember", partial(tuning_cache.remember, cache=path))
     return path
 
 

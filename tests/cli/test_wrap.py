@@ -3,7 +3,7 @@
 import pytest
 
 from wgpu_backend.cli.console import remark
-from wgpu_backend.cli.wrap import Wrapper
+from wgpu_backend.cli.reply import Wrapper
 
 TEXT = "the quick  brown fox\n\njumps over the extraordinarily lazy dog and 狐狸 runs "
 

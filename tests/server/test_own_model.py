@@ -10,11 +10,13 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 import wgpu_backend as wb
 from tests.server.serving import client_of
+from wgpu_backend.cli.commands.serve.options import (
+    AddressOptions,
+    ApiOptions,
+    DefaultModelOptions,
+    EngineOptions,
+)
 from wgpu_backend.cli.failures import UsageError
-from wgpu_backend.cli.serve.engine import EngineOptions
-from wgpu_backend.cli.serve.listening import Listening
-from wgpu_backend.cli.serve.own_model import OwnModel
-from wgpu_backend.cli.serve.shown import Shown
 from wgpu_backend.server.core.access import _is_allowed
 from wgpu_backend.server.core.defaults import ModelDefaults, find_closing_tag
 from wgpu_backend.text.chat_template import ChatTemplate
@@ -63,7 +65,7 @@ def test_named_templates_are_those_that_models_were_trained_on():
 
 
 def test_a_template_in_the_place_of_the_models_own(tmp_path):
-    defaults = OwnModel("tale", chat_template="command-r").defaults({})
+    defaults = DefaultModelOptions("tale", chat_template="command-r").defaults({})
     with client_of(tmp_path, default_model="tale", defaults=defaults) as client:
         turns = [f"<|{who}_TOKEN|>" for who in ("SYSTEM", "USER", "CHATBOT", "USER", "CHATBOT")]
         text = rendered(client)
@@ -148,7 +150,7 @@ def test_reasoning_may_stay_in_the_text(tmp_path):
         assert (apart["content"], apart["reasoning_content"].strip()) == ("Yes", "hm")
         raw = message(client, reasoning_format="none")
         assert raw == {"role": "assistant", "content": "<think>\nhm\n</think>\n\nYes"}
-    defaults = OwnModel("actor", reasoning_format="none").defaults({})
+    defaults = DefaultModelOptions("actor", reasoning_format="none").defaults({})
     with client_of(tmp_path, default_model="actor", defaults=defaults) as client:
         assert message(client) == raw
         assert message(client, reasoning_format="auto") == apart
@@ -156,12 +158,12 @@ def test_reasoning_may_stay_in_the_text(tmp_path):
 
 def test_prompts_stand_beside_answers_where_the_operator_wants_that(tmp_path):
     body = {"messages": SAID, "max_tokens": 1}
-    shows = Shown(verbose=True).settings("")["shows"]
+    shows = ApiOptions(verbose=True).settings("")["shows"]
     with client_of(tmp_path, default_model="tale", shows=shows) as client:
         assert "Bye" in client.post("/chat/completions", json=body).json()["__verbose"]["prompt"]
         silent = client.post("/chat/completions", json={**body, "verbose": False}).json()
         assert "__verbose" not in silent
-    assert "verbose" not in Shown().settings("")["shows"]
+    assert "verbose" not in ApiOptions().settings("")["shows"]
 
 
 @pytest.mark.slow
@@ -251,7 +253,7 @@ def test_why_a_model_was_not_loaded_at_once_is_told(tmp_path, caplog, error, sta
 
 def test_any_of_several_keys_will_do(tmp_path):
     (tmp_path / "keys").write_text("second\n\n third \n")
-    keys = Listening(api_key="first", api_key_file=tmp_path / "keys").keys
+    keys = AddressOptions(api_key="first", api_key_file=tmp_path / "keys").keys
     assert keys == ("first", "second", "third")
     with client_of(tmp_path, api_keys=keys) as client:
         found = [
@@ -275,7 +277,7 @@ def test_any_of_several_keys_will_do(tmp_path):
 )
 def test_a_star_in_an_origin(monkeypatch, allowed, known, unknown):
     monkeypatch.setenv("OLLAMA_ORIGINS", f'"{allowed}"')
-    origins = Listening().settings(anybody=False)["origins"]
+    origins = AddressOptions().settings(allow_anyone=False)["origins"]
     assert (_is_allowed(known, origins), _is_allowed(unknown, origins)) == (True, False)
 
 
@@ -283,12 +285,12 @@ def test_a_star_in_an_origin(monkeypatch, allowed, known, unknown):
 def test_origins_that_cannot_work_are_refused(monkeypatch, wrong):
     monkeypatch.setenv("OLLAMA_ORIGINS", wrong)
     with pytest.raises(UsageError, match=r"OLLAMA_ORIGINS: .*, needs"):
-        Listening().settings(anybody=False)
+        AddressOptions().settings(allow_anyone=False)
 
 
 def test_origins_as_they_are_given(tmp_path):
-    assert Listening(cors_origins="localhost").origins == ()
-    assert Listening(cors_origins="https://a.b:1, *").origins == ("https://a.b:1", "*")
+    assert AddressOptions(cors_origins="localhost").origins == ()
+    assert AddressOptions(cors_origins="https://a.b:1, *").origins == ("https://a.b:1", "*")
     with client_of(tmp_path, origins=("https://a.b",)) as client:
         found = client.options("/api/chat", headers={"Origin": "https://a.b"})
         assert found.headers["access-control-allow-credentials"] == "true"
@@ -298,7 +300,7 @@ def test_origins_as_they_are_given(tmp_path):
 
 
 def test_programs_may_call_and_pages_may_not(tmp_path):
-    origins = Listening().settings(anybody=False)["origins"]
+    origins = AddressOptions().settings(allow_anyone=False)["origins"]
     with client_of(tmp_path, origins=origins) as client:
         for origin in (
             "app://obsidian.md", "file://", "tauri://a.b", "vscode-webview://1a2b", "vscode-file://x",
@@ -336,7 +338,7 @@ def test_vectors_of_each_token_where_nothing_pools(tmp_path):
         "mean+cls": np.concatenate([states.mean(0), states[0]]),
     }
     for how, vector in wanted.items():
-        pooling = OwnModel(own_model="tale", pooling=how).settings({})["pooling"]
+        pooling = DefaultModelOptions(own_model="tale", pooling=how).settings({})["pooling"]
         with client_of(tmp_path, default_model="tale", pooling=pooling) as client:
             [made] = client.post("/v1/embeddings", json={"input": "a fox"}).json()["data"]
         assert made["embedding"] == pytest.approx(vector / np.linalg.norm(vector), abs=1e-5)
@@ -345,8 +347,8 @@ def test_vectors_of_each_token_where_nothing_pools(tmp_path):
 @pytest.mark.parametrize("how", ["most", "", "cls+most", "none+cls", "MEAN"])
 def test_a_pooling_that_nobody_knows_is_told_at_once(how):
     with pytest.raises(UsageError, match=r"--pooling: .* is unknown, needs one of mean, cls"):
-        OwnModel(own_model="tale", pooling=how).settings({})
-    assert OwnModel(own_model="tale", pooling="none").settings({})["pooling"] == "none"
+        DefaultModelOptions(own_model="tale", pooling=how).settings({})
+    assert DefaultModelOptions(own_model="tale", pooling="none").settings({})["pooling"] == "none"
 
 
 def test_vectors_count_in_the_figures(tmp_path):
@@ -373,8 +375,8 @@ def test_what_engines_are_told():
 
 
 def test_a_prefix_stands_in_front_of_all_paths(tmp_path):
-    prefix = Listening(api_prefix="/llm/x/").prefix
-    assert (prefix, "page" in Shown().settings(prefix)["shows"]) == ("/llm/x", False)
+    prefix = AddressOptions(api_prefix="/llm/x/").prefix
+    assert (prefix, "page" in ApiOptions().settings(prefix)["shows"]) == ("/llm/x", False)
     with client_of(tmp_path, prefix="/llm/x", api_keys=("key",)) as client:
         assert client.get("/llm/x").text == "Ollama is running"
         assert client.get("/llm/x/health").json() == {"status": "ok"}

@@ -2,13 +2,13 @@
 
 ::
 
-    main ─ app ─ a file a command, or *_commands           names, options and help
-                ├ run ─ opened, repl ─ commands ─ chat    answers
-                ├ serve/                                  a server; running asks one that runs
-                ├ devices, show, tokens, vectors           what there is, and what goes in and out
-                ├ bench, profile ─ roof                    how fast
-                ├ graph ─ graph.html                       in which steps, in which memory
-                └ op ─ op_check, op_bench ─ op_files       ops while they are written
+    main ─ app ─ commands/           a file for each command: its options and its output
+            ├ run ─ chat_model ─ chat, reply ─ repl, slash_commands     answers
+            ├ serve/                                  a server; ps and stop ask one that runs
+            ├ bench ─ benchmark, prediction           speed
+            ├ op ─ op_check, op_bench ─ op_files      ops while they are written
+            └ others need no module of their own
+    options, parameters, names, loading, store        shared by commands
 
 Commands import their dependencies when they run, so that help is fast. Only answers go to stdout;
 notes, progress bars and errors go to stderr. Exit codes: 0; 1 if the work failed; 2 if the command

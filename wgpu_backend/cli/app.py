@@ -1,4 +1,4 @@
-"""The program: its commands, in the order of the help; their implementations load lazily."""
+"""The Typer application: the commands in the order of the help."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ from typing import Annotated
 
 import typer
 
-from wgpu_backend.cli.device_commands import bench, graph_, profile_, tune_
-from wgpu_backend.cli.devices import devices
-from wgpu_backend.cli.file_commands import create_, quantize
-from wgpu_backend.cli.imagine import imagine_
-from wgpu_backend.cli.library_commands import cp, list_, rm, show
-from wgpu_backend.cli.op import op_app
-from wgpu_backend.cli.perplexity import perplexity
-from wgpu_backend.cli.pulling import pull, push
-from wgpu_backend.cli.running import ps, stop
-from wgpu_backend.cli.server_commands import serve
-from wgpu_backend.cli.text_commands import run
-from wgpu_backend.cli.tokens import tokenize
-from wgpu_backend.cli.vectors import embed, logits, rerank
+from wgpu_backend.cli.commands.bench import bench
+from wgpu_backend.cli.commands.create import create
+from wgpu_backend.cli.commands.devices import devices
+from wgpu_backend.cli.commands.embed import embed, rerank
+from wgpu_backend.cli.commands.graph import graph
+from wgpu_backend.cli.commands.imagine import imagine
+from wgpu_backend.cli.commands.library import cp, list_, rm
+from wgpu_backend.cli.commands.logits import logits
+from wgpu_backend.cli.commands.op import op_app
+from wgpu_backend.cli.commands.perplexity import perplexity
+from wgpu_backend.cli.commands.profile import profile
+from wgpu_backend.cli.commands.ps import ps, stop
+from wgpu_backend.cli.commands.pull import pull, push
+from wgpu_backend.cli.commands.quantize import quantize
+from wgpu_backend.cli.commands.run import run
+from wgpu_backend.cli.commands.serve.command import serve
+from wgpu_backend.cli.commands.show import show
+from wgpu_backend.cli.commands.tokenize import tokenize
+from wgpu_backend.cli.commands.tune import tune
 
 _COMMANDS = (
     *(show, list_, serve, pull, push, cp, rm, ps, stop),
-    *(run, devices, create_, tokenize, logits, embed, rerank, imagine_, perplexity, quantize),
-    *(bench, profile_, graph_, tune_),
+    *(run, devices, create, tokenize, logits, embed, rerank, imagine, perplexity, quantize),
+    *(bench, profile, graph, tune),
 )
 
 app = typer.Typer(
@@ -35,7 +41,7 @@ app = typer.Typer(
 )
 app.add_typer(op_app, name="op")
 for command in _COMMANDS:
-    # A trailing underscore avoids the name of a module or a builtin.
+    # `list_` has an underscore so that it does not shadow the builtin.
     app.command(command.__name__.rstrip("_"))(command)
 app.command("ls", hidden=True)(list_)
 
@@ -43,9 +49,9 @@ app.command("ls", hidden=True)(list_)
 def _version(value: bool) -> None:
     if value:
         from wgpu_backend import __version__
-        from wgpu_backend.cli.console import answer
+        from wgpu_backend.cli.console import print_text
 
-        answer(f"wgpu-backend {__version__}\n")
+        print_text(f"wgpu-backend {__version__}\n")
         raise typer.Exit
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from wgpu_backend.cli.console import note
 from wgpu_backend.cli.failures import brief
+from wgpu_backend.cli.model_facts import read_template
 from wgpu_backend.cli.parameters import PARAMETERS, SAMPLING
-from wgpu_backend.cli.reply import Reply, parsed, say, written
+from wgpu_backend.cli.reply import Reply, format_parts, parse_parts, print_reply
 from wgpu_backend.cli.served_model import ServedModel
-from wgpu_backend.cli.show import template_of
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.prompt import Message
 from wgpu_backend.errors import OptionError
@@ -72,11 +72,11 @@ class Chat:
     verbose: bool = False
     messages: list[Message] = field(default_factory=list[Message])
     echo: bool = True
-    reopen: Callable[[int], LanguageModel] = field(default=lambda num_ctx: _fixed(num_ctx))
+    reopen: Callable[[int], LanguageModel] = field(default=lambda num_ctx: _refuse_context(num_ctx))
     warned: bool = False
     grammar: Grammar | None = None
     source: str = ""
-    load: Callable[[str], None] = field(default=lambda name: _alone(name))
+    load: Callable[[str], None] = field(default=lambda name: _refuse_load(name))
     think: bool | None = None
     wraps: bool = True
     keeps: bool = True
@@ -84,7 +84,7 @@ class Chat:
     hides_thinking: bool = False
 
     @property
-    def templated(self) -> bool:
+    def uses_template(self) -> bool:
         """Return whether prompts are rendered as a conversation by a template."""
         return not self.raw and self._template is not None
 
@@ -93,11 +93,11 @@ class Chat:
         if isinstance(self.model, ServedModel):
             return self.model.template
         template = self.model.prompter.template
-        return None if template is None else template_of(self.model.backend.config)
+        return None if template is None else read_template(self.model.backend.config)
 
     def ask(self, prompt: str) -> Reply:
         """Print the answer to a prompt, and add both to the conversation."""
-        reply = self._replied(prompt) if self.templated else self._continued(prompt)
+        reply = self._reply(prompt) if self.uses_template else self._continue(prompt)
         if self.model.stats.context_full:
             note(
                 f"the answer ends here, as the context of {self.model.num_ctx} tokens is full; "
@@ -105,11 +105,11 @@ class Chat:
             )
         return reply
 
-    def _replied(self, prompt: str) -> Reply:
+    def _reply(self, prompt: str) -> Reply:
         asked: Message = {"role": "user", "content": prompt}
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
         self.warned = self.warned and bool(self.messages)
-        parts = self._answered([*system, *self.messages, asked])
+        parts = self._stream_chat([*system, *self.messages, asked])
         dropped = self.model.stats.dropped_messages
         if dropped and not self.warned:
             self.warned = True
@@ -117,20 +117,20 @@ class Chat:
                 f"the conversation is longer than the context of {self.model.num_ctx} tokens: its "
                 "oldest messages are left out from here on"
             )
-        reply = self._said(parts)
+        reply = self._print(parts)
         self.messages += [asked, {"role": "assistant", "content": reply.text}]
         del self.messages[:dropped]
         return reply
 
-    def _said(self, parts: Iterator[Part]) -> Reply:
+    def _print(self, parts: Iterator[Part]) -> Reply:
         said: list[str] = []
-        pieces = written(parts, said, hides_thinking=self.hides_thinking)
-        reply = say(pieces, echo=self.echo, wraps=self.wraps)
+        pieces = format_parts(parts, said, hides_thinking=self.hides_thinking)
+        reply = print_reply(pieces, echo=self.echo, wraps=self.wraps)
         return replace(reply, text="".join(said))
 
-    def _answered(self, messages: list[Message]) -> Iterator[Part]:
+    def _stream_chat(self, messages: list[Message]) -> Iterator[Part]:
         if isinstance(self.model, ServedModel):
-            return self.model.parts(messages, self._chosen(), self.grammar, self.think)
+            return self.model.parts(messages, self._list_chosen(), self.grammar, self.think)
         parser = self._parser(self.model, messages)
         pieces = self.model.chat(
             messages,
@@ -141,7 +141,7 @@ class Chat:
             format=self.grammar,
             chat_template_kwargs=self._thinking(),
         )
-        return parsed(pieces, parser)
+        return parse_parts(pieces, parser)
 
     def _parser(self, model: LanguageModel, messages: list[Message]) -> OutputParser | None:
         """Return the parser that separates reasoning; None if the text has no tags of it."""
@@ -165,9 +165,9 @@ class Chat:
         """Return the template variables for reasoning, under both common names."""
         return {} if self.think is None else {"enable_thinking": self.think, "thinking": self.think}
 
-    def _continued(self, prompt: str) -> Reply:
+    def _continue(self, prompt: str) -> Reply:
         if isinstance(self.model, ServedModel):
-            return self._said(self.model.continued(prompt, self._chosen(), self.grammar))
+            return self._print(self.model.continue_text(prompt, self._list_chosen(), self.grammar))
         pieces = self.model.generate(
             prompt,
             stream=True,
@@ -177,9 +177,9 @@ class Chat:
             stop=self.stop,
             format=self.grammar,
         )
-        return self._said(parsed(pieces, None))
+        return self._print(parse_parts(pieces, None))
 
-    def _chosen(self) -> dict[str, object]:
+    def _list_chosen(self) -> dict[str, object]:
         """Return the parameters that the user set, by name."""
         values: dict[str, object] = {name: getattr(self.options, name) for name in SAMPLING}
         values |= {"num_predict": self.num_predict, "stop": list(self.stop)}
@@ -223,9 +223,9 @@ class Chat:
         self.chosen.add(name)
 
 
-def _fixed(num_ctx: int) -> LanguageModel:
+def _refuse_context(num_ctx: int) -> LanguageModel:
     raise OptionError(f"num_ctx: {num_ctx}, cannot change while the model is loaded")
 
 
-def _alone(name: str) -> None:
+def _refuse_load(name: str) -> None:
     raise OptionError(f"{name}: no other model can be loaded in this chat")

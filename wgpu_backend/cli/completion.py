@@ -16,7 +16,7 @@ def complete_model(incomplete: str) -> list[str]:
     incomplete : str
         Input so far.
     """
-    return [*_begun(incomplete, STORY, _models), *complete_stored(incomplete)]
+    return [*_complete_path(incomplete, STORY, _models), *complete_stored(incomplete)]
 
 
 def complete_pipeline(incomplete: str) -> list[str]:
@@ -29,7 +29,7 @@ def complete_pipeline(incomplete: str) -> list[str]:
     """
     from wgpu_backend.images.bundled import PICTURES
 
-    return _begun(incomplete, PICTURES, _pipelines)
+    return _complete_path(incomplete, PICTURES, _pipelines)
 
 
 def complete_stored(incomplete: str) -> list[str]:
@@ -40,13 +40,13 @@ def complete_stored(incomplete: str) -> list[str]:
     incomplete : str
         Input so far.
     """
-    from wgpu_backend.cli.library import open_store
+    from wgpu_backend.cli.store import open_store
 
     names = [str(name).removesuffix(":latest") for name in open_store().names()]
     return [name for name in names if name.startswith(incomplete)]
 
 
-def _begun(incomplete: str, own: str, among: Callable[[Path], Iterator[str]]) -> list[str]:
+def _complete_path(incomplete: str, own: str, among: Callable[[Path], Iterator[str]]) -> list[str]:
     """Return completions among the bundled model's name and the names in the typed folder."""
     folder, _, beginning = incomplete.rpartition("/")
     start = f"{folder}/" if "/" in incomplete else ""
@@ -56,22 +56,22 @@ def _begun(incomplete: str, own: str, among: Callable[[Path], Iterator[str]]) ->
 
 def _pipelines(folder: Path) -> Iterator[str]:
     """Yield folders of pipelines, and other folders with a slash."""
-    for path in _listed(folder):
+    for path in _list_folder(folder):
         if path.is_dir() and not path.name.startswith("."):
             yield path.name if (path / "model_index.json").exists() else f"{path.name}/"
 
 
 def _models(folder: Path) -> Iterator[str]:
     """Yield the GGUF files of a folder and of its subfolders, and other subfolders with a slash."""
-    for path in _listed(folder):
+    for path in _list_folder(folder):
         if path.is_dir() and not path.name.startswith("."):
-            inside = [each.name for each in _listed(path) if each.suffix == ".gguf"]
+            inside = [each.name for each in _list_folder(path) if each.suffix == ".gguf"]
             yield from (f"{path.name}/{name}" for name in inside or [""])
         elif path.suffix == ".gguf":
             yield path.name
 
 
-def _listed(folder: Path) -> list[Path]:
+def _list_folder(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
     except OSError:

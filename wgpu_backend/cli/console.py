@@ -72,7 +72,7 @@ def log_as_notes(level: int = logging.WARNING) -> None:
         logging.basicConfig(handlers=[_Notes()], format="%(message)s", level=logging.WARNING)
 
 
-def answer(text: str) -> None:
+def print_text(text: str) -> None:
     """Write a part of the answer immediately; on a terminal without control characters."""
     sys.stdout.write(harmless(text) if is_terminal(sys.stdout) else text)
     sys.stdout.flush()
@@ -142,9 +142,9 @@ def print_table(
 
 def _print_stacked(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
     """Print each row as lines of names and values, if whole words do not fit in columns."""
-    answer(f"{title}\n" if title else "")
+    print_text(f"{title}\n" if title else "")
     for number, row in enumerate(rows):
-        answer("\n" if number or title else "")
+        print_text("\n" if number or title else "")
         print_facts(pair for pair in zip(columns, row, strict=True) if pair[1])
 
 

@@ -8,7 +8,7 @@ import traceback as traces
 from dataclasses import dataclass
 from pathlib import Path
 
-from wgpu_backend.cli.console import answer, note
+from wgpu_backend.cli.console import note, print_text
 from wgpu_backend.errors import (
     BackendError,
     OptionError,
@@ -54,20 +54,20 @@ def report(error: Exception, *, traceback: bool = False) -> int:
         sys.stderr.write("".join(traces.format_exception(error)))
     if isinstance(error, TyperException):
         if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
-            answer(error.format_message() + "\n")
+            print_text(error.format_message() + "\n")
             return USAGE
         said = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
         if said:  # empty if the help was printed because no command was given
             note(said)
         return error.exit_code
     # Errors in a user's plugin span lines: the source line, and a mark below it.
-    note(str(error) if isinstance(error, PluginError) else one_line(message_of(error)))
+    note(str(error) if isinstance(error, PluginError) else one_line(describe_error(error)))
     if traceback and isinstance(error, OutOfMemory) and error.report:
         sys.stderr.write(f"{error.report}\n")
     return USAGE if isinstance(error, UsageError | OptionError) else FAILED
 
 
-def message_of(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return a one-line message for an error; unexpected errors keep their type name.
 
     Errors raised in a user's file include its line number, unless the message already has it or

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from wgpu_backend.cli.failures import UsageError
-from wgpu_backend.cli.names import regular
+from wgpu_backend.cli.names import require_file
 from wgpu_backend.text.grammar import Grammar
 from wgpu_backend.text.grammar.grammar import MOST_BYTES
 
 LARK = ".lark"
 
 
-def grammar_of(form: str | None, file: Path | None) -> Grammar | None:
+def make_grammar(form: str | None, file: Path | None) -> Grammar | None:
     """Make the grammar of ``--format`` or ``--grammar``.
 
     Parameters
@@ -43,7 +43,7 @@ def grammar_of(form: str | None, file: Path | None) -> Grammar | None:
 
 def _text(option: str, path: Path) -> str:
     try:
-        with regular(path).open("rb") as file:
+        with require_file(path).open("rb") as file:
             return file.read(MOST_BYTES + 1).decode()
     except FileNotFoundError:
         raise UsageError(f"{option}: {path}: no such file") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from wgpu_backend.cli.console import remark
-from wgpu_backend.cli.failures import message_of
+from wgpu_backend.cli.failures import describe_error
 
 
 def history_file() -> Path:
@@ -41,14 +41,14 @@ def open_history(keeps: Callable[[], bool]) -> History:
     Prints a note if the file cannot be written.
     """
     try:
-        return _Kept(require_file() if keeps() else history_file(), keeps)
+        return _Kept(make_history_file() if keeps() else history_file(), keeps)
     except OSError as error:
         if keeps():
-            remark(f"what you type is not kept for the next chat: {message_of(error)}")
+            remark(f"what you type is not kept for the next chat: {describe_error(error)}")
         return InMemoryHistory()
 
 
-def require_file() -> Path:
+def make_history_file() -> Path:
     """Make the history file, unless it exists.
 
     Raises

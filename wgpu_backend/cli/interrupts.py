@@ -8,13 +8,13 @@ from typing import Self
 
 
 class Interrupts:
-    """A context in which the first Ctrl-C sets `asked`, and another raises KeyboardInterrupt.
+    """A context in which the first Ctrl-C sets `requested`, and another raises KeyboardInterrupt.
 
-    Work that checks `asked` between its steps can stop cleanly.
+    Work that checks `requested` between its steps can stop cleanly.
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.requested = False
 
     def __enter__(self) -> Self:
         self._before = signal.signal(signal.SIGINT, self._handle)
@@ -29,6 +29,6 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self.requested:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True

@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from wgpu_backend.cli.console import is_terminal, log_as_notes, note
-from wgpu_backend.cli.devices import driver_hint
+from wgpu_backend.cli.drivers import suggest_driver
 from wgpu_backend.cli.failures import UsageError, one_line
 from wgpu_backend.cli.interrupts import Interrupts
-from wgpu_backend.cli.options import DEVICE_VARIABLE, Settings
+from wgpu_backend.cli.options import DEVICE_VARIABLE, ModelSettings
 from wgpu_backend.cli.progress import bar
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
@@ -23,7 +23,7 @@ NUMPY = "cpu"
 
 
 def open_model(
-    path: Path, settings: Settings, *, self_test: bool = True, label: str = ""
+    path: Path, settings: ModelSettings, *, self_test: bool = True, label: str = ""
 ) -> LanguageModel:
     """Load a model, with a progress bar on a terminal.
 
@@ -55,7 +55,7 @@ def open_model(
 
 
 def _load(
-    path: Path, info: DeviceInfo, settings: Settings, *, self_test: bool, label: str
+    path: Path, info: DeviceInfo, settings: ModelSettings, *, self_test: bool, label: str
 ) -> LanguageModel:
     with Interrupts() as interrupts, bar(f"Loading {label or path.name}") as progress:
         try:
@@ -68,29 +68,29 @@ def _load(
                 exact=settings.exact,
                 coarse=settings.coarse,
                 progress=progress,
-                cancelled=lambda: interrupts.asked,
+                cancelled=lambda: interrupts.requested,
                 self_test=self_test,
-                adapters=settings.changes.adapters,
-                control_vectors=settings.changes.control_vectors,
-                control_layers=settings.changes.control_layers,
+                adapters=settings.adapters.loras,
+                control_vectors=settings.adapters.control_vectors,
+                control_layers=settings.adapters.control_layers,
             )
         except LoadCancelled:
             raise KeyboardInterrupt from None
 
 
-def find_device(settings: Settings) -> DeviceInfo:
+def find_device(settings: ModelSettings) -> DeviceInfo:
     """Return the named device, or the best; print a note if that is not a GPU."""
     if settings.device is not None:
-        return named_device(settings.device)
+        return find_device_by_name(settings.device)
     info = choose_device(None)[1]
     if info.kind == "cpu":
-        note(f"no GPU adapter, using the CPU with NumPy, which is slow; {driver_hint()}")
+        note(f"no GPU adapter, using the CPU with NumPy, which is slow; {suggest_driver()}")
     elif info.kind == "software" and (settings.verbose or is_terminal(sys.stderr)):
         note(f"no GPU, using the software rasteriser {info.id} {info.name}")
     return info
 
 
-def named_device(name: str) -> DeviceInfo:
+def find_device_by_name(name: str) -> DeviceInfo:
     """Return the device that a user named.
 
     Raises
@@ -105,7 +105,7 @@ def named_device(name: str) -> DeviceInfo:
         raise UsageError(f"{DEVICE_VARIABLE}: {error}" if asked else str(error)) from None
 
 
-def named_gpu(name: str | None) -> DeviceInfo | None:
+def find_gpu(name: str | None) -> DeviceInfo | None:
     """Return a named device that is not NumPy; None if no name is given.
 
     Raises
@@ -113,7 +113,7 @@ def named_gpu(name: str | None) -> DeviceInfo | None:
     UsageError
         The device does not exist, or is NumPy.
     """
-    info = None if name is None else named_device(name)
+    info = None if name is None else find_device_by_name(name)
     if info is not None and info.kind == "cpu":
         raise UsageError(f"--device: {name!r} is NumPy, needs a GPU or a software rasteriser")
     return info

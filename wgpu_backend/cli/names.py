@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from wgpu_backend.cli.console import PROGRAM
-from wgpu_backend.cli.failures import UsageError, brief, message_of, show_as
+from wgpu_backend.cli.failures import UsageError, brief, describe_error, show_as
 from wgpu_backend.errors import GGUFError
 from wgpu_backend.files.gguf.file_bytes import FileBytes
 
@@ -38,7 +38,7 @@ class NoSuchModel(UsageError):
         self.name = name
 
 
-def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
+def split_model_and_prompt(first: str | None, second: str | None) -> tuple[str, str | None]:
     """Return model and prompt; a single text that cannot name a model is a prompt.
 
     Raises
@@ -52,13 +52,15 @@ def sort_out(first: str | None, second: str | None) -> tuple[str, str | None]:
         return first, second
     if _NAME.fullmatch(first):
         hint = f"; to give the word as a prompt: {PROGRAM} run {STORY} {shlex.quote(first)}"
-        raise NoSuchModel(first, _missing(first) + hint)
+        raise NoSuchModel(first, _describe_missing(first) + hint)
     return STORY, first
 
 
 def _names_a_file(name: str) -> bool:
     """Return whether a word is the bundled model, a stored model or a file."""
-    return name == STORY or name.endswith(".gguf") or exists(name) or in_store(name) is not None
+    return (
+        name == STORY or name.endswith(".gguf") or exists(name) or find_in_store(name) is not None
+    )
 
 
 def exists(name: str) -> bool:
@@ -69,7 +71,7 @@ def exists(name: str) -> bool:
         return False
 
 
-def model_path(name: str) -> Path:
+def find_model(name: str) -> Path:
     """Return the file or folder of a model, by its path or its name in the store.
 
     Raises
@@ -88,24 +90,24 @@ def model_path(name: str) -> Path:
             f"or the name of a model"
         )
     try:
-        return regular(path)
+        return require_file(path)
     except FileNotFoundError:
-        found = in_store(name)
+        found = find_in_store(name)
     if found is None:
-        raise NoSuchModel(name, _missing(name))
+        raise NoSuchModel(name, _describe_missing(name))
     show_as(found, name)
     return found
 
 
-def in_store(name: str) -> Path | None:
+def find_in_store(name: str) -> Path | None:
     """Return the file of a model in the store; None if the store does not have it."""
-    from wgpu_backend.cli.library import stored
+    from wgpu_backend.cli.store import find_stored
 
-    found = stored(name)
+    found = find_stored(name)
     return None if found is None else found.path
 
 
-def regular(path: Path, suffix: str = "") -> Path:
+def require_file(path: Path, suffix: str = "") -> Path:
     """Return a path that is a readable regular file.
 
     Parameters
@@ -126,7 +128,7 @@ def regular(path: Path, suffix: str = "") -> Path:
     except FileNotFoundError:
         raise
     except (GGUFError, OSError) as error:
-        raise UsageError(message_of(error)) from None
+        raise UsageError(describe_error(error)) from None
     except ValueError as error:  # a NUL in the name; GGUFError is a ValueError too
         raise UsageError(f"{str(path)!r}: {error}") from None
     if not path.name.endswith(suffix):
@@ -134,12 +136,12 @@ def regular(path: Path, suffix: str = "") -> Path:
     return path
 
 
-def _missing(name: str) -> str:
+def _describe_missing(name: str) -> str:
     """Return the message for a missing model, with similar names."""
     parent = Path(name).parent
     folder = parent if parent.is_dir() else Path()
-    files = [str(folder / file) for file in near(name, folder)]
-    meant = " or ".join(files or _near_in_store(name))
+    files = [str(folder / file) for file in find_similar(name, folder)]
+    meant = " or ".join(files or _find_similar_in_store(name))
     if meant:
         return f"{name}: no such file or model; did you mean {meant}?"
     if _is_path(name):
@@ -164,16 +166,16 @@ def _is_path(name: str) -> bool:
     return False
 
 
-def _near_in_store(name: str) -> list[str]:
+def _find_similar_in_store(name: str) -> list[str]:
     """Return at most three names in the store that resemble a name."""
-    from wgpu_backend.cli.library import open_store
+    from wgpu_backend.cli.store import open_store
 
     names = [str(entry.name) for entry in open_store().entries()]
     short = {each.removesuffix(":latest"): each for each in names}
     return get_close_matches(name.removesuffix(":latest"), short, cutoff=0.75)
 
 
-def near(name: str, folder: Path) -> list[str]:
+def find_similar(name: str, folder: Path) -> list[str]:
     """Return GGUF files in a folder whose names contain or resemble the last part of a name.
 
     Parameters
@@ -190,14 +192,14 @@ def near(name: str, folder: Path) -> list[str]:
         files = sorted(path.name for path in folder.iterdir() if path.suffix == ".gguf")
     except OSError:  # the folder is not readable
         return []
-    wanted = _bare(name)
-    plain = {file: _bare(file) for file in files}
+    wanted = _simplify(name)
+    plain = {file: _simplify(file) for file in files}
     holding = [file for file in files if len(wanted) >= _SHUFFLING and wanted in plain[file]]
     alike = get_close_matches(wanted, plain.values(), cutoff=0.75)
     return (holding or [file for file in files if plain[file] in alike])[:3]
 
 
-def _bare(name: str) -> str:
+def _simplify(name: str) -> str:
     """Return the letters and digits of the last part of a path, in lower case."""
     last = re.split(r"[/\\]", name.rstrip("/\\"))[-1].removesuffix(".gguf")
     return re.sub(r"[^a-z0-9]", "", last.lower())
@@ -225,7 +227,7 @@ def save(path: Path, write: Callable[[BinaryIO], object]) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def writable(path: Path) -> Path:
+def require_writable(path: Path) -> Path:
     """Check that an output file can be written, before the work starts.
 
     Raises
@@ -239,7 +241,7 @@ def writable(path: Path) -> Path:
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise UsageError(f"{path}: may not be written")
     except OSError as error:
-        raise UsageError(message_of(error)) from None
+        raise UsageError(describe_error(error)) from None
     except ValueError:
         raise UsageError(f"{brief(str(path))}: no path, needs a file") from None
     return path

@@ -11,9 +11,9 @@ from typing import cast
 
 import numpy as np
 
-from wgpu_backend.cli.console import answer, human_bytes, human_seconds, print_table
-from wgpu_backend.cli.loading import named_gpu
-from wgpu_backend.cli.op_files import OpFile, existing
+from wgpu_backend.cli.console import human_bytes, human_seconds, print_table, print_text
+from wgpu_backend.cli.loading import find_gpu
+from wgpu_backend.cli.op_files import OpFile, require_op_file
 from wgpu_backend.dtypes import F32, DType, named
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -95,9 +95,9 @@ def bench_file(path: Path, nbytes: int, device: str | None, *, as_json: bool) ->
     UsageError
         The file does not exist, or it registers no op.
     """
-    existing(path, ".py")
+    require_op_file(path, ".py")
     with ExitStack() as stack:
-        executor = make_executor("wgpu", BackendParams(named_gpu(device), self_test=False))
+        executor = make_executor("wgpu", BackendParams(find_gpu(device), self_test=False))
         stack.callback(executor.close)
         file = OpFile(path)
         stack.callback(file.forget)
@@ -105,7 +105,7 @@ def bench_file(path: Path, nbytes: int, device: str | None, *, as_json: bool) ->
         measured = [_measure(executor, trial, nbytes) for trial in trials]
     if as_json:
         rows = [{**asdict(m), "ratio": m.ratio} for m in measured]
-        answer(json.dumps(rows, indent=2) + "\n")
+        print_text(json.dumps(rows, indent=2) + "\n")
         return
     columns = ("op", "operands", "bytes", "time", "GB/s", "copy GB/s", "of a copy")
     print_table(columns, map(_row, measured), right=columns[2:], title=executor.info.name)

@@ -10,11 +10,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from wgpu_backend.cli.console import answer, print_facts, print_table, remark
+from wgpu_backend.cli.console import print_facts, print_table, print_text, remark
 from wgpu_backend.cli.failures import FAILED, UsageError
 from wgpu_backend.cli.interrupts import Interrupts
-from wgpu_backend.cli.loading import named_gpu
-from wgpu_backend.cli.op_files import OpFile, existing
+from wgpu_backend.cli.loading import find_gpu
+from wgpu_backend.cli.op_files import OpFile, require_op_file
 from wgpu_backend.cli.progress import bar
 from wgpu_backend.device.wgsl.module import Choice, Shader, imports, load
 from wgpu_backend.errors import BackendError, ShaderError
@@ -55,28 +55,28 @@ def check_file(path: Path, device: str | None) -> int:
     UsageError
         There is no such file, or it holds nothing to check.
     """
-    existing(path, ".py", ".wgsl")
+    require_op_file(path, ".py", ".wgsl")
     with ExitStack() as stack:
-        checker = _Checker(path, open_executors(stack, named_gpu(device)))
+        checker = _Checker(path, open_executors(stack, find_gpu(device)))
         stack.callback(checker.file.forget)
         return 0 if checker.check() else FAILED
 
 
 def check_forever(path: Path, device: str | None) -> int:
     """Check a file whenever it or another file of its folder changes, until Ctrl-C."""
-    existing(path, ".py", ".wgsl")
+    require_op_file(path, ".py", ".wgsl")
     with ExitStack() as stack, Interrupts() as interrupts:
-        checker = _Checker(path, open_executors(stack, named_gpu(device)))
+        checker = _Checker(path, open_executors(stack, find_gpu(device)))
         stack.callback(checker.file.forget)
         seen: dict[Path, int] = {}
-        while not interrupts.asked:
+        while not interrupts.requested:
             now = times(path.resolve().parent)
             if now == seen:
                 time.sleep(POLL_SECONDS)
                 continue
             seen = now
             passed = checker.check()
-            answer(f"\n{time.strftime('%X')} {'passed' if passed else 'FAILED'}, waiting …\n\n")
+            print_text(f"\n{time.strftime('%X')} {'passed' if passed else 'FAILED'}, waiting …\n\n")
     return 0
 
 
@@ -178,7 +178,7 @@ def _compile_error(case: Case) -> str:
 def _check_shader(path: Path, executors: dict[str, WgpuExecutor]) -> bool:
     shader = load(path)
     print_facts(_interface(path, shader))
-    answer("\n")
+    print_text("\n")
     problems: dict[str, str] = {}
     rows = list(_compiled(path, executors, problems))
     print_table(("choices", *executors), rows)

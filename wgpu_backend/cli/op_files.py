@@ -51,7 +51,7 @@ class OpFile:
         module.forget()
 
 
-def existing(path: Path, *suffixes: str) -> Path:
+def require_op_file(path: Path, *suffixes: str) -> Path:
     """Return `path` if it is an existing file with one of the suffixes.
 
     Raises

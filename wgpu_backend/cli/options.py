@@ -14,7 +14,7 @@ import typer
 
 from wgpu_backend.cli.completion import complete_device, complete_model, complete_stored
 from wgpu_backend.cli.failures import Debugging, UsageError
-from wgpu_backend.cli.parameters import PARAMETERS, chosen
+from wgpu_backend.cli.parameters import MAX_CONTEXT, PARAMETERS, parse_parameters
 from wgpu_backend.cli.parameters import options as parameter_options
 
 DEVICE_VARIABLE = "WGPU_BACKEND_DEVICE"
@@ -35,12 +35,12 @@ def _debug(context: typer.Context, value: bool) -> bool:
 def _imports(context: typer.Context, files: list[Path] | None) -> list[Path]:
     """Import the user's files, so that the command can use the ops they register."""
     if files and not context.resilient_parsing:
-        from wgpu_backend.cli.names import regular
+        from wgpu_backend.cli.names import require_file
         from wgpu_backend.ops.plugins import import_file
 
         for file in files:
             try:
-                import_file(regular(file, ".py"))
+                import_file(require_file(file, ".py"))
             except FileNotFoundError:
                 raise UsageError(f"--import: {file}: no such file") from None
     return files or []
@@ -98,7 +98,7 @@ Coarse = Annotated[
 ]
 _CONTEXT = PARAMETERS["num_ctx"]
 Context = Annotated[
-    str | None, typer.Option(_CONTEXT.option, metavar="NUMBER", help=_CONTEXT.described)
+    str | None, typer.Option(_CONTEXT.option, metavar="NUMBER", help=_CONTEXT.help_text)
 ]
 Loras = Annotated[
     list[Path] | None,
@@ -155,6 +155,9 @@ Threads = Annotated[
 Pixels = Annotated[
     int | None, typer.Option(metavar="N", min=1, max=16384, help="Pixels of the picture.")
 ]
+PromptTokens = Annotated[
+    int, typer.Option("-p", "--n-prompt", min=1, max=MAX_CONTEXT, help="Tokens of the prompt.")
+]
 OutFile = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", dir_okay=False)]
 
 
@@ -162,24 +165,24 @@ Scaled = tuple[Path, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class AdapterSettings:
     """The adapters and control vectors of a model.
 
     Parameters
     ----------
-    adapters, control_vectors : sequence of (Path, float)
+    loras, control_vectors : sequence of (Path, float)
         Files and scales.
     control_layers : pair of int or None
         First and last layer to steer; None for all.
     """
 
-    adapters: Sequence[Scaled] = ()
+    loras: Sequence[Scaled] = ()
     control_vectors: Sequence[Scaled] = ()
     control_layers: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ModelSettings:
     """The options of loading a model.
 
     Parameters
@@ -206,12 +209,12 @@ class Settings:
     num_ctx: int | None = None
     verbose: bool = False
     exact: bool = False
-    changes: Changes = field(default_factory=Changes)
+    adapters: AdapterSettings = field(default_factory=AdapterSettings)
     coarse: bool = False
     debug: bool = False
 
 
-def _settings(
+def _make_settings(
     num_ctx: Context = None,
     device: Device = None,
     profile: Profile = "full",
@@ -225,28 +228,30 @@ def _settings(
     control_layers: ControlLayers = None,
     imports: Imports = None,
     debug: Debug = False,
-) -> Settings:
+) -> ModelSettings:
     positions = None if num_ctx is None else int(_CONTEXT.number(num_ctx, _CONTEXT.option))
-    changes = Changes(
-        _scaled("--lora-scaled", lora, lora_scaled),
-        _scaled("--control-vector-scaled", control_vector, control_vector_scaled),
+    adapters = AdapterSettings(
+        _parse_scaled("--lora-scaled", lora, lora_scaled),
+        _parse_scaled("--control-vector-scaled", control_vector, control_vector_scaled),
         control_layers,
     )
     if exact and coarse:
         raise UsageError("--exact keeps activations in f32, --coarse rounds them; give one")
-    return Settings(
+    return ModelSettings(
         device,
         profile,
         kv,
         positions,
         exact=exact,
-        changes=changes,
+        adapters=adapters,
         coarse=coarse,
         debug=debug,
     )
 
 
-def _scaled(option: str, plain: list[Path] | None, scaled: list[str] | None) -> Sequence[Scaled]:
+def _parse_scaled(
+    option: str, plain: list[Path] | None, scaled: list[str] | None
+) -> Sequence[Scaled]:
     """Return files with their scales, those without a scale first."""
     found = [(path, 1.0) for path in plain or []]
     for text in scaled or []:
@@ -263,25 +268,25 @@ def _scaled(option: str, plain: list[Path] | None, scaled: list[str] | None) -> 
 
 
 def _file(path: Path) -> Path:
-    from wgpu_backend.cli.names import regular
+    from wgpu_backend.cli.names import require_file
 
     try:
-        return regular(path)
+        return require_file(path)
     except FileNotFoundError:
         raise UsageError(f"{path}: no such file") from None
 
 
-def opens_a_model(command: Callable[..., Result]) -> Callable[..., Result]:
-    """Decorate a command: replace its argument `settings` by the options of `Settings`."""
-    return gathered(command, "settings", _settings)
+def with_model_options(command: Callable[..., Result]) -> Callable[..., Result]:
+    """Decorate a command: replace its argument `settings` by the options of `ModelSettings`."""
+    return replace_argument(command, "settings", _make_settings)
 
 
-def makes_answers(command: Callable[..., Result]) -> Callable[..., Result]:
+def with_answer_options(command: Callable[..., Result]) -> Callable[..., Result]:
     """Decorate a command: replace its argument `parameters` by an option for each parameter."""
-    return gathered(command, "parameters", chosen, parameter_options())
+    return replace_argument(command, "parameters", parse_parameters, parameter_options())
 
 
-def takes(
+def with_option_groups(
     **groups: Callable[..., object],
 ) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Decorate a command: replace arguments by the options of dataclasses.
@@ -292,15 +297,15 @@ def takes(
         Dataclasses by argument; their fields are the options.
     """
 
-    def taking(command: Callable[..., Result]) -> Callable[..., Result]:
+    def decorate(command: Callable[..., Result]) -> Callable[..., Result]:
         for place, group in groups.items():
-            command = gathered(command, place, group)
+            command = replace_argument(command, place, group)
         return command
 
-    return taking
+    return decorate
 
 
-def gathered(
+def replace_argument(
     command: Callable[..., Result],
     place: str,
     make: Callable[..., object],

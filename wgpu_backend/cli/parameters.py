@@ -66,7 +66,7 @@ class Parameter:
         return f"{self.low} to {self.high}" if self.high < _ENDLESS else f"{self.low} or more"
 
     @property
-    def described(self) -> str:
+    def help_text(self) -> str:
         """Help text with the range and the default."""
         if self.kind == "texts":
             return self.help
@@ -155,7 +155,7 @@ def _option(parameter: Parameter) -> inspect.Parameter:
     made = typer.Option(
         parameter.option,
         metavar="NUMBER" if number else "TEXT",
-        help=parameter.described,
+        help=parameter.help_text,
     )
     kind = Annotated[str | None, made] if number else Annotated[several, made]
     return inspect.Parameter(
@@ -163,7 +163,7 @@ def _option(parameter: Parameter) -> inspect.Parameter:
     )
 
 
-def chosen(**given: str | list[str] | None) -> Mapping[str, Value]:
+def parse_parameters(**given: str | list[str] | None) -> Mapping[str, Value]:
     """Parse the values of the given options.
 
     Raises

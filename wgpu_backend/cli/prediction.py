@@ -46,7 +46,7 @@ def _data() -> dict[str, Any]:
     return json.loads(text)
 
 
-def predicted(config: Config, dtype: str, device: str, test: str) -> Prediction | str:
+def find_prediction(config: Config, dtype: str, device: str, test: str) -> Prediction | str:
     """Return the prediction for a test, or the reason why there is none.
 
     Parameters
@@ -70,16 +70,16 @@ def predicted(config: Config, dtype: str, device: str, test: str) -> Prediction 
     card = next((name for name in data["cards"] if _is_card(name, device)), None)
     if card is None:
         return f"{device} is not among {', '.join(data['cards'])}"
-    model = _model_of(config, data["models"])
+    model = _find_model(config, data["models"])
     if model is None:
         return f"the model has the sizes of none of {', '.join(data['models'])}"
     columns: list[str] = data["columns"]
     rows = [dict(zip(columns, row, strict=True)) for row in data["predictions"]]
     rows = [row for row in rows if row["card"] == card and row["model"] == model]
-    return _chosen(rows, dtype, _kind_of(test, data["positions"]))
+    return _select_row(rows, dtype, _find_test(test, data["positions"]))
 
 
-def _chosen(rows: list[dict[str, Any]], dtype: str, test: str) -> Prediction | str:
+def _select_row(rows: list[dict[str, Any]], dtype: str, test: str) -> Prediction | str:
     # The data have the "_m" mix of K-quants, whose main type the name begins with.
     formats = {row["format"].removesuffix("_m"): row["format"] for row in rows}
     format = formats.get(dtype.lower())
@@ -98,14 +98,14 @@ def _is_card(name: str, device: str) -> bool:
     return re.search(rf"\b{words}\b(?!\s*{_OTHERS})", bare, re.IGNORECASE) is not None
 
 
-def _model_of(config: Config, models: dict[str, dict[str, int]]) -> str | None:
+def _find_model(config: Config, models: dict[str, dict[str, int]]) -> str | None:
     for name, sizes in models.items():
         if all(config.uint(key, 0) == size for key, size in sizes.items()):
             return name
     return None
 
 
-def _kind_of(test: str, positions: int) -> str:
+def _find_test(test: str, positions: int) -> str:
     if test.startswith("tg") and int(test.removeprefix("tg")) <= positions:
         return "tg"
     return test

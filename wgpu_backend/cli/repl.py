@@ -9,11 +9,11 @@ from prompt_toolkit.application import get_app
 from prompt_toolkit.formatted_text import HTML
 from prompt_toolkit.output import create_output
 
-from wgpu_backend.cli.commands import Leave, obey
 from wgpu_backend.cli.console import remark
-from wgpu_backend.cli.failures import UsageError, message_of, one_line
+from wgpu_backend.cli.failures import UsageError, describe_error, one_line
 from wgpu_backend.cli.history import open_history
 from wgpu_backend.cli.reply import write_stats
+from wgpu_backend.cli.slash_commands import ChatEnded, run_slash_command
 from wgpu_backend.errors import BackendError
 
 if TYPE_CHECKING:
@@ -28,22 +28,22 @@ def converse(chat: Chat) -> None:
     session: PromptSession[str] = PromptSession(
         output=create_output(always_prefer_tty=True), history=open_history(lambda: chat.keeps)
     )
-    if not chat.templated:
+    if not chat.uses_template:
         remark("no chat template is used: each prompt is continued as it is, on its own")
     while True:
         try:
             _turn(chat, read(session))
         except KeyboardInterrupt:
             remark("Ctrl-D or /bye leaves")
-        except (EOFError, Leave):
+        except (EOFError, ChatEnded):
             return
         except (BackendError, UsageError, OSError) as error:
-            remark(one_line(message_of(error)))
+            remark(one_line(describe_error(error)))
 
 
 def _turn(chat: Chat, text: str) -> None:
     if text.startswith("/") and "\n" not in text:
-        obey(text, chat)
+        run_slash_command(text, chat)
     elif text.strip():
         chat.ask(text)
         if chat.verbose:

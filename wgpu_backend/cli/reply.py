@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
-from wgpu_backend.cli.console import answer, human_seconds, is_terminal
+from rich.cells import cell_len
+
+from wgpu_backend.cli.console import human_seconds, is_terminal, print_text
 from wgpu_backend.cli.interrupts import Interrupts
-from wgpu_backend.cli.wrap import Wrapper
 from wgpu_backend.engine.generation import Stats
 from wgpu_backend.text.output_parsers import Content, OutputParser, Part, Thinking
+
+_WORDS = re.compile(r"\n|[^\S\n]+|\S+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Reply:
     interrupted: bool
 
 
-def say(pieces: Iterator[str], *, echo: bool = True, wraps: bool = True) -> Reply:
+def print_reply(pieces: Iterator[str], *, echo: bool = True, wraps: bool = True) -> Reply:
     """Write pieces to stdout as they arrive; Ctrl-C stops cleanly, twice immediately.
 
     Parameters
@@ -42,8 +46,8 @@ def say(pieces: Iterator[str], *, echo: bool = True, wraps: bool = True) -> Repl
     -------
     Reply
     """
-    wrapper = Wrapper(_columns if wraps and is_terminal(sys.stdout) else None)
-    write = answer if echo else _nowhere
+    wrapper = Wrapper(_terminal_columns if wraps and is_terminal(sys.stdout) else None)
+    write = print_text if echo else _discard
     said: list[str] = []
     generator = cast("Generator[str]", pieces)
     try:
@@ -51,17 +55,17 @@ def say(pieces: Iterator[str], *, echo: bool = True, wraps: bool = True) -> Repl
             for piece in generator:
                 said.append(piece)
                 write(wrapper.push(piece))
-                if interrupts.asked:
+                if interrupts.requested:
                     break
     except BaseException:
         if said:
             write(wrapper.flush() + "\n")
         raise
     write(wrapper.flush() + "\n")
-    return Reply("".join(said), interrupts.asked)
+    return Reply("".join(said), interrupts.requested)
 
 
-def parsed(pieces: Iterator[str], parser: OutputParser | None) -> Iterator[Part]:
+def parse_parts(pieces: Iterator[str], parser: OutputParser | None) -> Iterator[Part]:
     """Yield the parts of an answer as they arrive; without a parser all is text."""
     with closing(cast("Generator[str]", pieces)) as stream:
         for piece in stream:
@@ -70,7 +74,7 @@ def parsed(pieces: Iterator[str], parser: OutputParser | None) -> Iterator[Part]
         yield from parser.finish(cut=True)
 
 
-def written(parts: Iterator[Part], said: list[str], *, hides_thinking: bool) -> Iterator[str]:
+def format_parts(parts: Iterator[Part], said: list[str], *, hides_thinking: bool) -> Iterator[str]:
     """Yield the output of an answer, with reasoning framed as in Ollama.
 
     Parameters
@@ -96,15 +100,61 @@ def written(parts: Iterator[Part], said: list[str], *, hides_thinking: bool) -> 
                 thinking = False
 
 
-def _columns() -> int:
+def _terminal_columns() -> int:
     return shutil.get_terminal_size().columns
 
 
-def _nowhere(text: str) -> None:
+def _discard(text: str) -> None:
     """Write nothing."""
 
 
-def as_json(name: str, reply: Reply, stats: Stats, load_seconds: float) -> str:
+class Wrapper:
+    """A word wrapper that holds a word back until it is complete.
+
+    Parameters
+    ----------
+    width : callable or None
+        Returns the columns of the terminal, which may change, and is called for each piece; None
+        for no wrapping.
+    """
+
+    def __init__(self, width: Callable[[], int] | None = None) -> None:
+        self._width = width
+        self._column = 0
+        self._space = ""
+        self._word = ""
+
+    def push(self, text: str) -> str:
+        """Add text, and return the part that can be printed."""
+        if self._width is None:
+            return text
+        words: list[str] = _WORDS.findall(self._word + text)
+        self._word = words.pop() if words and not words[-1].isspace() else ""
+        return "".join(map(self._place, words))
+
+    def flush(self) -> str:
+        """Return the word that is held back."""
+        word, self._word = self._word, ""
+        return self._place(word)
+
+    def _place(self, word: str) -> str:
+        if word == "\n":
+            self._column, self._space = 0, ""
+            return word
+        if word.isspace() or not word:
+            self._space += word
+            return ""
+        before, self._space = self._space, ""
+        width = self._width() if self._width else 0
+        if self._column + len(before) + cell_len(word) > width and self._column:
+            before, self._column = "\n", 0
+        else:
+            self._column += len(before)
+        self._column += cell_len(word)
+        return before + word
+
+
+def format_json(name: str, reply: Reply, stats: Stats, load_seconds: float) -> str:
     """Format an answer and its statistics as JSON with Ollama's fields; nanoseconds.
 
     Parameters
@@ -119,17 +169,17 @@ def as_json(name: str, reply: Reply, stats: Stats, load_seconds: float) -> str:
         "response": reply.text,
         "done": not reply.interrupted,
         "done_reason": stats.done_reason or "interrupted",
-        "total_duration": _nanoseconds(total),
-        "load_duration": _nanoseconds(load_seconds),
+        "total_duration": _to_nanoseconds(total),
+        "load_duration": _to_nanoseconds(load_seconds),
         "prompt_eval_count": stats.prompt_tokens,
-        "prompt_eval_duration": _nanoseconds(stats.prompt_seconds),
+        "prompt_eval_duration": _to_nanoseconds(stats.prompt_seconds),
         "eval_count": stats.tokens,
-        "eval_duration": _nanoseconds(stats.seconds),
+        "eval_duration": _to_nanoseconds(stats.seconds),
     }
     return json.dumps(answered, indent=2) + "\n"
 
 
-def _nanoseconds(seconds: float) -> int:
+def _to_nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
@@ -139,24 +189,24 @@ def write_stats(stats: Stats, load_seconds: float | None = None) -> None:
     rows = [("total duration", human_seconds(total))]
     if load_seconds is not None:
         rows.append(("load duration", human_seconds(load_seconds)))
-    rows += _part("prompt eval", stats.prompt_tokens, stats.prompt_seconds)
+    rows += _format_rate("prompt eval", stats.prompt_tokens, stats.prompt_seconds)
     if stats.reused_tokens:
-        rows.append(("prompt cached", _tokens(stats.reused_tokens)))
-    rows += _part("eval", stats.tokens, stats.seconds)
+        rows.append(("prompt cached", _count_tokens(stats.reused_tokens)))
+    rows += _format_rate("eval", stats.tokens, stats.seconds)
     rows.append(("done reason", stats.done_reason or "interrupted"))
     sys.stdout.flush()
     sys.stderr.write("\n" + "".join(f"{name + ':':<22}{value}\n" for name, value in rows))
     sys.stderr.flush()
 
 
-def _part(name: str, tokens: int, seconds: float) -> list[tuple[str, str]]:
+def _format_rate(name: str, tokens: int, seconds: float) -> list[tuple[str, str]]:
     rate = tokens / seconds if seconds else 0.0
     return [
-        (f"{name} count", _tokens(tokens)),
+        (f"{name} count", _count_tokens(tokens)),
         (f"{name} duration", human_seconds(seconds)),
         (f"{name} rate", f"{rate:.2f} tokens/s"),
     ]
 
 
-def _tokens(count: int) -> str:
+def _count_tokens(count: int) -> str:
     return f"{count} token" if count == 1 else f"{count} tokens"

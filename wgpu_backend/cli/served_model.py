@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, cast
 
-from wgpu_backend.cli.running import ask, server_address, server_headers
+from wgpu_backend.cli.server_client import request_json, server_headers, server_url
 from wgpu_backend.engine.generation import DoneReason, Stats
 from wgpu_backend.engine.prompt import Message
 from wgpu_backend.errors import ModelNotFound, StoreError
@@ -51,7 +51,7 @@ class ServedModel:
         """Positions in the context of the loaded model; 0 if it is not loaded."""
         if self.asked_ctx is not None:
             return self.asked_ctx
-        loaded = cast("list[dict[str, Any]]", ask("GET", "/api/ps")["models"])
+        loaded = cast("list[dict[str, Any]]", request_json("GET", "/api/ps")["models"])
         wanted = self.name if ":" in self.name.rpartition("/")[2] else f"{self.name}:latest"
         sizes = [int(each["context_length"]) for each in loaded if each["name"] == wanted]
         return sizes[0] if sizes else 0
@@ -74,9 +74,9 @@ class ServedModel:
         """
         body = self._body(options, grammar)
         body |= {"messages": list(messages)} | ({} if think is None else {"think": think})
-        return self._streamed("/api/chat", body)
+        return self._stream("/api/chat", body)
 
-    def continued(
+    def continue_text(
         self,
         prompt: str,
         options: Mapping[str, object],
@@ -84,7 +84,7 @@ class ServedModel:
     ) -> Iterator[Part]:
         """Continue a raw text."""
         body = self._body(options, grammar) | {"prompt": prompt, "raw": True}
-        return self._streamed("/api/generate", body)
+        return self._stream("/api/generate", body)
 
     def _body(
         self,
@@ -101,11 +101,11 @@ class ServedModel:
             body["keep_alive"] = self._keep_alive
         return body
 
-    def _streamed(self, path: str, body: Mapping[str, Any]) -> Iterator[Part]:
+    def _stream(self, path: str, body: Mapping[str, Any]) -> Iterator[Part]:
         import httpx2
 
         self.stats = Stats()
-        server, proxied = server_address()
+        server, proxied = server_url()
         client = httpx2.Client(timeout=None, trust_env=proxied, headers=server_headers())
         try:
             with client, client.stream("POST", server + path, json=body) as response:
@@ -133,7 +133,7 @@ class ServedModel:
             )
 
 
-def served(name: str, keep_alive: str | None, num_ctx: int | None) -> ServedModel | None:
+def find_served(name: str, keep_alive: str | None, num_ctx: int | None) -> ServedModel | None:
     """Return the model of a running server; None if no server runs or it lacks the model.
 
     The server at ``OLLAMA_HOST`` is used, or a server of this package at the default address.
@@ -146,12 +146,15 @@ def served(name: str, keep_alive: str | None, num_ctx: int | None) -> ServedMode
     if not _listens():
         return None
     try:
-        if not os.environ.get("OLLAMA_HOST") and "wgpu_backend" not in ask("GET", "/api/version"):
+        # At the default address Ollama itself may run: only a server that the user named, or one
+        # of this package, is used.
+        named = os.environ.get("OLLAMA_HOST")
+        if not named and "wgpu_backend" not in request_json("GET", "/api/version"):
             return None
     except StoreError:
         return None
     try:
-        shown = ask("POST", "/api/show", {"model": name})
+        shown = request_json("POST", "/api/show", {"model": name})
     except ModelNotFound:
         return None
     return ServedModel(name, shown, keep_alive, num_ctx)
@@ -161,7 +164,7 @@ def _listens() -> bool:
     """Return whether anything listens at the server's address."""
     from urllib.parse import urlsplit
 
-    parts = urlsplit(server_address()[0])
+    parts = urlsplit(server_url()[0])
     try:
         where = (parts.hostname or "", parts.port or 0)
         with closing(socket.create_connection(where, _CONNECT_SECONDS)):

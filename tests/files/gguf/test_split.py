@@ -9,7 +9,7 @@ from gguf import GGUFReader, GGUFWriter
 
 import wgpu_backend as wb
 from tests.builders import tiny_model
-from wgpu_backend.cli.show import described, facts
+from wgpu_backend.cli.model_facts import describe_file, list_facts
 from wgpu_backend.errors import GGUFError, ModelError
 from wgpu_backend.files.gguf.header import TensorInfo
 from wgpu_backend.files.gguf.reader import open_gguf, open_parts
@@ -182,6 +182,6 @@ def test_a_needed_tensor_of_no_elements_is_refused(tmp_path):
 
 def test_show_counts_the_bytes_of_all_parts(parts):
     with open_gguf(parts[0]) as file:
-        shown = dict(facts(file))["file"]
-        assert described(file, tensors=False)["size"] == sum(p.stat().st_size for p in parts)
+        shown = dict(list_facts(file))["file"]
+        assert describe_file(file, tensors=False)["size"] == sum(p.stat().st_size for p in parts)
     assert shown.endswith("in 5 parts, GGUF version 3")

@@ -1,0 +1,90 @@
+"""`wgpu-backend serve`: its options; `server` builds the server from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wgpu_backend.cli.commands.serve.options import (
+    AddressOptions,
+    ApiOptions,
+    DefaultModelOptions,
+    EngineOptions,
+)
+from wgpu_backend.cli.options import (
+    ModelSettings,
+    with_answer_options,
+    with_model_options,
+    with_option_groups,
+)
+from wgpu_backend.cli.parameters import Value
+
+
+@with_model_options
+@with_answer_options
+@with_option_groups(
+    address=AddressOptions, default_model=DefaultModelOptions, engine=EngineOptions, api=ApiOptions
+)
+def serve(
+    allow_anyone: Annotated[
+        bool,
+        typer.Option("--allow-anyone", help="Serve other machines without a key."),
+    ] = False,
+    parallel: Annotated[
+        int | None,
+        typer.Option(
+            "--num-parallel",
+            "--parallel",
+            metavar="N",
+            min=1,
+            max=32,
+            help="Answers at once of each model.",
+        ),
+    ] = None,
+    draft: Annotated[
+        str | None,
+        typer.Option(
+            "--draft",
+            metavar="MODEL",
+            help="Speculative decoding: ngram, or a smaller model of the same tokens.",
+        ),
+    ] = None,
+    draft_tokens: Annotated[
+        int | None,
+        typer.Option("--draft-tokens", metavar="N", min=1, max=7, help="Draft tokens at once (3)."),
+    ] = None,
+    pictures: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--pictures",
+            metavar="FOLDER",
+            help="Also make pictures with a folder of diffusers' layout; several are allowed.",
+        ),
+    ] = None,
+    *,
+    address: AddressOptions,
+    default_model: DefaultModelOptions,
+    engine: EngineOptions,
+    api: ApiOptions,
+    parameters: Mapping[str, Value],
+    settings: ModelSettings,
+) -> None:
+    """Serve models over the APIs of Ollama, OpenAI and Anthropic."""
+    from wgpu_backend.cli.commands.serve.server import ServeOptions, run_server
+
+    options = ServeOptions(
+        address,
+        default_model,
+        engine,
+        api,
+        parameters,
+        allow_anyone=allow_anyone,
+        parallel=parallel,
+        draft=draft,
+        draft_tokens=draft_tokens,
+        pictures=pictures or [],
+    )
+    run_server(options, settings)

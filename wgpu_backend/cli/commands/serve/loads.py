@@ -1,0 +1,225 @@
+"""The models that `serve` offers, and the devices and options that it loads them with."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wgpu_backend.cli.failures import UsageError, brief
+from wgpu_backend.cli.loading import find_device
+from wgpu_backend.cli.names import BUNDLED, STORY, exists
+from wgpu_backend.cli.options import ModelSettings
+from wgpu_backend.cli.parameters import MAX_CONTEXT
+from wgpu_backend.errors import BackendError, StoreError
+
+if TYPE_CHECKING:
+    from wgpu_backend.files.store.stored import Stored
+    from wgpu_backend.graph.capabilities import DeviceInfo
+    from wgpu_backend.server.core.model_pool import Measure
+    from wgpu_backend.server.core.state import Settings as ServerSettings
+    from wgpu_backend.server.worker.estimate import MemoryEstimate
+    from wgpu_backend.server.worker.messages import LoadSpec
+    from wgpu_backend.server.worker.opening import Workers
+
+
+def list_devices(settings: ModelSettings) -> list[DeviceInfo]:
+    """Return the devices for models, best first: the named one, or all adapters."""
+    best = find_device(settings)
+    if settings.device is not None or best.kind == "cpu":
+        return [best]
+    from wgpu_backend.device.adapters import Devices
+
+    return [best, *(info for info in Devices() if info.kind != "cpu" and info.id != best.id)]
+
+
+# A step of a picture takes longer than one of text, and sends no sign of life.
+_PICTURE_HANGS = 4
+_MAX_PARALLEL = 32  # as --num-parallel
+_DIGITS = 20  # longer numbers exceed every limit
+
+
+def make_load_settings(
+    settings: ModelSettings,
+    devices: Sequence[DeviceInfo],
+    parallel: int | None,
+    engine: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Return the server's settings for loading: functions that open and measure a model.
+
+    Parameters
+    ----------
+    parallel : int or None
+        Parallel answers; None for the environment's value.
+    engine : mapping
+        Arguments of engines.
+
+    Raises
+    ------
+    UsageError
+        A variable of the environment is not a valid number.
+    """
+    for check in (_default_context, _default_parallel):  # early, though each load reads them again
+        check()
+    from wgpu_backend.server.worker.health import Health
+    from wgpu_backend.server.worker.opening import Workers
+
+    max_queue = read_number("OLLAMA_MAX_QUEUE", 512)
+    hang_seconds = read_number("WGPU_BACKEND_HANG_SECONDS", 300)
+    known = {info.id: info for info in devices}
+
+    def make_spec(stored: Stored, num_ctx: int | None, device: str) -> LoadSpec:
+        made = replace(make_load_spec(stored, num_ctx, device, settings, parallel), engine=engine)
+        if not made.num_ctx:
+            made = replace(made, num_ctx=_choose_context(made, known[device]))
+        return _limit_context(made, num_ctx)
+
+    workers = Workers(Health([*known]), make_spec, max_queue, hang_seconds)
+    return {
+        "open_model": workers,
+        "measure": _measure(workers, known),
+        "max_queue": max_queue,
+        "picture_hang_seconds": _PICTURE_HANGS * hang_seconds,
+        "max_loaded": read_number("OLLAMA_MAX_LOADED_MODELS", 0) or 3,
+    }
+
+
+def _choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
+    """Choose the context size if none is given; errors in the file are reported by loading."""
+    from wgpu_backend.server.worker.estimate import choose_context
+
+    try:
+        return choose_context(spec, info)
+    except (BackendError, OSError):
+        return None
+
+
+def _measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
+    """Make the function that estimates the memory of a model, and the available memory."""
+    from wgpu_backend.server.worker.estimate import estimate_memory
+
+    def measure(stored: Stored, num_ctx: int | None) -> MemoryEstimate:
+        spec = workers.spec(stored, num_ctx)
+        return estimate_memory(spec, known[spec.device])
+
+    return measure
+
+
+def make_load_spec(
+    stored: Stored, num_ctx: int | None, device: str, settings: ModelSettings, parallel: int | None
+) -> LoadSpec:
+    """Make a worker's load options; the context is the request's, the command's or the default."""
+    from wgpu_backend.ops.plugins import imported_files
+    from wgpu_backend.server.worker.messages import LoadSpec
+
+    adapters = settings.adapters
+    loras = [*((path, 1.0) for path in stored.adapters), *adapters.loras]
+    return LoadSpec(
+        str(stored.path),
+        device,
+        profile=settings.profile,
+        num_ctx=num_ctx or settings.num_ctx or _default_context(),
+        num_parallel=parallel or _default_parallel(),
+        kv_dtype=settings.kv,
+        exact=settings.exact,
+        coarse=settings.coarse,
+        adapters=tuple((str(path), scale) for path, scale in loras),
+        control_vectors=tuple((str(path), scale) for path, scale in adapters.control_vectors),
+        control_layers=adapters.control_layers,
+        imports=tuple(map(str, imported_files())),
+    )
+
+
+def _limit_context(made: LoadSpec, asked: int | None) -> LoadSpec:
+    """Limit a default context to the model's table of position embeddings.
+
+    The command's or the environment's default is for all models, so a model with fewer positions
+    must not be refused.
+    """
+    if asked is not None or made.num_ctx is None:
+        return made
+    from wgpu_backend.files.huggingface.folder import open_model_file
+
+    with suppress(BackendError, OSError), open_model_file(made.path) as file:
+        if (table := file.tensors.get("position_embd.weight")) is not None:
+            return replace(made, num_ctx=min(made.num_ctx, table.shape[0]))
+    return made  # loading reports errors of the file
+
+
+def _default_context() -> int | None:
+    return read_number("OLLAMA_CONTEXT_LENGTH", 0, MAX_CONTEXT) or None
+
+
+def _default_parallel() -> int:
+    return read_number("OLLAMA_NUM_PARALLEL", 0, _MAX_PARALLEL) or 4
+
+
+def read_number(variable: str, default: int, most: int = 1 << 30) -> int:
+    """Read a whole number from the environment.
+
+    Raises
+    ------
+    UsageError
+        It is not a whole number, or above `most`.
+    """
+    text = os.environ.get(variable, "").strip() or str(default)
+    if not text.isdecimal() or len(text) > _DIGITS or int(text) > most:
+        raise UsageError(f"{variable}: {brief(text)}, needs a whole number from 0 to {most}")
+    return int(text)
+
+
+def make_story_entry() -> Stored:
+    """Return the bundled model as an entry of the store."""
+    from wgpu_backend.files.store.files import sha256
+    from wgpu_backend.files.store.manifest import CONFIG_TYPE, LAYER_TYPE, Layer, Manifest
+    from wgpu_backend.files.store.names import ModelName
+    from wgpu_backend.files.store.store import Entry
+    from wgpu_backend.files.store.stored import Stored, file_details
+
+    digest, facts = sha256(BUNDLED), BUNDLED.stat()
+    layer = Layer(LAYER_TYPE + "model", f"sha256:{digest}", facts.st_size)
+    manifest = Manifest(Layer(CONFIG_TYPE, f"sha256:{digest}", 0), (layer,))
+    entry = Entry(ModelName.parse(STORY), manifest, digest, facts.st_mtime)
+    return Stored(entry, BUNDLED, details=file_details(BUNDLED))
+
+
+def find_pipelines(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return pipelines' folders by model name, including the bundled one.
+
+    Raises
+    ------
+    UsageError
+        A folder is not a pipeline, or two have the same name.
+    """
+    from wgpu_backend.images.bundled import PICTURES, bundled_pictures
+    from wgpu_backend.images.folder import INDEX
+
+    found = {PICTURES: bundled_pictures()}
+    for folder in folders:
+        if not exists(str(folder / INDEX)):
+            raise UsageError(f"--pictures: {str(folder)[:200]!r}, needs a folder with {INDEX}")
+        name = folder.absolute().name
+        if name in found:
+            raise UsageError(f"--pictures: {folder} has the name {name!r} as another; rename it")
+        found[name] = folder.absolute()
+    return found
+
+
+def require_known(name: str, serving: ServerSettings) -> None:
+    """Raise if the server would not find a model.
+
+    Raises
+    ------
+    UsageError
+        Neither the store nor the package has the model.
+    """
+    from wgpu_backend.files.store.names import ModelName
+
+    try:
+        if name not in serving.fixed:
+            serving.store.entry(ModelName.parse(name))
+    except StoreError as error:
+        raise UsageError(f"--model: {error}") from None
