@@ -1,14 +1,14 @@
-"""Ops that work value by value, one after the other, compiled into one kernel.
+"""Chains of elementwise ops, compiled into one kernel.
 
-Any op takes part whose WGSL has a function `apply` from values to a value, that of an installed
-package too; numbers that the op was given come behind the values, by their names in `Params`::
+An op takes part if its WGSL has a function `apply` from values to a value, in installed packages
+too. Numbers that the op was given follow the values, by their names in `Params`::
 
     fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { … }
     fn apply(x: vec4<f32>, low: f32, high: f32) -> vec4<f32> { … }
 
-The kernel loads each operand once, calls the functions in turn on what is in registers, and stores
-once: a chain of n ops moves two or three tensors instead of 3n. Operands broadcast. What several
-chains read is computed in each of them, as that costs less than a tensor.
+The kernel loads each operand once, calls the functions in turn on values in registers, and stores
+once: a chain of n ops moves two or three tensors instead of 3n. Operands broadcast. A value that
+several chains read is computed in each of them, which costs less than storing a tensor.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from wgpu_backend.ops.elementwise.launches import wraps
 from wgpu_backend.ops.op import REGISTRY, op
 from wgpu_backend.ops.reference import Array, get_reference
 
-MAX_OPERANDS = 6  # of the 8 storage bindings that every device has, with the result
+# With the result, operands stay below the 8 storage bindings that every device has.
+MAX_OPERANDS = 6
 MAX_STEPS = 24
 AXES = 4
 _APPLY = re.compile(
@@ -42,10 +43,11 @@ _APPLY = re.compile(
 )
 _FUNCTIONS = re.compile(r"^fn \w+", re.MULTILINE)
 _IMPORTS = re.compile(r"^// @import \S+(?: as \w+)?$", re.MULTILINE)
-# How an operand is read, or made by the kernel; a number above is after how many values it repeats.
+# How a kernel gets an operand: as the result lies, by strides, or by making it. A positive number
+# is the count of values after which the operand repeats.
 SAME, STRIDED, MADE = 0, -1, -2
 _NUMBER = re.compile(r"(\w+): f32\b")
-# What the kernel has itself; the rest of what an op's file imports are functions it calls.
+# Imports that the kernel has itself. All other imports of an op's file are functions that it calls.
 STORE, GRID = "// @import formats/store/f32 as y", "// @import lib/index/grid"
 STRIDES = "// @import lib/index/strided"
 _WITH_NUMBER = "// @import lib/elementwise/unary_with_number"
@@ -86,10 +88,11 @@ class Step:
     Parameters
     ----------
     op : str
+        Name of the op.
     arguments : tuple of int
-        Which values it takes: operands of the chain first, then results of the steps before.
+        The values it takes: operands of the chain first, then results of the steps before.
     numbers : tuple of (str, float)
-        What the op was given by keyword.
+        Options of the op, by name.
     """
 
     op: str
@@ -127,14 +130,14 @@ def chain(
     out = Spec.dense(largest.spec.shape if shape is None else shape, F32)
     across = out.shape if across is None else across
     names = [f"x{i}" for i in range(len(operands))]
-    ways = tuple(way_of(x.spec, across) for x in operands)
+    ways = tuple(choose_access(x.spec, across) for x in operands)
     return Launch(
         out,
         dict(zip(names, operands, strict=True)),
         threads=vec4s(out.size),
         params={"size": out.size, "shape": pad_to_4d(across, 1)}
-        | params_of(steps, dict(zip(names, operands, strict=True)), across),
-        shader=_wgsl(tuple(unnumbered(step) for step in steps), ways),
+        | make_params(steps, dict(zip(names, operands, strict=True)), across),
+        shader=_wgsl(tuple(clear_numbers(step) for step in steps), ways),
         in_place=tuple(n for n, way in zip(names, ways, strict=True) if way == SAME),
         work=out.nbytes + sum(x.spec.nbytes for x in operands),
     )
@@ -147,7 +150,7 @@ def chain_reference(
     shape: tuple[int, ...] | None = None,
     across: tuple[int, ...] | None = None,
 ) -> Array:
-    """Twins of the ops, one after the other."""
+    """Call the references of the ops, one after the other."""
     values = [np.asarray(x) for x in operands]
     for step in steps:
         given = (values[a] for a in step.arguments)
@@ -157,27 +160,27 @@ def chain_reference(
     return np.broadcast_to(values[-1], across or shape).reshape(shape)
 
 
-def way_of(spec: Spec, shape: Shape) -> int:
-    """How an operand is read in a chain of some shape."""
+def choose_access(spec: Spec, shape: Shape) -> int:
+    """Return how a chain of `shape` reads an operand: `SAME`, `STRIDED` or its period."""
     if spec.is_dense and spec.shape == shape:
         return SAME
     return spec.size if wraps(spec, shape) else STRIDED
 
 
-def _field(step: int, name: str) -> str:
-    """Field of `Params` that has a number of a step."""
+def _field_name(step: int, name: str) -> str:
+    """Return the field of `Params` that has a number of a step."""
     return f"step{step}_{name}"
 
 
-def unnumbered(step: Step) -> Step:
-    """A step whose numbers do not matter, as they are no part of the shader."""
+def clear_numbers(step: Step) -> Step:
+    """Return a step with all numbers 0: shaders do not depend on them, so fewer are compiled."""
     return replace(step, numbers=tuple((name, 0.0) for name, _ in step.numbers))
 
 
 @lru_cache(maxsize=256)
 def _wgsl(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Inline:
-    """Kernel of a chain, whose operands are read in these ways."""
-    parts = parts_of(steps, ways)
+    """Write the kernel of a chain whose operands are read in these ways."""
+    parts = make_parts(steps, ways)
     text = _KERNEL.substitute(
         imports="\n".join((*parts.loads, STORE, GRID, *parts.imports)),
         fields=", ".join(parts.fields),
@@ -189,7 +192,7 @@ def _wgsl(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Inline:
 
 
 class Parts(NamedTuple):
-    """What a kernel has of a chain: `loads` import operands, `imports` what functions call.
+    """The WGSL of a chain: `loads` import operands, `imports` the functions that ops call.
 
     `values` are statements that make values, those of operands first; the last is the result.
     """
@@ -202,17 +205,17 @@ class Parts(NamedTuple):
     last: str
 
 
-def parts_of(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Parts:
-    """Text of a chain whose operands are read in these ways."""
-    functions = {step.op: _known(step.op) for step in steps}
+def make_parts(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Parts:
+    """Write the WGSL of a chain whose operands are read in these ways."""
+    functions = {step.op: _get_function(step.op) for step in steps}
     imports = {line for found in functions.values() for line in found.imports}
     read = [(i, way) for i, way in enumerate(ways) if way != MADE]
     loads = [f"// @import formats/load/f32 as x{i}" for i, _ in read]
     fields = [f"x{i}_offset: u32" for i, _ in read]
     fields += [f"x{i}_strides: vec4<u32>" for i, way in read if way == STRIDED]
-    values = [f"let v{i} = {_load(i, way)};" for i, way in read]
+    values = [f"let v{i} = {_load_expression(i, way)};" for i, way in read]
     for number, step in enumerate(steps):
-        numbers = [_field(number, name) for name, _ in step.numbers]
+        numbers = [_field_name(number, name) for name, _ in step.numbers]
         fields += [f"{name}: f32" for name in numbers]
         arguments = [f"v{a}" for a in step.arguments] + [f"params.{name}" for name in numbers]
         values.append(f"let v{len(ways) + number} = apply_{step.op}({', '.join(arguments)});")
@@ -223,22 +226,22 @@ def parts_of(steps: tuple[Step, ...], ways: tuple[int, ...]) -> Parts:
     return Parts(loads, sorted(imports | {STRIDES}), fields, "\n".join(bodies), values, last)
 
 
-def params_of(
+def make_params(
     steps: tuple[Step, ...], operands: Mapping[str, Node], across: Shape
 ) -> dict[str, ParamValue]:
-    """Parameters of a chain: strides of operands that broadcast, and numbers of steps."""
+    """Return the parameters of a chain: strides of broadcast operands, and numbers of steps."""
     params: dict[str, ParamValue] = {
         f"{name}_strides": pad_to_4d(broadcast_strides(x.spec, across), 0)
         for name, x in operands.items()
-        if way_of(x.spec, across) == STRIDED
+        if choose_access(x.spec, across) == STRIDED
     }
     for number, step in enumerate(steps):
-        params |= {_field(number, name): value for name, value in step.numbers}
+        params |= {_field_name(number, name): value for name, value in step.numbers}
     return params
 
 
-def _load(operand: int, way: int) -> str:
-    """What reads four values of an operand from value `i` of the result on."""
+def _load_expression(operand: int, way: int) -> str:
+    """Return the WGSL that reads four values of an operand, from value `i` of the result on."""
     name = f"x{operand}"
     if way == STRIDED:
         place = f"inside(i, params.{name}_strides)"
@@ -252,10 +255,11 @@ class Function(NamedTuple):
     Parameters
     ----------
     text : str
+        Its WGSL.
     imports : tuple of str
-        Lines of what it calls.
+        Import lines of the functions it calls.
     numbers : tuple of str
-        Names of its parameters that are no values.
+        Names of its parameters that are options of the op.
     """
 
     text: str
@@ -263,21 +267,21 @@ class Function(NamedTuple):
     numbers: tuple[str, ...]
 
 
-def _known(name: str) -> Function:
-    function = _function(REGISTRY[name].shader)
+def _get_function(name: str) -> Function:
+    function = _parse_function(REGISTRY[name].shader)
     assert function is not None, name
     return function
 
 
 @lru_cache(maxsize=256)
-def _function(source: Source) -> Function | None:
-    """An op's `apply`; None where it has none of the right form."""
+def _parse_function(source: Source) -> Function | None:
+    """Return an op's `apply`; None without one of the right form."""
     text = read(source)
     found = _APPLY.search(text)
     if found is None:
         return None
     numbers = tuple(_NUMBER.findall(found["parameters"]))
-    # With numbers a file has `Params` and `main` of its own.
+    # A file with numbers has its own `Params` and `main`.
     others = set(_FUNCTIONS.findall(text)) - {"fn apply"} - ({"fn main"} if numbers else set())
     types = {p.split(":")[1].strip() for p in found["parameters"].split(",")}
     lines = [
@@ -285,68 +289,68 @@ def _function(source: Source) -> Function | None:
         for line in _IMPORTS.findall(text)
         if line not in _FRAMES and not line.startswith(_WITH_NUMBER)
     ]
-    # A file elsewhere may import what lies beside it, which a chain would not find.
+    # A file outside the package may import its neighbours, which a chain would not find.
     alone = isinstance(source, str) or not lines
     bound = text.count("@binding") > bool(numbers)
     if others or bound or not alone or not types <= {"vec4<f32>", "vec4<Value>", "f32"}:
         return None
-    # A chain computes with f32.
+    # The imported loads convert every float type to f32.
     return Function(found[0].replace("vec4<Value>", "vec4<f32>"), tuple(lines), numbers)
 
 
 @chain.fuses("*")
-def joined(node: OpNode, graph: Graph) -> Node | None:
-    """An op value by value, and those of its operands that are made so for such ops alone."""
+def join(node: OpNode, graph: Graph) -> Node | None:
+    """Fuse an elementwise op with the elementwise ops that make its operands for chains alone."""
     if not can_join(node):
         return None
-    across, whole = across_of(node), as_chain(node)
+    across, whole = get_across(node), as_chain(node)
     for x in whole[0]:
-        maker = _maker(x, graph)
-        first = maker and _seen(as_chain(maker), across_of(maker), x.spec.shape, graph)
-        whole = (first and _behind(first, x, *whole)) or whole
+        maker = _find_maker(x, graph)
+        first = maker and _reshape_chain(as_chain(maker), get_across(maker), x.spec.shape, graph)
+        whole = (first and _prepend(first, x, *whole)) or whole
     if len(whole[1]) == len(as_chain(node)[1]):
         return _across_an_operand(node, graph)
     return graph.call(chain, whole[1], *whole[0], shape=node.spec.shape, across=across)
 
 
 def _across_an_operand(node: OpNode, graph: Graph) -> Node | None:
-    """A chain in the shape in which one of its operands is made, which broadcasts there."""
-    whole, across = as_chain(node), across_of(node)
+    """Return a chain in the shape in which one of its operands is made and broadcast."""
+    whole, across = as_chain(node), get_across(node)
     for number, x in enumerate(whole[0]):
-        maker = _maker(x, graph) if x.spec.shape == across else None
-        own = maker and _seen(whole, across, across_of(maker), graph)
-        longer = maker and own and _behind(as_chain(maker), own[0][number], *own)
+        maker = _find_maker(x, graph) if x.spec.shape == across else None
+        own = maker and _reshape_chain(whole, across, get_across(maker), graph)
+        longer = maker and own and _prepend(as_chain(maker), own[0][number], *own)
         if maker and longer:
-            shapes = {"shape": node.spec.shape, "across": across_of(maker)}
+            shapes = {"shape": node.spec.shape, "across": get_across(maker)}
             return graph.call(chain, longer[1], *longer[0], **shapes)
     return None
 
 
 def can_join(node: OpNode) -> bool:
-    """Whether a node's op can be a step of a chain."""
+    """Return whether a node's op can be a step of a chain."""
     launch, shape = node.launch, node.spec.shape
     if launch.into is not None or launch.out.dtype != F32 or len(shape) > AXES:
         return False
-    return node.call.op is chain or _function(node.call.op.shader) is not None
+    return node.call.op is chain or _parse_function(node.call.op.shader) is not None
 
 
 def as_chain(node: OpNode) -> Chain:
-    """Operands and steps of the chain that a node is by itself."""
+    """Return the operands and steps of the chain that a node is by itself."""
     operands = list(node.operands.values())
     if node.call.op is chain:
         return operands, node.call.args[0]
     params = node.launch.params
-    numbers = [(name, cast("float", params[name])) for name in _known(node.op).numbers]
+    numbers = [(name, cast("float", params[name])) for name in _get_function(node.op).numbers]
     return operands, (Step(node.op, tuple(range(len(operands))), tuple(numbers)),)
 
 
-def across_of(node: OpNode) -> Shape:
-    """Shape in which a node's operands broadcast."""
+def get_across(node: OpNode) -> Shape:
+    """Return the shape in which a node's operands broadcast."""
     return node.options.get("across") or node.spec.shape
 
 
-def _maker(x: Node, graph: Graph) -> OpNode | None:
-    """What makes an operand, if it can be a part of a chain and nothing but chains read it."""
+def _find_maker(x: Node, graph: Graph) -> OpNode | None:
+    """Return the maker of an operand, if it can join a chain and only chains read it."""
     maker = graph.producer(x)
     reads = partial(_reads_whole, x, graph)
     if maker is None or not can_join(maker) or not graph.serves_only(x, reads):
@@ -354,8 +358,8 @@ def _maker(x: Node, graph: Graph) -> OpNode | None:
     return maker
 
 
-def _seen(made: Chain, shape: Shape, wanted: Shape, graph: Graph) -> Chain | None:
-    """A chain across some shape that is computed across another, if its operands allow that."""
+def _reshape_chain(made: Chain, shape: Shape, wanted: Shape, graph: Graph) -> Chain | None:
+    """Return a chain over another shape, if its operands can be seen in that; else None."""
     seen = [_in_shape(y, shape, wanted, graph) for y in made[0]]
     found = [y for y in seen if y is not None]
     return (found, made[1]) if len(found) == len(seen) else None
@@ -367,7 +371,7 @@ def _reads_whole(x: Node, graph: Graph, reader: OpNode) -> bool:
 
 
 def _in_shape(x: Node, shape: Shape, wanted: Shape, graph: Graph) -> Node | None:
-    """An operand of an op whose result has some shape, where that result is seen in another."""
+    """Return an operand of a result of `shape`, for the same result in shape `wanted`, or None."""
     if shape == wanted:
         return x
     if x.spec.shape == shape:
@@ -381,10 +385,10 @@ def _in_shape(x: Node, shape: Shape, wanted: Shape, graph: Graph) -> Node | None
     return graph.view(x, Spec(last, x.spec.dtype, x.spec.strides[-1:], x.spec.offset))
 
 
-def _behind(maker: Chain, x: Node, operands: list[Node], steps: tuple[Step, ...]) -> Chain | None:
-    """A chain with the ops that make its operand `x` in front; what is equal is there once.
+def _prepend(maker: Chain, x: Node, operands: list[Node], steps: tuple[Step, ...]) -> Chain | None:
+    """Return a chain that begins with the ops that make its operand `x`; equal steps appear once.
 
-    None where it would be too long.
+    None if it would have too many operands or steps.
     """
     together: list[Node] = []
     made: list[Step] = []  # with operands counted from -1 downwards, and results from 0 on

@@ -26,14 +26,14 @@ from wgpu_backend.ops.elementwise.fusion import (
     MAX_STEPS,
     SAME,
     Step,
-    across_of,
     as_chain,
     can_join,
     chain_reference,
-    params_of,
-    parts_of,
-    unnumbered,
-    way_of,
+    choose_access,
+    clear_numbers,
+    get_across,
+    make_params,
+    make_parts,
 )
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import in_vec4s, rms_norm_reference
@@ -153,10 +153,11 @@ def norm_chain(
     across = out.shape if across is None else across
     named = {f"x{i}": operand for i, operand in enumerate(operands, 1)}
     ways = tuple(
-        SAME if i == also else way_of(operand.spec, across) for i, operand in enumerate(operands, 1)
+        SAME if i == also else choose_access(operand.spec, across)
+        for i, operand in enumerate(operands, 1)
     )
     (*_, cols), rows = x.spec.shape, row_count(x.spec)
-    plain = tuple(unnumbered(step) for step in steps)
+    plain = tuple(clear_numbers(step) for step in steps)
     return Launch(
         out,
         {"x": x, **given, **named},
@@ -169,7 +170,7 @@ def norm_chain(
             "x_shape": pad_to_4d(x.spec.shape, 1),
             "x_strides": pad_to_4d(x.spec.strides, 0),
             "shape": pad_to_4d(across, 1),
-            **params_of(steps, named, across),
+            **make_params(steps, named, across),
         },
         work=2 * x.spec.nbytes + out.nbytes + sum(o.spec.nbytes for o in operands),
     )
@@ -226,7 +227,7 @@ def _wgsl(
     also: int,
 ) -> Inline:
     """Write the kernel of a norm and a chain, with operands read in these ways."""
-    parts = parts_of(steps, ways)
+    parts = make_parts(steps, ways)
     vectors = {n: f"{n}_load4(params.{n}_offset + 4u * at)" for n in given}
     scaled = {"weight": f"v0 *= {vectors.get('weight')};", "bias": f"v0 += {vectors.get('bias')};"}
     values = list(parts.values)
@@ -258,11 +259,11 @@ def values_behind_a_norm(node: OpNode, graph: Graph) -> Node | None:
     if not can_join(node):
         return None
     operands, steps = as_chain(node)
-    across = across_of(node)
+    across = get_across(node)
     for number, normed in enumerate(operands):
         norm = graph.producer(normed, *NORMS, "rms_norm_add", NAME)
         alone = norm and graph.read_by(normed.storage, node) and _once(normed, operands)
-        if norm is None or not alone or way_of(normed.spec, across) != SAME:
+        if norm is None or not alone or choose_access(normed.spec, across) != SAME:
             continue
         others = [x for i, x in enumerate(operands) if i != number]
         given = _norm_steps(norm, across)
@@ -293,7 +294,7 @@ def _norm_steps(
         given = ("norm", "eps", *weights, "also", "also_weight")
         how = {n: norm.call.kwargs[n] for n in given if n in norm.call.kwargs}
         before = list(norm.call.args[2:])
-        alike = across_of(norm) == across
+        alike = get_across(norm) == across
         return (norm.call.args[1], before, how) if alike else None
     choices = norm.launch.choices
     own = {n: norm.operands[n] for n, chosen in weights.items() if choices.get(chosen)}
