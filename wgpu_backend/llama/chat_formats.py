@@ -1,7 +1,7 @@
 """Chat formats under llama-cpp-python's names, for files without a good template.
 
-Where that project's text differs from the models' training, these follow the training: one line
-break after a role and not two, the start of the answer, the conversation's own system message.
+Where that project's text differs from the models' training, these formats follow the training. They
+have one line break after a role and not two, begin the answer, and use a given system message.
 """
 
 from __future__ import annotations

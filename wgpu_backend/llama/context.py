@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,8 +38,6 @@ from wgpu_backend.llama.states import (
 )
 from wgpu_backend.ml.context import Context as Graph
 from wgpu_backend.nn.batch import Work
-from wgpu_backend.nn.kvcache.layered import LayeredCache
-from wgpu_backend.nn.kvcache.paged import PagedCache
 
 Result = TypeVar("Result")
 Rows = NDArray[np.float32]
@@ -551,9 +549,6 @@ class Context(Closable):
         return pack_state(self._make_layout(), found, tokens)
 
     def _make_layout(self) -> Layout:
-        cache = self._cache
-        parts = cache.parts if isinstance(cache, LayeredCache) else [cast("PagedCache", cache)]
-        tensors = [part.tensors for part in parts]
         model = {
             "architecture": self.model.config.architecture,
             "name": str(self.model.meta_val_str("general.name")),
@@ -561,8 +556,7 @@ class Context(Closable):
             "width": self.model.n_embd(),
             "vocabulary": self.model.n_vocab(),
         }
-        cols = [[tensor.shape[1] for tensor in part] for part in tensors]
-        return Layout(model, cols, [all(t.dtype == F16 for t in part) for part in tensors])
+        return Layout.from_cache(model, self._cache)
 
     def _set_all(self, data: bytes) -> list[int]:
         found, tokens = unpack_state(bytes(data), self._make_layout())

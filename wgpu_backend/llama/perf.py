@@ -82,8 +82,8 @@ def log_set(callback: LogCallback | None) -> None:
     Parameters
     ----------
     callback : callable or None
-        Called with a level, 1 (debug) to 4 (error), and a text that ends in a line break; None for
-        no function. The logger ``wgpu_backend`` of `logging` has the messages in addition.
+        Called with a level, 1 (debug) to 4 (error), and a text that ends in a line break. None
+        removes the function. The logger ``wgpu_backend`` of `logging` has the messages in addition.
     """
     logger = logging.getLogger("wgpu_backend")
     while _handlers:

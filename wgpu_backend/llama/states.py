@@ -20,7 +20,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from wgpu_backend.dtypes import F16
 from wgpu_backend.errors import BackendError
+from wgpu_backend.nn.kvcache.cache import Cache
+from wgpu_backend.nn.kvcache.layered import LayeredCache
+from wgpu_backend.nn.kvcache.paged import PagedCache
 from wgpu_backend.nn.kvcache.saving import Saved, SavedPart
 
 # The line break shows a transfer that changed line ends, as PNG's does.
@@ -72,6 +76,14 @@ class Layout:
     model: Json
     cols: Sequence[Sequence[int]]
     halves: Sequence[bool]
+
+    @classmethod
+    def from_cache(cls, model: Json, cache: Cache) -> Layout:
+        """Return the layout of a model with a cache."""
+        parts = cache.parts if isinstance(cache, LayeredCache) else [cast("PagedCache", cache)]
+        tensors = [part.tensors for part in parts]
+        cols = [[tensor.shape[1] for tensor in part] for part in tensors]
+        return cls(model, cols, [all(t.dtype == F16 for t in part) for part in tensors])
 
     def make_header(self) -> Json:
         """Return the layout as the fields of a header."""

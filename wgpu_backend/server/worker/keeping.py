@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
-from wgpu_backend.dtypes import F16
 from wgpu_backend.engine.batching.engine import Engine
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.errors import StoreError
@@ -18,8 +16,7 @@ from wgpu_backend.llama.states import (
     pack_state,
     unpack_state,
 )
-from wgpu_backend.nn.kvcache.layered import LayeredCache
-from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
+from wgpu_backend.nn.kvcache.paged import BLOCK
 
 
 def save_slot(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path) -> int:
@@ -72,14 +69,10 @@ def restore_slot(model: LanguageModel, engine: Engine, path: Path) -> list[int]:
 
 
 def _layout(model: LanguageModel) -> Layout:
-    cache = model.cache
-    parts = cache.parts if isinstance(cache, LayeredCache) else [cast("PagedCache", cache)]
-    tensors = [part.tensors for part in parts]
     file = model.backend.file.path
     facts = {
         "architecture": model.backend.config.architecture,
         "nbytes": Path(file).stat().st_size if Path(file).is_file() else 0,
         "vocabulary": model.vocabulary,
     }
-    cols = [[tensor.shape[1] for tensor in part] for part in tensors]
-    return Layout(facts, cols, [all(t.dtype == F16 for t in part) for part in tensors])
+    return Layout.from_cache(facts, model.cache)
