@@ -9,6 +9,7 @@ Nothing is computed before somebody asks for values (`wx.eval`, ``x.numpy()``, `
 Arrays are values: what is done to one leaves all others alone.
 """
 
+from math import e, inf, nan, pi
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from wgpu_backend.array import fast, fft, linalg, random
@@ -22,28 +23,6 @@ from wgpu_backend.array.compiling import (
     enable_compile,
 )
 from wgpu_backend.array.complexes import FUNCTIONS as _OF_COMPLEX
-from wgpu_backend.array.constants import (
-    e,
-    euler_gamma,
-    inf,
-    nan,
-    newaxis,
-    pi,
-)
-from wgpu_backend.array.contractions import (
-    einsum,
-)
-from wgpu_backend.array.convolutions import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_general,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-    convolve,
-    depthwise_conv1d,
-)
 from wgpu_backend.array.creation import (
     arange,
     asarray,
@@ -63,6 +42,8 @@ from wgpu_backend.array.creation import (
     zeros_like,
 )
 from wgpu_backend.array.devices import (
+    Namespace,
+    __array_namespace_info__,
     close,
     default_device,
     set_default_device,
@@ -125,16 +106,7 @@ from wgpu_backend.array.elementwise import (
     tanh,
     trunc,
 )
-from wgpu_backend.array.files import (
-    load,
-    save,
-    save_gguf,
-    save_safetensors,
-    savez,
-    savez_compressed,
-)
-from wgpu_backend.array.lifting import COMPLEX as _COMPLEX
-from wgpu_backend.array.memory import (
+from wgpu_backend.array.evaluation import (
     Stream,
     async_eval,
     clear_cache,
@@ -156,29 +128,61 @@ from wgpu_backend.array.memory import (
     sweep,
     synchronize,
 )
-from wgpu_backend.array.moving import (
+from wgpu_backend.array.files import (
+    load,
+    save,
+    save_gguf,
+    save_safetensors,
+    savez,
+    savez_compressed,
+)
+from wgpu_backend.array.manipulation import (
     as_strided,
+    astype,
     atleast_1d,
     atleast_2d,
     atleast_3d,
+    broadcast_arrays,
+    broadcast_shapes,
+    broadcast_to,
+    concat,
+    concatenate,
+    contiguous,
     diag,
     diagonal,
+    expand_dims,
+    flatten,
     flip,
+    matrix_transpose,
+    moveaxis,
     pad,
+    permute_dims,
     repeat,
+    reshape,
     roll,
+    split,
+    squeeze,
+    stack,
+    swapaxes,
     tile,
     trace,
+    transpose,
     tril,
     triu,
     unflatten,
+    unstack,
     view,
 )
-from wgpu_backend.array.namespace import (
-    Namespace,
-    __array_namespace_info__,
-)
 from wgpu_backend.array.neural import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_general,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    convolve,
+    depthwise_conv1d,
     geglu,
     gelu,
     gelu_approx,
@@ -233,16 +237,9 @@ from wgpu_backend.array.operators import (
     subtract,
     where,
 )
-from wgpu_backend.array.ordering import (
-    argpartition,
-    argsort,
-    median,
-    partition,
-    sort,
-    topk,
-)
 from wgpu_backend.array.products import (
     addmm,
+    einsum,
     inner,
     kron,
     linear,
@@ -251,6 +248,7 @@ from wgpu_backend.array.products import (
     tensordot,
     vecdot,
 )
+from wgpu_backend.array.promotion import COMPLEX as _COMPLEX
 from wgpu_backend.array.quantised import (
     dequantize,
     from_fp8,
@@ -296,36 +294,21 @@ from wgpu_backend.array.searching import (
     take,
     take_along_axis,
 )
-from wgpu_backend.array.sets import (
+from wgpu_backend.array.sorting import (
     UniqueAll,
     UniqueCounts,
     UniqueInverse,
+    argpartition,
+    argsort,
     isin,
+    median,
+    partition,
+    sort,
+    topk,
     unique_all,
     unique_counts,
     unique_inverse,
     unique_values,
-)
-from wgpu_backend.array.shaping import (
-    astype,
-    broadcast_arrays,
-    broadcast_shapes,
-    broadcast_to,
-    concat,
-    concatenate,
-    contiguous,
-    expand_dims,
-    flatten,
-    matrix_transpose,
-    moveaxis,
-    permute_dims,
-    reshape,
-    split,
-    squeeze,
-    stack,
-    swapaxes,
-    transpose,
-    unstack,
 )
 from wgpu_backend.array.types import (
     bfloat16,
@@ -350,6 +333,9 @@ from wgpu_backend.array.types import (
 )
 from wgpu_backend.array.types import bool_ as bool
 from wgpu_backend.dtypes import DType as Dtype
+
+euler_gamma = 0.57721566490153286060651209008240243  # which `math` does not have
+newaxis = None
 
 __array_api_version__ = "2025.12"
 _COMPLEX.update(_OF_COMPLEX)

@@ -1,6 +1,8 @@
 """The array: values on a device, or the promise of them, with NumPy's operators.
 
 `a += b` and `a[index] = b` give the name another array; other names for the old one keep it.
+Operators and methods are functions of this package. Those make arrays, so they know only
+`base.ArrayBase`, and the class that has them as methods comes after them all.
 """
 
 from __future__ import annotations
@@ -10,16 +12,35 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, Self
 
-from wgpu_backend.array import elementwise, indexing, operators, products, shaping
-from wgpu_backend.array.core import wrap
-from wgpu_backend.array.methods import Methods
+from wgpu_backend.array import (
+    elementwise,
+    indexing,
+    manipulation,
+    operators,
+    products,
+    reductions,
+    scans,
+    sorting,
+)
+from wgpu_backend.array.base import ArrayBase, wrap
+from wgpu_backend.array.indexing import Places
+from wgpu_backend.array.operators import Binary
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.graph.spec import Extents, extents
 
 Operand = Any  # array, number, list or NumPy's array
 
 
-class Array(Methods):
+def _reflect(function: Binary) -> Binary:
+    """Make the method for ``number <operator> array``: the array is the second operand."""
+
+    def method(self: Any, other: Operand, /) -> Array:
+        return function(other, self)
+
+    return method
+
+
+class Array(ArrayBase):
     """An array on a device: ``wx.array([[1, 2], [3, 4]])``.
 
     Parameters
@@ -38,14 +59,115 @@ class Array(Methods):
     """
 
     __slots__ = ()
-    __array_ufunc__ = None  # NumPy leaves operators between its arrays and these to these
+    # None makes NumPy return NotImplemented for `numpy_array + array`, so that Python calls
+    # `__radd__` here. Otherwise NumPy would add each value by itself.
+    __array_ufunc__ = None
+    # Defining `__eq__` drops the inherited hash. Arrays are keys by identity, as in MLX.
     __hash__ = object.__hash__
 
+    # Operators.
+
+    __add__, __radd__ = operators.add, _reflect(operators.add)
+    __sub__, __rsub__ = operators.subtract, _reflect(operators.subtract)
+    __mul__, __rmul__ = operators.multiply, _reflect(operators.multiply)
+    __truediv__, __rtruediv__ = operators.divide, _reflect(operators.divide)
+    __pow__, __rpow__ = operators.power, _reflect(operators.power)
+    __floordiv__, __rfloordiv__ = operators.floor_divide, _reflect(operators.floor_divide)
+    __mod__, __rmod__ = operators.remainder, _reflect(operators.remainder)
+    __divmod__ = operators.divmod
+    __matmul__, __rmatmul__ = products.matmul, _reflect(products.matmul)
+    __neg__, __pos__, __abs__ = elementwise.negative, elementwise.positive, elementwise.abs
+
+    __and__, __rand__ = operators.bitwise_and, _reflect(operators.bitwise_and)
+    __or__, __ror__ = operators.bitwise_or, _reflect(operators.bitwise_or)
+    __xor__, __rxor__ = operators.bitwise_xor, _reflect(operators.bitwise_xor)
+    __lshift__, __rlshift__ = operators.left_shift, _reflect(operators.left_shift)
+    __rshift__, __rrshift__ = operators.right_shift, _reflect(operators.right_shift)
+    __invert__ = elementwise.bitwise_invert
+
+    __lt__, __le__ = operators.less, operators.less_equal
+    __gt__, __ge__ = operators.greater, operators.greater_equal
+
+    def __eq__(self, other: object) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return operators.equal(self, other) if indexing.is_operand(other) else NotImplemented
+
+    def __ne__(self, other: object) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return operators.not_equal(self, other) if indexing.is_operand(other) else NotImplemented
+
+    # Functions that are methods under the same name.
+
+    sum, prod, mean = reductions.sum, reductions.prod, reductions.mean
+    max, min, var, std = reductions.max, reductions.min, reductions.var, reductions.std
+    any, all, logsumexp = reductions.any, reductions.all, reductions.logsumexp
+    argmax, argmin = reductions.argmax, reductions.argmin
+    cumsum, cumprod, logcumsumexp = scans.cumsum, scans.cumprod, scans.logcumsumexp
+    cummax, cummin = scans.cummax, scans.cummin
+    sort, argsort, topk = sorting.sort, sorting.argsort, sorting.topk
+    diag, diagonal, view = manipulation.diag, manipulation.diagonal, manipulation.view
+    transpose, flatten = manipulation.transpose, manipulation.flatten
+    squeeze, swapaxes, split = manipulation.squeeze, manipulation.swapaxes, manipulation.split
+    abs, round, conj = elementwise.abs, elementwise.round, elementwise.conj
+    exp, log, log2, log10 = elementwise.exp, elementwise.log, elementwise.log2, elementwise.log10
+    log1p, sqrt, rsqrt = elementwise.log1p, elementwise.sqrt, elementwise.rsqrt
+    square, reciprocal = elementwise.square, elementwise.reciprocal
+    sin, cos, tanh = elementwise.sin, elementwise.cos, elementwise.tanh
+
+    @property
+    def real(self) -> Array:
+        """View of real parts; see `wgpu_backend.array.real`."""
+        return elementwise.real(self)
+
+    @property
+    def imag(self) -> Array:
+        """View of imaginary parts; see `wgpu_backend.array.imag`."""
+        return elementwise.imag(self)
+
+    @property
+    def T(self) -> Array:
+        """View with the axes reversed."""
+        return manipulation.permute_dims(self)
+
+    @property
+    def mT(self) -> Array:
+        """View with the last two axes exchanged."""
+        return manipulation.matrix_transpose(self)
+
+    def astype(self, dtype: Any) -> Array:
+        """Return an array of another type; no copy where it is of that type."""
+        return manipulation.astype(self, dtype, copy=False)
+
+    def reshape(self, *shape: Extents) -> Array:
+        """Return the same values under another shape; one extent may be -1."""
+        return manipulation.reshape(self, extents("reshape", shape))
+
+    def moveaxis(self, source: int, destination: int) -> Array:
+        """Return a view with an axis at another place."""
+        return manipulation.moveaxis(self, source, destination)
+
+    # Parts.
+
+    def __getitem__(self, index: Any, /) -> Array:
+        return indexing.getitem(self, index)
+
+    def __setitem__(self, index: Any, values: Operand, /) -> None:
+        # Values never change: the name gets a new node, and views of the old one keep theirs.
+        self.node = indexing.setitem(self, index, values).node
+
+    def __iter__(self) -> Iterator[Array]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def at(self) -> Places:
+        """``x.at[index].add(values)``: an array with values folded into some places."""
+        return Places(self)
+
+    # Devices and packages.
+
     def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
-        return sys.modules[__name__.rpartition(".")[0]]  # it imports this module
+        return sys.modules[__name__.rpartition(".")[0]]  # the package, which imports this module
 
     def to_device(self, device: object, /, *, stream: object = None) -> Array:
-        """Array with these values on another device; no copy where they are there."""
+        """Return an array with these values on another device; no copy where they are there."""
         from wgpu_backend.array import devices
 
         if stream is not None:
@@ -55,204 +177,18 @@ class Array(Methods):
             return wrap(self.node)
         return Array(self.numpy(), self.dtype, device=target)
 
-    # Arithmetic.
-
-    def __add__(self, other: Operand) -> Array:
-        return operators.add(self, other)
-
-    def __radd__(self, other: Operand) -> Array:
-        return operators.add(other, self)
-
-    def __sub__(self, other: Operand) -> Array:
-        return operators.subtract(self, other)
-
-    def __rsub__(self, other: Operand) -> Array:
-        return operators.subtract(other, self)
-
-    def __mul__(self, other: Operand) -> Array:
-        return operators.multiply(self, other)
-
-    def __rmul__(self, other: Operand) -> Array:
-        return operators.multiply(other, self)
-
-    def __truediv__(self, other: Operand) -> Array:
-        return operators.divide(self, other)
-
-    def __rtruediv__(self, other: Operand) -> Array:
-        return operators.divide(other, self)
-
-    def __pow__(self, other: Operand) -> Array:
-        return operators.power(self, other)
-
-    def __rpow__(self, other: Operand) -> Array:
-        return operators.power(other, self)
-
-    def __floordiv__(self, other: Operand) -> Array:
-        return operators.floor_divide(self, other)
-
-    def __rfloordiv__(self, other: Operand) -> Array:
-        return operators.floor_divide(other, self)
-
-    def __mod__(self, other: Operand) -> Array:
-        return operators.remainder(self, other)
-
-    def __rmod__(self, other: Operand) -> Array:
-        return operators.remainder(other, self)
-
-    def __divmod__(self, other: Operand) -> tuple[Array, Array]:
-        return operators.divmod(self, other)
-
-    def __matmul__(self, other: Operand) -> Array:
-        return products.matmul(self, other)
-
-    def __rmatmul__(self, other: Operand) -> Array:
-        return products.matmul(other, self)
-
-    def __neg__(self) -> Array:
-        return elementwise.negative(self)
-
-    def __pos__(self) -> Array:
-        return elementwise.positive(self)
-
-    def __abs__(self) -> Array:
-        return elementwise.abs(self)
-
-    # Bits.
-
-    def __and__(self, other: Operand) -> Array:
-        return operators.bitwise_and(self, other)
-
-    def __rand__(self, other: Operand) -> Array:
-        return operators.bitwise_and(other, self)
-
-    def __or__(self, other: Operand) -> Array:
-        return operators.bitwise_or(self, other)
-
-    def __ror__(self, other: Operand) -> Array:
-        return operators.bitwise_or(other, self)
-
-    def __xor__(self, other: Operand) -> Array:
-        return operators.bitwise_xor(self, other)
-
-    def __rxor__(self, other: Operand) -> Array:
-        return operators.bitwise_xor(other, self)
-
-    def __lshift__(self, other: Operand) -> Array:
-        return operators.left_shift(self, other)
-
-    def __rlshift__(self, other: Operand) -> Array:
-        return operators.left_shift(other, self)
-
-    def __rshift__(self, other: Operand) -> Array:
-        return operators.right_shift(self, other)
-
-    def __rrshift__(self, other: Operand) -> Array:
-        return operators.right_shift(other, self)
-
-    def __invert__(self) -> Array:
-        return elementwise.bitwise_invert(self)
-
-    # Comparisons.
-
-    def __eq__(self, other: object) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return operators.equal(self, other) if indexing.is_operand(other) else NotImplemented
-
-    def __ne__(self, other: object) -> Array:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return operators.not_equal(self, other) if indexing.is_operand(other) else NotImplemented
-
-    def __lt__(self, other: Operand) -> Array:
-        return operators.less(self, other)
-
-    def __le__(self, other: Operand) -> Array:
-        return operators.less_equal(self, other)
-
-    def __gt__(self, other: Operand) -> Array:
-        return operators.greater(self, other)
-
-    def __ge__(self, other: Operand) -> Array:
-        return operators.greater_equal(self, other)
-
-    # What other packages and other devices ask.
-
     def __copy__(self) -> Array:
         return wrap(self.node)
 
     def __deepcopy__(self, memo: object) -> Array:
-        return wrap(self.node)  # values never change, so both may look at them
+        return wrap(self.node)  # values never change, so both may share the node
 
     def __reduce__(self) -> tuple[type[Array], tuple[Any, str]]:
-        return Array, (self.numpy(), self.dtype.name)  # lies on the default device when read
-
-    def __dlpack__(
-        self,
-        *,
-        stream: object = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[Any, int] | None = None,
-        copy: bool | None = None,
-        **options: Any,
-    ) -> Any:
-        """Capsule of a copy on the host."""
-        options |= {"copy": copy} if copy is not None else {}
-        return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device, **options)
-
-    # Parts.
-
-    def __getitem__(self, index: Any, /) -> Array:
-        return indexing.getitem(self, index)
-
-    def __setitem__(self, index: Any, values: Operand, /) -> None:
-        self.node = indexing.setitem(self, index, values).node
-
-    def __iter__(self) -> Iterator[Array]:
-        return (self[i] for i in range(len(self)))
-
-    # Shapes.
-
-    @property
-    def T(self) -> Array:
-        """View with the axes reversed."""
-        return shaping.permute_dims(self)
-
-    @property
-    def mT(self) -> Array:
-        """View with the last two axes exchanged."""
-        return shaping.matrix_transpose(self)
-
-    def astype(self, dtype: Any) -> Array:
-        """Array of another type; no copy where it is of that type."""
-        return shaping.astype(self, dtype, copy=False)
-
-    def reshape(self, *shape: Extents) -> Array:
-        """Same values under another shape; one extent may be -1."""
-        return shaping.reshape(self, extents("reshape", shape))
-
-    def transpose(self, *axes: Any) -> Array:
-        """View with the axes in another order; reversed where none is given."""
-        return shaping.transpose(self, *axes)
-
-    def flatten(self, start_axis: int = 0, end_axis: int = -1) -> Array:
-        """Array with the axes from one to another joined."""
-        return shaping.flatten(self, start_axis, end_axis)
-
-    def squeeze(self, axis: Any = None) -> Array:
-        """View without axes of one value."""
-        return shaping.squeeze(self, axis)
-
-    def moveaxis(self, source: int, destination: int) -> Array:
-        """View with an axis at another place."""
-        return shaping.moveaxis(self, source, destination)
-
-    def swapaxes(self, a: int, b: int) -> Array:
-        """View with two axes exchanged."""
-        return shaping.swapaxes(self, a, b)
-
-    def split(self, sections: Any, axis: int = 0) -> list[Array]:
-        """Views of an axis in equal parts, or cut at these places."""
-        return shaping.split(self, sections, axis)
+        # A pickle may be read where this device does not exist: the default device takes it.
+        return Array, (self.numpy(), self.dtype.name)
 
     def eval(self) -> Self:
-        """Compute it; the array itself."""
+        """Compute the values, and return the array itself."""
         self.session.evaluate([self.node])
         return self
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from wgpu_backend.array.core import wrap
+from wgpu_backend.array.base import wrap
+from wgpu_backend.array.evaluation import form, leaves, map_tree
 from wgpu_backend.array.session import Session, is_done
-from wgpu_backend.array.trees import form, leaves, map_tree
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ContextError

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from wgpu_backend.array import elementwise as one
+from wgpu_backend.array import manipulation, products, reductions, scans
 from wgpu_backend.array import operators as two
-from wgpu_backend.array import products, reductions, scans, shaping
+from wgpu_backend.array.base import wrap
 from wgpu_backend.array.conversion import join_parts
-from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import common_shape, write_out
+from wgpu_backend.array.promotion import common_shape, write_out
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -249,7 +249,7 @@ def _prod(z: Array, axis: Any, keepdims: bool) -> Array:
     while len(rows) > 1:
         half = len(rows) // 2
         odd = [rows[2 * half :]] if len(rows) % 2 else []
-        rows = shaping.concat([_multiply(rows[:half], rows[half : 2 * half]), *odd])
+        rows = manipulation.concat([_multiply(rows[:half], rows[half : 2 * half]), *odd])
     return rows.reshape(reductions.reduced_shape(z.shape, axes, keepdims))
 
 
@@ -268,18 +268,18 @@ def _cumsum(z: Array, axis: int, reverse: bool, inclusive: bool) -> Array:
 
 def _cumprod(z: Array, axis: int, reverse: bool, inclusive: bool) -> Array:
     """Running product, each step over twice as many values (Hillis & Steele 1986)."""
-    from wgpu_backend.array.moving import flip
+    from wgpu_backend.array.manipulation import flip
 
-    rows = shaping.moveaxis(z, axis, 0)
+    rows = manipulation.moveaxis(z, axis, 0)
     rows = flip(rows, axis=0) if reverse else rows
     if not inclusive and len(rows):
         ones = make_complex(rows[:1].real * 0 + 1, rows[:1].imag * 0)
-        rows = shaping.concat([ones, rows[:-1]])
+        rows = manipulation.concat([ones, rows[:-1]])
     step = 1
     while step < len(rows):
-        rows = shaping.concat([rows[:step], _multiply(rows[step:], rows[:-step])])
+        rows = manipulation.concat([rows[:step], _multiply(rows[step:], rows[:-step])])
         step *= 2
-    return shaping.moveaxis(flip(rows, axis=0) if reverse else rows, 0, axis)
+    return manipulation.moveaxis(flip(rows, axis=0) if reverse else rows, 0, axis)
 
 
 def _either(test: Callable[[Array], Array]) -> Callable[[Array], Array]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from wgpu_backend.array import devices
+from wgpu_backend.array.base import ArrayBase, make_node, wrap
 from wgpu_backend.array.conversion import convert
-from wgpu_backend.array.core import Core, make_node, wrap
 from wgpu_backend.array.types import INTEGERS, default_dtype, iinfo
 from wgpu_backend.dtypes import BF16, BOOL, F16, F32, I32, I64, DType, as_dtype, f32_to_bf16
 from wgpu_backend.errors import DeviceError, DTypeError, OptionError
@@ -33,9 +33,9 @@ def asarray(
     copy: bool | None = None,
 ) -> Array:
     """Array of values; those of an array are not copied where nothing asks for others."""
-    from wgpu_backend.array.shaping import astype
+    from wgpu_backend.array.manipulation import astype
 
-    if not isinstance(values, Core):
+    if not isinstance(values, ArrayBase):
         return wrap(make_node(values, None if dtype is None else as_dtype(dtype), device))
     own = cast("Array", values)
     moved = own if device is None else own.to_device(devices.on(device))
@@ -60,9 +60,9 @@ def full(
     """
     wanted = extents("full", shape)
     Spec.dense(wanted, F32)  # refuses what is no shape
-    from wgpu_backend.array.shaping import astype, broadcast_to
+    from wgpu_backend.array.manipulation import astype, broadcast_to
 
-    if isinstance(fill_value, Core):
+    if isinstance(fill_value, ArrayBase):
         given = wrap(fill_value.node)
         return broadcast_to(given if dtype is None else astype(given, dtype), wanted)
     host = np.asarray(fill_value)
@@ -237,7 +237,7 @@ def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> tupl
     sparse : bool
         Leave axes of 1 instead of repeating values.
     """
-    from wgpu_backend.array.shaping import broadcast_arrays, swapaxes
+    from wgpu_backend.array.manipulation import broadcast_arrays, swapaxes
 
     if indexing not in ("xy", "ij"):
         raise OptionError(f"meshgrid: indexing is {indexing!r}, needs 'xy' or 'ij'")
@@ -252,7 +252,7 @@ def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> tupl
 
 def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -> Array:
     """Array of what has ``__dlpack__``: its values are copied through the host."""
-    if isinstance(x, Core):
+    if isinstance(x, ArrayBase):
         return asarray(x, device=device, copy=copy)
     if copy is False:
         raise DeviceError("from_dlpack: values are copied to a device, copy=False forbids it")

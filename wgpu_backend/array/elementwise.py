@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.base import constant, wrap
 from wgpu_backend.array.conversion import convert, join_parts, view_part
-from wgpu_backend.array.core import constant, wrap
-from wgpu_backend.array.lifting import (
+from wgpu_backend.array.promotion import (
     apply_op,
     as_node,
     call_complex,

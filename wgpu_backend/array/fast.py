@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wgpu_backend.array.base import ArrayBase, constant, wrap
 from wgpu_backend.array.conversion import convert
-from wgpu_backend.array.core import Core, constant, wrap
-from wgpu_backend.array.lifting import as_node, to_floats
 from wgpu_backend.array.neural import as_rows, as_shape
+from wgpu_backend.array.promotion import as_node, to_floats
 from wgpu_backend.array.types import result_type
 from wgpu_backend.dtypes import BOOL, F32, I32, DType
 from wgpu_backend.errors import OptionError, ShapeError
@@ -126,13 +126,13 @@ def _positions(x: Node, offset: Any, batch: int, tokens: int) -> Node:
     """Position of each token of each sequence, (batch * tokens,)."""
     session: Any = x.builder
     steps = np.arange(tokens, dtype=np.int32)
-    if not isinstance(offset, Core):
+    if not isinstance(offset, ArrayBase):
         offset = np.asarray(offset)
         rows = np.broadcast_to(offset.reshape(-1, 1) + steps, (batch, tokens))
         return constant(session, rows.reshape(-1), I32)
     first = wrap(convert(offset.node, I32)).reshape(-1, 1)
     rows = first + wrap(constant(session, steps, I32))
-    from wgpu_backend.array.shaping import broadcast_to
+    from wgpu_backend.array.manipulation import broadcast_to
 
     return contiguous(broadcast_to(rows, (batch, tokens)).reshape(-1).node)
 

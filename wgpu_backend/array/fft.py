@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.array.base import constant, wrap
 from wgpu_backend.array.complexes import make_complex
 from wgpu_backend.array.conversion import convert, join_parts
-from wgpu_backend.array.core import constant, wrap
 from wgpu_backend.array.creation import asarray, zeros
 from wgpu_backend.array.elementwise import conj, imag, real
-from wgpu_backend.array.lifting import as_node, is_complex, normalise_axis, to_floats
-from wgpu_backend.array.moving import flip, roll
-from wgpu_backend.array.shaping import concat, moveaxis
+from wgpu_backend.array.manipulation import concat, flip, moveaxis, roll
+from wgpu_backend.array.promotion import as_node, is_complex, normalise_axis, to_floats
 from wgpu_backend.dtypes import COMPLEX64, F32
 from wgpu_backend.errors import OptionError, ShapeError
 from wgpu_backend.graph.node import Node

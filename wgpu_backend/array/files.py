@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from wgpu_backend.array import devices
-from wgpu_backend.array.core import wrap
+from wgpu_backend.array.base import wrap
 from wgpu_backend.array.creation import asarray
 from wgpu_backend.dtypes import BF16, F32, DType, f32_to_bf16, named
 from wgpu_backend.errors import DTypeError, ModelError

@@ -1,8 +1,9 @@
-"""Reading and writing parts of arrays, by NumPy's rules.
+"""Reading, writing and updating parts of arrays, by NumPy's rules.
 
-Integers and slices make views; a slice of negative step is a view of the values in order, turned
-round. Arrays of integers and of bools gather: an id for every value of the result is made of what
-the index says of each axis, then one `take` fetches them, or one `scatter` writes them.
+Integers and slices make views; a slice of negative step is a view of the values in order, reversed.
+Arrays of integers and of bools gather: an id for every value of the result is computed from the
+entries of the index, then one `take` fetches them, or one `scatter` writes them.
+``x.at[index].add(values)`` folds values into places, which may repeat.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from wgpu_backend.array.base import ArrayBase, constant, wrap
 from wgpu_backend.array.conversion import MOST_AXES, convert, flatten_node
-from wgpu_backend.array.core import Core, constant, wrap
-from wgpu_backend.array.lifting import apply_to_nodes, common_shape, write_out
-from wgpu_backend.array.places import Ids, One, Place, Range, parse
+from wgpu_backend.array.index_parsing import Ids, One, Place, Range, parse
+from wgpu_backend.array.promotion import apply_to_nodes, common_shape, write_out
 from wgpu_backend.array.session import Session
-from wgpu_backend.array.types import Scalar
+from wgpu_backend.array.types import FLOATING, Scalar
 from wgpu_backend.dtypes import BOOL, I32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph import spec as specs
@@ -26,7 +27,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape, Spec, dense_strides
 from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.elementwise import arithmetic, comparison
-from wgpu_backend.ops.index import scatter, taking, writing
+from wgpu_backend.ops.index import accumulating, scatter, taking, writing
 from wgpu_backend.ops.shape.shapes import reshape_node
 from wgpu_backend.ops.shape.views import expand, make_view
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 def is_operand(value: object) -> bool:
     """Whether something may stand beside an array."""
-    return isinstance(value, Core | Scalar | np.ndarray | np.generic | list | tuple)
+    return isinstance(value, ArrayBase | Scalar | np.ndarray | np.generic | list | tuple)
 
 
 def getitem(x: Array, index: Any) -> Array:
@@ -292,7 +293,7 @@ def _behind(places: Sequence[Place], first: int) -> int:
 
 def _mask(shape: Shape, index: Any) -> Node | None:
     """The node of an index that is one mask."""
-    if isinstance(index, Core) and index.dtype == BOOL and index.ndim:
+    if isinstance(index, ArrayBase) and index.dtype == BOOL and index.ndim:
         if index.shape != shape[: index.ndim]:
             raise ShapeError(f"index: a mask of {index.shape}, the array has {shape}")
         return index.node
@@ -301,13 +302,13 @@ def _mask(shape: Shape, index: Any) -> Node | None:
 
 def _is_number(values: Any) -> bool:
     return isinstance(values, Scalar | np.generic) or (
-        isinstance(values, Core) and values.size == 1
+        isinstance(values, ArrayBase) and values.size == 1
     )
 
 
 def _values(values: Any, node: Node, session: Session) -> Node:
     """What is written, in the type of what it is written to."""
-    if isinstance(values, Core):
+    if isinstance(values, ArrayBase):
         return convert(values.node, node.spec.dtype)
     host = np.asarray(values)
     if (
@@ -327,3 +328,58 @@ def _fit_values(values: Node, shape: Shape) -> Node:
     if common_shape("setitem", [own, shape]) != shape:
         raise ShapeError(f"setitem: values of {values.spec.shape} into {shape}")
     return expand(reshape_node(values, own), shape)
+
+
+def _negative(x: Array) -> Array:
+    return -x
+
+
+def _reciprocal(x: Array) -> Array:
+    return 1 / x
+
+
+class Places:
+    """Places of an array, to fold values into."""
+
+    def __init__(self, x: Array, index: Any = ...) -> None:
+        self._x, self._index = x, index
+
+    def __getitem__(self, index: Any) -> Places:
+        return Places(self._x, index)
+
+    def add(self, values: Any) -> Array:
+        """Array with values added."""
+        return self._folded(values, "add")
+
+    def subtract(self, values: Any) -> Array:
+        """Array with values taken away."""
+        return self._folded(values, "add", _negative)
+
+    def multiply(self, values: Any) -> Array:
+        """Array multiplied by values."""
+        return self._folded(values, "mul")
+
+    def divide(self, values: Any) -> Array:
+        """Array of floats divided by values."""
+        if self._x.dtype not in FLOATING:
+            raise DTypeError(f"at[].divide: {self._x.dtype}, needs floats")
+        return self._folded(values, "mul", _reciprocal)
+
+    def maximum(self, values: Any) -> Array:
+        """Array with the larger of its values and others."""
+        return self._folded(values, "max")
+
+    def minimum(self, values: Any) -> Array:
+        """Array with the smaller of its values and others."""
+        return self._folded(values, "min")
+
+    def _folded(self, values: Any, mode: str, change: Any = None) -> Array:
+        x = self._x
+        ids, given = locate_values(x, self._index, values)
+        if not given.spec.size:
+            return wrap(x.node)
+        if change is not None:
+            given = change(wrap(given)).node
+        row = flatten_node(write_out(x.node, x.shape))
+        found = accumulating.fold_at(row, flatten_node(ids), flatten_node(given), 0, mode)
+        return wrap(reshape_node(convert(found, x.dtype), x.shape))

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from wgpu_backend.array import products, shaping
-from wgpu_backend.array.core import wrap
+from wgpu_backend.array import manipulation, products
+from wgpu_backend.array.base import wrap
 from wgpu_backend.array.creation import asarray, eye
 from wgpu_backend.array.elementwise import abs, conj, sqrt
-from wgpu_backend.array.lifting import as_node, common_shape, is_complex, to_floats
-from wgpu_backend.array.moving import diagonal as _diagonal
+from wgpu_backend.array.manipulation import diagonal as _diagonal
 from wgpu_backend.array.operators import power
+from wgpu_backend.array.promotion import as_node, common_shape, is_complex, to_floats
 from wgpu_backend.array.reductions import Axis
 from wgpu_backend.array.reductions import max as _max
 from wgpu_backend.array.reductions import min as _min
@@ -41,7 +41,7 @@ __all__ = [
 matmul, outer, tensordot, vecdot = (
     products.matmul, products.outer, products.tensordot, products.vecdot,
 )  # fmt: skip
-matrix_transpose = shaping.matrix_transpose
+matrix_transpose = manipulation.matrix_transpose
 
 
 class EigResult(NamedTuple):
@@ -267,10 +267,10 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     for x in (x1, x2):
         if x.shape[as_node("cross", x).spec.axis(axis, "cross")] != 3:
             raise ShapeError(f"cross: axis {axis} of {x.shape}, needs 3 values")
-    (a, b, c), (u, v, w) = (shaping.unstack(x, axis=axis) for x in (x1, x2))
+    (a, b, c), (u, v, w) = (manipulation.unstack(x, axis=axis) for x in (x1, x2))
     parts = [b * w - c * v, c * u - a * w, a * v - b * u]
     at = axis if axis < 0 else axis - len(x1.shape)
-    return shaping.moveaxis(shaping.stack(parts, axis=-1), -1, at)
+    return manipulation.moveaxis(manipulation.stack(parts, axis=-1), -1, at)
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
@@ -291,7 +291,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
         raise ShapeError(f"matrix_power: {shape}, needs square matrices as the last two axes")
     base, left = (inv(x), -n) if n < 0 else (wrap(node), n)
     if not left:
-        return shaping.broadcast_to(eye(shape[-1], dtype=x.dtype, device=x.session), shape)
+        return manipulation.broadcast_to(eye(shape[-1], dtype=x.dtype, device=x.session), shape)
     found: Array | None = None
     while left:
         if left % 2:
@@ -380,7 +380,7 @@ def norm(x: Array, /, ord: Any = None, axis: Axis = None, keepdims: bool = False
         if isinstance(ord, str):
             raise OptionError(f"norm: ord {ord!r} of vectors, needs a number")
         return vector_norm(x, axis=given, keepdims=keepdims, ord=ord)
-    found = matrix_norm(shaping.moveaxis(x, given, (-2, -1)), ord=ord)
+    found = matrix_norm(manipulation.moveaxis(x, given, (-2, -1)), ord=ord)
     if not keepdims:
         return found
     places = [as_node("norm", x).spec.axis(a, "norm") for a in given]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.base import make_node, wrap
 from wgpu_backend.array.conversion import convert, join_parts
-from wgpu_backend.array.core import make_node, wrap
 from wgpu_backend.array.elementwise import (
     abs,
     describe,
@@ -21,7 +21,7 @@ from wgpu_backend.array.elementwise import (
     isposinf,
     real,
 )
-from wgpu_backend.array.lifting import (
+from wgpu_backend.array.promotion import (
     apply_op,
     apply_to_nodes,
     as_node,

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wgpu_backend.array.base import wrap
 from wgpu_backend.array.conversion import convert
-from wgpu_backend.array.core import wrap
 from wgpu_backend.array.elementwise import abs, isnan, round
-from wgpu_backend.array.lifting import as_node, promote_operands, to_floats
-from wgpu_backend.array.moving import view
+from wgpu_backend.array.manipulation import view
 from wgpu_backend.array.operators import clip, maximum, where
+from wgpu_backend.array.promotion import as_node, promote_operands, to_floats
 from wgpu_backend.array.searching import as_ids
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import BF16, F16, F32, I32, U8, U16, U32, as_dtype

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.array import devices
+from wgpu_backend.array.base import ArrayBase, constant, wrap
 from wgpu_backend.array.conversion import convert, flatten_node
-from wgpu_backend.array.core import Core, constant, wrap
-from wgpu_backend.array.lifting import as_node, common_shape, to_floats
+from wgpu_backend.array.promotion import as_node, common_shape, to_floats
 from wgpu_backend.dtypes import F32, I32, U32, DType, as_dtype
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
@@ -85,7 +85,7 @@ def _key(name: str, given: Array | None) -> Node:
 
 
 def _is_array(x: Any) -> bool:
-    return isinstance(x, Core)
+    return isinstance(x, ArrayBase)
 
 
 def _float(dtype: Any) -> DType:
@@ -117,7 +117,7 @@ def _shape(name: str, shape: Extents | None, *parameters: Any) -> Shape:
     """Shape of a draw: as told, or what parameters broadcast to."""
     if shape is not None:
         return extents(name, shape)
-    return common_shape(name, [p.shape if isinstance(p, Core) else () for p in parameters])
+    return common_shape(name, [p.shape if isinstance(p, ArrayBase) else () for p in parameters])
 
 
 def normal(
@@ -178,7 +178,7 @@ def randint(
 def bernoulli(p: Any = 0.5, shape: Extents | None = None, key: Array | None = None) -> Array:
     """True with probability `p`, a number or an array."""
     source, wanted = _key("bernoulli", key), _shape("bernoulli", shape, p)
-    chance = to_floats(p.node) if isinstance(p, Core) else float(p)
+    chance = to_floats(p.node) if isinstance(p, ArrayBase) else float(p)
     return wrap(choices.random_bernoulli(source, chance, wanted))
 
 
@@ -212,7 +212,7 @@ def categorical(
         if drawn:  # a single number is drawn as those of several rows
             return _draw_from_row(node, drawn, _key("categorical", key))
     if wanted is not None:
-        from wgpu_backend.array.shaping import broadcast_to, moveaxis
+        from wgpu_backend.array.manipulation import broadcast_to, moveaxis
 
         last = moveaxis(wrap(node), axis, -1)
         node, axis = broadcast_to(last, (*wanted, last.shape[-1])).node, -1
@@ -241,7 +241,7 @@ def permutation(x: Any, axis: int = 0, key: Array | None = None) -> Array:
     from wgpu_backend.array.searching import take
 
     source = _key("permutation", key)
-    if not isinstance(x, Core):
+    if not isinstance(x, ArrayBase):
         return wrap(choices.random_permutation(source, int(x)))
     node = x.node
     order = choices.random_permutation(source, node.spec.shape[node.spec.axis(axis, "permutation")])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.base import wrap
 from wgpu_backend.array.conversion import convert, flatten_node
-from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, call_complex, is_bool, is_complex, to_floats
+from wgpu_backend.array.promotion import as_node, call_complex, is_bool, is_complex, to_floats
 from wgpu_backend.array.types import FLOATING
 from wgpu_backend.dtypes import BOOL, COMPLEX64, F32, I8, I16, I32, U8, U16, U32, DType, as_dtype
 from wgpu_backend.errors import ShapeError

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from wgpu_backend.array.base import wrap
 from wgpu_backend.array.conversion import convert, flatten_node
-from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node, call_complex, to_floats
+from wgpu_backend.array.promotion import as_node, call_complex, to_floats
 from wgpu_backend.array.reductions import sum_dtype
 from wgpu_backend.dtypes import BOOL, COMPLEX64, DType
 from wgpu_backend.errors import ShapeError
@@ -129,7 +129,7 @@ def _cumulative(
     scanned: Callable[..., Array], x: Array, axis: int | None, dtype: Any, first: int | None
 ) -> Array:
     from wgpu_backend.array.creation import full
-    from wgpu_backend.array.shaping import concat
+    from wgpu_backend.array.manipulation import concat
 
     if axis is None and x.ndim > 1:
         raise ShapeError(f"cumulative: {x.shape} has {x.ndim} axes, needs `axis` to say which")
@@ -164,8 +164,8 @@ def diff(
     -------
     (..., m - n, ...), of the type of `x`.
     """
+    from wgpu_backend.array.manipulation import concat
     from wgpu_backend.array.operators import not_equal, subtract
-    from wgpu_backend.array.shaping import concat
 
     node = as_node("diff", x)
     if not node.spec.shape or n < 0:

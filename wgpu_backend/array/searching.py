@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wgpu_backend.array.base import ArrayBase, make_node, wrap
 from wgpu_backend.array.conversion import convert, flatten_node
-from wgpu_backend.array.core import Core, make_node, wrap
-from wgpu_backend.array.lifting import as_node, common_shape, normalise_axis, promote_operands
-from wgpu_backend.array.places import find_true
+from wgpu_backend.array.index_parsing import find_true
+from wgpu_backend.array.promotion import as_node, common_shape, normalise_axis, promote_operands
 from wgpu_backend.array.types import INTEGERS
 from wgpu_backend.dtypes import BOOL, I32
 from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.index import accumulating, scatter, taking
 from wgpu_backend.ops.sampling import searching
+from wgpu_backend.ops.shape import creation
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.shapes import reshape_node
 from wgpu_backend.ops.shape.views import expand
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def as_ids(name: str, ids: Any, x: Node) -> Node:
     """Node of ids in int32; DTypeError unless they are integers."""
     session = wrap(x).session
-    node = ids.node if isinstance(ids, Core) else make_node(np.asarray(ids), None, session)
+    node = ids.node if isinstance(ids, ArrayBase) else make_node(np.asarray(ids), None, session)
     if node.spec.dtype not in INTEGERS:
         raise DTypeError(f"{name}: ids are {node.spec.dtype}, needs integers")
     return convert(node, I32)
@@ -115,7 +116,7 @@ def _prepare_write(
     dst, ids, at = _align(name, node, as_ids(name, indices, node), axis)
     if dst.spec.size != node.spec.size:
         raise ShapeError(f"{name}: ids are {ids.spec.shape}, the array is {node.spec.shape}")
-    given = values.node if isinstance(values, Core) else promote_operands(name, x, values)[1]
+    given = values.node if isinstance(values, ArrayBase) else promote_operands(name, x, values)[1]
     given = convert(given, node.spec.dtype)
     if common_shape(name, [given.spec.shape, ids.spec.shape]) != ids.spec.shape:
         raise ShapeError(f"{name}: values are {given.spec.shape}, ids are {ids.spec.shape}")
@@ -157,7 +158,7 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 
 def argwhere(x: Array, /) -> Array:
     """Places of values that are not 0, (count, axes), int32; see `nonzero`."""
-    from wgpu_backend.array.shaping import stack
+    from wgpu_backend.array.manipulation import stack
 
     return stack(list(nonzero(x)), axis=1)
 
@@ -181,15 +182,14 @@ def slice(x: Array, start: Any, axes: Sequence[int], slice_size: Sequence[int]) 
             f"slice: start is {begin.spec.shape}, slice_size {tuple(slice_size)}, needs "
             f"({len(axes)},) and {x.ndim} extents"
         )
-    from wgpu_backend.array.creation import arange
-
     window = wrap(node)
     for axis, extent in enumerate(slice_size):
         if axis not in [a % x.ndim for a in axes]:
             window = window[(builtins.slice(None),) * axis + (builtins.slice(0, extent),)]
     for i, axis in enumerate(axes):
         at = axis % x.ndim
-        ids = wrap(begin)[i] + arange(slice_size[at], dtype=I32, device=x.session)
+        steps = creation.arange.add_to(x.session, start=0, stop=slice_size[at], step=1, dtype=I32)
+        ids = wrap(begin)[i] + wrap(steps)
         window = take(window, ids, axis=at)
     return window
 

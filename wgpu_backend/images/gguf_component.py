@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import wgpu_backend.array as wx
 from wgpu_backend.array import devices
-from wgpu_backend.array.core import wrap
+from wgpu_backend.array.base import wrap
 from wgpu_backend.array.nn import Embedding, Linear, Module, Slot
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ModelError

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import wgpu_backend.array as wx
 from wgpu_backend.array import devices
-from wgpu_backend.array.core import wrap
+from wgpu_backend.array.base import wrap
 from wgpu_backend.array.nn import Module, Slot
 from wgpu_backend.dtypes import BF16, F16, F32, DType
 from wgpu_backend.errors import ModelError

@@ -60,39 +60,57 @@ from wgpu_backend.array.nn.activations import (
     step,
     tanh,
 )
-from wgpu_backend.array.nn.attention import MultiHeadAttention, RoPE, attend, rotated
-from wgpu_backend.array.nn.containers import Dropout, Dropout2d, Dropout3d, Identity, Sequential
+from wgpu_backend.array.nn.attention import (
+    ALiBi,
+    MultiHeadAttention,
+    RoPE,
+    SinusoidalPositionalEncoding,
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+    attend,
+    rotated,
+)
 from wgpu_backend.array.nn.convolution import (
+    AvgPool1d,
+    AvgPool2d,
+    AvgPool3d,
     Conv1d,
     Conv2d,
     Conv3d,
     ConvTranspose1d,
     ConvTranspose2d,
     ConvTranspose3d,
-)
-from wgpu_backend.array.nn.linear import Bilinear, Embedding, Linear
-from wgpu_backend.array.nn.module import Module, Slot
-from wgpu_backend.array.nn.norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
-from wgpu_backend.array.nn.pictures import Upsample, resized, timestep_embedding
-from wgpu_backend.array.nn.pooling import (
-    AvgPool1d,
-    AvgPool2d,
-    AvgPool3d,
     MaxPool1d,
     MaxPool2d,
     MaxPool3d,
+    Upsample,
+    resized,
+    timestep_embedding,
 )
-from wgpu_backend.array.nn.positions import ALiBi, SinusoidalPositionalEncoding
-from wgpu_backend.array.nn.published import NETWORKS, published
-from wgpu_backend.array.nn.quantised import QuantizedEmbedding, QuantizedLinear, quantize
+from wgpu_backend.array.nn.linear import (
+    Bilinear,
+    Embedding,
+    Linear,
+    QuantizedEmbedding,
+    QuantizedLinear,
+    quantize,
+)
+from wgpu_backend.array.nn.module import (
+    NETWORKS,
+    Dropout,
+    Dropout2d,
+    Dropout3d,
+    Identity,
+    Module,
+    Sequential,
+    Slot,
+    published,
+)
+from wgpu_backend.array.nn.norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
 from wgpu_backend.array.nn.recurrent import GRU, LSTM, RNN
-from wgpu_backend.array.nn.transformer import (
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
 
 __all__ = [
     "CELU",

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from wgpu_backend.array import neural
 from wgpu_backend.array.creation import full
 from wgpu_backend.array.elementwise import Unary, float_function, sigmoid, tanh
-from wgpu_backend.array.lifting import apply_op, promote_operands
 from wgpu_backend.array.nn.module import Module
+from wgpu_backend.array.promotion import apply_op, promote_operands
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import OptionError
 from wgpu_backend.ops.elementwise import activation as ops

@@ -1,19 +1,25 @@
-"""Attention, and rotary positions."""
+"""Attention, positions of tokens, and the layers of transformers (Vaswani et al. 2017)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wgpu_backend.array.core import wrap
-from wgpu_backend.array.lifting import as_node
-from wgpu_backend.array.nn.calls import as_floats
+from wgpu_backend.array.base import wrap
+from wgpu_backend.array.creation import asarray
+from wgpu_backend.array.elementwise import cos, sin
+from wgpu_backend.array.manipulation import concat, expand_dims
+from wgpu_backend.array.nn.activations import relu
+from wgpu_backend.array.nn.layer_helpers import as_floats
 from wgpu_backend.array.nn.linear import Linear
 from wgpu_backend.array.nn.module import Module
+from wgpu_backend.array.nn.norms import LayerNorm
+from wgpu_backend.array.promotion import as_node
 from wgpu_backend.dtypes import F32
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.errors import OptionError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.attention.dot_product import scaled_dot_product_attention
 from wgpu_backend.ops.attention.position import rope
@@ -175,7 +181,7 @@ def rotated(x: Array, table: Array, *, interleaved: bool = False) -> Array:
     node = as_floats("rope", x)
     parts = [reshape_node(_row(node, i), (tokens, heads, cols)) for i in range(n)]
     turned = [rope(p, as_node("rope", table), interleaved=interleaved) for p in parts]
-    from wgpu_backend.array.shaping import stack
+    from wgpu_backend.array.manipulation import stack
 
     if n == 1:
         return wrap(reshape_node(turned[0], x.shape))
@@ -187,3 +193,271 @@ def _row(x: Node, index: int) -> Node:
     from wgpu_backend.ops.shape.views import make_view
 
     return make_view(x, slice_axis(x.spec, 0, index, index + 1))
+
+
+class SinusoidalPositionalEncoding(Module):
+    """Positions as sines and cosines (Vaswani et al. 2017, §3.5).
+
+    Parameters
+    ----------
+    dims : int
+        Values of a position, an even number.
+    min_freq, max_freq : float
+        Radians that the slowest and the fastest wave turn from one position to the next.
+    scale : float or None
+        Factor of results; None is ``sqrt(2 / dims)``.
+    cos_first : bool
+        Cosines stand before sines.
+    full_turns : bool
+        Frequencies count turns.
+    """
+
+    def __init__(
+        self,
+        dims: int,
+        min_freq: float = 0.0001,
+        max_freq: float = 1,
+        scale: float | None = None,
+        cos_first: bool = False,
+        full_turns: bool = False,
+    ) -> None:
+        if dims < 2 or dims % 2:
+            raise OptionError(
+                f"SinusoidalPositionalEncoding: {dims} dims, needs an even number, 2 or more"
+            )
+        waves = np.geomspace(max_freq, min_freq, dims // 2) if dims > 2 else np.array([max_freq])
+        self._frequencies = (waves * (2 * math.pi if full_turns else 1)).astype(np.float32)
+        self.scale = math.sqrt(2 / dims) if scale is None else scale
+        self.cos_first = cos_first
+
+    def __call__(self, x: Array) -> Array:
+        """(...) positions to (..., dims)."""
+        angles = expand_dims(x, -1) * asarray(self._frequencies, device=x.session)
+        waves = [cos(angles), sin(angles)] if self.cos_first else [sin(angles), cos(angles)]
+        return concat(waves, axis=-1) * self.scale
+
+
+class ALiBi(Module):
+    """Scores of attention less the distance of tokens, by a slope a head (Press et al. 2022)."""
+
+    @staticmethod
+    def create_alibi_slope(num_heads: int, dtype: Any = F32) -> Array:
+        """Slopes (heads, 1, 1): powers of two from 2^(-8 / heads) on."""
+        whole = 2 ** int(math.log2(num_heads))
+        slopes = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
+        # Heads beyond a power of two take every other slope of twice as many.
+        slopes += [2 ** (-4 * (2 * i + 1) / whole) for i in range(num_heads - whole)]
+        return asarray(np.array(slopes, np.float32).reshape(-1, 1, 1), dtype)
+
+    @staticmethod
+    def create_alibi_matrix(
+        q_sequence_length: int,
+        k_sequence_length: int,
+        num_heads: int,
+        offset: int = 0,
+        dtype: Any = F32,
+    ) -> Array:
+        """Biases (1, heads, queries, keys); queries are those from `offset` on."""
+        queries = np.arange(offset, q_sequence_length).reshape(-1, 1)
+        far = -np.abs(queries - np.arange(k_sequence_length)).astype(np.float32)
+        return (asarray(far[None, None]) * ALiBi.create_alibi_slope(num_heads)).astype(dtype)
+
+    def __call__(
+        self, attention_scores: Array, offset: int = 0, mask: Array | None = None
+    ) -> Array:
+        """(n, heads, queries, keys) to the same, with a mask added where there is one."""
+        queries, keys = attention_scores.shape[-2:]
+        bias = self.create_alibi_matrix(
+            queries + offset, keys, attention_scores.shape[1], offset, attention_scores.dtype
+        ).to_device(attention_scores.session)
+        return attention_scores + (bias if mask is None else bias + mask)
+
+
+Activation = Callable[[Any], Any]
+
+
+class _Layer(Module):
+    """Parts with a residual and a norm each, before the part or behind the sum.
+
+    Parameters
+    ----------
+    dims, num_heads : int
+    mlp_dims : int or None
+        None is four times `dims`.
+    dropout : float
+        Taken for compatibility: nothing is dropped.
+    activation : callable
+    norm_first : bool
+        Whether norms stand before parts.
+    """
+
+    def __init__(
+        self,
+        dims: int,
+        num_heads: int,
+        mlp_dims: int | None = None,
+        dropout: float = 0.0,
+        activation: Activation = relu,
+        norm_first: bool = True,
+    ) -> None:
+        self.ln1, self.ln2 = LayerNorm(dims), LayerNorm(dims)
+        self.linear1 = Linear(dims, mlp_dims or 4 * dims)
+        self.linear2 = Linear(mlp_dims or 4 * dims, dims)
+        self._activation, self.norm_first = activation, norm_first
+
+    def _added(self, x: Array, norm: LayerNorm, part: Callable[[Array], Array]) -> Array:
+        return x + part(norm(x)) if self.norm_first else norm(x + part(x))
+
+    def _mlp(self, x: Array) -> Array:
+        return self.linear2(self._activation(self.linear1(x)))
+
+
+class TransformerEncoderLayer(_Layer):
+    """Attention and an MLP; parameters as `TransformerEncoder` has them."""
+
+    def __init__(self, dims: int, num_heads: int, *args: Any, **options: Any) -> None:
+        super().__init__(dims, num_heads, *args, **options)
+        self.attention = MultiHeadAttention(dims, num_heads)
+
+    def __call__(self, x: Array, mask: Array | None = None) -> Array:
+        """(n, tokens, dims) to the same."""
+        x = self._added(x, self.ln1, lambda y: self.attention(y, y, y, mask))
+        return self._added(x, self.ln2, self._mlp)
+
+
+class TransformerDecoderLayer(_Layer):
+    """Attention to itself, to a memory, and an MLP; parameters as `TransformerDecoder` has them."""
+
+    def __init__(self, dims: int, num_heads: int, *args: Any, **options: Any) -> None:
+        super().__init__(dims, num_heads, *args, **options)
+        self.self_attention = MultiHeadAttention(dims, num_heads)
+        self.cross_attention = MultiHeadAttention(dims, num_heads)
+        self.ln3 = LayerNorm(dims)
+
+    def __call__(
+        self,
+        x: Array,
+        memory: Array,
+        x_mask: Array | None = None,
+        memory_mask: Array | None = None,
+    ) -> Array:
+        """(n, tokens, dims), with (n, keys, dims) to attend to, to the first's shape."""
+        x = self._added(x, self.ln1, lambda y: self.self_attention(y, y, y, x_mask))
+        x = self._added(x, self.ln2, lambda y: self.cross_attention(y, memory, memory, memory_mask))
+        return self._added(x, self.ln3, self._mlp)
+
+
+class TransformerEncoder(Module):
+    """Layers of `TransformerEncoderLayer`, and a norm.
+
+    Parameters
+    ----------
+    num_layers, dims, num_heads : int
+    mlp_dims : int or None
+        None is four times `dims`.
+    dropout : float
+        Taken for compatibility: nothing is dropped.
+    activation : callable
+    norm_first : bool
+        Whether norms stand before parts.
+    checkpoint : bool
+        Taken for compatibility: nothing trains.
+    """
+
+    def __init__(
+        self,
+        num_layers: int,
+        dims: int,
+        num_heads: int,
+        mlp_dims: int | None = None,
+        dropout: float = 0.0,
+        activation: Activation = relu,
+        norm_first: bool = True,
+        checkpoint: bool = False,
+    ) -> None:
+        options = (dims, num_heads, mlp_dims, dropout, activation, norm_first)
+        self.layers = [TransformerEncoderLayer(*options) for _ in range(num_layers)]
+        self.ln = LayerNorm(dims)
+
+    def __call__(self, x: Array, mask: Array | None = None) -> Array:
+        """(n, tokens, dims) to the same."""
+        for layer in self.layers:
+            x = layer(x, mask)
+        return self.ln(x)
+
+
+class TransformerDecoder(Module):
+    """Layers of `TransformerDecoderLayer`, and a norm; parameters as of `TransformerEncoder`."""
+
+    def __init__(
+        self,
+        num_layers: int,
+        dims: int,
+        num_heads: int,
+        mlp_dims: int | None = None,
+        dropout: float = 0.0,
+        activation: Activation = relu,
+        norm_first: bool = True,
+        checkpoint: bool = False,
+    ) -> None:
+        options = (dims, num_heads, mlp_dims, dropout, activation, norm_first)
+        self.layers = [TransformerDecoderLayer(*options) for _ in range(num_layers)]
+        self.ln = LayerNorm(dims)
+
+    def __call__(
+        self,
+        x: Array,
+        memory: Array,
+        x_mask: Array | None = None,
+        memory_mask: Array | None = None,
+    ) -> Array:
+        """(n, tokens, dims), with (n, keys, dims) to attend to, to the first's shape."""
+        for layer in self.layers:
+            x = layer(x, memory, x_mask, memory_mask)
+        return self.ln(x)
+
+
+class Transformer(Module):
+    """An encoder, and a decoder that attends to what it gives.
+
+    Parameters
+    ----------
+    dims, num_heads, num_encoder_layers, num_decoder_layers : int
+    mlp_dims, dropout, activation, norm_first, checkpoint
+        As of `TransformerEncoder`.
+    custom_encoder, custom_decoder : Module or None
+        In the place of the standard ones.
+    """
+
+    def __init__(
+        self,
+        dims: int = 512,
+        num_heads: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        mlp_dims: int | None = None,
+        dropout: float = 0.0,
+        activation: Activation = relu,
+        custom_encoder: Any = None,
+        custom_decoder: Any = None,
+        norm_first: bool = True,
+        checkpoint: bool = False,
+    ) -> None:
+        options = (dims, num_heads, mlp_dims, dropout, activation, norm_first)
+        self.encoder: Any = custom_encoder
+        self.decoder: Any = custom_decoder
+        if custom_encoder is None:
+            self.encoder = TransformerEncoder(num_encoder_layers, *options)
+        if custom_decoder is None:
+            self.decoder = TransformerDecoder(num_decoder_layers, *options)
+
+    def __call__(
+        self,
+        src: Array,
+        tgt: Array,
+        src_mask: Array | None = None,
+        tgt_mask: Array | None = None,
+        memory_mask: Array | None = None,
+    ) -> Array:
+        """(n, keys, dims) and (n, tokens, dims) to the second's shape."""
+        return self.decoder(tgt, self.encoder(src, src_mask), tgt_mask, memory_mask)

@@ -1,17 +1,22 @@
-"""Convolutions over channels-last arrays; PyTorch has channels before the kernel's axes."""
+"""Convolutions, pooling, resizing and timesteps; channels are the last axis.
+
+PyTorch has channels before the axes of the kernel.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, get_args
 
-from wgpu_backend.array.core import wrap
+from wgpu_backend.array.base import wrap
+from wgpu_backend.array.conversion import convert
 from wgpu_backend.array.creation import zeros
-from wgpu_backend.array.nn.calls import as_floats, require_width
+from wgpu_backend.array.nn.layer_helpers import as_floats, as_singles, draw_weights, require_width
 from wgpu_backend.array.nn.module import Module
-from wgpu_backend.array.nn.starting import draw_weights
+from wgpu_backend.dtypes import F32
+from wgpu_backend.errors import OptionError, ShapeError
 from wgpu_backend.graph.node import Node
-from wgpu_backend.ops.conv import convolution, transposed
+from wgpu_backend.ops.conv import convolution, pooling, resizing, timesteps, transposed
 from wgpu_backend.ops.conv.extents import Padding
 
 if TYPE_CHECKING:
@@ -206,3 +211,189 @@ class ConvTranspose3d(_Transposed):
     axes = 3
     op = staticmethod(transposed.conv_transpose3d)
     published_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"weight": (1, 2, 3, 4, 0)}
+
+
+class _Pool(Module):
+    """A pool over some axes.
+
+    Parameters
+    ----------
+    kernel_size : int or a sequence
+        Sides of the window.
+    stride : int, a sequence or None
+        None is as far as the window is long.
+    padding : int or a sequence
+    """
+
+    axes: ClassVar[int]
+    op: ClassVar[Callable[..., Node]]
+
+    def __init__(
+        self, kernel_size: Counts, stride: Counts | None = None, padding: Paddings = 0
+    ) -> None:
+        self._kernel = for_axes(kernel_size, self.axes)
+        self._strides = self._kernel if stride is None else for_axes(stride, self.axes)
+        self._paddings = for_axes(padding, self.axes)
+
+    def __call__(self, x: Array) -> Array:
+        """(n, ..., channels) to windows in place of values."""
+        name = type(self).__name__
+        node = as_floats(name, x)
+        if len(node.spec.shape) != self.axes + 2:
+            raise ShapeError(f"{name}: input is {x.shape}, needs {self.axes + 2} axes")
+        return wrap(type(self).op(node, self._kernel, self._strides, self._paddings))
+
+
+class MaxPool1d(_Pool):
+    """Largest values of windows over 1 axis of (n, ..., channels)."""
+
+    axes = 1
+    op = staticmethod(pooling.max_pool)
+
+
+class MaxPool2d(_Pool):
+    """Largest values of windows over 2 axes of (n, ..., channels)."""
+
+    axes = 2
+    op = staticmethod(pooling.max_pool)
+
+
+class MaxPool3d(_Pool):
+    """Largest values of windows over 3 axes of (n, ..., channels)."""
+
+    axes = 3
+    op = staticmethod(pooling.max_pool)
+
+
+class AvgPool1d(_Pool):
+    """Means of windows, zeros of the padding counted, over 1 axis of (n, ..., channels)."""
+
+    axes = 1
+    op = staticmethod(pooling.avg_pool)
+
+
+class AvgPool2d(_Pool):
+    """Means of windows, zeros of the padding counted, over 2 axes of (n, ..., channels)."""
+
+    axes = 2
+    op = staticmethod(pooling.avg_pool)
+
+
+class AvgPool3d(_Pool):
+    """Means of windows, zeros of the padding counted, over 3 axes of (n, ..., channels)."""
+
+    axes = 3
+    op = staticmethod(pooling.avg_pool)
+
+
+UpsampleMode = Literal["nearest", "linear", "cubic", "nearest-exact", "bilinear", "bicubic", "area"]
+_MODES: tuple[str, ...] = get_args(UpsampleMode)
+_CURVES: dict[str, tuple[resizing.ResizeMode, Callable[[float, int], dict[int, float]]]] = {
+    "linear": ("bilinear", resizing.between_two),
+    "cubic": ("bicubic", resizing.between_four),
+}
+
+
+def resized(
+    x: Array,
+    height: int,
+    width: int,
+    mode: resizing.ResizeMode = "nearest",
+    align_corners: bool = False,
+    antialias: bool = False,
+) -> Array:
+    """Pictures (n, h, w, c) in another size; see `wgpu_backend.ops.conv.resizing.resize`."""
+    node = as_floats("resized", x)
+    return wrap(resizing.resize(node, height, width, mode, align_corners, antialias))
+
+
+class Upsample(Module):
+    """Signals, pictures or volumes some times as large along each axis between first and last.
+
+    Parameters
+    ----------
+    scale_factor : int, float, or a tuple with one for each axis
+    mode : str
+        ``nearest``, ``linear`` or ``cubic``; for pictures also as `resized` takes it.
+    align_corners : bool
+        Of linear and cubic: the outermost values stay where they are.
+    antialias : bool
+        Of linear and cubic: what becomes smaller is filtered.
+    """
+
+    def __init__(
+        self,
+        scale_factor: float | tuple[float, ...],
+        mode: UpsampleMode = "nearest",
+        align_corners: bool = False,
+        antialias: bool = False,
+    ) -> None:
+        if mode not in _MODES:
+            raise OptionError(f"Upsample: mode is {mode!r}, needs one of {[*_MODES]}")
+        if antialias and (align_corners or mode not in _CURVES):
+            raise OptionError(
+                f"Upsample: antialias with mode {mode!r}, align_corners={align_corners}; needs "
+                "linear or cubic, and False"
+            )
+        self.scale_factor, self.align_corners = scale_factor, align_corners
+        self.mode: UpsampleMode = mode
+        self.antialias = antialias
+
+    def __call__(self, x: Array) -> Array:
+        """(n, ..., c) to (n, ... · factor, c), float32."""
+        factors = self._factors(x)
+        repeats = self.mode == "nearest" and all(int(f) == f for f in factors)
+        if self.mode not in _MODES[:3] or (repeats and len(factors) == 2):
+            height, width = (int(n * f) for n, f in zip(x.shape[1:-1], factors, strict=True))
+            return resized(x, height, width, cast("Any", self.mode), self.align_corners)
+        node = convert(as_floats("Upsample", x), F32)
+        for axis, factor in enumerate(factors, 1):
+            table = resizing.make_table(self._weights(x.shape[axis], factor))
+            node = resizing.resample(node, cast("Any", table), axis=axis)
+        return wrap(node)
+
+    def _factors(self, x: Array) -> tuple[float, ...]:
+        axes = x.ndim - 2
+        given = self.scale_factor
+        factors = tuple(given) if isinstance(given, tuple | list) else (given,) * axes
+        most = 2 if self.mode not in _MODES[:3] else axes
+        if axes < 1 or len(factors) != axes or axes > most:
+            raise ShapeError(f"Upsample: input is {x.shape}, factors {given}, needs one an axis")
+        return factors
+
+    def _weights(self, have: int, factor: float) -> resizing.Weights:
+        """Weights of the values along an axis, for each value of the result."""
+        want = int(have * factor)
+        if want < 1:
+            raise ShapeError(f"Upsample: {have} values times {factor}, needs a value at least")
+        if self.mode == "nearest":
+            grows = want > have
+            places = ((i + 0.5) * (have / want) - 0.5 if grows else i * (have / want)
+                      for i in range(want))  # fmt: skip
+            return [{round(p) if grows else int(p): 1.0} for p in places]
+        smooth, between = _CURVES[self.mode]
+        if self.antialias:
+            return resizing.axis_weights(have, want, smooth, antialias=True)
+        step = (have - 1) / max(want - 1, 1) if self.align_corners else 1 / factor
+        start = 0.0 if self.align_corners else ((want - 1) * step - have + 1) / 2
+        return [between(i * step - start, have) for i in range(want)]
+
+
+def timestep_embedding(
+    t: Array,
+    dim: int,
+    flip_sin_to_cos: bool = False,
+    downscale_freq_shift: float = 1.0,
+    scale: float = 1.0,
+    max_period: float = 10000.0,
+) -> Array:
+    """Times (n,) as vectors (n, dim) of sines and cosines.
+
+    See `wgpu_backend.ops.conv.timesteps.timestep_embedding`.
+    """
+    node = as_singles("timestep_embedding", t)
+    return wrap(
+        timesteps.timestep_embedding(
+            node, dim, flip_sin_to_cos, downscale_freq_shift, scale, max_period
+        )
+    )

@@ -1,7 +1,8 @@
-"""A part of a network: attributes are its parameters and its parts.
+"""The base class of networks and layers, and layers that only hold others.
 
-Arrays among the attributes, in lists and dictionaries too, are parameters; their names are the
-paths to them, ``layers.0.weight``. Attributes that begin with an underscore are neither.
+Arrays among the attributes of a module, in lists and dictionaries too, are parameters; their names
+are the paths to them, ``layers.0.weight``. Attributes that begin with an underscore are neither
+parameters nor parts.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, cast
 
-from wgpu_backend.array.core import Core
+from wgpu_backend.array.base import ArrayBase, wrap
 from wgpu_backend.errors import ModelError, OptionError
 
 if TYPE_CHECKING:
@@ -261,7 +262,7 @@ def _modules(path: str, value: Any) -> Iterator[tuple[str, Module]]:
 def _slots(
     path: str, name: str, owner: Module, container: Any, key: Any, value: Any
 ) -> Iterator[Slot]:
-    if isinstance(value, Core):
+    if isinstance(value, ArrayBase):
         yield Slot(path, name, owner, container, key)
     elif isinstance(value, Module):
         yield from value.slots(path)
@@ -276,16 +277,72 @@ def _tree(value: Any) -> Any:
         return {k: _tree(v) for k, v in cast("dict[Any, Any]", value).items()}
     if isinstance(value, list | tuple):
         return [_tree(v) for v in cast("list[Any]", value)]
-    return value if isinstance(value, Core) else {}
+    return value if isinstance(value, ArrayBase) else {}
 
 
 def _has_arrays(tree: Any) -> bool:
-    return isinstance(tree, Core) or any(_has_arrays(v) for _, v in _items(tree))
+    return isinstance(tree, ArrayBase) or any(_has_arrays(v) for _, v in _items(tree))
 
 
 def _paths(prefix: str, tree: Any) -> Iterator[tuple[str, Any]]:
     """Arrays of a tree with the paths to them."""
-    if isinstance(tree, Core):
+    if isinstance(tree, ArrayBase):
         yield prefix, tree
     for key, value in _items(tree):
         yield from _paths(f"{prefix}.{key}" if prefix else str(key), value)
+
+
+class Sequential(Module):
+    """Layers, each called with what the one before gave.
+
+    Parameters
+    ----------
+    *layers : Module or callable
+    """
+
+    def __init__(self, *layers: Callable[[Any], Any]) -> None:
+        self.layers = list(layers)
+
+    def __call__(self, x: Any) -> Any:
+        """What the last layer gives."""
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+class Identity(Module):
+    """Gives what it gets, whatever it is made with."""
+
+    def __init__(self, *_args: object, **_options: object) -> None:
+        pass
+
+    def __call__(self, x: Array) -> Array:
+        """The same values, as an array of its own."""
+        return wrap(x.node)
+
+
+class Dropout(Identity):
+    """Nothing is dropped: networks do not train here."""
+
+
+class Dropout2d(Identity):
+    """Nothing is dropped: networks do not train here."""
+
+
+class Dropout3d(Identity):
+    """Nothing is dropped: networks do not train here."""
+
+
+N = TypeVar("N", bound=type[Module])
+NETWORKS: dict[str, type[Module]] = {}
+"""By ``UNet2DConditionModel``, ``CLIPTextModel``; each is made of its settings."""
+
+
+def published(*names: str) -> Callable[[N], N]:
+    """Decorator: files call this network so."""
+
+    def enter(network: N) -> N:
+        NETWORKS.update(dict.fromkeys(names, network))
+        return network
+
+    return enter

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wgpu_backend.array.base import wrap
 from wgpu_backend.array.conversion import MOST_AXES
-from wgpu_backend.array.core import wrap
 from wgpu_backend.array.creation import ones, zeros
-from wgpu_backend.array.nn.calls import as_floats, as_optional, as_optional_singles
+from wgpu_backend.array.nn.layer_helpers import as_floats, as_optional, as_optional_singles
 from wgpu_backend.array.nn.module import Module
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.reduce import group_norm as groups

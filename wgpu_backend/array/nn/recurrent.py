@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from wgpu_backend.array.elementwise import sigmoid, tanh
+from wgpu_backend.array.manipulation import split, stack
+from wgpu_backend.array.nn.layer_helpers import draw
 from wgpu_backend.array.nn.module import Module
-from wgpu_backend.array.nn.starting import draw
 from wgpu_backend.array.products import matmul
-from wgpu_backend.array.shaping import split, stack
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array

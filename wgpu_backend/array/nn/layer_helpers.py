@@ -1,15 +1,23 @@
-"""How layers call ops: inputs as f32 or another float, results as arrays."""
+"""Operands and initial weights of layers.
+
+Weights are drawn lazily, so loading others in their place costs nothing.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from wgpu_backend.array import devices
+from wgpu_backend.array.base import ArrayBase, wrap
 from wgpu_backend.array.conversion import convert
-from wgpu_backend.array.core import Core
-from wgpu_backend.array.lifting import as_node, to_floats
+from wgpu_backend.array.promotion import as_node, to_floats
 from wgpu_backend.dtypes import F32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Node
+from wgpu_backend.ops.shape import creation
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
@@ -27,7 +35,7 @@ def as_singles(name: str, x: object) -> Node:
 
 def as_optional(x: Array | None) -> Node | None:
     """Node of a parameter that may be missing."""
-    return x.node if isinstance(x, Core) else None
+    return x.node if isinstance(x, ArrayBase) else None
 
 
 def as_optional_singles(name: str, x: Array | None) -> Node | None:
@@ -40,3 +48,17 @@ def require_width(name: str, x: Node, wanted: int) -> Node:
     if not x.spec.shape or x.spec.shape[-1] != wanted:
         raise ShapeError(f"{name}: input is {x.spec.shape}, needs {wanted} values a row")
     return x
+
+
+_keys = itertools.count(1)
+
+
+def draw(*shape: int, scale: float) -> Array:
+    """Normally distributed numbers of this standard deviation; no two calls draw the same."""
+    key = next(_keys)
+    return wrap(creation.random_normal.add_to(devices.session(), shape=shape, scale=scale, key=key))
+
+
+def draw_weights(shape: Sequence[int]) -> Array:
+    """Weights (outputs, ..., inputs) that about keep the variance of what they multiply."""
+    return draw(*shape, scale=1 / math.sqrt(max(math.prod(shape[1:]), 1)))

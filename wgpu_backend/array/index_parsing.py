@@ -1,4 +1,4 @@
-"""What an index says of each axis of an array: ranges, single values, ids, by NumPy's rules."""
+"""The entries of an index, by NumPy's rules: ranges, single values and ids for each axis."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from wgpu_backend.array.base import ArrayBase, constant, make_node, wrap
 from wgpu_backend.array.conversion import convert
-from wgpu_backend.array.core import Core, constant, make_node, wrap
-from wgpu_backend.array.lifting import apply_to_nodes
+from wgpu_backend.array.promotion import apply_to_nodes
 from wgpu_backend.array.session import Session
 from wgpu_backend.dtypes import BOOL, I32
 from wgpu_backend.errors import DTypeError, ShapeError
@@ -92,11 +92,11 @@ def _width(item: Any) -> int:
 
 
 def _rank(item: Any) -> int:
-    return item.ndim if isinstance(item, Core) else np.ndim(item)
+    return item.ndim if isinstance(item, ArrayBase) else np.ndim(item)
 
 
 def _is_mask(item: Any) -> bool:
-    if isinstance(item, Core):
+    if isinstance(item, ArrayBase):
         return item.dtype == BOOL
     if isinstance(item, bool | np.bool):
         return True
@@ -112,13 +112,10 @@ def _places(item: Any, axis: int, shape: Shape, session: Session) -> Sequence[Pl
         return [_range(cast("slice[Any, Any, Any]", item), axis, shape[axis])]
     if _is_mask(item):
         return _true_places(item, axis, shape, session)
-    if isinstance(item, Core | list | np.ndarray) and not (_rank(item) == 0 and _has_index(item)):
+    # An array of NumPy without axes is a number. One on the device stays there, as an id.
+    if isinstance(item, ArrayBase) or (isinstance(item, list | np.ndarray) and _rank(item)):
         return [_ids(item, axis, shape[axis], session)]
     return [_one(item, axis, shape[axis])]
-
-
-def _has_index(item: Any) -> bool:
-    return not isinstance(item, Core)  # a number on the device stays there
 
 
 def _range(item: slice[Any, Any, Any], axis: int, extent: int) -> Range:
@@ -144,7 +141,7 @@ def _one(item: Any, axis: int, extent: int) -> One:
 def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
     """Ids from an array of integers; below 0 they count from the end."""
     known: HostArray | None = None
-    if isinstance(item, Core):
+    if isinstance(item, ArrayBase):
         node = item.node
     else:
         host = np.asarray(item) if np.size(item) else np.zeros(np.shape(item), np.int32)
@@ -165,7 +162,7 @@ def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
 
 def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[Place]:
     """Ids of the true values along each axis of a mask, whose number the host reads."""
-    mask = item.node if isinstance(item, Core) else constant(session, np.asarray(item), BOOL)
+    mask = item.node if isinstance(item, ArrayBase) else constant(session, np.asarray(item), BOOL)
     extents = mask.spec.shape
     own = shape[axis : axis + len(extents)]
     if any(n not in (0, m) for n, m in zip(extents, own, strict=True)):

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wgpu_backend.array.base import ArrayBase, constant, make_node, wrap
 from wgpu_backend.array.conversion import MOST_AXES, convert
-from wgpu_backend.array.core import Core, constant, make_node, wrap
 from wgpu_backend.array.session import Session
 from wgpu_backend.array.types import FLOATING, Scalar, default_dtype, promote, promote_scalar
 from wgpu_backend.dtypes import BOOL, COMPLEX64, F32, DType, as_dtype
@@ -33,7 +33,7 @@ Kernel = Callable[..., Node]
 
 def as_node(name: str, x: object) -> Node:
     """Node of an array; DTypeError for anything else."""
-    if isinstance(x, Core):
+    if isinstance(x, ArrayBase):
         return x.node
     raise DTypeError(f"{name}: got {type(x).__name__}, needs an array; wx.array makes one")
 
@@ -71,7 +71,7 @@ def promote_operands(name: str, *operands: Any) -> list[Node]:
     DTypeError
         No type holds the values of all, or there is no array among them.
     """
-    arrays = [o for o in operands if isinstance(o, Core)]
+    arrays = [o for o in operands if isinstance(o, ArrayBase)]
     if not arrays:
         return promote_operands(name, wrap(make_node(operands[0])), *operands[1:])
     session = arrays[0].session
@@ -83,7 +83,7 @@ def _together(operands: Sequence[Any]) -> DType:
     kind: DType | None = None
     for other in operands:
         if not isinstance(other, Scalar):
-            own = other.dtype if isinstance(other, Core) else _infer_dtype(other)
+            own = other.dtype if isinstance(other, ArrayBase) else _infer_dtype(other)
             kind = own if kind is None else promote(kind, own)
     assert kind is not None
     for number in operands:
@@ -100,7 +100,7 @@ def _infer_dtype(values: Any) -> DType:
 
 
 def _operand(name: str, value: Any, kind: DType, session: Session) -> Node:
-    if isinstance(value, Core):
+    if isinstance(value, ArrayBase):
         return convert(value.node, kind)
     host = np.asarray(value)
     try:

@@ -1,24 +1,74 @@
-"""When arrays are computed and how long they live: eval, keep, sweep, figures and limits.
+"""Computing arrays, their lifetimes and their memory; arrays in trees of containers.
 
-Memory is given back when Python lets go of an array. `sweep` is for who cannot wait for that: it
-frees all arrays that were neither kept nor wanted.
+Memory is given back when Python drops an array. `sweep` does not wait for that: it frees all
+arrays that were neither kept nor asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from wgpu_backend.array import devices
+from wgpu_backend.array.base import ArrayBase
 from wgpu_backend.array.session import Session
-from wgpu_backend.array.trees import leaves
 from wgpu_backend.errors import OptionError
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
+
+
+def leaves(tree: Any) -> Iterator[Array]:
+    """Arrays in a tree, in order; a module stands for its parameters."""
+    if isinstance(tree, ArrayBase):
+        yield cast("Array", tree)
+    elif isinstance(tree, dict):
+        for value in cast("dict[Any, Any]", tree).values():
+            yield from leaves(value)
+    elif isinstance(tree, list | tuple):
+        for value in cast("list[Any]", tree):
+            yield from leaves(value)
+    elif hasattr(tree, "parameters"):
+        yield from leaves(tree.parameters())
+
+
+def map_tree(change: Callable[[Any], Any], tree: Any, kind: type = ArrayBase) -> Any:
+    """The same tree with something else for each array, or for each thing of another kind."""
+    if isinstance(tree, kind):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {k: map_tree(change, v, kind) for k, v in cast("dict[Any, Any]", tree).items()}
+    if isinstance(tree, list | tuple):
+        items = [map_tree(change, v, kind) for v in cast("list[Any]", tree)]
+        return items if isinstance(tree, list) else _like(cast("Any", tree), items)
+    return tree
+
+
+def _like(model: Any, items: list[Any]) -> Any:
+    """Tuple of the model's kind, which may have names for its items."""
+    return type(model)(*items) if hasattr(model, "_fields") else tuple(items)
+
+
+def form(tree: Any) -> Any:
+    """What trees have in common that differ in the values of arrays alone; hashable.
+
+    Raises
+    ------
+    TypeError
+        Something in the tree is neither an array nor hashable.
+    """
+    if isinstance(tree, ArrayBase):
+        return (ArrayBase, tree.shape, tree.dtype)
+    if isinstance(tree, dict):
+        return (dict, tuple((k, form(v)) for k, v in cast("dict[Any, Any]", tree).items()))
+    if isinstance(tree, list | tuple):
+        return (type(tree), tuple(form(v) for v in cast("list[Any]", tree)))  # pyright: ignore[reportUnknownArgumentType]
+    hash(tree)
+    # 1, 1.0 and True are equal and not the same; nor are 0.0 and -0.0, which repr tells apart.
+    return (type(tree), repr(tree) if isinstance(tree, float | complex) else tree)
 
 
 def eval(*trees: Any) -> None:

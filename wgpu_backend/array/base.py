@@ -27,10 +27,10 @@ from wgpu_backend.ops.constants import as_array
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
-_kind: list[type[Core]] = []  # what `wrap` makes: the class with the operators
+_kind: list[type[ArrayBase]] = []  # what `wrap` makes: the class with the operators
 
 
-class Core:
+class ArrayBase:
     """A node with its session.
 
     Attributes
@@ -192,8 +192,18 @@ class Core:
         values = self.numpy()
         return values if dtype is None else values.astype(dtype, copy=False)
 
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.numpy().__dlpack__(**options)
+    def __dlpack__(
+        self,
+        *,
+        stream: object = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None,
+        copy: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        """Return a capsule of a copy on the host."""
+        options |= {"copy": copy} if copy is not None else {}
+        return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (1, 0)  # the host's memory: values are copied there
@@ -212,7 +222,7 @@ def make_node(values: Any, dtype: DType | None = None, device: object = None) ->
     DTypeError, ShapeError
         They are no numbers, do not fit the type, or lists have rows of several lengths.
     """
-    if isinstance(values, Core):
+    if isinstance(values, ArrayBase):
         return values.node if dtype is None else convert(values.node, dtype)
     found = devices.on(device)
     host = _gather(values)
@@ -234,8 +244,8 @@ def constant(session: Session, host: HostArray, dtype: DType) -> Node:
 def _gather(values: Any) -> HostArray:
     """Values on the host; lists may have arrays among them."""
     if isinstance(values, list | tuple):
-        values = [_gather(v) if isinstance(v, list | tuple | Core) else v for v in values]  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(values, Core):
+        values = [_gather(v) if isinstance(v, list | tuple | ArrayBase) else v for v in values]  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(values, ArrayBase):
         return values.numpy()
     return as_array("array", values)
 
