@@ -6,8 +6,13 @@ have one line break after a role and not two, begin the answer, and use a given 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from wgpu_backend.engine.prompt import Prompter
+from wgpu_backend.errors import OptionError
+from wgpu_backend.llama.model import Model
+from wgpu_backend.text.chat_template import ChatTemplate
 
 # The name that `Llama.chat_format` has for the template of the model's file.
 FILE_FORMAT = "chat_template.default"
@@ -196,3 +201,31 @@ FORMATS: Mapping[str, Format] = {
         "TEXT", "<reserved_106>TEXT", "<reserved_107>TEXT", "<reserved_107>", "<reserved_106>"
     ),
 }  # fmt: skip
+
+
+def make_prompter(model: Model, name: str | None) -> tuple[Prompter, Sequence[str]]:
+    """Return a renderer of conversations and the texts that end an answer.
+
+    Parameters
+    ----------
+    name : str or None
+        A key of `FORMATS`; None or `FILE_FORMAT` for the template of the model's file.
+
+    Raises
+    ------
+    OptionError
+        There is no such format.
+    """
+    prompter = model.language.prompter
+    tokens = (model.token_bos(), model.token_eos())
+    bos, eos = (model.token_get_text(each) if each >= 0 else "" for each in tokens)
+    if name in (None, FILE_FORMAT) and prompter.template is not None:
+        return prompter, [eos] if eos else []
+    # llama-cpp-python also falls back to llama-2.
+    name = name or "llama-2"
+    if name not in FORMATS:
+        raise OptionError(f"chat_format: {name!r}, needs one of {', '.join(FORMATS)}, or None")
+    # A prompter of its own, since model.language keeps the file's template.
+    made, found = Prompter(model.config, model.tokenizer), FORMATS[name]
+    made.template = ChatTemplate(found.template, bos_token=bos, eos_token=eos)
+    return made, found.stop

@@ -19,7 +19,6 @@ from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.arguments import stops as stop_texts
 from wgpu_backend.engine.generation import pieces
 from wgpu_backend.engine.pooling import unit
-from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.errors import BackendError, ContextFull, OptionError
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.llama.arguments import (
@@ -36,7 +35,7 @@ from wgpu_backend.llama.arguments import (
 )
 from wgpu_backend.llama.batch import Batch
 from wgpu_backend.llama.cache import LlamaState, count_common_prefix
-from wgpu_backend.llama.chat_formats import FILE_FORMAT, FORMATS
+from wgpu_backend.llama.chat_formats import FILE_FORMAT, make_prompter
 from wgpu_backend.llama.constants import LLAMA_POOLING_TYPE_NONE
 from wgpu_backend.llama.context import Context
 from wgpu_backend.llama.grammar import make_response_grammar
@@ -52,7 +51,6 @@ from wgpu_backend.llama.responses import (
 )
 from wgpu_backend.llama.samplers import DEFAULT_SEED, SamplerChain
 from wgpu_backend.llama.states import StateError
-from wgpu_backend.text.chat_template import ChatTemplate
 
 # Arguments of a chat that templates read in addition to messages and tools.
 _TEMPLATE_ARGUMENTS = ("functions", "function_call", "tool_choice")
@@ -914,30 +912,13 @@ class Llama:
         options["grammar"] = (
             grammar if grammar is not None else make_response_grammar(response_format)
         )
-        prompter, ends = self._make_prompter()
+        prompter, ends = make_prompter(self.model, self.chat_format)
         variables = {name: chat[name] for name in _TEMPLATE_ARGUMENTS if chat[name] is not None}
         tokens = prompter.chat(conversation(messages), tools=tools, chat_template_kwargs=variables)
         options["stop"] = [*([stop] if isinstance(stop, str) else stop or ()), *ends]
         count = (top_logprobs or 0) if logprobs else None
         made = self.create_completion(tokens, logprobs=count, **options)
         return make_chat_chunks(made) if stream else make_chat_completion(made)
-
-    def _make_prompter(self) -> tuple[Prompter, Sequence[str]]:
-        """Return a renderer of conversations and the texts that end an answer."""
-        name, model = self.chat_format, self.model
-        prompter = model.language.prompter
-        tokens = (model.token_bos(), model.token_eos())
-        bos, eos = (model.token_get_text(each) if each >= 0 else "" for each in tokens)
-        if name in (None, FILE_FORMAT) and prompter.template is not None:
-            return prompter, [eos] if eos else []
-        # llama-cpp-python also falls back to llama-2.
-        name = name or "llama-2"
-        if name not in FORMATS:
-            raise OptionError(f"chat_format: {name!r}, needs one of {', '.join(FORMATS)}, or None")
-        # A prompter of its own, since model.language keeps the file's template.
-        made, found = Prompter(model.config, model.tokenizer), FORMATS[name]
-        made.template = ChatTemplate(found.template, bos_token=bos, eos_token=eos)
-        return made, found.stop
 
     def create_chat_completion_openai_v1(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
         """Answer a conversation in classes of the package `openai`, which must be installed."""
