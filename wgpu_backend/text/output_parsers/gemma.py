@@ -10,7 +10,12 @@ from __future__ import annotations
 import re
 
 from wgpu_backend.text.output_parsers.formats import CallForm, Format
-from wgpu_backend.text.output_parsers.incoming_text import FormatMismatch, IncomingText, Reader
+from wgpu_backend.text.output_parsers.incoming_text import (
+    FormatMismatch,
+    IncomingText,
+    Reader,
+    arrival,
+)
 from wgpu_backend.text.output_parsers.kinds import Kinds
 from wgpu_backend.text.output_parsers.literals import Notation
 from wgpu_backend.text.output_parsers.parts import ToolCall
@@ -28,6 +33,11 @@ _PLAIN = re.compile(
     + ")*+"
 )
 _CALL = re.compile(rf"\s*+call:({_NAME.pattern}+)(\{{{_PLAIN.pattern}\}})")
+_SIMPLE = re.compile(rf"\s*+call:({_NAME.pattern.removesuffix('*')}++)\{{")
+_PAIR = re.compile(
+    r'([^:{}\[\],<>\s]++):(?:<\|"\|>([^<]*+(?:(?!<\|"\|>)<[^<]*+)*+)<\|"\|>|(-?\d{1,15}+|true|false))'
+    r"(?:,|(?=\}))"
+)
 _BARE = re.compile(r"[^,\[\]{}]*+")
 _ANY = Kinds()
 _KEY = re.compile(r"\s*([^:{}\[\],]+?)\s*:\s*+")
@@ -70,8 +80,20 @@ class _Reader(Notation):
 
 
 def _calls_reader(closing: str) -> SpanReader:
+    arrived = arrival(closing)
+
     def read(body: Body) -> Reader[None]:
         text = body.text
+        if not text.ended and text.text.find(closing, text.at) < 0:
+            yield arrived
+        if (simple := _match_simple_call(text.text, text.at)) is not None:
+            found, text.at = simple
+            body.give((found,))
+            if text.text.startswith(closing, text.at):
+                text.at += len(closing)
+            else:
+                yield from skip_closing(body, closing)
+            return
         if (call := text.skip(_CALL)) is not None:
             name, source = call.groups()
         else:
@@ -86,6 +108,22 @@ def _calls_reader(closing: str) -> SpanReader:
         yield from skip_closing(body, closing)
 
     return read
+
+
+def _match_simple_call(text: str, at: int) -> tuple[ToolCall, int] | None:
+    """Parse a call of strings, integers and booleans; return it and the place after it.
+
+    This is `_Reader` in few steps. The result is None if there is anything else.
+    """
+    begun = _SIMPLE.match(text, at)
+    if begun is None:
+        return None
+    arguments, at = dict[str, object](), begun.end()
+    while (pair := _PAIR.match(text, at)) is not None:
+        key, string, bare = pair.groups()
+        arguments[key] = string if bare is None else convert(bare, _ANY)
+        at = pair.end()
+    return (ToolCall(begun[1], arguments), at + 1) if text.startswith("}", at) else None
 
 
 def _read_braces(text: IncomingText) -> Reader[str]:

@@ -13,15 +13,18 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-from wgpu_backend.text.output_parsers.calls import Tools, parse_arguments
+from wgpu_backend.text.output_parsers.calls import Tools, decode_json_at, parse_arguments
 from wgpu_backend.text.output_parsers.formats import CallForm, Format
-from wgpu_backend.text.output_parsers.incoming_text import FormatMismatch, Reader
+from wgpu_backend.text.output_parsers.incoming_text import FormatMismatch, Reader, arrival
 from wgpu_backend.text.output_parsers.parts import Content, Part, Thinking, ToolCall
 from wgpu_backend.text.output_parsers.spans import OutputParser, Span, Tags
 
 _START, _CHANNEL, _MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 _ENDS = ("<|end|>", "<|return|>", "<|call|>", _START, _CHANNEL)
 _ENDING = Tags(_ENDS)
+_arrived = arrival(*_ENDS)
+_CALL = re.compile(r"\s*+(?=\{)")
+_CALL_END = re.compile(rf"\s*+({'|'.join(map(re.escape, _ENDS))})")
 _RECIPIENT = re.compile(r"to=(?:functions\.)?([^\s<]+)")
 # Characters of a header; a longer one is taken as text.
 _MAX_HEADER = 1000 + len(_MESSAGE)
@@ -78,6 +81,15 @@ class HarmonyParser(OutputParser):
     def _read_call(self, name: str) -> Reader[str | None]:
         """Read the arguments of a call; return the tag that ends its message."""
         text, taken = self._text, list[str]()
+        if not text.ended and not _ENDING.has_one(text):
+            # The call is emitted when its message ends.
+            yield _arrived
+        found = _CALL.match(text.text, text.at)
+        value = decode_json_at(text.text, found.end()) if found else None
+        if value is not None and (end := _CALL_END.match(text.text, value[1])) is not None:
+            text.at = end.end()
+            self._parts.append(ToolCall(name, parse_arguments(value[0])))
+            return end[1]
         with suppress(FormatMismatch):
             if (yield from text.skip_spaces()) == "{":
                 text.mark()

@@ -7,12 +7,15 @@ all of the text were there, and its result does not depend on the pieces.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 T = TypeVar("T")
-Reader = Generator[str, None, T]
-"""A reader of text. It yields the character that it waits for, or "" for any."""
+Wanted = str | Callable[[str], bool]
+"""What a reader waits for: a character, "" for any, or a test of the next piece."""
+Reader = Generator[Wanted, None, T]
+"""A reader of text. It yields what it waits for; pieces without it are only collected."""
 
 END = ""
 """A stand-in for a tag: the end of the answer."""
@@ -27,6 +30,28 @@ _UNQUOTED = {q: re.compile(rf"[^{q}\\]*+(?:\\.[^{q}\\]*+)*+", re.DOTALL) for q i
 _OPENING, _CLOSING = "{[(", "}])"
 # Nesting of a value: decoders recurse.
 _MAX_DEPTH = 200
+
+
+@lru_cache(maxsize=256)
+def arrival(*tags: str) -> Callable[[str], bool]:
+    """Return a test whether one of these tags may be complete with a piece."""
+    # A tag that began in an earlier piece ends with a suffix of it at the beginning of this one.
+    suffixes = tuple(tag[at:] for tag in tags for at in range(1, len(tag)))
+    if len(tags) == 1:
+        [tag], last = tags, tags[0][-1]
+        return lambda piece: last in piece and (tag in piece or piece.startswith(suffixes))
+    if len(tags) == 2:
+        one, other = tags
+        return lambda piece: one in piece or other in piece or piece.startswith(suffixes)
+    return lambda piece: piece.startswith(suffixes) or any(tag in piece for tag in tags)
+
+
+def _ends_string(piece: str) -> bool:
+    """Return whether a piece may contain the quotation mark that ends a string of JSON."""
+    # After a backslash at the end of an earlier piece, or two of them, a mark may count.
+    return '"' in piece and (
+        piece.count('"') != piece.count('\\"') or "\\\\" in piece or piece[0] == "\\"
+    )
 
 
 class FormatMismatch(ValueError):
@@ -80,7 +105,7 @@ class IncomingText:
             self.at = found.end()
         return found
 
-    def wait(self, wanted: str = "") -> Reader[None]:
+    def wait(self, wanted: Wanted = "") -> Reader[None]:
         """Wait for more text.
 
         Raises
@@ -91,6 +116,11 @@ class IncomingText:
         if self.ended:
             raise FormatMismatch("the answer ends early")
         yield wanted
+
+    def fill(self, count: int) -> Reader[None]:
+        """Wait for a piece if fewer than so many characters are there."""
+        if len(self.text) - self.at < count and not self.ended:
+            yield ""
 
     def peek(self) -> Reader[str]:
         """Return the next character, or "" at the end of the answer."""
@@ -155,7 +185,7 @@ class IncomingText:
             self.at = end + len(tag) if found >= 0 else end
             if found >= 0:
                 return "".join(taken)
-            yield from self.wait(tag[-1])
+            yield from self.wait(arrival(tag))
 
     def read_while(self, characters: re.Pattern[str]) -> Reader[str]:
         """Return text as long as it consists of these characters."""
@@ -211,13 +241,14 @@ class IncomingText:
             opening = quote
             self.at += 1
         taken = [opening]
+        wanted = _ends_string if notation == "json" else quote
         while True:
             found = _UNQUOTED[quote].match(self.text, self.at)
             assert found is not None
             taken.append(found[0])
             self.at = found.end()
             if self.text[self.at : self.at + 1] != quote:
-                yield from self.wait(quote if self.at == len(self.text) else "")
+                yield from self.wait(wanted if self.at == len(self.text) else "")
                 continue
             if (yield from self.take(opening)) is not None:
                 return "".join([*taken, opening])
@@ -262,7 +293,10 @@ def find_first(text: str, markers: Iterable[str], start: int = 0) -> tuple[int, 
 def count_safe(text: str, markers: Sequence[str]) -> int:
     """Count the characters of `text` before a possible beginning of a marker."""
     longest = max(map(len, markers), default=0)
+    firsts = {marker[0] for marker in markers}
     for at in range(max(0, len(text) - longest + 1), len(text)):
+        if text[at] not in firsts:
+            continue
         rest = text[at:]
         if any(marker.startswith(rest) for marker in markers):
             return at

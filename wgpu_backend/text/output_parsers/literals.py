@@ -29,6 +29,16 @@ _CONSTANTS = {
     "True": True, "False": False, "None": None, "true": True, "false": False, "null": None,
 }  # fmt: skip
 _MAX_CHAR = 0x10FFFF
+_FUNCTION = r"([^\W\d][\w.\-]*+)\(\s*+"
+_LIST = re.compile(rf"\s*+\[\s*+{_FUNCTION}")
+_NEXT_CALL = re.compile(rf"\)\s*+,\s*+{_FUNCTION}")
+_LIST_END = re.compile(r"\)\s*+\]")
+# Not before another string, which would be joined to it.
+_ARGUMENT = re.compile(
+    r"([^\W\d]\w*+)\s*+=\s*+(?:'((?:[^'\\]|\\.)*+)'(?!')|\"((?:[^\"\\]|\\.)*+)\"(?!\")"
+    r"|(-?(?:0|[1-9]\d{0,15}+))|(True|False|None|true|false|null))\s*+(?:,\s*+|(?=\)))",
+    re.DOTALL,
+)
 
 
 class PythonCall(NamedTuple):
@@ -84,6 +94,41 @@ def parse_calls_in_python(
     if not found or not text.startswith(end, at) or reader.skip_spaces(at + len(end)) < len(text):
         raise ValueError("no calls")
     return found
+
+
+def match_simple_calls(text: str, at: int) -> tuple[list[PythonCall], int] | None:
+    """Parse a list of calls that begins at a place; return them and the place after the list.
+
+    This is `parse_calls_in_python` in few steps for named arguments that are strings, integers or
+    constants. The result is None if there is anything else.
+    """
+    listed, found = _LIST.match(text, at), list[PythonCall]()
+    while listed is not None:
+        named: dict[str, object] = {}
+        at = listed.end()
+        while (argument := _ARGUMENT.match(text, at)) is not None:
+            key, single, double, number, constant = argument.groups()
+            string = double if single is None else single
+            if string is not None:
+                named[key] = _unescape_all(string) if "\\" in string else string
+            else:
+                named[key] = int(number) if constant is None else _CONSTANTS[constant]
+            at = argument.end()
+        found.append(PythonCall(listed[1], [], named))
+        if not text.startswith(")", at):
+            return None
+        listed = _NEXT_CALL.match(text, at)
+    end = _LIST_END.match(text, at)
+    return (found, end.end()) if found and end else None
+
+
+def _unescape_all(text: str) -> str:
+    if "\\\\" not in text:
+        # The usual escapes, without a call for each; others leave a backslash.
+        made = text.replace("\\n", "\n").replace("\\'", "'").replace('\\"', '"')
+        if "\\" not in made:
+            return made
+    return _ESCAPE.sub(_unescape, text)
 
 
 class Notation(ABC):

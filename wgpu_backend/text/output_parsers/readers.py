@@ -17,8 +17,13 @@ from wgpu_backend.text.output_parsers.calls import (
     parse_arguments,
     parse_calls,
 )
-from wgpu_backend.text.output_parsers.incoming_text import FormatMismatch, IncomingText, Reader
-from wgpu_backend.text.output_parsers.literals import parse_calls_in_python
+from wgpu_backend.text.output_parsers.incoming_text import (
+    FormatMismatch,
+    IncomingText,
+    Reader,
+    arrival,
+)
+from wgpu_backend.text.output_parsers.literals import match_simple_calls, parse_calls_in_python
 from wgpu_backend.text.output_parsers.parts import ToolCall
 from wgpu_backend.text.output_parsers.spans import Body, SpanReader
 
@@ -26,10 +31,16 @@ _BETWEEN = re.compile(r"[\s,;]*")
 # Models sometimes write a bracket too many.
 _STRAY = re.compile(r"[\s,;}\]]*")
 _NAME = re.compile(r"[\w.\-/]*")
+_MISTRAL = re.compile(r"\s*+([\w.\-/]++)(?:\[CALL_ID\][\w.\-/]*+)?(?:\[ARGS\])?\s*+(?=\{)")
+HEADER_CHARS = 48
+"""Characters of a short call; fewer are not read before the next piece, so that tags are whole."""
 _NUMBERED = re.compile(r":\d+$")
 _FENCED = re.compile(r"[\w]*")
 _FENCE = "```"
 _SPACES = re.compile(r"\s*+")
+# An object with a key, whose end is not a brace before an escaped line break of a string.
+_JSON = re.compile(r'\{\s*+(?:"|\Z)')
+_JSON_END = re.compile(r"\}(?!\\)")
 # Closing tags up to which a text is parsed, each time from its beginning.
 _MAX_CLOSINGS = 8
 
@@ -87,12 +98,19 @@ def read_json(text: IncomingText) -> Reader[object]:
     ValueError
         It is not JSON.
     """
-    if text.text.find("}", text.at) >= 0:
+    if _JSON.match(text.text, text.at) is not None:
+        # Most values are decoded at once when their last bracket has come.
+        if _JSON_END.search(text.text, text.at) is None and not text.ended:
+            yield _may_end_json
         found = decode_json_at(text.text, text.at)
         if found is not None:
             text.at = found[1]
             return found[0]
     return decode_json((yield from text.read_brackets()))
+
+
+def _may_end_json(piece: str) -> bool:
+    return "}" in piece and _JSON_END.search(piece) is not None
 
 
 def skip_to_json(text: IncomingText) -> Reader[str]:
@@ -169,6 +187,8 @@ def section_reader(call: str, separators: Sequence[str], end: str, *closings: st
     def read(body: Body) -> Reader[None]:
         text = body.text
         while True:
+            if text.text.find("{", text.at) < 0:
+                yield from text.fill(HEADER_CHARS)
             found = text.skip(begun)
             if found is None and not (yield from _another(body, call, closings)):
                 return
@@ -206,6 +226,14 @@ def _another(body: Body, call: str, closings: Sequence[str]) -> Reader[bool]:
 def read_mistral(body: Body) -> Reader[None]:
     """Read a JSON list of calls, or a name and its arguments."""
     text = body.text
+    if text.text.find("{", text.at) < 0:
+        yield from text.fill(HEADER_CHARS)
+    named = text.skip(_MISTRAL)
+    if named is not None:
+        body.give([(yield from read_arguments(text, named[1]))])
+        if not text.text.startswith("[", text.at):
+            yield from skip_closing(body, "</s>")
+        return
     if (yield from text.skip_spaces()) in ("{", "["):
         yield from json_reader("</s>")(body)
         return
@@ -221,9 +249,18 @@ def read_mistral(body: Body) -> Reader[None]:
 
 def python_reader(closing: str) -> SpanReader:
     """Return a reader of calls in Python's notation or JSON, up to a closing tag."""
+    arrived, ended = arrival(closing), re.compile(rf"\s*+{re.escape(closing)}")
 
     def read(body: Body) -> Reader[None]:
         text = body.text
+        if not text.ended and text.text.find(closing, text.at) < 0:
+            # The calls are emitted together, when that tag comes.
+            yield arrived
+        simple = match_simple_calls(text.text, text.at)
+        if simple is not None and (end := ended.match(text.text, simple[1])) is not None:
+            text.at = end.end()
+            body.give(ToolCall(name, named) for name, _, named in simple[0])
+            return
         if not body.lenient:
             try:
                 body.give((yield from _read_python(body, closing)))

@@ -12,6 +12,7 @@ from wgpu_backend.text.output_parsers.incoming_text import (
     FormatMismatch,
     IncomingText,
     Reader,
+    Wanted,
     count_safe,
 )
 from wgpu_backend.text.output_parsers.parts import Content, Part, Thinking, ToolCall
@@ -101,7 +102,7 @@ class OutputParser(ABC):
         self._text = IncomingText()
         self._parts: list[Part] = []
         self._waiting: list[str] = []
-        self._wanted = ""
+        self._wanted: Wanted = ""
         self._cut = False
         self._reading = self._read()
 
@@ -117,7 +118,9 @@ class OutputParser(ABC):
     def push(self, text: str) -> list[Part]:
         """Take the next piece of the answer, and return the parts that are certain by now."""
         self._waiting.append(text)
-        return self._go_on() if self._wanted in text else []
+        wanted = self._wanted
+        arrived = wanted in text if isinstance(wanted, str) else wanted(text)
+        return self._go_on() if arrived else []
 
     def finish(self, *, cut: bool = False) -> list[Part]:
         """Return the remaining parts at the end of the answer.
@@ -170,10 +173,15 @@ class Tags:
     def __init__(self, tags: Iterable[str]) -> None:
         self._tags = sorted(set(filter(None, tags)), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, self._tags)) or r"(?!)")
+        self._longest = len(self._tags[0]) if self._tags else 0
 
     def begin(self, text: str, at: int) -> bool:
         """Return whether one of them comes next."""
         return self._pattern.match(text, at) is not None
+
+    def has_one(self, text: IncomingText) -> bool:
+        """Return whether one of them has arrived."""
+        return self._pattern.search(text.text, text.at) is not None
 
     def next(self, text: IncomingText) -> tuple[int, str]:
         """Return the end of the text before any tag, and the tag there if it has arrived.
@@ -182,7 +190,10 @@ class Tags:
         """
         found = self._pattern.search(text.text, text.at)
         size = len(text.text)
-        tail = max(text.at, size - len(self._tags[0]) + 1) if self._tags else size
+        if found is not None and found.start() + self._longest <= size:
+            # No longer tag can begin at that place: it would have been found.
+            return found.start(), found[0]
+        tail = max(text.at, size - self._longest + 1) if self._tags else size
         if text.ended or (found is not None and found.start() < tail):
             return (found.start(), found[0]) if found else (size, "")
         begun = tail + count_safe(text.text[tail:], self._tags)

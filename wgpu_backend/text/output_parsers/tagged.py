@@ -7,15 +7,21 @@ parameter or the end of the call.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from wgpu_backend.text.output_parsers.incoming_text import END, FormatMismatch, IncomingText, Reader
+from wgpu_backend.text.output_parsers.incoming_text import (
+    END,
+    FormatMismatch,
+    IncomingText,
+    Reader,
+    arrival,
+)
 from wgpu_backend.text.output_parsers.kinds import Kinds
 from wgpu_backend.text.output_parsers.parts import ToolCall
-from wgpu_backend.text.output_parsers.readers import json_reader, read_arguments
+from wgpu_backend.text.output_parsers.readers import HEADER_CHARS, json_reader, read_arguments
 from wgpu_backend.text.output_parsers.spans import Body, SpanReader
 from wgpu_backend.text.output_parsers.values import convert
 
@@ -23,6 +29,9 @@ _KEY = re.compile(r'([^"\n<>]+)"?\s*(?:(?:string|type)="(\w+)"?)?\s*')
 _SHORT_KEY = r'([^"\n<>]{1,256})"?\s*(?:(?:string|type)="(\w{1,32})"?)?\s*'
 _HEADER = re.compile(r'([^"\n<>{}]{1,256})"?[^\n<>]*')
 _GLM_NAME = re.compile(r"[\w.\-/:]*")
+# Times that a call is waited for, and characters of its last tags and the spaces between them.
+_MAX_WAITS = 8
+_MAX_TAGS = 128
 _CDATA = "<![CDATA["
 _MAX_DEPTH = 50
 _ANY = Kinds()
@@ -106,6 +115,10 @@ class _Patterns(NamedTuple):
     parameter: re.Pattern[str]
     end: re.Pattern[str]
     closing: re.Pattern[str]
+    # The first tag, the last one with the tag after it, and a test for the arrival of the latter.
+    opened: re.Pattern[str]
+    followed: re.Pattern[str]
+    arrival: Callable[[str], bool]
 
 
 @lru_cache(maxsize=64)
@@ -119,11 +132,20 @@ def _compile_patterns(tagging: Tagging) -> _Patterns:
     key = _SHORT_KEY + (rf"(?:{key_end})?\s*" if key_end else "")
     named = rf"{_HEADER.pattern}{re.escape(tagging.named)}"
     closings = "|".join(map(re.escape, tagging.closings)) or r"(?!)"
+    # The tag that shows that the call has ended; without a tag of its own it is the span's.
+    last = (tagging.call, *tagging.closings) if tagging.end and tagging.closings else ()
+    last = last or ((tagging.end,) if tagging.end else tagging.closings)
+    followed = "|".join(map(re.escape, last))
+    if tagging.end and tagging.end not in last:
+        followed = rf"{re.escape(tagging.end)}\s*+(?:{followed})"
     return _Patterns(
         re.compile(rf"\s*+{re.escape(tagging.call)}{named}" if tagging.call else r"(?!)"),
         re.compile(rf"\s*+{parameter}{key}{keyed}{cdata}{lines}{value}{closing}"),
         re.compile(rf"\s*+(?:{re.escape(tagging.end)})" if tagging.end else rf"\s*+(?={closings})"),
         re.compile(rf"\s*+(?:{closings})"),
+        re.compile(rf"\s*+{re.escape(tagging.call)}" if tagging.call else rf"\s*+{parameter}"),
+        re.compile(followed),
+        arrival(*last),
     )
 
 
@@ -133,6 +155,9 @@ def tagged_reader(tagging: Tagging) -> SpanReader:
     def read(body: Body) -> Reader[None]:
         text, there = body.text, _compile_patterns(tagging)
         while True:
+            if there.opened.match(text.text, text.at) is None:
+                yield from text.fill(HEADER_CHARS)
+            yield from _wait_call(text, there)
             header = text.skip(there.call)
             if header is None:
                 yield from text.skip_spaces()
@@ -180,6 +205,23 @@ def read_tagged_call(body: Body, tagging: Tagging, name: str) -> Reader[None]:
     if not name:
         raise ValueError("no name")
     body.give([ToolCall(name, arguments)])
+
+
+def _wait_call(text: IncomingText, there: _Patterns) -> Reader[None]:
+    """Wait for the last tag of a call and the one after it, to read most calls at once.
+
+    What looks like it may be part of a value: after some of those the call is read as it comes.
+    """
+    begun = there.opened.match(text.text, text.at)
+    if begun is None:
+        return
+    start = begun.end() - text.at
+    for _ in range(_MAX_WAITS):
+        if text.ended or there.followed.search(text.text, text.at + start) is not None:
+            return
+        # What was searched is not searched again, except a tag that has arrived in part.
+        start = max(start, len(text.text) - text.at - _MAX_TAGS)
+        yield there.arrival
 
 
 def _match_parameter(text: IncomingText, there: _Patterns) -> tuple[str, str | None, str] | None:
@@ -234,7 +276,7 @@ def _read_value(body: Body, tagging: Tagging) -> Reader[str]:
             text.at += len(tag)
             return value
         if known is None:
-            yield from text.wait(tag[-1] if found < 0 else "")
+            yield from text.wait(arrival(tag) if found < 0 else "")
         else:
             taken.append(tag)
             text.at += len(tag)
@@ -279,6 +321,7 @@ def read_glm_call(body: Body, tagging: Tagging, *separators: str) -> Reader[None
     text, there = body.text, _compile_patterns(tagging)
     named = text.skip(_glm(tagging))
     if named is not None:
+        yield from _wait_call(text, there)
         yield from read_tagged_call(body, tagging, named[1])
     else:
         yield from text.skip_spaces()
@@ -310,6 +353,9 @@ def tool_call_reader(tagging: Tagging, functions: Tagging, *separators: str) -> 
     def read(body: Body) -> Reader[None]:
         text = body.text
         found = begun.match(text.text, text.at)
+        if found is None:
+            yield from text.fill(HEADER_CHARS)
+            found = begun.match(text.text, text.at)
         mark = "" if found else (yield from text.skip_spaces())
         if (found and found[1]) or mark in ("{", "["):
             yield from of_json(body)
