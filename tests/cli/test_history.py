@@ -67,7 +67,7 @@ def test_a_file_that_cannot_be_written_is_told_and_the_chat_goes_on(
     assert isinstance(history, InMemoryHistory)
     history.append_string("hi")
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("what you type is not kept for the next chat: ")
+    assert line.startswith("the input history is not stored: ")
 
 
 def test_a_disk_that_fills_up_ends_no_chat(state: Path) -> None:

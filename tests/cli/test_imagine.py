@@ -57,7 +57,7 @@ def test_what_a_mask_leaves_stays(cli: Cli, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("pictures",), "pictures: a model, give a prompt behind it"),
+        (("pictures",), "pictures: a model; give a prompt after it"),
         (
             ("no-folder", "a red circle"),
             "no-folder: is not a folder, needs one with model_index.json",

@@ -202,9 +202,9 @@ def test_a_chat_is_saved_and_gone_on_with(tmp_path: Path) -> None:
         chat.line("/show system")
         chat.expect("Be brief")
         chat.line("/set format json")
-        chat.expect("answers keep to the format")
+        chat.expect("answers follow the format")
         chat.line("/set noformat")
-        chat.expect("answers keep to no format")
+        chat.expect("answers have no format")
         chat.line("/bye")
         assert chat.leave() == 0
 

@@ -115,8 +115,8 @@ def test_folders_of_pipelines_are_served_by_their_names(tmp_path):
     found = loads.find_pipelines([tmp_path / "sd"])
     assert (found.pop("pictures").name, found) == ("pictures", {"sd": tmp_path / "sd"})
     for wrong, told in (
-        ([tmp_path / "pictures"], "has the name 'pictures' as another"),
-        ([tmp_path / "sd", tmp_path / "sd"], "has the name 'sd' as another"),
+        ([tmp_path / "pictures"], "another folder has the name 'pictures'"),
+        ([tmp_path / "sd", tmp_path / "sd"], "another folder has the name 'sd'"),
     ):
         with pytest.raises(UsageError, match=told):
             loads.find_pipelines(wrong)

@@ -41,7 +41,7 @@ def test_a_table_says_what_is_chosen(cli: Cli, adapter: str, tiny: Path) -> None
     rows = [line for line in lines if " q4_0 " in line]
     assert len(rows) >= 2
     assert sum(line.endswith("chosen") for line in rows) == len({r.split()[0] for r in rows})
-    assert f"kept in {tiny}" in done.err.replace("\n", "")
+    assert f"stored in {tiny}" in done.err.replace("\n", "")
 
 
 @pytest.mark.gpu

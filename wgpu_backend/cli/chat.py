@@ -106,10 +106,10 @@ class Chat:
         return reply
 
     def _reply(self, prompt: str) -> Reply:
-        asked: Message = {"role": "user", "content": prompt}
+        message: Message = {"role": "user", "content": prompt}
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
         self.warned = self.warned and bool(self.messages)
-        parts = self._stream_chat([*system, *self.messages, asked])
+        parts = self._stream_chat([*system, *self.messages, message])
         dropped = self.model.stats.dropped_messages
         if dropped and not self.warned:
             self.warned = True
@@ -118,15 +118,15 @@ class Chat:
                 "oldest messages are left out from here on"
             )
         reply = self._print(parts)
-        self.messages += [asked, {"role": "assistant", "content": reply.text}]
+        self.messages += [message, {"role": "assistant", "content": reply.text}]
         del self.messages[:dropped]
         return reply
 
     def _print(self, parts: Iterator[Part]) -> Reply:
-        said: list[str] = []
-        pieces = format_parts(parts, said, hides_thinking=self.hides_thinking)
+        texts: list[str] = []
+        pieces = format_parts(parts, texts, hides_thinking=self.hides_thinking)
         reply = print_reply(pieces, echo=self.echo, wraps=self.wraps)
-        return replace(reply, text="".join(said))
+        return replace(reply, text="".join(texts))
 
     def _stream_chat(self, messages: list[Message]) -> Iterator[Part]:
         if isinstance(self.model, ServedModel):
@@ -228,4 +228,4 @@ def _refuse_context(num_ctx: int) -> LanguageModel:
 
 
 def _refuse_load(name: str) -> None:
-    raise OptionError(f"{name}: no other model can be loaded in this chat")
+    raise OptionError(f"{name}: this chat cannot load another model")

@@ -92,7 +92,7 @@ class ChatModel:
             self.model, self._name, self._options = found, name, options
             return
         if options.keep_alive is not None:
-            raise UsageError("run: --keepalive is for a model of a running server, and none has it")
+            raise UsageError("run: --keepalive needs a running server that has the model")
         self._name, self._path = name, find_model(name)
         self._options, self._settings = fill_from_store(name, options, settings)
         self.model = open_model(self._path, self._settings, label=_label(name, self._path))
@@ -127,9 +127,11 @@ class ChatModel:
         if isinstance(self.model, ServedModel):
             found = find_on_server(name, *self._arguments)
             if found is None and (exists(name) or name == STORY):
-                raise UsageError(f"{name}: this chat is a server's; `run {name}` opens it here")
+                raise UsageError(
+                    f"{name}: the server runs this chat; use `run {name}` to open the model here"
+                )
             if found is None:
-                raise UsageError(f"{name}: the server has no such model; `list` shows those it has")
+                raise UsageError(f"{name}: the server has no such model; `list` shows its models")
             self.model, options = found, self._arguments[0]
         else:
             path = find_model(name)

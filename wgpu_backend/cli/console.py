@@ -35,15 +35,15 @@ def note(text: str) -> None:
 def remark(text: str) -> None:
     """Print a note on stderr without the program's name, for chats."""
     sys.stdout.flush()
-    said = harmless(text)
+    shown = harmless(text)
     if is_terminal(sys.stderr):
         width = shutil.get_terminal_size().columns
-        said = "\n".join(_between_words(line, width) for line in said.split("\n"))
-    sys.stderr.write(f"{said}\n")
+        shown = "\n".join(_wrap_line(line, width) for line in shown.split("\n"))
+    sys.stderr.write(f"{shown}\n")
     sys.stderr.flush()
 
 
-def _between_words(line: str, width: int) -> str:
+def _wrap_line(line: str, width: int) -> str:
     """Wrap a line between words; a path stays whole, so that it can be copied."""
     if len(line) <= width:
         return line

@@ -56,9 +56,9 @@ def report(error: Exception, *, traceback: bool = False) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
             print_text(error.format_message() + "\n")
             return USAGE
-        said = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
-        if said:  # empty if the help was printed because no command was given
-            note(said)
+        message = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
+        if message:  # empty if the help was printed because no command was given
+            note(message)
         return error.exit_code
     # Errors in a user's plugin span lines: the source line, and a mark below it.
     note(str(error) if isinstance(error, PluginError) else one_line(describe_error(error)))

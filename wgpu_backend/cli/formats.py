@@ -48,4 +48,4 @@ def _text(option: str, path: Path) -> str:
     except FileNotFoundError:
         raise UsageError(f"{option}: {path}: no such file") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{option}: {path}: no UTF-8") from None
+        raise UsageError(f"{option}: {path}: not UTF-8") from None

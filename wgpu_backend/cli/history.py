@@ -44,7 +44,7 @@ def open_history(keeps: Callable[[], bool]) -> History:
         return _Kept(make_history_file() if keeps() else history_file(), keeps)
     except OSError as error:
         if keeps():
-            remark(f"what you type is not kept for the next chat: {describe_error(error)}")
+            remark(f"the input history is not stored: {describe_error(error)}")
         return InMemoryHistory()
 
 

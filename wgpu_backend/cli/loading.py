@@ -101,8 +101,8 @@ def find_device_by_name(name: str) -> DeviceInfo:
     try:
         return choose_device(name)[1]
     except DeviceError as error:
-        asked = os.environ.get(DEVICE_VARIABLE) == name
-        raise UsageError(f"{DEVICE_VARIABLE}: {error}" if asked else str(error)) from None
+        from_variable = os.environ.get(DEVICE_VARIABLE) == name
+        raise UsageError(f"{DEVICE_VARIABLE}: {error}" if from_variable else str(error)) from None
 
 
 def find_gpu(name: str | None) -> DeviceInfo | None:

@@ -21,7 +21,7 @@ STORY = "story"
 # A path or a model's name: `llama3`, `qwen2.5:7b`, `hf.co/x/y`. One word without punctuation of a
 # sentence, so that "Why?" and "Fin." are prompts; "hello" might be a model as well.
 _NAME = re.compile(r"[\w.~/\\][\w.:/\\@+~-]*(?<![.:])", re.ASCII)
-_SHUFFLING = 3  # shorter names match too many files by chance
+_LEAST_LETTERS = 3  # shorter names match too many files by chance
 
 
 class NoSuchModel(UsageError):
@@ -192,11 +192,11 @@ def find_similar(name: str, folder: Path) -> list[str]:
         files = sorted(path.name for path in folder.iterdir() if path.suffix == ".gguf")
     except OSError:  # the folder is not readable
         return []
-    wanted = _simplify(name)
+    typed = _simplify(name)
     plain = {file: _simplify(file) for file in files}
-    holding = [file for file in files if len(wanted) >= _SHUFFLING and wanted in plain[file]]
-    alike = get_close_matches(wanted, plain.values(), cutoff=0.75)
-    return (holding or [file for file in files if plain[file] in alike])[:3]
+    containing = [file for file in files if len(typed) >= _LEAST_LETTERS and typed in plain[file]]
+    alike = get_close_matches(typed, plain.values(), cutoff=0.75)
+    return (containing or [file for file in files if plain[file] in alike])[:3]
 
 
 def _simplify(name: str) -> str:
@@ -239,9 +239,9 @@ def require_writable(path: Path) -> Path:
         if not path.parent.is_dir():
             raise UsageError(f"{path}: no such folder {path.parent}")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UsageError(f"{path}: may not be written")
+            raise UsageError(f"{path}: not writable")
     except OSError as error:
         raise UsageError(describe_error(error)) from None
     except ValueError:
-        raise UsageError(f"{brief(str(path))}: no path, needs a file") from None
+        raise UsageError(f"{brief(str(path))}: not a path, needs a file") from None
     return path

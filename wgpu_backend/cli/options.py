@@ -57,7 +57,9 @@ Model = Annotated[
 StoredName = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="As the store has it: qwen2.5:7b.", autocompletion=complete_stored
+        metavar="NAME",
+        help="Name in the store, such as qwen2.5:7b.",
+        autocompletion=complete_stored,
     ),
 ]
 Device = Annotated[
@@ -90,11 +92,11 @@ Cache = Annotated[
 ]
 Exact = Annotated[
     bool,
-    typer.Option("--exact", help="Keep activations in f32 where rounding would be faster."),
+    typer.Option("--exact", help="Keep activations in f32 even if rounding would be faster."),
 ]
 Coarse = Annotated[
     bool,
-    typer.Option("--coarse", help="Round activations to eight bits: faster, other answers."),
+    typer.Option("--coarse", help="Round activations to eight bits: faster, but answers change."),
 ]
 _CONTEXT = PARAMETERS["num_ctx"]
 Context = Annotated[
@@ -106,7 +108,7 @@ Loras = Annotated[
 ]
 ScaledLoras = Annotated[
     list[str] | None,
-    typer.Option("--lora-scaled", metavar="FILE:SCALE", help="LoRA adapter, times a scale."),
+    typer.Option("--lora-scaled", metavar="FILE:SCALE", help="LoRA adapter and its scale."),
 ]
 ControlVectors = Annotated[
     list[Path] | None,
@@ -117,7 +119,7 @@ ControlVectors = Annotated[
 ScaledControlVectors = Annotated[
     list[str] | None,
     typer.Option(
-        "--control-vector-scaled", metavar="FILE:SCALE", help="Control vector, times a scale."
+        "--control-vector-scaled", metavar="FILE:SCALE", help="Control vector and its scale."
     ),
 ]
 ControlLayers = Annotated[
@@ -125,7 +127,7 @@ ControlLayers = Annotated[
     typer.Option(
         "--control-vector-layer-range",
         metavar="FIRST LAST",
-        help="Layers to steer, the last one included, in place of all.",
+        help="First and last layer to steer, instead of all.",
     ),
 ]
 Imports = Annotated[
@@ -134,12 +136,12 @@ Imports = Annotated[
         "--import",
         callback=_imports,
         metavar="FILE.py",
-        help="Python file that registers an architecture or ops of your own.",
+        help="Python file that registers your own architecture or ops.",
     ),
 ]
 Debug = Annotated[
     bool,
-    typer.Option("--debug", callback=_debug, help="Show where an error comes from."),
+    typer.Option("--debug", callback=_debug, help="Print the traceback of an error."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 ImportanceMatrix = Annotated[
@@ -150,10 +152,12 @@ ImportanceMatrix = Annotated[
 ]
 Threads = Annotated[
     int | None,
-    typer.Option("--threads", metavar="N", min=1, max=1024, help="One a core if left out."),
+    typer.Option(
+        "--threads", metavar="N", min=1, max=1024, help="Number of threads; default: one per core."
+    ),
 ]
 Pixels = Annotated[
-    int | None, typer.Option(metavar="N", min=1, max=16384, help="Pixels of the picture.")
+    int | None, typer.Option(metavar="N", min=1, max=16384, help="Size of the image in pixels.")
 ]
 PromptTokens = Annotated[
     int, typer.Option("-p", "--n-prompt", min=1, max=MAX_CONTEXT, help="Tokens of the prompt.")

@@ -36,7 +36,7 @@ class Prediction:
     @property
     def summary(self) -> str:
         """The prediction as text."""
-        rate = f"{self.tokens_per_second:g} tokens/s predicted, not measured by anybody"
+        rate = f"{self.tokens_per_second:g} tokens/s predicted, not measured"
         return f"{rate}; bound by {_BOUNDS.get(self.bound, self.bound)}"
 
 
@@ -72,7 +72,7 @@ def find_prediction(config: Config, dtype: str, device: str, test: str) -> Predi
         return f"{device} is not among {', '.join(data['cards'])}"
     model = _find_model(config, data["models"])
     if model is None:
-        return f"the model has the sizes of none of {', '.join(data['models'])}"
+        return f"the model has other sizes than {', '.join(data['models'])}"
     columns: list[str] = data["columns"]
     rows = [dict(zip(columns, row, strict=True)) for row in data["predictions"]]
     rows = [row for row in rows if row["card"] == card and row["model"] == model]
@@ -84,10 +84,10 @@ def _select_row(rows: list[dict[str, Any]], dtype: str, test: str) -> Prediction
     formats = {row["format"].removesuffix("_m"): row["format"] for row in rows}
     format = formats.get(dtype.lower())
     if format is None:
-        return f"nothing was worked out for {dtype}, only for {', '.join(sorted(formats.values()))}"
+        return f"no prediction for {dtype}, only for {', '.join(sorted(formats.values()))}"
     found = {row["test"]: row for row in rows if row["format"] == format}
     if test not in found:
-        return f"nothing was worked out for this length, only for {', '.join(found)}"
+        return f"no prediction for this length, only for {', '.join(found)}"
     return Prediction(found[test]["tokens_per_second"], found[test]["bound"])
 
 

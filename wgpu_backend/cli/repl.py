@@ -29,7 +29,7 @@ def converse(chat: Chat) -> None:
         output=create_output(always_prefer_tty=True), history=open_history(lambda: chat.keeps)
     )
     if not chat.uses_template:
-        remark("no chat template is used: each prompt is continued as it is, on its own")
+        remark("the model has no chat template: each prompt is continued on its own")
     while True:
         try:
             _turn(chat, read(session))

@@ -48,21 +48,21 @@ def print_reply(pieces: Iterator[str], *, echo: bool = True, wraps: bool = True)
     """
     wrapper = Wrapper(_terminal_columns if wraps and is_terminal(sys.stdout) else None)
     write = print_text if echo else _discard
-    said: list[str] = []
+    texts: list[str] = []
     generator = cast("Generator[str]", pieces)
     try:
         with Interrupts() as interrupts, closing(generator):
             for piece in generator:
-                said.append(piece)
+                texts.append(piece)
                 write(wrapper.push(piece))
                 if interrupts.requested:
                     break
     except BaseException:
-        if said:
+        if texts:
             write(wrapper.flush() + "\n")
         raise
     write(wrapper.flush() + "\n")
-    return Reply("".join(said), interrupts.requested)
+    return Reply("".join(texts), interrupts.requested)
 
 
 def parse_parts(pieces: Iterator[str], parser: OutputParser | None) -> Iterator[Part]:
@@ -74,14 +74,14 @@ def parse_parts(pieces: Iterator[str], parser: OutputParser | None) -> Iterator[
         yield from parser.finish(cut=True)
 
 
-def format_parts(parts: Iterator[Part], said: list[str], *, hides_thinking: bool) -> Iterator[str]:
+def format_parts(parts: Iterator[Part], texts: list[str], *, hides_thinking: bool) -> Iterator[str]:
     """Yield the output of an answer, with reasoning framed as in Ollama.
 
     Parameters
     ----------
     parts : iterator of Part
         Closed at the end.
-    said : list of str
+    texts : list of str
         Receives the text of the answer without the reasoning.
     hides_thinking : bool
         Leave the reasoning out.
@@ -95,7 +95,7 @@ def format_parts(parts: Iterator[Part], said: list[str], *, hides_thinking: bool
                 yield part.text if thinking else f"Thinking...\n{part.text}"
                 thinking = True
             elif isinstance(part, Content):
-                said.append(part.text)
+                texts.append(part.text)
                 yield f"\n...done thinking.\n\n{part.text}" if thinking else part.text
                 thinking = False
 

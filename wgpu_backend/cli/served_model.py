@@ -52,8 +52,9 @@ class ServedModel:
         if self.asked_ctx is not None:
             return self.asked_ctx
         loaded = cast("list[dict[str, Any]]", request_json("GET", "/api/ps")["models"])
-        wanted = self.name if ":" in self.name.rpartition("/")[2] else f"{self.name}:latest"
-        sizes = [int(each["context_length"]) for each in loaded if each["name"] == wanted]
+        # The server lists complete names, `run` has them as typed.
+        name = self.name if ":" in self.name.rpartition("/")[2] else f"{self.name}:latest"
+        sizes = [int(each["context_length"]) for each in loaded if each["name"] == name]
         return sizes[0] if sizes else 0
 
     def parts(
@@ -117,10 +118,11 @@ class ServedModel:
     def _parts(self, event: Mapping[str, Any]) -> Iterator[Part]:
         if "error" in event:
             raise StoreError(str(event["error"]))
-        said = cast("Mapping[str, Any]", event.get("message", event))
-        if said.get("thinking"):
-            yield Thinking(str(said["thinking"]))
-        text = said.get("content", said.get("response"))
+        # /api/chat has the answer in `message`, /api/generate in the event itself.
+        message = cast("Mapping[str, Any]", event.get("message", event))
+        if message.get("thinking"):
+            yield Thinking(str(message["thinking"]))
+        text = message.get("content", message.get("response"))
         if text:
             yield Content(str(text))
         if event.get("done"):

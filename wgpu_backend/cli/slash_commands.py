@@ -21,21 +21,21 @@ from wgpu_backend.cli.server_client import server_url
 from wgpu_backend.cli.store import format_modelfile, open_store
 
 HELP = '''\
-  /set parameter NAME VALUE   choose how answers are made; without NAME, list what there is
+  /set parameter NAME VALUE   set a parameter; without NAME, list all parameters
   /set system TEXT            set the system message; without TEXT, remove it
-  /set verbose, /set quiet    print timing statistics after each answer, or do not
-  /set think, /set nothink    have the model reason first, or not
-  /set format json            answer in JSON, or in a schema; /set noformat ends that
-  /set wordwrap, nowordwrap   break lines between words, or do not
-  /set history, nohistory     keep what you type for later chats, or do not
-  /show info                  what the model is
-  /show parameters            how answers are made
+  /set verbose, /set quiet    turn timing statistics after answers on or off
+  /set think, /set nothink    turn reasoning on or off
+  /set format json            answer in JSON, or by a JSON schema; /set noformat ends that
+  /set wordwrap, nowordwrap   turn word wrapping on or off
+  /set history, nohistory     turn storing of the input history on or off
+  /show info                  facts about the model
+  /show parameters            values of the parameters
   /show template              the chat template
-  /show modelfile, license    what a model of the store is made of, and its license
+  /show modelfile, license    Modelfile and license of the model
   /show system                the system message
-  /show stats                 timing statistics of the last answer, and the memory of the device
-  /load MODEL                 go on with another model, or a conversation that was saved
-  /save NAME                  keep model, parameters and conversation as a model of the store
+  /show stats                 timing statistics of the last answer, and memory of the device
+  /load MODEL                 switch to another model or a saved conversation
+  /save NAME                  store model, parameters and conversation as a model
   /clear                      clear the conversation
   /bye                        leave, as Ctrl-D does
   /?, /help                   this list
@@ -81,20 +81,20 @@ def _clear(chat: Chat, rest: str) -> None:
 
 
 def _set(chat: Chat, rest: str) -> None:
-    what, _, value = rest.partition(" ")
-    if what == "parameter":
+    word, _, value = rest.partition(" ")
+    if word == "parameter":
         _set_parameter(chat, _split_words(value))
-    elif what == "system":
+    elif word == "system":
         chat.system = _unquote(value.strip())
         remark("the system message is set" if chat.system else "the system message is removed")
-    elif what == "format" and value:
+    elif word == "format" and value:
         chat.grammar = make_grammar(value.strip(), None)
-        remark("answers keep to the format")
-    elif what in _SWITCHES and not value:
-        field, value_set, confirmation = _SWITCHES[what]
-        if what == "history":
+        remark("answers follow the format")
+    elif word in _SWITCHES and not value:
+        name, setting, confirmation = _SWITCHES[word]
+        if word == "history":
             make_history_file()
-        setattr(chat, field, value_set)
+        setattr(chat, name, setting)
         remark(confirmation)
     else:
         remark(f"/set: needs parameter, system, format, {', '.join(_SWITCHES)}")
@@ -104,7 +104,7 @@ def _set_parameter(chat: Chat, words: list[str]) -> None:
     if not words:
         values = chat.parameters()
         rows = [(p.name, str(values[p.name]), p.range, p.help) for p in PARAMETERS.values()]
-        print_table(("name", "value", "range", "what it does"), rows)
+        print_table(("name", "value", "range", "description"), rows)
         return
     chat.set_parameter(words[0], words[1:])
     remark(f"{words[0]} is {chat.parameters()[words[0]]}")
@@ -253,13 +253,13 @@ def _show_license(chat: Chat) -> None:
 _SWITCHES: dict[str, tuple[str, object, str]] = {
     "verbose": ("verbose", True, "timing statistics follow each answer"),
     "quiet": ("verbose", False, "no timing statistics"),
-    "think": ("think", True, "the model is to reason first"),
-    "nothink": ("think", False, "the model is not to reason first"),
-    "noformat": ("grammar", None, "answers keep to no format"),
-    "wordwrap": ("wraps", True, "lines are broken between words"),
-    "nowordwrap": ("wraps", False, "lines are not broken"),
-    "history": ("keeps", True, "what you type is kept for later chats"),
-    "nohistory": ("keeps", False, "what you type is not kept"),
+    "think": ("think", True, "reasoning is on"),
+    "nothink": ("think", False, "reasoning is off"),
+    "noformat": ("grammar", None, "answers have no format"),
+    "wordwrap": ("wraps", True, "lines are wrapped at words"),
+    "nowordwrap": ("wraps", False, "lines are not wrapped"),
+    "history": ("keeps", True, "the input history is stored"),
+    "nohistory": ("keeps", False, "the input history is not stored"),
 }
 _SHOW_PARTS: dict[str, Callable[[Chat], None]] = {
     "info": _show_info,

@@ -104,5 +104,5 @@ def format_system(name: str) -> str:
 def _require_stored(name: str) -> Stored:
     found = find_stored(name)
     if found is None:
-        raise UsageError(f"{name}: the store has no such model; `list` shows those there are")
+        raise UsageError(f"{name}: the store has no such model; `list` shows its models")
     return found

@@ -37,7 +37,11 @@ def bench(
     named: Annotated[
         list[str] | None,
         typer.Option(
-            "-m", "--model", metavar="MODEL,…", help="The same.", autocompletion=complete_model
+            "-m",
+            "--model",
+            metavar="MODEL,…",
+            help="Models, as MODEL.",
+            autocompletion=complete_model,
         ),
     ] = None,
     prompt: Annotated[
@@ -46,12 +50,14 @@ def bench(
             "-p",
             "--n-prompt",
             metavar="N,…",
-            help="Tokens of a prompt. [default: 128]",
+            help="Tokens of each prompt test. [default: 128]",
         ),
     ] = None,
     generate: Annotated[
         list[str] | None,
-        typer.Option("-n", "--n-gen", metavar="N,…", help="Tokens to make. [default: 32]"),
+        typer.Option(
+            "-n", "--n-gen", metavar="N,…", help="Tokens of each generation test. [default: 32]"
+        ),
     ] = None,
     repetitions: Annotated[
         int,
@@ -62,7 +68,7 @@ def bench(
     compare_prediction: Annotated[
         bool,
         typer.Option(
-            "--compare-prediction", help="Show what static costs predict for this card, too."
+            "--compare-prediction", help="Also show the speed predicted from static costs."
         ),
     ] = False,
     as_json: Json = False,

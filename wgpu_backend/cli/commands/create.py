@@ -30,7 +30,7 @@ def create(
     ] = None,
     modelfile: Annotated[
         Path | None,
-        typer.Option("-f", "--file", metavar="FILE", help="Modelfile to make a stored model of."),
+        typer.Option("-f", "--file", metavar="FILE", help="Modelfile of a model for the store."),
     ] = None,
     dtype: Annotated[
         str | None,
@@ -38,14 +38,14 @@ def create(
             "--type",
             "-t",
             metavar="TYPE",
-            help="By llama.cpp's name: Q4_K_M, Q8_0, BF16; the folder's if left out.",
+            help="Type as llama.cpp names it: Q4_K_M, Q8_0, BF16; default: the folder's.",
         ),
     ] = None,
     importance: ImportanceMatrix = None,
     threads: Threads = None,
     debug: Debug = False,
 ) -> None:
-    """Create a GGUF file of a folder, or a model of a Modelfile."""
+    """Create a GGUF file from a folder, or a model from a Modelfile."""
     if (folder is None) == (modelfile is None):
         raise UsageError("create: needs OUT and DIR, or a name and --file with a Modelfile")
     if folder is not None:
@@ -138,7 +138,7 @@ def _create_model(name: str, modelfile: Path) -> None:
     except FileNotFoundError:
         raise UsageError(f"--file: {modelfile}: no such file") from None
     except UnicodeDecodeError:
-        raise UsageError(f"--file: {modelfile}: is no text in UTF-8") from None
+        raise UsageError(f"--file: {modelfile}: not UTF-8") from None
     parsed_file = parse_modelfile(text)
     if parsed_file.base == STORY:
         parsed_file.base = str(BUNDLED)

@@ -27,7 +27,7 @@ def embed(
     ] = None,
     settings: ModelSettings,
 ) -> None:
-    """Embed each text: one JSON list a line."""
+    """Print the embedding of each text as a JSON list, one per line."""
     from wgpu_backend.cli.loading import open_model
 
     with open_model(find_model(model), settings) as opened:
@@ -45,7 +45,7 @@ def rerank(
     *,
     settings: ModelSettings,
 ) -> None:
-    """Score how well each text answers a query, one number a line."""
+    """Print the relevance of each text to a query, a line each."""
     from wgpu_backend.cli.loading import open_model
 
     with open_model(find_model(model), settings) as opened:

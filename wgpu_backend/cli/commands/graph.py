@@ -25,7 +25,9 @@ def graph(
     model: Model,
     html: Annotated[
         Path | None,
-        typer.Option("--html", metavar="FILE", dir_okay=False, help="Write a page to explore it."),
+        typer.Option(
+            "--html", metavar="FILE", dir_okay=False, help="File for an HTML page of the graphs."
+        ),
     ] = None,
     steps: Annotated[bool, typer.Option("--steps", help="List every step.")] = False,
     prompt: PromptTokens = 128,

@@ -39,42 +39,51 @@ class PictureOptions:
     """The options of text-to-image generation; None for the model's default."""
 
     negative: Annotated[
-        str | None, typer.Option("--negative", metavar="TEXT", help="What to stay away from.")
+        str | None, typer.Option("--negative", metavar="TEXT", help="Negative prompt.")
     ] = None
     width: Pixels = None
     height: Pixels = None
     steps: Annotated[
-        int | None, typer.Option("--steps", metavar="N", min=1, max=10_000, help="Steps to make.")
+        int | None,
+        typer.Option("--steps", metavar="N", min=1, max=10_000, help="Number of denoising steps."),
     ] = None
     seed: Annotated[
         int | None,
         typer.Option(
-            "--seed", metavar="N", min=0, help="The same gives the same picture on any device."
+            "--seed",
+            metavar="N",
+            min=0,
+            help="Seed; the same seed gives the same image on any device.",
         ),
     ] = None
     guidance: Annotated[
         float | None,
-        typer.Option("--guidance", metavar="X", min=0, help="How closely to keep to the prompt."),
+        typer.Option("--guidance", metavar="X", min=0, help="Guidance scale."),
     ] = None
     image: Annotated[
         Path | None,
-        typer.Option("--image", metavar="FILE", dir_okay=False, help="Picture to begin with."),
+        typer.Option("--image", metavar="FILE", dir_okay=False, help="Image to start from."),
     ] = None
     mask: Annotated[
         Path | None,
-        typer.Option("--mask", metavar="FILE", dir_okay=False, help="White where to paint anew."),
+        typer.Option(
+            "--mask",
+            metavar="FILE",
+            dir_okay=False,
+            help="Inpainting mask: white areas are regenerated.",
+        ),
     ] = None
     strength: Annotated[
         float | None,
         typer.Option(
-            "--strength", metavar="X", min=0, max=1, help="How much of the picture is made anew."
+            "--strength", metavar="X", min=0, max=1, help="How much to change --image, up to 1."
         ),
     ] = None
     count: Annotated[
-        int, typer.Option("-n", "--n", metavar="N", min=1, max=64, help="Pictures to make.")
+        int, typer.Option("-n", "--n", metavar="N", min=1, max=64, help="Number of images.")
     ] = 1
     preview: Annotated[
-        bool, typer.Option("--preview", help="Show the picture in the terminal while it forms.")
+        bool, typer.Option("--preview", help="Show the image in the terminal during generation.")
     ] = False
 
 
@@ -89,7 +98,8 @@ def imagine(
         ),
     ],
     prompt: Annotated[
-        str | None, typer.Argument(metavar="PROMPT", help="What to show.", show_default=False)
+        str | None,
+        typer.Argument(metavar="PROMPT", help="Description of the image.", show_default=False),
     ] = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE.png", dir_okay=False, help="File to write.")
@@ -99,7 +109,7 @@ def imagine(
     device: Device = None,
     debug: Debug = False,
 ) -> None:
-    """Make a picture of a text and write it as a PNG file."""
+    """Generate an image from a prompt and write it as a PNG file."""
     from wgpu_backend.cli.loading import find_device
     from wgpu_backend.images.loading import load
 
@@ -136,7 +146,7 @@ def _split_model_and_prompt(first: str, second: str | None) -> tuple[str, str]:
     if second is not None:
         return first, second
     if first == PICTURES or exists(str(Path(first, "model_index.json"))):
-        raise UsageError(f"{first}: a model, give a prompt behind it")
+        raise UsageError(f"{first}: a model; give a prompt after it")
     return PICTURES, first
 
 

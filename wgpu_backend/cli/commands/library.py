@@ -36,7 +36,7 @@ def list_(as_json: Json = False, debug: Debug = False) -> None:
         print_text(json.dumps(found, indent=2) + "\n")
         return
     if not entries:
-        note(f"{store.root} has no models; `pull` brings one")
+        note(f"{store.root} has no models; `pull` downloads one")
         return
     rows = [
         (
@@ -52,7 +52,7 @@ def list_(as_json: Json = False, debug: Debug = False) -> None:
 
 def cp(
     source: StoredName,
-    destination: Annotated[str, typer.Argument(metavar="NEW", help="A second name.")],
+    destination: Annotated[str, typer.Argument(metavar="NEW", help="New name.")],
     debug: Debug = False,
 ) -> None:
     """Give a model of the store a second name."""

@@ -20,7 +20,8 @@ def logits(
         str | None, typer.Option("--tokens", metavar="IDS", help="Token ids: 1,2,3.")
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option("--prompt", metavar="TEXT", help="Text, not templated.")
+        str | None,
+        typer.Option("--prompt", metavar="TEXT", help="Text, used without a chat template."),
     ] = None,
     *,
     settings: ModelSettings,
@@ -61,5 +62,5 @@ def _parse_tokens(text: str) -> list[int]:
     words = [word.strip() for word in text.split(",")]
     wrong = [word for word in words if not (word.isascii() and word.isdecimal())]
     if wrong:
-        raise UsageError(f"--tokens: {wrong[0]!r} is no token id, needs numbers like 1,2,3")
+        raise UsageError(f"--tokens: {wrong[0]!r} is not a token id, needs numbers like 1,2,3")
     return [int(word) for word in words]

@@ -43,7 +43,7 @@ def bench(
     device: Device = None,
     debug: Debug = False,
 ) -> None:
-    """Compare ops with a copy of as many bytes on the same device."""
+    """Compare the speed of ops with a copy of as many bytes."""
     from wgpu_backend.cli.op_bench import bench_file
 
     bench_file(path, mebibytes << 20, device, as_json=as_json)

@@ -22,7 +22,9 @@ def perplexity(
     file: Annotated[Path, typer.Argument(metavar="FILE", dir_okay=False, help="Text in UTF-8.")],
     chunks: Annotated[
         int | None,
-        typer.Option("--chunks", metavar="N", min=1, help="Read so many chunks of the text."),
+        typer.Option(
+            "--chunks", metavar="N", min=1, help="Number of chunks to read; default: all."
+        ),
     ] = None,
     as_json: Json = False,
     *,
@@ -54,4 +56,4 @@ def _read_text(file: Path) -> str:
     except FileNotFoundError:
         raise UsageError(f"{file}: no such file, needs a text") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file}: no UTF-8 at byte {error.start}, needs a text") from None
+        raise UsageError(f"{file}: not UTF-8 at byte {error.start}, needs a text") from None

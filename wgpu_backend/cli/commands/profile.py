@@ -49,11 +49,11 @@ def profile(
     model: Model,
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", metavar="FILE", dir_okay=False, help="Write a Chrome trace."),
+        typer.Option("--trace", metavar="FILE", dir_okay=False, help="File for a Chrome trace."),
     ] = None,
     prompt: PromptTokens = 128,
     full: Annotated[
-        bool, typer.Option("--full", help="Tell shaders apart by their constants, too.")
+        bool, typer.Option("--full", help="Distinguish shaders by their constants.")
     ] = False,
     *,
     settings: ModelSettings,
@@ -115,7 +115,7 @@ def _note_missing_clock(model: LanguageModel) -> None:
     executor = model.backend.executor
     by_device = isinstance(executor, WgpuExecutor) and executor.capabilities.timestamps
     if not by_device:
-        note("the device has no clock: times are the host's and include the way there and back")
+        note("the device has no timestamps: times are the host's and include the round trip")
 
 
 def sum_by_shader(step: TimedPass, *, full: bool) -> list[tuple[str, str, int, float]]:

@@ -27,12 +27,14 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="Allow a registry at 
 def pull(
     name: Annotated[
         str,
-        typer.Argument(metavar="NAME", help="At Ollama's registry, or hf.co/owner/repo:Q4_K_M."),
+        typer.Argument(
+            metavar="NAME", help="Name at Ollama's registry, or hf.co/owner/repo:Q4_K_M."
+        ),
     ],
     insecure: Insecure = False,
     debug: Debug = False,
 ) -> None:
-    """Download a model into the store; resumes an earlier try."""
+    """Download a model into the store, resuming an earlier download."""
     from wgpu_backend.files.store.names import ModelName
     from wgpu_backend.files.store.pull import STREAMS, PullCancelled, Puller
 
@@ -81,7 +83,7 @@ def push(
         str,
         typer.Argument(
             metavar="NAME",
-            help="Says where to: host/namespace/model:tag.",
+            help="Destination: host/namespace/model:tag.",
             autocompletion=complete_stored,
         ),
     ],

@@ -25,18 +25,18 @@ def quantize(
     model: Model,
     out: Annotated[Path, typer.Argument(metavar="OUT.gguf", dir_okay=False)],
     dtype: Annotated[
-        str, typer.Argument(metavar="TYPE", help="By llama.cpp's name: Q4_K_M, Q8_0, BF16.")
+        str, typer.Argument(metavar="TYPE", help="Type as llama.cpp names it: Q4_K_M, Q8_0, BF16.")
     ],
     importance: ImportanceMatrix = None,
     allow_requantize: Annotated[
         bool,
-        typer.Option("--allow-requantize", help="Take values that were quantised before."),
+        typer.Option("--allow-requantize", help="Allow requantising a quantised file."),
     ] = False,
     threads: Threads = None,
     as_json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Write a GGUF file with its matrices in another type."""
+    """Convert the matrices of a GGUF file to another type."""
     from wgpu_backend.files.quantize import files
 
     _require_type(out, dtype)
@@ -86,7 +86,7 @@ def note_unweighted(report: Report, importance: Path | None) -> None:
     """Print a note about matrices without entries in an importance matrix."""
     if report.unweighted:
         few = ", ".join(report.unweighted[:3])
-        note(f"{importance} says nothing of {len(report.unweighted)} matrices: {few} …")
+        note(f"{importance} has no entries for {len(report.unweighted)} matrices: {few} …")
 
 
 def require_matrix(path: Path) -> Path:

@@ -42,40 +42,52 @@ def run(
         ),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Argument(metavar="PROMPT", help="What to answer; a chat if left out.")
+        str | None, typer.Argument(metavar="PROMPT", help="Prompt; starts a chat if left out.")
     ] = None,
     system: Annotated[str, typer.Option("--system", metavar="TEXT", help="System message.")] = "",
-    raw: Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the prompt without a chat template.")
+    ] = False,
     form: Annotated[
         str | None,
-        typer.Option("--format", metavar="FORMAT", help="Answer in `json`, or by a schema's file."),
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="Format of the answer: `json`, or the file of a JSON schema.",
+        ),
     ] = None,
     grammar: Annotated[
         Path | None,
-        typer.Option("--grammar", metavar="FILE", help="Keep to a grammar: GBNF, or .lark."),
+        typer.Option(
+            "--grammar",
+            metavar="FILE",
+            help="Grammar of the answer: GBNF, or Lark in a .lark file.",
+        ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Write the answer and what it took as JSON.")
+        bool, typer.Option("--json", help="Print the answer and its statistics as JSON.")
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print timing statistics.")] = False,
     no_history: Annotated[
         bool,
         typer.Option(
-            "--no-history", envvar=HISTORY_VARIABLES, help="Keep nothing that is typed in a chat."
+            "--no-history",
+            envvar=HISTORY_VARIABLES,
+            help="Do not store the input history of a chat.",
         ),
     ] = False,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="A missing model may come from http://.")
+        bool, typer.Option("--insecure", help="Allow pulling a missing model over http://.")
     ] = False,
     think: Annotated[
         bool | None,
-        typer.Option("--think/--no-think", help="Have the model reason first, or not."),
+        typer.Option("--think/--no-think", help="Turn reasoning on or off."),
     ] = None,
     hide_thinking: Annotated[
         bool, typer.Option("--hidethinking", help="Leave the reasoning out of the output.")
     ] = False,
     no_word_wrap: Annotated[
-        bool, typer.Option("--nowordwrap", help="Break no lines between words.")
+        bool, typer.Option("--nowordwrap", help="Do not wrap lines at words.")
     ] = False,
     keep_alive: Annotated[
         str | None,
@@ -92,9 +104,9 @@ def run(
 ) -> int:
     """Answer a prompt, or start a chat if there is none.
 
-    Text piped to stdin comes before the prompt. A model that `wgpu-backend serve` has in its
-    store is run by that server, so that it is not loaded twice, unless --local or an option of
-    the device or the model's loading is given.
+    Text piped to stdin comes before the prompt. If `wgpu-backend serve` runs and has the model,
+    the server answers, so that the model is not loaded twice. With --local, or with options of
+    the device or of loading, the model is loaded here.
     """
     from wgpu_backend.cli.chat_model import ChatModel, RunOptions
     from wgpu_backend.cli.formats import make_grammar
@@ -176,7 +188,7 @@ def _prepend_stdin(prompt: str | None) -> str | None:
         return None
     piped = sys.stdin.read().strip("\n") if prompt is None or _is_piped() else ""
     if prompt is None and not piped:
-        raise UsageError("run: stdin is no terminal and empty, needs a prompt")
+        raise UsageError("run: stdin is not a terminal and is empty, needs a prompt")
     return "\n".join(part for part in (piped, prompt) if part)
 
 

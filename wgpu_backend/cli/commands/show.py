@@ -28,26 +28,24 @@ def show(
     model: Model,
     as_json: Json = False,
     tensors: Annotated[bool, typer.Option("--tensors", help="List the tensors.")] = False,
-    template: Annotated[
-        bool, typer.Option("--template", help="Write the chat template as it is.")
-    ] = False,
+    template: Annotated[bool, typer.Option("--template", help="Print the chat template.")] = False,
     modelfile: Annotated[
-        bool, typer.Option("--modelfile", help="Write the Modelfile of a stored model.")
+        bool, typer.Option("--modelfile", help="Print the Modelfile of a stored model.")
     ] = False,
     parameters: Annotated[
-        bool, typer.Option("--parameters", help="Write a stored model's parameters.")
+        bool, typer.Option("--parameters", help="Print the parameters of a stored model.")
     ] = False,
     system: Annotated[
-        bool, typer.Option("--system", help="Write a stored model's system message.")
+        bool, typer.Option("--system", help="Print the system message of a stored model.")
     ] = False,
-    license_: Annotated[bool, typer.Option("--license", help="Write the license.")] = False,
+    license_: Annotated[bool, typer.Option("--license", help="Print the license.")] = False,
     verbose: Annotated[
-        bool, typer.Option("-v", "--verbose", help="Every key of the file, and its tensors.")
+        bool, typer.Option("-v", "--verbose", help="Print all metadata and tensors.")
     ] = False,
     imports: Imports = None,
     debug: Debug = False,
 ) -> None:
-    """Show what a model, a GGUF file or a folder holds."""
+    """Show the contents of a model, a GGUF file or a folder."""
     flags = {
         "tensors": tensors,
         "template": template,

@@ -15,14 +15,14 @@ from wgpu_backend.cli.options import Debug, Imports, Model
 def tokenize(
     model: Model,
     text: Annotated[str, typer.Argument(metavar="TEXT")],
-    ids: Annotated[bool, typer.Option("--ids", help="Only the ids, as a JSON list.")] = False,
+    ids: Annotated[bool, typer.Option("--ids", help="Print only the ids, as a JSON list.")] = False,
     special: Annotated[
-        bool, typer.Option("--special", help="Control tokens in the text are those tokens.")
+        bool, typer.Option("--special", help="Parse control tokens in the text.")
     ] = False,
     imports: Imports = None,
     debug: Debug = False,
 ) -> None:
-    """Show text as the model sees it."""
+    """Show the tokens of a text."""
     from wgpu_backend.files.huggingface.folder import open_model_file
     from wgpu_backend.text.tokenizer import Tokenizer
 

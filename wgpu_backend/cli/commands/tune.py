@@ -26,14 +26,14 @@ _FOLDED = {"one": "1", "few": "2 to 8", "many": "more"}
 
 def tune(
     only: Annotated[
-        str, typer.Option("--only", metavar="FORMATS", help="Formats of weights: q4_0,q6_k.")
+        str, typer.Option("--only", metavar="FORMATS", help="Weight formats: q4_0,q6_k.")
     ] = "",
     as_json: Json = False,
     device: Device = None,
     profile: Profile = "full",
     debug: Debug = False,
 ) -> None:
-    """Measure and keep the fastest kernels for a device."""
+    """Find the fastest kernels of a device and store the choice."""
     from wgpu_backend.cli.loading import find_gpu
     from wgpu_backend.ml.backend import BackendParams, make_executor
     from wgpu_backend.ml.calibration import tuning, tuning_cache
@@ -52,7 +52,7 @@ def tune(
         executor.close()
     changed = sum(m.chosen and not m.default for m in found.tiles)
     of = sum(m.chosen for m in found.tiles)
-    note(f"{changed} of {of} differ from the defaults; kept in {path}")
+    note(f"{changed} of {of} differ from the defaults; stored in {path}")
 
 
 def _print(found: Tuning, device: str, *, as_json: bool) -> None:

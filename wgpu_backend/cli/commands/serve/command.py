@@ -41,7 +41,7 @@ def serve(
             metavar="N",
             min=1,
             max=32,
-            help="Answers at once of each model.",
+            help="Parallel answers of each model.",
         ),
     ] = None,
     draft: Annotated[
@@ -49,19 +49,21 @@ def serve(
         typer.Option(
             "--draft",
             metavar="MODEL",
-            help="Speculative decoding: ngram, or a smaller model of the same tokens.",
+            help="Speculative decoding: ngram, or a smaller model with the same vocabulary.",
         ),
     ] = None,
     draft_tokens: Annotated[
         int | None,
-        typer.Option("--draft-tokens", metavar="N", min=1, max=7, help="Draft tokens at once (3)."),
+        typer.Option(
+            "--draft-tokens", metavar="N", min=1, max=7, help="Draft tokens per step (3)."
+        ),
     ] = None,
     pictures: Annotated[
         list[Path] | None,
         typer.Option(
             "--pictures",
             metavar="FOLDER",
-            help="Also make pictures with a folder of diffusers' layout; several are allowed.",
+            help="Diffusers folder for image generation; may be given several times.",
         ),
     ] = None,
     *,

@@ -133,13 +133,13 @@ def make_load_spec(
     )
 
 
-def _limit_context(made: LoadSpec, asked: int | None) -> LoadSpec:
+def _limit_context(made: LoadSpec, requested: int | None) -> LoadSpec:
     """Limit a default context to the model's table of position embeddings.
 
     The command's or the environment's default is for all models, so a model with fewer positions
     must not be refused.
     """
-    if asked is not None or made.num_ctx is None:
+    if requested is not None or made.num_ctx is None:
         return made
     from wgpu_backend.files.huggingface.folder import open_model_file
 
@@ -203,7 +203,9 @@ def find_pipelines(folders: Sequence[Path]) -> dict[str, Path]:
             raise UsageError(f"--pictures: {str(folder)[:200]!r}, needs a folder with {INDEX}")
         name = folder.absolute().name
         if name in found:
-            raise UsageError(f"--pictures: {folder} has the name {name!r} as another; rename it")
+            raise UsageError(
+                f"--pictures: {folder}: another folder has the name {name!r}; rename one"
+            )
         found[name] = folder.absolute()
     return found
 

@@ -40,12 +40,14 @@ class AddressOptions:
 
     host: Annotated[
         str | None,
-        typer.Option(metavar="HOST", help="Where to listen, in OLLAMA_HOST's place; A,B for both."),
+        typer.Option(
+            metavar="HOST", help="Address to listen on instead of OLLAMA_HOST; A,B for several."
+        ),
     ] = None
     port: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, max=65535, help="Port to listen at, in OLLAMA_HOST's place."
+            metavar="N", min=0, max=65535, help="Port to listen on instead of OLLAMA_HOST."
         ),
     ] = None
     api_key: Annotated[
@@ -54,17 +56,17 @@ class AddressOptions:
             "--api-key",
             metavar="KEY",
             envvar=KEY_VARIABLE,
-            help="Serve only requests that have this key; A,B for one of several.",
+            help="Key that requests must have; A,B for one of several.",
         ),
     ] = None
-    api_key_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Keys, one a line.")] = (
-        None
-    )
+    api_key_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File of API keys, one per line.")
+    ] = None
     cors_origins: Annotated[
         str | None,
         typer.Option(
             metavar="ORIGINS",
-            help="Pages that may call: http://a,http://*.b, * for all; this machine's always may.",
+            help="Allowed origins: http://a,http://*.b, or * for all; localhost always is.",
         ),
     ] = None
     api_prefix: Annotated[
@@ -89,7 +91,7 @@ class AddressOptions:
         given = split_words(text or "")
         if text is not None and not given:
             name = KEY_VARIABLE if text == variable else "--api-key"
-            raise UsageError(f"{name}: is empty, needs a key; leave it out to serve anybody")
+            raise UsageError(f"{name}: is empty, needs a key; leave it out to serve without keys")
         return (*given, *_read_keys(self.api_key_file))
 
     @property
@@ -175,30 +177,30 @@ class DefaultModelOptions:
     ] = None
     any_name: Annotated[
         bool,
-        typer.Option("--any-name", help="Take --model for names of models that are not there."),
+        typer.Option("--any-name", help="Use --model for unknown model names."),
     ] = False
     preload: Annotated[
         bool,
-        typer.Option("--preload", help="Load --model before requests are served, and keep it."),
+        typer.Option("--preload", help="Load --model at start-up and keep it loaded."),
     ] = False
-    alias: Annotated[str, typer.Option(metavar="NAMES", help="Further names of --model: A,B.")] = ""
+    alias: Annotated[str, typer.Option(metavar="NAMES", help="Other names of --model: A,B.")] = ""
     tags: Annotated[str, typer.Option(metavar="WORDS", help="Tags of --model in lists: A,B.")] = ""
     chat_template: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Template of --model's chats: chatml, llama3, …, or Jinja itself."
+            metavar="NAME", help="Chat template of --model: chatml, llama3, … or Jinja source."
         ),
     ] = None
     chat_template_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same, in a file.")
+        Path | None, typer.Option(metavar="FILE", help="File with the chat template of --model.")
     ] = None
     reasoning: Annotated[
         Literal["on", "off", "auto"] | None,
-        typer.Option(help="Whether --model reasons where a request says nothing."),
+        typer.Option(help="Default of --model for reasoning, if a request does not set it."),
     ] = None
     reasoning_format: Annotated[
         Literal["none", "auto", "deepseek"] | None,
-        typer.Option(help="`none` leaves --model's reasoning in the text of OpenAI's chats."),
+        typer.Option(help="`none` leaves --model's reasoning in the text of OpenAI chat answers."),
     ] = None
     pooling: Annotated[
         str | None,
@@ -236,7 +238,7 @@ class DefaultModelOptions:
         }
 
     def defaults(self, sampling: Mapping[str, object]) -> ModelDefaults:
-        """How it answers where a request says nothing; errors as `settings`."""
+        """Return the defaults for requests that do not set an option; raises as `settings`."""
         from wgpu_backend.server.core.defaults import ModelDefaults
 
         template = _template(self.chat_template, self.chat_template_file)
@@ -244,7 +246,7 @@ class DefaultModelOptions:
         return ModelDefaults(template, self.reasoning or "", sampling, raw_thoughts=raw)
 
     def _require_nothing_given(self, defaults: ModelDefaults) -> None:
-        said = {
+        given = {
             "--any-name": self.any_name,
             "--preload": self.preload,
             "--alias": self.alias,
@@ -255,7 +257,7 @@ class DefaultModelOptions:
             "--pooling": self.pooling,
             **{"--" + name.replace("_", "-"): True for name in defaults.sampling},
         }
-        for option in (option for option, value in said.items() if value):
+        for option in (option for option, value in given.items() if value):
             raise UsageError(f"{option}: requires --model")
 
 
@@ -292,11 +294,11 @@ class EngineOptions:
     """The options of all models' engines."""
 
     slot_save_path: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where slots' contents may be saved.")
+        Path | None, typer.Option(metavar="FOLDER", help="Folder for saved slots.")
     ] = None
     batch_size: Annotated[
         int | None,
-        typer.Option(metavar="N", min=32, max=256, help="Tokens that one pass computes at most."),
+        typer.Option(metavar="N", min=32, max=256, help="Most tokens in one pass."),
     ] = None
     cache_ram: Annotated[
         int | None,
@@ -304,12 +306,14 @@ class EngineOptions:
             metavar="MIB",
             min=0,
             max=1 << 24,
-            help="Memory for texts that devices have no room for.",
+            help="Host memory for prompt caches that do not fit on the device.",
         ),
     ] = None
     deterministic: Annotated[
         bool,
-        typer.Option("--deterministic", help="Seeded answers are the same under any load; slower."),
+        typer.Option(
+            "--deterministic", help="Give the same answer for a seed under any load; slower."
+        ),
     ] = False
 
     def settings(self) -> dict[str, Any]:
@@ -374,15 +378,16 @@ class ApiOptions:
         bool, typer.Option("--no-metrics", help="Disable metrics for Prometheus.")
     ] = False
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Return each chat's prompt with its answer.")
+        bool,
+        typer.Option("--verbose", help="Return the rendered prompt of a chat with its answer."),
     ] = False
     strict: Annotated[
         bool,
-        typer.Option("--strict", help="Refuse fields and options that are not known."),
+        typer.Option("--strict", help="Reject unknown fields and options."),
     ] = False
-    no_page: Annotated[
-        bool, typer.Option("--no-page", "--no-ui", help="Have no page for browsers.")
-    ] = False
+    no_page: Annotated[bool, typer.Option("--no-page", "--no-ui", help="Disable the web page.")] = (
+        False
+    )
 
     def settings(self, prefix: str) -> dict[str, Any]:
         """Return the server's settings; the page works only at the root, without a prefix."""
@@ -420,4 +425,4 @@ def _read_text(option: str, path: Path) -> str:
     except FileNotFoundError:
         raise UsageError(f"{option}: {brief(str(path))}: no such file") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{option}: {brief(str(path))}: no text in UTF-8") from None
+        raise UsageError(f"{option}: {brief(str(path))}: not UTF-8") from None

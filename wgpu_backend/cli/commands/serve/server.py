@@ -166,10 +166,10 @@ def _prune(store: Store) -> None:
     try:
         count = prune(store)
     except (OSError, StoreError) as error:
-        note(f"blobs that no model has are kept: {describe_error(error)}")
+        note(f"unused blobs are kept: {describe_error(error)}")
         return
     if count:
-        note(f"removed {count} blobs of no model")
+        note(f"removed {count} unused blobs")
 
 
 def _parse_keep_alive(text: str) -> float:
