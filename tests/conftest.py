@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import secrets
 import signal
 import zlib
 from collections.abc import Callable, Iterator
@@ -71,6 +72,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--every-case", action="store_true", help="whole grids, not all pairs of values"
     )
+    parser.addoption("--seed", type=int, help="of drawn operands; by default another in each run")
+    parser.addoption("--draws", type=int, help="drawn operands for each case; by default 2 or 6")
     parser.addoption("--chat-templates", metavar="FOLDER", help="more templates to compare with")
     parser.addoption(
         "--share",
@@ -84,9 +87,19 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell that begins tests in the background has SIGINT ignored, which children inherit.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # What the first process draws is passed on to those it starts.
+    representative = config.option.share == "representative"
+    if config.option.seed is None:
+        config.option.seed = 0 if representative else secrets.randbelow(1 << 31)
+    if config.option.draws is None:
+        config.option.draws = 2 if representative else 6
     if config.getoption("--count-cases"):
         COUNTER.append(CaseCounter())
         config.pluginmanager.register(COUNTER[0])
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"operands of tests/ops/test_table.py: --seed {config.option.seed}"
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import cycle
 
 import numpy as np
 
@@ -84,6 +85,8 @@ def shifted(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
 
 Layout = Callable[..., Tensor]
 LAYOUTS: dict[str, Layout] = {f.__name__: f for f in (tensor, permuted, sliced, stepped, shifted)}
+# Each layout with a type in turn, for ops that `tests/ops/table.py` has no row of.
+VIEWS = tuple(zip(LAYOUTS, cycle(FLOATS), strict=False))
 
 
 def beside_ties(x: np.ndarray) -> np.ndarray:

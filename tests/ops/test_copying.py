@@ -2,33 +2,16 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, sliced, tensor
-from wgpu_backend.dtypes import BF16, F16, F32, I32, I64, U8, U32, bf16_to_f32, f32_to_bf16
-from wgpu_backend.errors import DTypeError, ShapeError
+from wgpu_backend.dtypes import BF16, F16, F32, I64, U8, bf16_to_f32, f32_to_bf16
+from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
-
-SHAPES = [(), (1,), (3,), (33,), (257,), (3, 33), (2, 3, 5), (2, 3, 5, 7)]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_contiguous_copies_exactly(executor, check, rng, shape, layout):
-    x = rng.standard_normal(shape, "f4")
-    check(executor, lambda ctx: LAYOUTS[layout](ctx, x).contiguous(), limit=0)
-
-
-@pytest.mark.parametrize("dtype", [*FLOATS, I32, U32], ids=str)
-def test_contiguous_copies_every_plain_type(executor, check, rng, dtype):
-    x = rng.integers(-(2**31), 2**31 - 1, (5, 9)) if dtype == I32 else rng.integers(0, 200, (5, 9))
-    x = x.astype("f4") if dtype in FLOATS else x
-    check(executor, lambda ctx: LAYOUTS["permuted"](ctx, x, dtype).contiguous(), limit=0)
 
 
 @pytest.mark.parametrize("target", FLOATS, ids=str)
 @pytest.mark.parametrize("source", FLOATS, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_casts_round_to_nearest_even(executor, check, rng, source, target, layout):
+def test_casts_round_to_nearest_even(executor, check, rng, source, target):
     x = rng.standard_normal((3, 5, 9), "f4")
-    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, source).cast(dtype=target), limit=0)
+    check(executor, lambda ctx: LAYOUTS["permuted"](ctx, x, source).cast(dtype=target), limit=0)
 
 
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
@@ -63,19 +46,12 @@ def test_every_f16_value_comes_through(executor):
     np.testing.assert_array_equal(got[normal], want[normal].astype("f4"))
 
 
-@pytest.mark.parametrize(
-    "layouts", [("tensor", "tensor"), ("permuted", "sliced"), ("stepped",) * 2]
-)
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_concat_joins_along_every_axis(executor, check, rng, dtype, axis, layouts):
+def test_concat_joins_along_every_axis(executor, check, rng, axis):
     shapes = [[2, 3, 5], [2, 3, 5]]
     shapes[1][axis] = 4
     a, b = (rng.standard_normal(shape, "f4") for shape in shapes)
-    left, right = (LAYOUTS[name] for name in layouts)
-    check(
-        executor, lambda ctx: left(ctx, a, dtype).concat(right(ctx, b, dtype), axis=axis), limit=0
-    )
+    check(executor, lambda ctx: tensor(ctx, a, F16).concat(sliced(ctx, b, F16), axis=axis), limit=0)
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, 1), (1, 33), (257, 3), (0, 3), (3, 0)])
@@ -99,19 +75,9 @@ def test_narrowing_matches_the_shader_on_the_host():
     assert f32_to_bf16(np.float32(1 + 3 * 2**-8)) == 0x3F82
 
 
-def test_concat_refuses_other_shapes(full):
-    with Context(full) as ctx, pytest.raises(ShapeError, match=r"\(2, 3\) and \(4, 4\) differ"):
-        ctx.zeros(2, 3).concat(ctx.zeros(4, 4), axis=0)
-
-
 def test_concat_refuses_an_axis_that_is_not_there(full):
     with Context(full) as ctx, pytest.raises(ShapeError, match=r"concat: axis 2, .* axes -2 to 1"):
         ctx.zeros(2, 3).concat(ctx.zeros(2, 3), axis=2)
-
-
-def test_concat_refuses_two_types(full):
-    with Context(full) as ctx, pytest.raises(DTypeError, match="concat: b is f16, needs f32"):
-        ctx.zeros(3).concat(ctx.zeros(3, dtype=F16), axis=0)
 
 
 @pytest.mark.parametrize("dtype", [F32, F16, U8, I64], ids=str)
@@ -137,15 +103,6 @@ def test_copies_and_flips_of_up_to_eight_axes(gpu, check, rng, shape, order, dty
     with Context(gpu) as ctx:
         got = strided(ctx).flip(axes=(0, 3, -1)).numpy()
     np.testing.assert_array_equal(got, np.flip(x.transpose(order), (0, 3, -1)))
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("axes", [None, 0, (), (0, -1)], ids=str)
-@pytest.mark.parametrize("shape", [(1,), (33,), (3, 257), (2, 3, 5, 7)], ids=str)
-def test_flips_reverse_axes(gpu, check, rng, shape, axes, layout):
-    x = rng.standard_normal(shape, "f4")
-    axes = 0 if axes == (0, -1) and len(shape) == 1 else axes
-    check(gpu, lambda ctx: LAYOUTS[layout](ctx, x).flip(axes=axes), limit=0)
 
 
 def test_casts_join_axes(gpu, check, rng):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import FLOATS, LAYOUTS, tensor, weight_bytes
+from tests.ops.operands import FLOATS, LAYOUTS, VIEWS, tensor, weight_bytes
 from wgpu_backend.dtypes import BF16, F16, F32, I32, IQ3_S, Q4_0, Q4_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.spec import Spec
@@ -86,8 +86,7 @@ def test_some_of_the_experts(any_gpu, check, rng):
     check(any_gpu, chosen, limit=LIMIT)
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("layout", "dtype"), VIEWS, ids=str)
 def test_rows_and_ids_may_be_views(gpu, check, rng, layout, dtype):
     data, x = weight_bytes(rng, 4 * 9, 64, F16), rng.standard_normal((3, 2, 64), "f4")
     ids = rng.integers(0, 4, (3, 2))
@@ -188,8 +187,7 @@ def test_a_bias_of_experts_refuses_what_does_not_fit(full):
             linear_by_expert(ctx.zeros(4, 9, 33), ctx.zeros(3, 1, 33), ids, ctx.zeros(4, 9))
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("layout", "dtype"), VIEWS, ids=str)
 def test_rows_get_the_bias_of_their_expert(gpu, check, rng, layout, dtype):
     x, bias = rng.standard_normal((3, 2, 33), "f4"), rng.standard_normal((5, 33), "f4")
     ids = np.array([[0, 4], [3, 3], [-1, 5]])

@@ -1,44 +1,14 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
+from tests.ops.operands import FLOATS, tensor
 from wgpu_backend.dtypes import BF16, F16, F32, I8, I16, I32, I64, Q8_0, U8, U16, U32, U64
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 
-OPS = ("sqr", "sqrt", "exp", "log", "neg", "abs", "sign", "sin", "cos", "softplus")
-SHAPES = [(), (1,), (3,), (33,), (257,), (3, 33), (2, 3, 5, 7), (0,), (3, 0, 2)]
-SIGNED = ("neg", "abs", "sign")
 OF_INTEGERS = {"neg": np.negative, "abs": np.abs, "sign": np.sign, "sqr": np.square}
 INTEGERS = (I32, U32, I16, U16, I8, U8)
 ROUNDING = {"floor": np.floor, "ceil": np.ceil, "trunc": np.trunc, "round": np.rint}
-# exp, log and sqrt of WGSL may be a few units in the last place off.
-LAST_BITS = 1e-12
-
-
-def operand(rng, name, shape):
-    return (
-        rng.uniform(0, 9, shape) if name in ("sqrt", "log") else rng.uniform(-9, 9, shape)
-    ).astype("f4")
-
-
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("name", OPS)
-def test_a_function_agrees_with_numpy(any_executor, check, rng, name, shape):
-    x = operand(rng, name, shape)
-    check(any_executor, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LAST_BITS)
-
-
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", OPS)
-def test_operands_may_be_views_of_every_type(executor, check, rng, name, layout, dtype):
-    x = operand(rng, name, (3, 5, 9))
-    check(
-        executor,
-        lambda ctx: getattr(LAYOUTS[layout](ctx, x, dtype), name)(),
-        limit=ROUNDED[dtype] * 3,
-    )
 
 
 @pytest.mark.parametrize("name", ["sin", "cos"])
@@ -60,25 +30,11 @@ def test_angles_near_multiples_of_a_quarter_turn(any_executor, name):
     np.testing.assert_allclose(got, getattr(np, name)(x.astype("f8")), rtol=3e-6, atol=2e-9)
 
 
-@pytest.mark.parametrize("name", OPS)
-def test_infinities_and_nans_are_those_of_numpy(executor, check, name):
-    x = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0], "f4")
-    check(executor, lambda ctx: getattr(tensor(ctx, x), name)(), limit=LAST_BITS)
-
-
 def test_softplus_neither_overflows_nor_cancels(any_executor):
     x = np.array([-80, -20, -17, -5, 5, 17, 89, 1e30], "f4")
     with Context(any_executor) as ctx:
         got = tensor(ctx, x).softplus().numpy()
     np.testing.assert_allclose(got, np.logaddexp(x.astype("f8"), 0), rtol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("low", "high"), [(-0.5, 1.0), (-np.inf, 0.25), (0.125, np.inf), (1, 1)])
-def test_clamp_moves_values_to_the_bounds(executor, check, rng, low, high, layout, dtype):
-    x = rng.standard_normal((3, 33), "f4")
-    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, dtype).clamp(low, high), limit=0)
 
 
 def test_clamp_keeps_nan(executor, check):
@@ -90,12 +46,6 @@ def test_clamp_keeps_nan(executor, check):
 def test_clamp_refuses_bounds_in_the_wrong_order(full, low, high):
     with Context(full) as ctx, pytest.raises(ShapeError, match=rf"clamp: {low} to {high}, needs"):
         ctx.zeros(3).clamp(low, high)
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (33,), (2, 3, 5), (0, 4)], ids=str)
-@pytest.mark.parametrize("dtype", [*FLOATS, I32], ids=str)
-def test_fill_puts_one_value_everywhere(executor, check, dtype, shape):
-    check(executor, lambda ctx: ctx.zeros(*shape, dtype=dtype).fill(-7), limit=0)
 
 
 @pytest.mark.parametrize("value", [0.1, -1e-3, np.inf, np.nan, 3.3e38])
@@ -140,24 +90,6 @@ def test_the_logarithm_is_as_exact_near_one_as_elsewhere(any_executor, rng):
     want = np.log(x.astype("f8"))
     # NumPy's own is within 1 unit in the last place; ours divides, which WGSL has within 2.5.
     assert (np.abs(got - want) <= 4 * np.spacing(np.abs(want).astype("f4"))).all()
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (33,), (257,), (3, 33)], ids=str)
-@pytest.mark.parametrize("name", SIGNED)
-def test_signs_of_integers_are_those_of_numpy(executor, rng, name, shape):
-    x = rng.integers(-5, 6, shape)
-    with Context(executor) as ctx:
-        tensor = ctx.from_numpy(x.T).permute(*range(x.ndim)[::-1])
-        got = getattr(tensor, name)()
-        assert got.dtype == I32
-        want = {"neg": -x, "abs": np.abs(x), "sign": np.sign(x)}[name]
-        np.testing.assert_array_equal(got.numpy(), want)
-
-
-@pytest.mark.parametrize("name", [n for n in OPS if n not in OF_INTEGERS])
-def test_functions_refuse_integers(full, name):
-    with Context(full) as ctx, pytest.raises(DTypeError, match=rf"{name}: x is i32, needs f32"):
-        getattr(ctx.zeros(4, dtype=I32), name)()
 
 
 @pytest.mark.parametrize("dtype", [*INTEGERS, I64, U64], ids=str)

