@@ -240,3 +240,9 @@ def test_a_context_makes_no_more_nodes_than_it_was_made_for(executor) -> None:
         assert small.max_graph_nodes() == 2
         with pytest.raises(ContextError, match="node 3, it was made for 2"):
             tensor.silu()
+
+
+def test_a_view_may_have_more_values_than_its_storage(gpu):
+    with Context(gpu) as ctx:
+        x = ctx.from_floats([1, 2, 3]) + 1
+        assert x.as_strided((500, 3), (0, 1)).numpy().sum() == 500 * 9

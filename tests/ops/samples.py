@@ -48,7 +48,12 @@ def whole(low: int, high: int) -> Draw:
 
 def below(name: str) -> Draw:
     """Indices into an axis of that name."""
-    return lambda rng, shape, extents: rng.integers(0, max(extents[name], 1), shape)
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...], extents: Extents) -> np.ndarray:
+        return rng.integers(0, extents[name], shape)
+
+    draw.into = name  # type: ignore[attr-defined]
+    return draw
 
 
 def distinct(count: int) -> Draw:

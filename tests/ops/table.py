@@ -277,7 +277,7 @@ for name in ("argsort", "sort"):
         options=[{"descending": d} for d in (False, True)], takes=ORDERED,
         limit=EXACT, extents=LONG_ROWS)  # fmt: skip
 TOP: dict[str, Any] = {"takes": ORDERED, "limit": EXACT}
-add("top_k", MATRIX, call=method("top_k", 3), ops=("top_k_of_parts",),
+add("top_k", MATRIX, call=method("top_k", 3), ops=("top_k_of_parts", "top_k_of_ids"),
     extents={"rows": (1, 3), "cols": (3, 33, 1025, 5000)}, **TOP)  # fmt: skip
 add("top_k", MATRIX, call=method("top_k", 300), title="top_k of many",
     ops=("select_top_k", "sort_rows"), extents={"rows": (1, 3), "cols": (300, 1025, 9001)},

@@ -113,7 +113,9 @@ def difference(got: np.ndarray, want: np.ndarray) -> float:
 
 
 def limit(row: Row, sample: Sample) -> float:
-    return row.limit and max(row.limit, *(3 * ROUNDED.get(d, 0.0) for d in sample.dtypes), 0.0)
+    """The largest error: where types are rounded, that of a few ties that went the other way."""
+    types = [*sample.dtypes, sample.options.get("dtype")]
+    return row.limit and max(row.limit, *(3 * ROUNDED.get(d, 0.0) for d in types))
 
 
 def agrees(executor: Executor, row: Row, sample: Sample, draws: Draws) -> None:
@@ -158,8 +160,11 @@ def test_operands_may_be_empty(executors, draws, op, kind):
 
 
 def empty(row: Row, rng: np.random.Generator) -> Iterator[Sample]:
-    """Each extent in turn is zero."""
+    """Each extent in turn is zero, but for those that indices need."""
+    indexed = {getattr(operand.draw, "into", "") for operand in row.operands}
     for name in names(row.operands):
+        if name in indexed:
+            continue
         extents = draw_extents(rng, row.operands, row.extents) | {name: 0}
         yield drawn(row, rng, dtype=row.takes[0], extents=extents)
     if any("..." in operand.shape for operand in row.operands):
@@ -183,15 +188,12 @@ def test_kernels_stay_inside_their_memory(executors, draws, op, kind):
     for turn in range(draws.count):
         sample = drawn(row, draws.rng, views=bool(turn % 2))
         with Context(executor) as ctx:
-            for node in launched(build(row, sample, ctx)):
-                found = run_in_red_zones(executor, node)
-                assert not found.strays, f"{found.strays}: {draws.note(row, sample)}"
-
-
-def launched(y: Tensor) -> list[Tensor]:
-    """The last op of a graph, if it has a launch and a result of its own."""
-    node = y if y.launch is not None else y.source
-    return [node] if node is not None and node.launch is not None else []
+            y = build(row, sample, ctx)
+            node = y if y.launch is not None else y.source
+            if node is None or node.launch is None:
+                continue
+            found = run_in_red_zones(executor, node)
+            assert not found.strays, f"{found.strays}: {draws.note(row, sample)}"
 
 
 def refusal(row: Row, sample: Sample) -> BackendError | None:
@@ -288,23 +290,22 @@ def ops_of(y: Tensor) -> set[str]:
     return found
 
 
-def test_every_op_has_a_row_or_a_test_elsewhere(draws):
-    fusions(True, exact=False)  # imports them all
-    found: set[str] = set()
-    for row in TABLE.values():
-        for _ in range(20):
-            with Context(NumpyExecutor()) as ctx:
-                found |= ops_of(build(row, drawn(row, draws.rng), ctx))
-    exempt = {op for ops in EXEMPT.values() for op in ops}
-    own = {name for name, op in REGISTRY.items() if op.__module__.startswith("wgpu_backend.")}
-    assert own - found == exempt
-    assert all((ROOT / file).is_file() for file in EXEMPT)
-
-
-def test_rows_name_the_ops_they_try(draws):
+def ops_tried() -> dict[str, set[str]]:
+    """Ops in the graphs of each row: of the same operands in every run."""
+    rng = np.random.default_rng(0)
+    found: dict[str, set[str]] = {title: set() for title in TABLE}
     for title, row in TABLE.items():
-        with Context(NumpyExecutor()) as ctx:
-            found = set().union(
-                *(ops_of(build(row, drawn(row, draws.rng), ctx)) for _ in range(20))
-            )
-        assert set(row.ops) <= found, f"{title}: {found}"
+        for _ in range(30):
+            with Context(NumpyExecutor()) as ctx:
+                found[title] |= ops_of(build(row, drawn(row, rng), ctx))
+    return found
+
+
+def test_every_op_has_a_row_or_a_test_elsewhere():
+    fusions(True, exact=False)  # imports them all
+    found = ops_tried()
+    for title, row in TABLE.items():
+        assert set(row.ops) <= found[title], title
+    own = {name for name, op in REGISTRY.items() if op.__module__.startswith("wgpu_backend.")}
+    assert own - set().union(*found.values()) == {op for ops in EXEMPT.values() for op in ops}
+    assert all((ROOT / file).is_file() for file in EXEMPT)

@@ -299,7 +299,7 @@ class Context:
         if not wanted:
             notify()
             return
-        recorded = self._executor.record(wanted, shared=False)
+        recorded = self._executor.record(wanted, shared=False, read=False)
         try:
             result = recorded.run({})
             notify()

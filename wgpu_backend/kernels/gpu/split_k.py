@@ -256,6 +256,8 @@ def groups_per_part(m: int, n: int, groups: int, tile: Tile) -> int:
     int
         0 where k stays whole: tiles are enough, or rows too short.
     """
+    if not m * n:
+        return 0  # no work group has anything to do
     threads = tile.threads * -(-m // tile.rows) * -(-n // tile.columns)
     parts = min(MOST_PARTS, ENOUGH_THREADS // threads, GROUP * groups // FEWEST_VALUES)
     if parts < 2:

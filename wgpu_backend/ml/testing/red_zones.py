@@ -39,7 +39,8 @@ from wgpu_backend.ops.host_values import decode
 OPERAND_POISON = np.frombuffer(b"\xff\xff\xff\xff", np.uint8)
 RESULT_POISON = np.frombuffer(b"\xf1\xff\xf1\x7f", np.uint8)
 GUARD_NBYTES = 64 << 10
-VECTOR_NBYTES = 16  # a thread may write the whole vector that the last value lies in
+VECTOR = 4  # values: a thread may write the whole vector that the last value lies in
+WORD_NBYTES = 4
 SLOT_NBYTES = 256
 
 Bytes = NDArray[np.uint8]
@@ -82,7 +83,8 @@ def run_in_red_zones(
     launch, call = node.launch, node.call
     assert launch is not None
     assert call is not None
-    operands = [n for n in launch.operands.values() if n.storage.kind == "intermediate"]
+    used = [*launch.operands.values(), *([] if launch.into is None else [launch.into])]
+    operands = [n for n in used if n.storage.kind == "intermediate"]
     if operands:
         cast("Context", node.context).compute(*(cast("Tensor", n) for n in operands))
     with ExitStack() as stack:
@@ -212,9 +214,10 @@ class _Zones:
         return RedZoneResult(decode(after[node.storage].tobytes(), spec), tuple(strays))
 
     def _around(self, after: Bytes, storage: Storage, out: Spec) -> Iterator[str]:
-        end = -(-storage.nbytes // VECTOR_NBYTES) * VECTOR_NBYTES
-        stray = np.flatnonzero(after[end:] != self._before[storage][end:])
         itemsize = out.dtype.block_nbytes
+        vector = VECTOR * max(itemsize, WORD_NBYTES)
+        end = -(-storage.nbytes // vector) * vector
+        stray = np.flatnonzero(after[end:] != self._before[storage][end:])
         if stray.size:
             yield (
                 f"it writes outside the result: to index {(end + int(stray[0])) // itemsize} of y, "

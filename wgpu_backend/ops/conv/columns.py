@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -172,8 +173,8 @@ def col2im_reference(
 ) -> Array:
     """Add patches back to the pixels they came from."""
     sides = padded_sides(paddings)
-    batch, height, width, _ = x.shape
-    taps = x.reshape(batch, height, width, *kernel, -1)
+    batch, height, width, cols = x.shape
+    taps = x.reshape(batch, height, width, *kernel, cols // math.prod(kernel))
     # Windows never look beyond the padding; what is cut off at a side they do not see.
     whole = [n + max(a, 0) + max(b, 0) for n, (a, b) in zip(shape, sides, strict=True)]
     cut = [max(-a, 0) for a, _ in sides]

@@ -144,7 +144,7 @@ def convolve_reference(
         for n, k, s, d in zip(padded.shape[1:4], kernel, strides, dilations, strict=True)
     ]
     y = np.zeros((len(x), *out, groups, len(weight) // groups), np.float32)
-    parts = weight.reshape(groups, -1, *kernel, inner)
+    parts = weight.reshape(groups, len(weight) // groups, *kernel, inner)
     for tap in itertools.product(*map(range, kernel)):
         index = tuple(
             slice(t * d, t * d + s * (n - 1) + 1, s)

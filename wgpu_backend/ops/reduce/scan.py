@@ -93,7 +93,7 @@ def scan_reference(
     join, whole = JOINS[kind], x.astype(numpy_dtype(x.dtype))
     if kind == "prod" and x.dtype.kind == "f":  # a row as a whole, as f32 holds its products
         ones = np.ones((len(x), 1), np.float32)
-        rows = np.concatenate([ones, x[:, :-1]], axis=1) if exclusive else x
+        rows = np.concatenate([ones, x], axis=1)[:, : x.shape[1]] if exclusive else x
         return np.multiply.accumulate(rows, axis=1, dtype=np.float32)
     y = np.empty_like(whole)
     first = np.full((len(x), 1), _initial_value(kind, x.dtype), whole.dtype)

@@ -327,8 +327,9 @@ def values_of_blocks_reference(x: Array, blocks: Array, *, length: int) -> Array
     wide = x.astype({"i": np.int32, "f": np.float32}.get(x.dtype.kind, np.uint32))
     lowest = -np.inf if x.dtype.kind == "f" else np.iinfo(wide.dtype.name).min
     whole = np.pad(wide, [(0, 0), (0, -x.shape[1] % length)], constant_values=lowest)
-    in_blocks = whole.reshape(len(x), -1, length)
-    return np.take_along_axis(in_blocks, blocks[:, :, None], axis=1).reshape(len(x), -1)
+    in_blocks = whole.reshape(len(x), whole.shape[1] // length, length)
+    found = np.take_along_axis(in_blocks, blocks[:, :, None], axis=1)
+    return found.reshape(len(x), blocks.shape[1] * length)
 
 
 @op(dense=("places", "blocks"), trusted=True)
@@ -462,7 +463,8 @@ def radix_count_reference(x: Array, *, shift: int, bits: int, descending: bool) 
         [np.bincount(row[s : s + chunk], minlength=1 << bits) for s in starts] for row in digits
     ]
     shape = (len(digits), len(starts), 1 << bits)
-    return np.array(counts, np.int32).reshape(shape).swapaxes(1, 2).reshape(len(digits), -1)
+    found = np.array(counts, np.int32).reshape(shape).swapaxes(1, 2)
+    return found.reshape(len(digits), len(starts) << bits)
 
 
 @op(dense=("x", "ends"), trusted=True)
