@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from wgpu_backend.engine.batching.engine import Engine
-from wgpu_backend.server.worker.keeping import restore_slot, save_slot
+from wgpu_backend.server.worker.process import restore_slot, save_slot
 
 
 class LocalEngine(Engine):

@@ -26,7 +26,7 @@ from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.state import Settings, State
 from wgpu_backend.server.worker.health import Health
 from wgpu_backend.server.worker.messages import LoadSpec
-from wgpu_backend.server.worker.opening import Workers
+from wgpu_backend.server.worker.remote import Workers
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="needs signals")
 ASK = {"model": "tiny", "prompt": "the", "raw": True, "options": {"num_predict": 4, "seed": 1}}

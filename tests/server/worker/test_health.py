@@ -3,10 +3,10 @@
 import pytest
 
 from wgpu_backend.errors import BackendError, DeviceLost, NoDeviceLeft
-from wgpu_backend.server.worker import opening
+from wgpu_backend.server.worker import remote
 from wgpu_backend.server.worker.health import Health
 from wgpu_backend.server.worker.messages import LoadSpec
-from wgpu_backend.server.worker.opening import Workers
+from wgpu_backend.server.worker.remote import Workers
 
 LOST = DeviceLost("gone")
 
@@ -66,7 +66,7 @@ def test_loading_goes_on_to_the_next_device_and_ends(monkeypatch: pytest.MonkeyP
             return name
         raise LOST
 
-    monkeypatch.setattr(opening, "open_worker", open_worker)
+    monkeypatch.setattr(remote, "open_worker", open_worker)
     assert workers_on("a", "b")(Named(), None) == "tale"
     assert tried == ["a", "a", "a", "b"]
     with pytest.raises((DeviceLost, NoDeviceLeft)):
@@ -77,7 +77,7 @@ def test_an_error_of_the_model_is_no_loss(monkeypatch: pytest.MonkeyPatch):
     def open_worker(*_):
         raise BackendError("no such file")
 
-    monkeypatch.setattr(opening, "open_worker", open_worker)
+    monkeypatch.setattr(remote, "open_worker", open_worker)
     workers = workers_on("a")
     for _ in range(5):
         with pytest.raises(BackendError, match="no such file"):

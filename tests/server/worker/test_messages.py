@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import asdict, fields
+from dataclasses import fields
 
 import pytest
 
@@ -17,16 +17,14 @@ from wgpu_backend.engine.batching.results import (
     TokenLogprob,
     Usage,
 )
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.server.worker.messages import (
     LoadSpec,
     error_to_plain,
-    event_to_plain,
+    from_plain,
     parse_error,
-    parse_event,
-    parse_request,
-    parse_status,
-    request_to_plain,
+    to_plain,
 )
 from wgpu_backend.text.grammar import Grammar
 
@@ -59,10 +57,15 @@ def over(plain):
     return json.loads(json.dumps(plain))
 
 
+def sent(value):
+    """A data class on the other side."""
+    return from_plain(type(value), over(to_plain(value)))
+
+
 def test_every_field_of_a_request_arrives():
-    assert parse_request(over(request_to_plain(REQUEST))) == REQUEST
+    assert sent(REQUEST) == REQUEST
     plain = Request([1])
-    assert parse_request(over(request_to_plain(plain))).max_tokens is None
+    assert sent(plain).max_tokens is None
 
 
 def test_no_field_of_the_request_above_has_its_default():
@@ -76,23 +79,29 @@ def test_events_arrive():
     top = TokenLogprob(7, -0.5, b"\xff\xfe")
     finish = Finish("stop", "é", context_full=True, usage=usage)
     event = Event(1, "é\n", (5, 6), (TokenLogprob(5, -1.5, b"\xc3", (top,)),), finish)
-    assert parse_event(over(event_to_plain(event))) == event
+    assert sent(event) == event
     judged = Event(0, "", prompt_logprobs=(TokenLogprob(3, -2.5, b"x", (top,)),))
     for one in (Event(0, "a"), judged, Event(0, "", reading=Reading(5, 2, 9, 0.5))):
-        assert parse_event(over(event_to_plain(one))) == one
+        assert sent(one) == one
 
 
 def test_a_status_arrives():
     slots = (None, SlotStatus(1, 2, 3, 4, 5))
     status = EngineStatus(slots, *range(11))
-    assert parse_status(over(asdict(status))) == status
+    assert sent(status) == status
+
+
+def test_a_device_arrives():
+    device = DeviceInfo("vulkan:0", "a", limits={"b": 5}, features=("c",), total_memory=7)
+    assert sent(device) == device
+    assert sent(device).limits == device.limits
 
 
 def test_what_is_loaded_arrives():
     spec = LoadSpec(
         "a.gguf", "cpu", adapters=(("b.gguf", 0.5),), control_layers=(1, 2), engine={"a": 1}
     )
-    made = LoadSpec(**over(spec.plain())).arguments
+    made = sent(spec).arguments
     assert (made["adapters"], made["control_layers"]) == ([("b.gguf", 0.5)], (1, 2))
     assert not {"path", "imports", "engine"} & made.keys()
 

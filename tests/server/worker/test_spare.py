@@ -17,7 +17,7 @@ from wgpu_backend.files.store.store import Store
 from wgpu_backend.files.store.stored import create, open_stored
 from wgpu_backend.server.worker.health import Health
 from wgpu_backend.server.worker.messages import LoadSpec
-from wgpu_backend.server.worker.opening import Workers
+from wgpu_backend.server.worker.remote import Workers
 from wgpu_backend.server.worker.spare import Spare, Spares
 
 Q = asked([1, 2, 3], max_tokens=3)

@@ -23,7 +23,7 @@ from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.sse import encode_line, make_error_line, make_head
 from wgpu_backend.server.core.state import State, cancel_when_gone, read_options, start_stream
-from wgpu_backend.server.worker.orders import ImageResult
+from wgpu_backend.server.worker.image_messages import ImageResult
 
 SIDE = Field((int,), "pixels of the picture, of models of pictures", least=1, most=MAX_SIDE)
 STEPS = Field((int,), "steps of the picture, likewise", least=0, most=10_000)

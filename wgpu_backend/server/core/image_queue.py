@@ -16,8 +16,8 @@ from typing import Any
 
 from wgpu_backend.errors import BackendError, QueueFull
 from wgpu_backend.server.core.request import RequestError
-from wgpu_backend.server.worker.orders import ImageRequest, ImageResult
-from wgpu_backend.server.worker.pictures import HANG_SECONDS, ImageWorker
+from wgpu_backend.server.worker.image_messages import ImageRequest, ImageResult
+from wgpu_backend.server.worker.image_worker import HANG_SECONDS, ImageWorker
 
 MAX_SIDE = 4096  # pixels, Ollama's limit
 _MAX_WAITING = 32  # requests

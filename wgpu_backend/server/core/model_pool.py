@@ -16,7 +16,7 @@ from wgpu_backend.graph.html_tables import binary_size
 from wgpu_backend.server.core.defaults import ModelDefaults
 from wgpu_backend.server.core.model_api import EngineInterface, ModelInterface
 from wgpu_backend.server.worker.estimate import MemoryEstimate
-from wgpu_backend.server.worker.opening import Workers
+from wgpu_backend.server.worker.remote import Workers
 
 _LOG = logging.getLogger("wgpu_backend.server")
 _TICK_SECONDS = 0.1

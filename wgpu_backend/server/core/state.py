@@ -32,7 +32,7 @@ from wgpu_backend.server.core.model_pool import Loaded, Measure, ModelPool, Open
 from wgpu_backend.server.core.request import RequestError, clamp_options
 from wgpu_backend.server.core.request_log import GONE, get_record, ignore
 from wgpu_backend.server.core.schema import ANYTHING
-from wgpu_backend.server.worker.pictures import HANG_SECONDS
+from wgpu_backend.server.worker.image_worker import HANG_SECONDS
 
 _LOG = logging.getLogger("wgpu_backend.server")
 Result = TypeVar("Result")

@@ -13,10 +13,11 @@ from typing import Any
 from wgpu_backend.engine.batching.generation import Generation, Mailbox, Waiter, wake
 from wgpu_backend.engine.batching.intake import Intake
 from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import Event
 from wgpu_backend.errors import BackendError, DeviceLost, WorkerLost
 from wgpu_backend.server.worker.channel import Channel, Exit
 from wgpu_backend.server.worker.frames import Message
-from wgpu_backend.server.worker.messages import LoadSpec, parse_error, parse_event, request_to_plain
+from wgpu_backend.server.worker.messages import LoadSpec, from_plain, parse_error, to_plain
 from wgpu_backend.server.worker.spare import Start
 
 _CLOSE_SECONDS = 10.0
@@ -71,7 +72,7 @@ class Client:
         self._heard = time.monotonic()
         self._over = threading.Event()
         self._channel = start(self._receive, self._handle_exit)
-        self._channel.post({"do": "load", "spec": spec.plain()})
+        self._channel.post({"do": "load", "spec": to_plain(spec)})
         if hang_seconds:
             watch = threading.Thread(target=self._watch, args=(hang_seconds,), daemon=True)
             watch.name = f"worker {self.pid} watch"
@@ -107,7 +108,7 @@ class Client:
             The worker has ended.
         """
         number, mailbox = next(self._numbers), Mailbox(request.n)
-        message = {"do": "submit", "id": number, "request": request_to_plain(request)}
+        message = {"do": "submit", "id": number, "request": to_plain(request)}
 
         def put() -> None:
             with self._lock:
@@ -207,7 +208,7 @@ class Client:
         if found is None or found[0].ended:
             return []
         mailbox, give_back = found
-        event = parse_event(plain)
+        event = from_plain(Event, plain)
         if event.finish is not None:
             give_back(1)
         waiters = mailbox.add(event)

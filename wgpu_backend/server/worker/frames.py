@@ -11,6 +11,7 @@ import struct
 import sys
 from collections.abc import Mapping
 from io import BufferedReader
+from operator import index
 from typing import Any, cast
 
 from wgpu_backend.errors import BackendError
@@ -37,7 +38,8 @@ def encode_message(message: Mapping[str, Any], raw: bytes = b"") -> bytes:
     BackendError
         It is too long for a frame.
     """
-    text = json.dumps(message, separators=(",", ":")).encode()
+    # Tokens may be NumPy's integers.
+    text = json.dumps(message, separators=(",", ":"), default=index).encode()
     if max(len(text), len(raw)) > MOST_NBYTES:
         raise BackendError(
             f"worker: a message of {max(len(text), len(raw))} bytes, needs at most {MOST_NBYTES}"

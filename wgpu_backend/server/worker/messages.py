@@ -7,26 +7,20 @@ failed, answer, log, lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from functools import cache
-from typing import Any, get_args, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cache, partial
+from operator import attrgetter
+from types import NoneType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from wgpu_backend import errors
-from wgpu_backend.engine.batching.request import Request
-from wgpu_backend.engine.batching.results import (
-    EngineStatus,
-    Event,
-    Finish,
-    Reading,
-    SlotStatus,
-    TokenLogprob,
-    Usage,
-)
 from wgpu_backend.errors import BackendError
-from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ops.plugins import describe_mistake
 
+Item = TypeVar("Item")
+Codec = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+"""A function that encodes values as plain data, and its inverse."""
 Plain = dict[str, Any]
 Scaled = tuple[str, float]
 # Draft tokens come from the text itself, not from a model.
@@ -61,10 +55,6 @@ class LoadSpec:
     imports: tuple[str, ...] = ()
     engine: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def plain(self) -> Plain:
-        """Return the spec as plain data."""
-        return asdict(self)
-
     @property
     def arguments(self) -> Plain:
         """Arguments of `wgpu_backend.load`, without the path."""
@@ -72,99 +62,87 @@ class LoadSpec:
         for name in ("path", "imports", "engine"):
             del named[name]
         for name in ("adapters", "control_vectors"):
+            # Pairs arrive as lists, which JSON makes of tuples.
             named[name] = [(path, scale) for path, scale in named[name]]
         layers = self.control_layers
         return {**named, "control_layers": None if layers is None else tuple(layers)}
 
 
-def request_to_plain(request: Request) -> Plain:
-    """Return a request as plain data."""
-    made = {each.name: _to_plain(getattr(request, each.name)) for each in fields(request)}
-    made["tokens"] = [int(token) for token in request.tokens]
-    made["stop_tokens"] = [*request.stop_tokens]
-    made["logit_bias"] = list(request.logit_bias.items())
-    return made
+def to_plain(value: object) -> list[Any]:
+    """Return a data class as plain data: the list of its fields.
+
+    Without names, an event is short; there is one for each token.
+    """
+    return _make_codec(type(value))[0](value)
 
 
-def _to_plain(value: Any) -> Any:  # noqa: ANN401
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-def parse_request(plain: Plain) -> Request:
-    """Build a request from plain data, and check it again.
+def from_plain(kind: type[Item], plain: list[Any]) -> Item:
+    """Build a data class from plain data, the inverse of `to_plain`; it checks its fields again.
 
     Raises
     ------
     OptionError
-        A value is outside its range.
+        A field of a request is outside its range.
     """
-    found: Plain = dict(plain)
-    for name, kind in _find_part_classes().items():
-        if found[name] is not None:
-            found[name] = kind(**found[name])
-    found["logit_bias"] = {int(token): float(value) for token, value in plain["logit_bias"]}
-    return Request(**found)
+    return _make_codec(kind)[1](plain)
 
 
 @cache
-def _find_part_classes() -> Mapping[str, type]:
-    """Return the classes of those fields of a request that are data classes."""
-    hints = get_type_hints(Request)
-    kinds = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
-    return {
-        name: each
-        for name, some in kinds.items()
-        for each in some
-        if isinstance(each, type) and is_dataclass(each)
-    }
+def _make_codec(kind: type) -> Codec:
+    """Return the functions that encode and decode a data class, by the types of its fields."""
+    names = [each.name for each in fields(cast("Any", kind))]
+    hints = get_type_hints(kind)
+    codecs = [(index, _choose_codec(hints[name])) for index, name in enumerate(names)]
+    encoders = [(index, codec[0]) for index, codec in codecs if codec is not None]
+    decoders = [(index, codec[1]) for index, codec in codecs if codec is not None]
+    read = attrgetter(*names)
+
+    def encode(value: Any) -> list[Any]:  # noqa: ANN401
+        found = [*read(value)]
+        for index, convert in encoders:
+            # Most events have one token and nothing else; JSON has None and empty tuples.
+            if found[index]:
+                found[index] = convert(found[index])
+        return found
+
+    def decode(plain: list[Any]) -> Any:  # noqa: ANN401
+        found = [*plain]
+        for index, convert in decoders:
+            if found[index] is not None:
+                found[index] = convert(found[index])
+        return kind(*found)
+
+    return encode, decode
 
 
-def event_to_plain(event: Event) -> list[object]:
-    """Return an event as plain data; it is short, since there is one for each token."""
-    finish = None if event.finish is None else asdict(event.finish)
-    logprobs = [_logprob_to_plain(each) for each in event.logprobs]
-    made: list[object] = [event.choice, event.text, event.tokens, logprobs, finish]
-    if event.prompt_logprobs:
-        return [*made, None, [_logprob_to_plain(each) for each in event.prompt_logprobs]]
-    return made if event.reading is None else [*made, asdict(event.reading)]
+def _choose_codec(hint: Any) -> Codec | None:  # noqa: ANN401
+    """Return the functions that encode and decode values of a type; None for plain data."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if NoneType in arguments:
+        others = [each for each in arguments if each is not NoneType]
+        inner = _choose_codec(others[0]) if len(others) == 1 else None
+        return inner and (_allow_none(inner[0]), _allow_none(inner[1]))
+    if hint is bytes:
+        # JSON has no bytes; these are the characters of the same numbers.
+        return lambda value: value.decode("latin-1"), lambda plain: plain.encode("latin-1")
+    if isinstance(hint, type) and is_dataclass(hint):
+        # Not its codec: a class may have fields of its own type.
+        return to_plain, partial(from_plain, hint)
+    if origin is Mapping and arguments[0] is int:
+        # Keys of objects in JSON are texts.
+        return lambda value: list(value.items()), lambda plain: dict(map(tuple, plain))
+    if origin not in (tuple, Sequence):
+        return None
+    collect = cast("Callable[[Any], Any]", tuple if origin is tuple else list)
+    inner = _choose_codec(arguments[0]) if arguments[-1] is Ellipsis or origin is Sequence else None
+    if inner is None:
+        return list, collect
+    encode, decode = inner
+    return lambda values: [*map(encode, values)], lambda plain: collect(map(decode, plain))
 
 
-def parse_event(plain: list[Any]) -> Event:
-    """Build an event from plain data."""
-    choice, text, tokens, logprobs, finish, *rest = plain
-    ended = None if finish is None else _parse_finish(finish)
-    reading = Reading(**rest[0]) if rest and rest[0] else None
-    judged = tuple(map(_parse_logprob, rest[1] if len(rest) > 1 else ()))
-    made = tuple(map(_parse_logprob, logprobs))
-    return Event(choice, text, tuple(tokens), made, ended, reading, judged)
-
-
-def _parse_finish(plain: Plain) -> Finish:
-    found: Plain = {**plain, "usage": Usage(**plain["usage"])}
-    return Finish(**found)
-
-
-def _logprob_to_plain(each: TokenLogprob) -> list[object]:
-    top = [_logprob_to_plain(other) for other in each.top]
-    return [each.token, each.logprob, each.piece.decode("latin-1"), top]
-
-
-def _parse_logprob(plain: list[Any]) -> TokenLogprob:
-    token, logprob, piece, top = plain
-    return TokenLogprob(token, logprob, piece.encode("latin-1"), tuple(map(_parse_logprob, top)))
-
-
-def parse_status(plain: Plain) -> EngineStatus:
-    """Build the status of an engine from plain data, the inverse of `dataclasses.asdict`."""
-    found: Plain = dict(plain)
-    found["slots"] = tuple(None if each is None else SlotStatus(**each) for each in plain["slots"])
-    return EngineStatus(**found)
-
-
-def parse_device(plain: Plain) -> DeviceInfo:
-    """Build a device's facts from plain data, the inverse of `dataclasses.asdict`."""
-    found: Plain = {**plain, "features": tuple(plain["features"])}
-    return DeviceInfo(**found)
+def _allow_none(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
 
 
 def error_to_plain(error: BaseException) -> Plain:

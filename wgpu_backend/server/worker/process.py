@@ -1,27 +1,52 @@
-"""The worker's process: it loads a model, and serves it until its socket closes."""
+"""The worker's process: it loads a model, and handles messages until its socket closes."""
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import replace
 from io import BufferedReader
+from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from wgpu_backend.device.c_types import parse_c_types
 from wgpu_backend.engine.batching.engine import Engine
+from wgpu_backend.engine.batching.generation import Generation
+from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
+from wgpu_backend.errors import BackendError, DeviceLost, OptionError, StoreError
+from wgpu_backend.llama.states import (
+    Layout,
+    SavedSequence,
+    StateError,
+    pack_state,
+    unpack_state,
+)
 from wgpu_backend.ml.backend import Progress
+from wgpu_backend.nn.kvcache.paged import BLOCK
 from wgpu_backend.ops.plugins import import_file
-from wgpu_backend.server.worker.drafting import make_engine
+from wgpu_backend.server.worker.event_sender import EventSender, ForwardingMailbox, connect
 from wgpu_backend.server.worker.frames import Message, read_message
-from wgpu_backend.server.worker.messages import LoadSpec, error_to_plain
-from wgpu_backend.server.worker.outbox import EventSender, connect
-from wgpu_backend.server.worker.service import Service
+from wgpu_backend.server.worker.messages import (
+    NGRAM,
+    LoadSpec,
+    error_to_plain,
+    from_plain,
+    to_plain,
+)
 
+_LOG = logging.getLogger("wgpu_backend.worker")
+Reply = tuple[Message, bytes]
 # The server limits the queue, so the worker need not.
 _UNBOUND = 1 << 20
 # Least time between two progress messages.
@@ -55,7 +80,7 @@ def _serve(wanted: Message, source: BufferedReader, sender: EventSender) -> None
         target=_read_messages, args=(source, inbox), name="reader", daemon=True
     ).start()
     try:
-        spec = LoadSpec(**wanted["spec"])
+        spec = from_plain(LoadSpec, wanted["spec"])
         model, engine = _load(spec, _report_loading(sender))
     except Exception as error:
         # The server reports it to the client.
@@ -112,7 +137,7 @@ def _make_facts(model: LanguageModel, engine: Engine | None) -> Message:
         "num_parallel": model.num_parallel if engine is None else engine.num_parallel,
         "makes_text": engine is not None,
         "nbytes": memory.size,
-        "device": asdict(model.device),
+        "device": to_plain(model.device),
         "pid": os.getpid(),
     }
 
@@ -136,3 +161,270 @@ def _handle_messages(
     except Exception as error:
         # The main thread reports it to the server.
         endings.put(error)
+
+
+class Service:
+    """A dispatcher of messages to a model; only `close` waits for it.
+
+    Parameters
+    ----------
+    engine : Engine or None
+        None for a model that does not generate text.
+    endings : SimpleQueue
+        Receives the error that ends the worker, or None to close it.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        engine: Engine | None,
+        sender: EventSender,
+        endings: SimpleQueue[Exception | None],
+    ) -> None:
+        self._model = model
+        self._engine = engine
+        self._sender = sender
+        self._endings = endings
+        # Scales of LoRA adapters that wait for the running requests to end.
+        self._scales: Sequence[float] | None = None
+        self._under_way: dict[int, tuple[Generation, ForwardingMailbox]] = {}
+        # Two threads: a status must not wait for the embeddings of many texts.
+        self._reading = ThreadPoolExecutor(1, "readings")
+        self._asking = ThreadPoolExecutor(1, "status")
+        self._readings: Mapping[str, Callable[[Message], Reply]] = {
+            "embed": self._embed, "states": self._states, "rerank": self._rerank,
+            "scale": self._scale, "inspect": self._inspect, "save": self._save_slot,
+            "restore": self._restore_slot, "drop": self._drop_prefix,
+        }  # fmt: skip
+        self._questions: Mapping[str, Callable[[], Reply]] = {
+            "status": self._status, "beat": self._beat, "forget": self._forget,
+        }  # fmt: skip
+
+    def take(self, message: Message) -> None:
+        """Start to handle a message."""
+        number: int = message.get("id", 0)
+        match message["do"]:
+            case "submit":
+                self._submit(number, message["request"])
+            case "cancel":
+                self._cancel(number)
+            case "close":
+                self._endings.put(None)
+            case what if what in self._readings:
+                self._run_later(self._reading, number, lambda: self._readings[what](message))
+            case what if what in self._questions:
+                self._run_later(self._asking, number, self._questions[what])
+            case what:
+                self._sender.send_error(number, BackendError(f"worker: cannot do {what!r}"))
+
+    def _submit(self, number: int, request: Any) -> None:  # noqa: ANN401
+        # Forget the requests that have ended since the last one.
+        for each in [key for key, (_, box) in self._under_way.items() if box.ended]:
+            del self._under_way[each]
+        try:
+            wanted = from_plain(Request, request)
+            box = ForwardingMailbox(number, wanted.n, self._sender)
+            self._under_way[number] = self._require_engine().submit(wanted, box), box
+        except Exception as error:
+            # The server reports it to the client.
+            self._sender.send_error(number, error)
+
+    def _cancel(self, number: int) -> None:
+        found = self._under_way.pop(number, None)
+        if found is not None:
+            found[0].cancel()
+
+    def _require_engine(self) -> Engine:
+        if self._engine is None:
+            raise BackendError(f"{self._model.backend.file.path}: the model makes no text")
+        return self._engine
+
+    def _scale(self, message: Message) -> Reply:
+        self._scales = message["scales"]
+        self._apply_scales()
+        return {}, b""
+
+    def _apply_scales(self) -> None:
+        """Change the adapters' scales, unless requests are running; then try again later.
+
+        Requests bring the new scales with them, but only those that equal the model's own scales
+        may share the prefix cache, and texts have no scales of their own.
+        """
+        if self._scales is None:
+            return
+        try:
+            files = [path for path, _ in self._model.adapters.loras]
+            self._model.set_adapters([*zip(files, self._scales, strict=True)])
+            self._scales = None
+        except DeviceLost:
+            raise
+        except BackendError as error:
+            _LOG.debug("adapters keep their scales for now: %s", error)
+
+    def _embed(self, message: Message) -> Reply:
+        self._apply_scales()
+        return _encode_array(self._model.embed(message["texts"], pooling=message["pooling"]))
+
+    def _states(self, message: Message) -> Reply:
+        self._apply_scales()
+        return _encode_array(self._model.states(message["tokens"]))
+
+    def _rerank(self, message: Message) -> Reply:
+        self._apply_scales()
+        return _encode_array(np.asarray(self._model.rerank(message["query"], message["texts"])))
+
+    def _inspect(self, message: Message) -> Reply:
+        return {"found": self._model.inspect(message["what"], message["given"])}, b""
+
+    def _save_slot(self, message: Message) -> Reply:
+        engine, path = self._require_engine(), Path(message["path"])
+        return {"count": save_slot(self._model, engine, message["tokens"], path)}, b""
+
+    def _restore_slot(self, message: Message) -> Reply:
+        engine, path = self._require_engine(), Path(message["path"])
+        return {"tokens": restore_slot(self._model, engine, path)}, b""
+
+    def _drop_prefix(self, message: Message) -> Reply:
+        return {"count": self._require_engine().drop_prefix(message["tokens"])}, b""
+
+    def _status(self) -> Reply:
+        return {"status": to_plain(self._require_engine().status())}, b""
+
+    def _beat(self) -> Reply:
+        """Answer after the current step, so that a hung device gives no answer."""
+        if self._engine is not None:
+            self._engine.status()
+        return {}, b""
+
+    def _forget(self) -> Reply:
+        self._require_engine().clear_cache()
+        return {}, b""
+
+    def _run_later(self, pool: ThreadPoolExecutor, number: int, act: Callable[[], Reply]) -> None:
+        pool.submit(self._answer, number, act)
+
+    def _answer(self, number: int, act: Callable[[], Reply]) -> None:
+        try:
+            answer, raw = act()
+        except Exception as error:
+            # The server reports it to the client.
+            self._sender.send_error(number, error)
+            if isinstance(error, DeviceLost):
+                self._endings.put(error)
+            return
+        self._sender.send({"type": "answer", "id": number, **answer}, raw)
+
+    def close(self) -> None:
+        """Release the model; requests that are under way fail."""
+        if self._engine is not None:
+            self._engine.close()
+        self._model.close()
+
+
+def _encode_array(found: NDArray[np.floating[Any]]) -> Reply:
+    return {"shape": found.shape}, found.astype("<f4").tobytes()
+
+
+def make_engine(
+    model: LanguageModel,
+    spec: LoadSpec,
+    progress: Progress | None = None,
+    **options: Any,  # noqa: ANN401
+) -> Engine:
+    """Create the engine of a spec, with its draft: ``"ngram"`` or the path of a draft model.
+
+    A draft suits only some of a server's models; the others run without it, and the log states
+    the reason.
+
+    Parameters
+    ----------
+    progress : callable or None
+        Progress of loading the draft.
+    **options
+        Defaults of the engine, which the spec overrides.
+    """
+    own = {**options, **spec.engine}
+    draft = own.pop("draft", None)
+    most = own.pop("draft_tokens", None)
+    if draft is None:
+        return Engine(model, **own)
+    guessing = own if most is None else {**own, "draft_tokens": most}
+    found: LanguageModel | None = None
+    try:
+        found = None if draft == NGRAM else _load_draft(draft, model, spec, progress)
+        return Engine(model, draft=found or "ngram", **guessing)
+    except BackendError as error:
+        _LOG.warning("%s is served without a draft: %s", spec.path, error)
+        if found is not None:
+            found.close()
+        return Engine(model, **own)
+
+
+def _load_draft(
+    path: str, model: LanguageModel, spec: LoadSpec, progress: Progress | None
+) -> LanguageModel:
+    """Load the draft model, with as much context as the model has."""
+    if path == spec.path:
+        raise OptionError("draft: the model would guess for itself, which saves nothing")
+    own = replace(spec, adapters=(), control_vectors=(), control_layers=None)
+    sized = replace(own, num_ctx=model.num_ctx, num_parallel=model.num_parallel)
+    return load(path, progress=progress, **sized.arguments)
+
+
+def save_slot(model: LanguageModel, engine: Engine, tokens: Sequence[int], path: Path) -> int:
+    """Write the cached keys and values of tokens to a file.
+
+    Returns
+    -------
+    int
+        Tokens that it has.
+
+    Raises
+    ------
+    StoreError
+        They are no longer cached, or they are too few to be saved.
+    """
+    known, saved = engine.kept_prefix(tokens)
+    if saved is None and len(tokens) <= BLOCK:
+        raise StoreError(f"slot: it holds {len(tokens)} tokens, needs more than {BLOCK} to be kept")
+    if saved is None:
+        raise StoreError("slot: what it held was forgotten since, for others that needed the room")
+    data = pack_state(_layout(model), [SavedSequence(0, saved)], known)
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    return len(known)
+
+
+def restore_slot(model: LanguageModel, engine: Engine, path: Path) -> list[int]:
+    """Restore keys and values from a file, and return their tokens.
+
+    Raises
+    ------
+    StoreError
+        There is no such file, or it is damaged or of another model.
+    """
+    try:
+        found, tokens = unpack_state(path.read_bytes(), _layout(model))
+        if len(found) != 1 or not tokens or len(tokens) > model.num_ctx:
+            raise StateError(f"state: {len(found)} sequences of {len(tokens)} tokens, needs one")
+        model.cache.require_saved(found[0].saved)
+        engine.take_prefix(tokens, found[0].saved)
+    except FileNotFoundError:
+        raise StoreError(f"slot: no file {path.name[:60]!r}") from None
+    except (StateError, ValueError) as error:
+        raise StoreError(f"slot: {path.name[:60]!r}: {error}") from None
+    return tokens
+
+
+def _layout(model: LanguageModel) -> Layout:
+    file = model.backend.file.path
+    facts = {
+        "architecture": model.backend.config.architecture,
+        "nbytes": Path(file).stat().st_size if Path(file).is_file() else 0,
+        "vocabulary": model.vocabulary,
+    }
+    return Layout.from_cache(facts, model.cache)

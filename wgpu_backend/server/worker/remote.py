@@ -1,8 +1,10 @@
-"""A model and its engine in a worker, as the server uses them."""
+"""Models in workers, as the server uses them, on the first device that is not bad."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,16 +15,21 @@ from wgpu_backend.engine.batching.intake import Intake
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import EngineStatus
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.errors import BackendError
+from wgpu_backend.errors import BackendError, DeviceLost
 from wgpu_backend.files.gguf.config import Config
 from wgpu_backend.files.huggingface.folder import open_model_file
+from wgpu_backend.files.store.stored import Stored
+from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.server.worker.channel import Channel
 from wgpu_backend.server.worker.client import HANG_SECONDS, Client, Lost, Reply
 from wgpu_backend.server.worker.frames import Message
-from wgpu_backend.server.worker.messages import LoadSpec, parse_device, parse_status
-from wgpu_backend.server.worker.spare import Start
+from wgpu_backend.server.worker.health import Health
+from wgpu_backend.server.worker.messages import LoadSpec, from_plain
+from wgpu_backend.server.worker.spare import AFTER_SECONDS, Spares, Start
 from wgpu_backend.text.tokenizer import Tokenizer
 
+SpecOf = Callable[[Stored, int | None, str], LoadSpec]
+"""A function that makes the spec of a model with a context length, on a device."""
 # A status waits for the end of a step.
 _STATUS_SECONDS = 60.0
 
@@ -61,7 +68,7 @@ class WorkerEngine:
 
     def status(self) -> EngineStatus:
         """Return the engine's state and counters; waits for the end of a step."""
-        return parse_status(self._client.ask("status", _STATUS_SECONDS)[0]["status"])
+        return from_plain(EngineStatus, self._client.ask("status", _STATUS_SECONDS)[0]["status"])
 
     def clear_cache(self) -> None:
         """Drop the cache of ended requests."""
@@ -109,7 +116,7 @@ class WorkerModel:
         self.vocabulary: int = facts["vocabulary"]
         self.loras = [(str(name), float(scale)) for name, scale in facts["loras"]]
         self.nbytes: int = facts["nbytes"]
-        self.device = parse_device(facts["device"])
+        self.device = from_plain(DeviceInfo, facts["device"])
         self._client = client
         makes_text: bool = facts["makes_text"]
         self.engine = WorkerEngine(self, client, max_queue) if makes_text else None
@@ -214,3 +221,95 @@ def open_worker(
         client.kill()
         client.close()
         raise
+
+
+class Workers:
+    """An opener of models in workers, on the first healthy device.
+
+    Parameters
+    ----------
+    health : Health
+        Health of the devices.
+    max_queue : int
+        Choices that may wait for a slot, of each model.
+    hang_seconds : float
+        See `Client`.
+    spare_seconds : float or None
+        Time after a load until a spare process starts; None for no spare.
+    """
+
+    def __init__(
+        self,
+        health: Health,
+        spec_of: SpecOf,
+        max_queue: int,
+        hang_seconds: float = HANG_SECONDS,
+        spare_seconds: float | None = AFTER_SECONDS,
+    ) -> None:
+        self.health = health
+        self.spares = Spares(spare_seconds)
+        self._spec_of = spec_of
+        self._max_queue = max_queue
+        self._hang_seconds = hang_seconds
+        self._starting: set[Client] = set()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def spec(self, stored: Stored, num_ctx: int | None) -> LoadSpec:
+        """Return the load arguments for a model.
+
+        Raises
+        ------
+        NoDeviceLeft
+        """
+        return self._spec_of(stored, num_ctx, self.health.choose())
+
+    def __call__(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
+        """Load a model, and wait for it.
+
+        Raises
+        ------
+        BackendError
+            As `wgpu_backend.load`; NoDeviceLeft where all devices were lost too often.
+        """
+        for _ in range(max(0, self.health.most_tries - 1)):
+            try:
+                return self._open(stored, num_ctx)
+            except DeviceLost:
+                continue
+        return self._open(stored, num_ctx)
+
+    def _open(self, stored: Stored, num_ctx: int | None) -> WorkerModel:
+        name, device = str(stored.entry.name), self.health.choose()
+        spec = self._spec_of(stored, num_ctx, device)
+        clients: list[Client] = []
+
+        def started(client: Client) -> None:
+            clients.append(client)
+            with self._lock:
+                if self._closed:
+                    # Without this check, a worker could start after `close` and never be ended.
+                    raise BackendError(f"{name}: the server ends")
+                self._starting.add(client)
+
+        lost = partial(self.health.lost, device)
+        try:
+            hang = self._hang_seconds
+            start = self.spares.start
+            return open_worker(name, spec, self._max_queue, lost, started, hang, start)
+        except DeviceLost as error:
+            lost(error)
+            raise
+        finally:
+            with self._lock:
+                self._starting.difference_update(clients)
+            self.spares.prepare()
+
+    def close(self) -> None:
+        """Open no more models, and end those that are loading, and the spare."""
+        with self._lock:
+            self._closed = True
+            starting = list(self._starting)
+        self.spares.close()
+        for client in starting:
+            client.kill()

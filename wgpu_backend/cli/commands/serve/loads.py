@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wgpu_backend.server.core.state import Settings as ServerSettings
     from wgpu_backend.server.worker.estimate import MemoryEstimate
     from wgpu_backend.server.worker.messages import LoadSpec
-    from wgpu_backend.server.worker.opening import Workers
+    from wgpu_backend.server.worker.remote import Workers
 
 
 def list_devices(settings: ModelSettings) -> list[DeviceInfo]:
@@ -65,7 +65,7 @@ def make_load_settings(
     for check in (_default_context, _default_parallel):  # early, though each load reads them again
         check()
     from wgpu_backend.server.worker.health import Health
-    from wgpu_backend.server.worker.opening import Workers
+    from wgpu_backend.server.worker.remote import Workers
 
     max_queue = read_number("OLLAMA_MAX_QUEUE", 512)
     hang_seconds = read_number("WGPU_BACKEND_HANG_SECONDS", 300)

@@ -6,9 +6,9 @@ from contextlib import closing, contextmanager
 
 from tests.patience import PATIENCE
 from wgpu_backend.engine.batching.results import Event, Finish, TokenLogprob, Usage
+from wgpu_backend.server.worker.event_sender import EventSender, ForwardingMailbox
 from wgpu_backend.server.worker.frames import make_reader, read_message
-from wgpu_backend.server.worker.messages import parse_event
-from wgpu_backend.server.worker.outbox import EventSender, ForwardingMailbox
+from wgpu_backend.server.worker.messages import from_plain
 
 END = Finish("stop", "", context_full=False, usage=Usage(completion_tokens=3))
 
@@ -26,7 +26,7 @@ def linked():
 def events_of(source):
     message, _ = read_message(source)
     assert message["type"] == "events"
-    return [(number, parse_event(plain)) for number, plain in message["events"]]
+    return [(number, from_plain(Event, plain)) for number, plain in message["events"]]
 
 
 def test_each_token_is_an_event_also_where_the_socket_takes_none():

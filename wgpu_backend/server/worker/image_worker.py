@@ -14,8 +14,12 @@ from wgpu_backend.ops.plugins import imported_files
 from wgpu_backend.server.worker.channel import Channel, Exit
 from wgpu_backend.server.worker.frames import Message
 from wgpu_backend.server.worker.health import Health
+from wgpu_backend.server.worker.image_messages import (
+    ImageRequest,
+    ImageResult,
+    image_request_to_plain,
+)
 from wgpu_backend.server.worker.messages import parse_error
-from wgpu_backend.server.worker.orders import ImageRequest, ImageResult, image_request_to_plain
 
 _CLOSE_SECONDS = 10.0
 # Steps and loads are reported at their end, and may take minutes.
@@ -141,7 +145,7 @@ class _Process:
         self._asked: _Job | None = None
         self._closing = False
         self.error: BackendError | None = None
-        self._channel = Channel(self._receive, self._handle_exit, "pictures_process")
+        self._channel = Channel(self._receive, self._handle_exit, "image_process")
         self.pid = self._channel.pid
 
     def generate(

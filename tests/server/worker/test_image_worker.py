@@ -20,10 +20,10 @@ from tests.server.worker.test_worker import gone, signals
 from wgpu_backend import images
 from wgpu_backend.errors import BackendError, DeviceLost, NoDeviceLeft, OptionError, WorkerLost
 from wgpu_backend.images.bundled import bundled_pictures
-from wgpu_backend.server.worker import pictures
+from wgpu_backend.server.worker import image_worker
 from wgpu_backend.server.worker.channel import Exit
-from wgpu_backend.server.worker.orders import ImageRequest
-from wgpu_backend.server.worker.pictures import ImageWorker
+from wgpu_backend.server.worker.image_messages import ImageRequest
+from wgpu_backend.server.worker.image_worker import ImageWorker
 
 ENDLESS = 10_000  # steps
 
@@ -215,7 +215,7 @@ class Silent:
 
 
 def test_one_that_hangs_is_ended_and_told(monkeypatch):
-    monkeypatch.setattr(pictures, "Channel", Silent)
+    monkeypatch.setattr(image_worker, "Channel", Silent)
     worker = ImageWorker("cpu", hang_seconds=0.2)
     for _ in range(3):
         with pytest.raises(
@@ -236,7 +236,7 @@ def test_one_that_tells_of_its_steps_is_left_alone(monkeypatch):
                 self._told({"type": "step", "id": number, "done": done + 1, "all": 30}, b"")
             self._told({"type": "finished", "id": number, "steps": 30}, b"")
 
-    monkeypatch.setattr(pictures, "Channel", Slow)
+    monkeypatch.setattr(image_worker, "Channel", Slow)
     assert made(ImageWorker("cpu", hang_seconds=2), order())[1][-1] == (30, 30)
 
 
@@ -244,7 +244,7 @@ def test_one_that_tells_of_its_steps_is_left_alone(monkeypatch):
 @signals
 def test_it_does_not_outlive_a_server_that_is_killed():
     code = """
-from tests.server.worker.test_pictures import *
+from tests.server.worker.test_image_worker import *
 worker = ImageWorker("cpu")
 Begun(worker, order(ENDLESS))
 print(worker.pid, flush=True)
@@ -260,7 +260,7 @@ time.sleep(60)
 @signals
 @pytest.mark.gpu
 def test_a_lost_device_is_told_and_the_next_order_has_a_new_one(full, monkeypatch):
-    monkeypatch.setattr(pictures, "imported_files", lambda: [losing.__file__])
+    monkeypatch.setattr(image_worker, "imported_files", lambda: [losing.__file__])
     with closing(ImageWorker(full.info.id)) as worker:
         under_way = Begun(worker, order(ENDLESS))
         pid = worker.pid
@@ -274,7 +274,7 @@ def test_a_lost_device_is_told_and_the_next_order_has_a_new_one(full, monkeypatc
 
 def test_a_server_imports_no_pipelines():
     code = (
-        "import sys, wgpu_backend.server.app, wgpu_backend.server.worker.opening\n"
+        "import sys, wgpu_backend.server.app, wgpu_backend.server.worker.remote\n"
         "print([name for name in sys.modules if name.split('.')[0] == 'PIL' "
         "or name.startswith(('wgpu_backend.images.pipelines', 'wgpu_backend.array'))])"
     )

@@ -8,7 +8,7 @@ from PIL import Image
 
 from wgpu_backend.errors import OptionError
 from wgpu_backend.images.pictures import load_mask, load_picture
-from wgpu_backend.server.worker.orders import (
+from wgpu_backend.server.worker.image_messages import (
     ImageRequest,
     image_request_to_plain,
     parse_image_request,

@@ -15,7 +15,7 @@ from typing import cast
 from wgpu_backend.engine.batching.generation import Mailbox
 from wgpu_backend.engine.batching.results import Event
 from wgpu_backend.server.worker.frames import Message, encode_message, make_reader, open_socket
-from wgpu_backend.server.worker.messages import error_to_plain, event_to_plain
+from wgpu_backend.server.worker.messages import error_to_plain, to_plain
 
 _MOST_WAITING = (
     # Most waiting messages. Producers wait beyond that, so a stopped server does not fill the
@@ -121,7 +121,7 @@ def _encode(waiting: list[News]) -> bytes:
     for is_event, run in groupby(waiting, lambda told: isinstance(told[1], Event)):
         if is_event:
             events = cast("Iterator[tuple[int, Event]]", run)
-            plain = [[number, event_to_plain(event)] for number, event in events]
+            plain = [[number, to_plain(event)] for number, event in events]
             parts.append(encode_message({"type": "events", "events": plain}))
         else:
             parts += [

@@ -22,10 +22,10 @@ from wgpu_backend.images.pictures import png_bytes
 from wgpu_backend.images.pipelines.pipeline import Pipeline
 from wgpu_backend.images.requests import Step
 from wgpu_backend.ops.plugins import describe_mistake, import_file
+from wgpu_backend.server.worker.event_sender import EventSender, connect
 from wgpu_backend.server.worker.frames import Message, read_message
+from wgpu_backend.server.worker.image_messages import ImageRequest, parse_image_request
 from wgpu_backend.server.worker.messages import error_to_plain
-from wgpu_backend.server.worker.orders import ImageRequest, parse_image_request
-from wgpu_backend.server.worker.outbox import EventSender, connect
 
 if TYPE_CHECKING:
     from PIL.Image import Image
