@@ -31,7 +31,7 @@ from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ml.wgpu.storage import Part, intermediate
 from wgpu_backend.nn.batch import BatchShape
 from wgpu_backend.nn.model import model_class
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
 POSITIONS = 8192

@@ -13,7 +13,7 @@ from tests.models.test_logits import LIMITS, assert_recorded
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.engine.runner import Head, Work
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.testing import nmse

@@ -14,6 +14,7 @@ from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import table
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT, q8_pair
 from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
 from wgpu_backend.ops.linear.f16_groups import NIBBLES, f16_activations_reference
 from wgpu_backend.ops.linear.f16_groups import f16_values as in_f16
@@ -21,7 +22,6 @@ from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import norm_weighted
 from wgpu_backend.ops.linear.q8 import q8_activations, q8_weighted
 from wgpu_backend.ops.linear.q8_rounding import q8_values as in_bytes
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT, q8_pair
 from wgpu_backend.ops.moe.expert_tiles import expert_tiles
 from wgpu_backend.ops.moe.experts import linear_by_expert
 from wgpu_backend.testing import nmse

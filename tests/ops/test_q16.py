@@ -11,12 +11,12 @@ from wgpu_backend.dtypes import F16, IQ4_NL, Q2_K, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.linear.activation_rounding import pays_in_q16
 from wgpu_backend.ops.linear.attributes import Q16, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8_rounding import PLANAR_COLUMNS
 from wgpu_backend.ops.linear.q16 import q16_activations, q16_weighted
 from wgpu_backend.ops.linear.q16 import q16_values as decoded
-from wgpu_backend.ops.linear.rounding_rules import pays_in_q16
 from wgpu_backend.testing import nmse, values_of
 
 SPLIT = 1e-8  # NMSE of fifteen bits; some 3e-9

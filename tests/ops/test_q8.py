@@ -14,12 +14,12 @@ from tests.ops.operands import (
 from wgpu_backend.dtypes import F16, F32, MXFP4, Q4_0, Q4_1, Q4_K, Q5_1, Q6_K, Q8_0, U32
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
+from wgpu_backend.ops.linear.activation_rounding import q8_pair_reference as numpy_pair
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.linear.gates import GATES, fits_gated
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, fits_q8, q8_activations, q8_weighted
 from wgpu_backend.ops.linear.q8_rounding import q8_activations_reference as numpy_activations
-from wgpu_backend.ops.linear.rounding_rules import q8_pair_reference as numpy_pair
 from wgpu_backend.testing import nmse, values_of
 
 LIMIT, LIMIT_OF_ONE = SUMMED, 1e-8

@@ -11,15 +11,15 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
-from wgpu_backend.ops.linear.q8_rounding import PLANAR_COLUMNS
-from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
-from wgpu_backend.ops.linear.rounding_rules import (
+from wgpu_backend.ops.linear.activation_rounding import (
     EVERY_PRODUCT,
     is_faster,
     q8_pair,
     rms_norm_pair,
     rounding_key,
 )
+from wgpu_backend.ops.linear.q8_rounding import PLANAR_COLUMNS
+from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.ops.reduce.norm import rms_norm
 from wgpu_backend.testing import nmse, values_of

@@ -86,7 +86,7 @@ class Device:
         which : str, DeviceInfo or None
             What ``Devices().find`` understands, an entry of it, or None for the best.
         profile : str
-            ``full`` asks for the adapter's limits and every feature that kernels can use;
+            ``full`` requests the adapter's limits and every feature that kernels can use;
             ``baseline`` for WebGPU's default limits and no features.
         native : bool
             Whether to call the C library directly where that is faster.
@@ -123,17 +123,17 @@ class Device:
 
     @property
     def lost(self) -> bool:
-        """Whether the driver is known to have lost the device."""
+        """True if the driver is known to have lost the device."""
         return self._queue.lost
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True if `close` was called."""
         return self._queue.closed
 
     @property
     def native(self) -> bool:
-        """Whether the C library is called directly."""
+        """True if the C library is called directly."""
         return self._queue.native is not None
 
     @property

@@ -215,14 +215,14 @@ class Mapping:
         ffi, lib = native.ffi, native.lib
 
         @ffi.callback("void(WGPUMapAsyncStatus, WGPUStringView, void *, void *)")
-        def answered(status: int, _message: Any, _one: Any, _two: Any) -> None:
+        def answer(status: int, _message: Any, _one: Any, _two: Any) -> None:
             answers.append(int(status))
             answered_event.set()
 
-        self._callback = answered
+        self._callback = answer
         self._info = ffi.new("WGPUBufferMapCallbackInfo *")
         self._info.mode = lib.WGPUCallbackMode_AllowProcessEvents
-        self._info.callback = answered
+        self._info.callback = answer
 
     def start(self, buffer: Any, nbytes: int) -> None:
         """Request the first bytes, as they are after the last submission."""

@@ -118,7 +118,7 @@ class Pipelines:
     def get(self, shader: Shader) -> Pipeline:
         """Return the pipeline of a shader, compiling it the first time.
 
-        Others may use the device meanwhile; who asks for the same shader waits.
+        Other threads may use the device meanwhile; one that needs the same shader waits.
 
         Raises
         ------

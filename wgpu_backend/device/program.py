@@ -203,7 +203,7 @@ class Program:
 
     @property
     def prepared(self) -> bool:
-        """Whether the next replay's commands are recorded already."""
+        """True if the next replay's commands are recorded already."""
         return self._ahead is not None
 
     @uninterrupted

@@ -94,10 +94,10 @@ class Queue:
 
     @property
     def forked(self) -> bool:
-        """Whether this process is a fork of the one that opened the device.
+        """True if this process is a fork of the one that opened the device.
 
-        The driver's threads are not here and any lock may be held for ever: nothing may be
-        called, not even to free what there is.
+        The driver's threads do not exist here, and any lock may be held for ever: nothing may be
+        called, not even to free memory.
         """
         return self._pid != os.getpid()
 

@@ -10,7 +10,7 @@ from wgpu_backend.device.queue import Copy
 from wgpu_backend.errors import DeviceError
 
 Given = tuple[Binding, memoryview]
-"""Where every replay wants bytes of the host, and those of each replay of a submit, in order."""
+"""The place from which every replay reads, and the bytes of each replay of a submit, in order."""
 
 
 class Ring:

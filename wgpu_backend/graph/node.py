@@ -121,7 +121,7 @@ class Operation(Protocol):
 
     @property
     def trusted(self) -> bool:
-        """Whether its kernels stay inside their buffers without bounds clamping."""
+        """True if its kernels stay inside their buffers without bounds clamping."""
         ...
 
     @property

@@ -118,7 +118,7 @@ class Spec:
 
     @property
     def is_dense(self) -> bool:
-        """Whether elements follow each other in row-major order, from any offset."""
+        """True if elements follow each other in row-major order, from any offset."""
         wanted = dense_strides(self.shape)
         return all(
             have == want or extent == 1

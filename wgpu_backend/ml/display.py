@@ -79,7 +79,7 @@ class Likeness:
 
     @property
     def close(self) -> bool:
-        """Whether shapes are equal and values close."""
+        """True if shapes are equal and values close."""
         return self.shape == self.wanted and self.cosine >= CLOSE
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""The Tensor: a node that knows its Context, with every op as a method.
+"""The Tensor: a node with its Context, with every op as a method.
 
 Shapes are row-major: ``shape[-1]`` is contiguous in a dense tensor. Ops make nodes; values are
 computed by `Context.compute` or when the host reads them.

@@ -91,8 +91,8 @@ class Operands:
     ) -> tuple[Args, dict[str, Any]]:
         """Replace numbers in the arguments by constants."""
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
-        beside = [given.get(name) for name in self._constants]
-        types = [node.spec.dtype for node in beside if isinstance(node, Node)]
+        others = [given.get(name) for name in self._constants]
+        types = [node.spec.dtype for node in others if isinstance(node, Node)]
         arrays = {name: as_array(self._op, given[name]) for name in numbers}
         dtype = types[0] if types else default_dtype(np.result_type(*arrays.values()))
         for name, values in arrays.items():

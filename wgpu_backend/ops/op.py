@@ -71,7 +71,7 @@ class Op(Generic[P]):
         The kernels stay inside their buffers without bounds clamping.
     constants : iterable of str
         Parameters whose operand may be a number or an array: it becomes a constant of the type of
-        the tensor beside it.
+        the other operand.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Op(Generic[P]):
         if self._dense:
             args, kwargs = self._densify(builder, args, kwargs)  # pyright: ignore[reportAssignmentType]
         launch = self.record(*args, **kwargs)
-        if launch is None:  # pyright: ignore[reportUnnecessaryComparison] outside, nobody checks
+        if launch is None:  # pyright: ignore[reportUnnecessaryComparison] functions outside the package are unchecked
             raise BackendError(f"{self.name}: it returns None, needs a Launch")
         # Ops of the package may leave that to `select`.
         if self.select is None and launch.groups is None and launch.threads is None:
@@ -149,8 +149,8 @@ class Op(Generic[P]):
         Parameters
         ----------
         replaced : str
-            Names of the ops for whose nodes it is asked: the last of those it replaces. ``"*"``
-            asks it for every node.
+            Names of the ops for whose nodes it is tried: the last of those it replaces. ``"*"``
+            tries it for every node.
         name : str
             Of the rule, where several make this op; left out, it is the op's.
         exact, coarse : bool
@@ -204,7 +204,7 @@ def find(name: str) -> Op[Any]:
     Raises
     ------
     BackendError
-        Nobody has an op of that name.
+        No op with this name is registered.
     """
     if name not in REGISTRY:
         plugins.load("wgpu_backend.ops", name)

@@ -11,8 +11,8 @@ An installed package declares its plugins as entry points in its metadata::
     [project.entry-points."wgpu_backend.backends"]
     remote = "my_package.backend"
 
-Nothing is imported before somebody asks for a name that is not known, or for all: then once.
-Opening a device asks for all ops, since an op may bring a fusion rule.
+Plugins are imported once: when a name is not known, or when all are needed. Opening a device needs
+all ops, since an op may bring a fusion rule.
 A package that cannot be imported is one warning, and the others work. A file that is no package is
 imported by its path (`import_file`), and what is wrong with it is an error.
 """

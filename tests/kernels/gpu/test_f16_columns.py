@@ -16,12 +16,12 @@ from wgpu_backend.ml.calibration.self_test import _fused_finding
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.linear.attributes import Q8, Epilogue, Prologue
 from wgpu_backend.ops.linear.f16_groups import NIBBLES
 from wgpu_backend.ops.linear.f16_groups import f16_values as decoded
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.ops.linear.tiles import key
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of

@@ -30,12 +30,12 @@ from wgpu_backend.kernels.gpu.matvec import COLUMNS, Extent, fit_tile
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu import storage
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT, q8_pair, rms_norm_pair
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import q8_activations, q8_weighted
 from wgpu_backend.ops.linear.q8_rounding import from_planes, to_planes
 from wgpu_backend.ops.linear.q8_rounding import q8_activations_reference as numpy_activations
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT, q8_pair, rms_norm_pair
 from wgpu_backend.ops.linear.tiles import candidates, key
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of

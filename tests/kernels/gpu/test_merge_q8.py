@@ -14,10 +14,10 @@ from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.attention.paged import attention_merge
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.linear.f16_groups import f16_values as decoded_f16
 from wgpu_backend.ops.linear.q8_rounding import from_planes
 from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse, values_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.any_width]

@@ -8,9 +8,9 @@ from wgpu_backend.kernels import select
 from wgpu_backend.kernels.gpu.subgroups import has_eight_lanes
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.linear.activation_rounding import rms_norm_pair
 from wgpu_backend.ops.linear.q8_rounding import from_planes
 from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
-from wgpu_backend.ops.linear.rounding_rules import rms_norm_pair
 from wgpu_backend.ops.reduce.norm import layer_norm, rms_norm, softmax
 from wgpu_backend.ops.reduce.reduction import l2_norm
 from wgpu_backend.testing import nmse, values_of

@@ -23,10 +23,10 @@ from wgpu_backend.ml.calibration import tuning
 from wgpu_backend.ml.calibration.tuning import Effort
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.linear.attributes import Q8, SUMS, Epilogue, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of
 

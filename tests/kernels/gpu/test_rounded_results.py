@@ -15,6 +15,7 @@ from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.kernels.gpu.rows import f16_activations
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.linear.attributes import Epilogue, Prologue
 from wgpu_backend.ops.linear.f16_groups import NIBBLES
 from wgpu_backend.ops.linear.f16_groups import f16_values as decoded_f16
@@ -23,7 +24,6 @@ from wgpu_backend.ops.linear.q8 import q8_activations
 from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded_q8
 from wgpu_backend.ops.linear.q16 import q16_activations
 from wgpu_backend.ops.linear.q16 import q16_values as decoded_q16
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
 from wgpu_backend.testing import nmse
 
 pytestmark = [pytest.mark.any_width, pytest.mark.each_value]

@@ -22,10 +22,10 @@ from wgpu_backend.kernels.gpu.split_k import (
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
+from wgpu_backend.ops.linear.activation_rounding import q8_pair
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, VALUES, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import q8_activations
-from wgpu_backend.ops.linear.rounding_rules import q8_pair
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of
 

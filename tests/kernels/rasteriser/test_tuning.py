@@ -11,8 +11,8 @@ from wgpu_backend.graph.capabilities import Tile
 from wgpu_backend.kernels import complete
 from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.ml.calibration.tuning import Effort, tune
+from wgpu_backend.ops.linear.activation_rounding import products_in
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR
-from wgpu_backend.ops.linear.rounding_rules import products_in
 from wgpu_backend.ops.linear.tiles import key
 
 TINY = Effort(rows=40, values=256, columns=(1, 9), rounds=1)

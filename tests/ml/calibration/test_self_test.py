@@ -30,7 +30,7 @@ from wgpu_backend.ml.calibration.self_test import (
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.op import fusions
 
 

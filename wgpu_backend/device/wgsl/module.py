@@ -4,7 +4,7 @@ Bindings and ``struct Params`` are read from the composed text, so that they are
 bindings are numbered anew in order of appearance, which lets a snippet bring its own. How text is
 composed, and what a shader lets one choose, says `wgpu_backend.device.wgsl.composer`.
 
-This file knows text only: no device, no op.
+This file handles text only, without a device or an op.
 """
 
 from __future__ import annotations

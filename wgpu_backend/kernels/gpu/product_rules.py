@@ -21,12 +21,12 @@ from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.kernels.gpu.products import multiplies_f16, tiles_in_f16
 from wgpu_backend.kernels.gpu.rows import f16_activations, f16_weighted
 from wgpu_backend.ops.check import FLOATS, row_count
+from wgpu_backend.ops.linear.activation_rounding import pays_in_q16
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
+from wgpu_backend.ops.linear.epilogue_rules import adds, again
 from wgpu_backend.ops.linear.f16_groups import BESIDE_NIBBLES, NIBBLES, WEIGHTS, is_planar
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import in_whole_groups
-from wgpu_backend.ops.linear.rounding_rules import pays_in_q16
-from wgpu_backend.ops.linear.rules import adds, again
 
 
 @linear.fuses("linear", name="linear_f16_groups", exact=False)

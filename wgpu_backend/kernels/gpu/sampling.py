@@ -39,7 +39,7 @@ def top_k(launch: Launch, _: Capabilities) -> Launch | None:
 
 
 def _register_choices(items: int, k: int) -> dict[str, int]:
-    """Return the choices of what a thread holds: twice as many maxima as `k` asks, if possible."""
+    """Return the choices of the keys of a thread: twice as many maxima as `k`, if possible."""
     return {"ITEMS": items, "SUBSETS": 1 if 2 * k <= THREADS else 2}
 
 

@@ -22,9 +22,9 @@ from wgpu_backend.kernels.gpu.register_tiles import GROUP, f16_tile, f32_tile, q
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import require, require_dtype, require_rank, require_tensor
 from wgpu_backend.ops.linear.attributes import VALUES, Epilogue, Precision, Prologue, get_attributes
+from wgpu_backend.ops.linear.epilogue_rules import ACTIVATIONS, adds, is_bare
 from wgpu_backend.ops.linear.gates import GATES
 from wgpu_backend.ops.linear.linear import linear, linear_reference
-from wgpu_backend.ops.linear.rules import ACTIVATIONS, adds, is_bare
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array, get_reference
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from wgpu_backend.graph.capabilities import Capabilities, GroupSizes
+from wgpu_backend.ops.linear.activation_rounding import products_in
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR
-from wgpu_backend.ops.linear.rounding_rules import products_in
 
 EXPERT_TILES = ((4, 3), (2, 1))
 LANES = 8  # threads of a work group, which are one subgroup where lanes shuffle

@@ -15,10 +15,10 @@ from wgpu_backend.kernels.rasteriser.capabilities import shuffles
 from wgpu_backend.kernels.rasteriser.textures import lies_in_texture
 from wgpu_backend.ops.check import FLOATS, row_count
 from wgpu_backend.ops.linear.attributes import SUMS, VALUES, Epilogue, Prologue, get_attributes
+from wgpu_backend.ops.linear.epilogue_rules import adds, again
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import in_whole_groups, norm_weighted, weighted_spec
-from wgpu_backend.ops.linear.rules import adds, again
 from wgpu_backend.ops.linear.tiles import FEW
 
 

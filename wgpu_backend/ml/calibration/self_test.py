@@ -52,7 +52,7 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.attention.paged import Scores
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.op import fusions
 
 Make = Callable[[Context, np.random.Generator], Tensor]
@@ -283,7 +283,7 @@ class Finding:
 
     @property
     def passed(self) -> bool:
-        """Whether rounding explains the error; NaN fails."""
+        """True if rounding explains the error; NaN fails."""
         return self.error <= self.largest
 
     def __str__(self) -> str:

@@ -27,11 +27,11 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array, Recorded
 from wgpu_backend.ml.tensor import Tensor, leaf
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
+from wgpu_backend.ops.linear.activation_rounding import pays_in_q16, q8_pair, rounding_key
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR, Q16, Prologue
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.linear.q16 import q16_activations
-from wgpu_backend.ops.linear.rounding_rules import pays_in_q16, q8_pair, rounding_key
 from wgpu_backend.ops.linear.tiles import FEW, candidates
 from wgpu_backend.ops.op import fusions
 
@@ -262,7 +262,7 @@ def _multiply_q16(weight: Node, x: Node) -> Node:
 def _forms(dtype: DType, columns: int, capabilities: Capabilities) -> Mapping[Prologue, _Product]:
     """Return products of rounded activations, the second in two parts of eight bits.
 
-    Eight bits alone are taken only where a caller asks for them.
+    Eight bits alone are taken only where a caller allows them.
     """
     fresh = replace(capabilities, unrounded=frozenset[str]())
     in_q16 = pays_in_q16(dtype, columns, fresh)

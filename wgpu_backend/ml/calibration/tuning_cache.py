@@ -12,7 +12,7 @@ from wgpu_backend.ml.calibration.device_cache import cache_file, read, write
 from wgpu_backend.ml.calibration.self_test import device_key
 from wgpu_backend.ml.calibration.tuning import Tuning
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
-from wgpu_backend.ops.linear.rounding_rules import EVERY_PRODUCT
+from wgpu_backend.ops.linear.activation_rounding import EVERY_PRODUCT
 from wgpu_backend.ops.linear.tiles import candidates
 
 REMEMBERED = "tuned.json"

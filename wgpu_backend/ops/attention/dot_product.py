@@ -321,7 +321,7 @@ def scaled_dot_product_attention(
     vmla : (heads, cols, v_cols) or None
         Multiplied with each head's result, as multi-head latent attention has it; any format.
     mask_mode : str or None
-        ``"causal"`` hides keys behind a token, which are the last of the keys; no mask is made.
+        ``"causal"`` hides keys after a token, which are the last of the keys; no mask is made.
         ``"array"`` demands `mask`, ``""`` or ``"none"`` demands none. None is what `mask` says.
     window : int
         A token sees this many keys before it, itself included; 0 sees all.

@@ -209,7 +209,7 @@ class Parts:
     first, second : Node
         Before a rotation.
     saved : int
-        Dispatches beside the one that joins them.
+        Dispatches that joining saves, in addition to its own.
     """
 
     first: Node

@@ -42,7 +42,7 @@ class Pages:
     block : int
         Positions in a block.
     ends : (tokens,), i32, or None
-        Last position that each token sees, where that is behind its own: of an image's tokens the
+        Last position that each token sees, where that is after its own: of an image's tokens the
         last of the image, of an encoder's the last of the text. None where all see their past.
     """
 
@@ -172,7 +172,7 @@ def attention(
         A token sees no past before the multiple of this at or before its position (Llama 4); 0
         sees all.
     symmetric_window : int
-        Positions up to half of this before and behind a token are seen, itself besides
+        Positions up to half of this before and after a token are seen, itself besides
         (ModernBERT); 0 for all.
     alibi : float
         Scores fall with the distance of positions, by slopes of ``2 ** (-alibi * i / heads)`` for

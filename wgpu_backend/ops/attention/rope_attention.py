@@ -22,7 +22,9 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import rms_norm_reference
 from wgpu_backend.ops.reference import Array, get_reference
 
-BINDINGS = 9  # with positions and sequences apart, without norms, and with the value beside the key
+BINDINGS = (
+    9  # with positions and sequences apart, without norms, and with the value next to the key
+)
 NORMS = ("query_norm", "key_norm")
 EXTRAS = (*NORMS, "sinks")  # operands that may be missing
 
@@ -110,7 +112,7 @@ def rope_attention(
     positions, sequences, table, scores
         See `paged_attention`.
     query_norm, key_norm : (cols,), f32, or None
-        Weights of a norm of each head, both or none, behind which it is rotated.
+        Weights of a norm of each head, both or none; heads are rotated after it.
     interleaved : bool
         See `rope`.
     eps : float
@@ -338,8 +340,8 @@ def fuse_prologue(
     q, key, value, angles, slot, keys, values = put.call.args
     norms = [norm for x in (q, key) if (norm := graph.single_use_producer(x, "rms_norm"))]
     sinks = node.operands.get("sinks")
-    behind = _behind(norms, graph.capabilities, 0 if sinks is None else 1)
-    if behind is None:
+    arguments = _norm_arguments(norms, graph.capabilities, 0 if sinks is None else 1)
+    if arguments is None:
         return None
     q, key = (norm.operands["x"] for norm in norms) if norms else (q, key)
     fits = lie_together(q, key) and _in_vectors(value) and q.storage.kind == "intermediate"
@@ -356,14 +358,14 @@ def fuse_prologue(
         *(q, key, value, angles, slot, keys, values),
         *(node.operands[name] for name in ("positions", "sequences", "table")),
         **put.call.kwargs,
-        **behind,
+        **arguments,
         scores=node.call.kwargs["scores"],
         sinks=sinks,
         **options,
     )
 
 
-def _behind(
+def _norm_arguments(
     norms: Sequence[OpNode], capabilities: Capabilities, others: int
 ) -> dict[str, Any] | None:
     """Return the arguments for the norms found; None if no kernel takes them."""

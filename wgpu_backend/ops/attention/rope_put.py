@@ -46,7 +46,7 @@ def rope_put(
     keys : (positions, kv_heads * cols)
         f32 or f16, a state; written.
     values : (positions, kv_heads * v_cols)
-        Likewise.
+        f32 or f16, a state; written.
     interleaved : bool
         See `rope`.
 

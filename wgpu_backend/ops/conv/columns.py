@@ -40,7 +40,7 @@ def im2col(
     kernel : two int
         Its height and width.
     strides, paddings, dilations : two int each
-        Of height and width; a padding may be two, before and behind.
+        Of height and width; a padding may be two, before and after.
 
     Returns
     -------

@@ -74,7 +74,7 @@ def convolve(
     strides, dilations : three int each
         Of depth, height and width.
     paddings : three int, or pairs of int
-        Zeros on both sides, or before and behind; less than none leaves values out.
+        Zeros on both sides, or before and after; less than none leaves values out.
     groups : int
         Divides c and o: each part of the outputs sees its part of the channels.
     spread : three int
@@ -231,7 +231,7 @@ def conv3d(
     weight : (o, kd, kh, kw, c / groups)
         f32, f16 or bf16.
     strides, paddings, dilations : three int each
-        Of depth, height and width; a padding may be two, before and behind.
+        Of depth, height and width; a padding may be two, before and after.
 
     Returns
     -------
@@ -267,7 +267,7 @@ def conv2d(
     weight : (o, kh, kw, c / groups)
         f32, f16 or bf16.
     strides, paddings, dilations : two int each
-        Of height and width; a padding may be two, before and behind.
+        Of height and width; a padding may be two, before and after.
 
     Returns
     -------
@@ -303,7 +303,7 @@ def conv1d(
     weight : (o, k, c / groups)
         f32, f16 or bf16.
     padding : int or (int, int)
-        Zeros on both sides, or before and behind.
+        Zeros on both sides, or before and after.
 
     Returns
     -------

@@ -10,7 +10,7 @@ from wgpu_backend.ops.check import require
 
 AXES = ("depth", "height", "width")
 MOST = 2**31  # values of an axis with zeros between; places before the first one wrap around
-Padding = int | tuple[int, int]  # on both sides, or before and behind
+Padding = int | tuple[int, int]  # on both sides, or before and after
 
 
 def wide_extents(x: Shape, spread: Sequence[int]) -> Shape:

@@ -92,7 +92,7 @@ def pad_mode(
     x : (...)
         Up to eight axes, any plain dtype.
     pairs : sequence of (int, int)
-        Values added in front and behind along each axis, none of them negative.
+        Values added before and after along each axis, none of them negative.
     mode : str
         ``constant``: `value`. ``edge``: the outermost value. ``reflect``: back from the outermost
         value, which is not repeated. ``symmetric``: back from it, repeated. ``wrap``: from the

@@ -40,7 +40,7 @@ def pool(
     kernel, strides : three int each
         Of depth, height and width.
     paddings : three pairs of int
-        Before and behind.
+        Before and after.
     count_padding : bool
         A mean counts the zeros of the padding; else only values of `x`.
 
@@ -110,7 +110,7 @@ def max_pool(
     strides : as `kernel`, or None
         From one window to the next; None is as large as the window.
     paddings : int, or one or a pair for each axis
-        Around `x`, on both sides or before and behind; never larger than what is in `x`.
+        Around `x`, on both sides or before and after; never larger than what is in `x`.
 
     Returns
     -------

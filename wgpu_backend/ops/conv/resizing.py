@@ -38,7 +38,7 @@ def resample(x: Node, table: Node, *, axis: int) -> Launch:
     x : (...)
         f32, f16 or bf16.
     table : (want, 1 + taps), f32
-        For each value of the result: the first neighbour, then weights, zeros behind the last.
+        For each value of the result: the first neighbour, then weights, zeros after the last.
     axis : int
         Counted from the front.
 

@@ -64,9 +64,9 @@ def conv_transpose2d(
     strides, dilations : two int each
         Of height and width.
     paddings : two int, or pairs of int
-        What the result has less on both sides, or before and behind.
+        What the result has less on both sides, or before and after.
     output_paddings : two int
-        What it has more behind; fewer than the stride.
+        What it has more after; fewer than the stride.
 
     Returns
     -------

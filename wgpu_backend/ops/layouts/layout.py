@@ -44,7 +44,7 @@ class WeightLayout:
     home : str
         ``texture`` or ``buffer``: what holds it.
     binding : str
-        Suffix of its binding, behind the operand's name; in a buffer not one of a plane.
+        Suffix of its binding, after the operand's name; in a buffer not one of a plane.
     cols : int
         Values of a row.
     tile_rows, tile_nbytes : int

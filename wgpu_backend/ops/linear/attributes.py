@@ -27,7 +27,7 @@ class Prologue:
         two bytes each, by `q16_activations`; ``f16``, rounded to f16 by groups
         of 32 by `f16_activations`; or ``f16_nibbles``, so that a weight's bytes need no unpacking.
     eps : float or None
-        Rows lack the factor of a norm: their squares lie beside them (`norm_weighted`,
+        Rows lack the factor of a norm: their squares are appended (`norm_weighted`,
         `q8_weighted`, `q16_weighted`, `f16_weighted`), and products are divided by the root of the
         mean square plus this.
     norm : bool
@@ -69,7 +69,7 @@ class Epilogue:
         that follows, with the squares of which the next product makes its factor.
     form : str
         Of rows of the result, as in `Prologue`: ``q8``, as `q8_activations` rounds them, or
-        `q8_weighted` with a norm; ``q16``, ``f16`` and ``f16_nibbles`` likewise.
+        `q8_weighted` with a norm; ``q16``, ``f16`` and ``f16_nibbles`` accordingly.
     planar : bool
         Groups that are rounded lie in planes, see `q8_activations`; those of ``q16`` always do.
     """

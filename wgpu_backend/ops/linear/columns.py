@@ -41,11 +41,11 @@ def _columns_in_f32(x: Node, k: int, prologue: Prologue) -> Shape:
 
 def require_rows(op_name: str, x: Node, k: int, squares: int = 0) -> None:
     """Check that rows of x have the length of a weight's, plus `squares` for a norm."""
-    behind = f" and {squares} squares of a norm" if squares else ""
+    appended = f" and {squares} squares of a norm" if squares else ""
     require(
         x.spec.shape[-1] == k + squares,
         ShapeError,
-        f"{op_name}: rows of x have {x.spec.shape[-1]} values, rows of weight have {k}{behind}",
+        f"{op_name}: rows of x have {x.spec.shape[-1]} values, rows of weight have {k}{appended}",
     )
 
 

@@ -131,7 +131,7 @@ def linear(
 
     Returns
     -------
-    (..., m), f32; with a norm behind it (..., m + squares); rounded (..., m / 32, 12), u32, in f16
+    (..., m), f32; with a norm after it (..., m + squares); rounded (..., m / 32, 12), u32, in f16
     (..., m / 32, 20), or both in planes; in sixteen bits (5, ..., m / 32, 4).
 
     Raises
@@ -143,7 +143,7 @@ def linear(
         A weight has no such form as `x` has, or an operand another type.
     DeviceError
         When it is run: rows of a weight that are joined, or rounded together, lie in several
-        bindings; or there are too few of these for a norm behind a format of many planes.
+        bindings; or there are too few of these for a norm after a format of many planes.
     """
     launch = _product(weight, x, Attributes(prologue, epilogue, precision))
     if prologue.norm:

@@ -48,7 +48,7 @@ def norm_weighted(x: Node, weight: Node) -> Launch:
     Returns
     -------
     (..., k + squares), f32
-        Behind the weighted values of a row, the sum of the squares of each 64 of `x`, and zeros up
+        After the weighted values of a row, the sum of the squares of each 64 of `x`, and zeros up
         to a whole vector of four.
 
     Raises

@@ -106,7 +106,7 @@ def _in_groups(launch: Launch) -> Launch:
     found, m = get_attributes(launch).epilogue, launch.count("m")
     name = "rounded" if found.is_rounded and not found.norm else "weighted_sum"
     name = "rounded_sum" if found.is_rounded and found.norm else name
-    # Behind rows with squares there are zeros up to a whole vector, which work groups write, too.
+    # Rows with squares are padded with zeros to a whole vector, which work groups write, too.
     blocks = -(-m // SQUARED) if found.is_rounded else square_count(m)
     x, y, _ = grid_for(blocks)
     sizes = {

@@ -10,11 +10,11 @@ from dataclasses import replace
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.linear.attributes import SUMS, Epilogue, Form, get_attributes
+from wgpu_backend.ops.linear.epilogue_rules import adds, again
 from wgpu_backend.ops.linear.gates import lies_whole
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import GROUP
 from wgpu_backend.ops.linear.portable import storage_bindings
-from wgpu_backend.ops.linear.rules import adds, again
 
 # What rounding ops make, of bytes.
 _BYTES: dict[str, Form] = {

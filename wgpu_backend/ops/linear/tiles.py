@@ -30,8 +30,8 @@ class Tiles(NamedTuple):
     by_class : mapping of Class to sequence of Tile
         By the columns of a product: the default, followed by what else may be chosen.
     fits : callable
-        Whether a device takes a tile, beside its threads. How much memory a tile takes may hang on
-        the format, which only a product knows: it then looks at what was chosen.
+        Returns whether a device takes a tile, apart from its threads. The memory of a tile may
+        depend on the format, which only a product has: it then checks the chosen tile itself.
     """
 
     by_class: Mapping[Class, Sequence[Tile]]

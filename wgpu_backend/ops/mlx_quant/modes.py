@@ -84,7 +84,7 @@ def require_packed(
     Raises
     ------
     DTypeError, ShapeError
-        A plane has another type or shape than the mode asks for.
+        A plane has another type or shape than the mode requires.
     """
     affine = coding.mode == "affine"
     require_dtype(name, "packed", packed, (U32,))

@@ -141,7 +141,7 @@ def gathered_matmul(a: Node, b: Node, lhs: Node, rhs: Node) -> Launch:
     a : (.., m, k)
         f32, f16 or bf16, three axes of any strides.
     b : (.., k, n)
-        Likewise.
+        f32, f16 or bf16, three axes of any strides.
     lhs, rhs : (batch,), i32 or u32
         Ids beyond the last are the last.
 
@@ -290,12 +290,12 @@ def _as_matrices(plane: Node) -> Node:
     return reshape_node(plane, (plane.spec.size // max(rows * cols, 1), rows, cols))
 
 
-def _broadcast_ids(beside: Node, batch: Shape, want: Shape) -> Node:
+def _broadcast_ids(other: Node, batch: Shape, want: Shape) -> Node:
     """Return the numbers of a batch's matrices, in broadcast order."""
-    assert beside.builder is not None
+    assert other.builder is not None
     ids = np.arange(math.prod(batch), dtype=np.int32).reshape(batch)
     wide = np.ascontiguousarray(np.broadcast_to(ids, want)).reshape(-1)
-    return beside.builder.constant(wide.tobytes(), I32, wide.shape)
+    return other.builder.constant(wide.tobytes(), I32, wide.shape)
 
 
 def gather_mm(a: Node, b: Node, lhs: Node | None = None, rhs: Node | None = None) -> Node:

@@ -6,8 +6,8 @@ from wgpu_backend.dtypes import F32
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.ops.linear.epilogue_rules import ACTIVATIONS
 from wgpu_backend.ops.linear.gates import lies_whole
-from wgpu_backend.ops.linear.rules import ACTIVATIONS
 from wgpu_backend.ops.moe.expert_tiles import again
 from wgpu_backend.ops.moe.experts import NAME, is_bare, linear_by_expert
 

@@ -135,9 +135,9 @@ def _argument(name: str, x: Node, axis: int | None, keep_dims: bool, *, smallest
     )
     if x.spec.dtype in WIDE:  # no key of 32 bits orders these: the first that is the extreme
         shape = x.spec.shape
-        before, behind = math.prod(shape[:found]), math.prod(shape[found + 1 :])
-        x = reshape_node(x, (before, shape[found], behind))
+        before, after = math.prod(shape[:found]), math.prod(shape[found + 1 :])
+        x = reshape_node(x, (before, shape[found], after))
         found = 1
         extreme = fold(x, "min" if smallest else "max", (1,))
-        x, smallest = equal(x, reshape_node(extreme, (before, 1, behind))), False
+        x, smallest = equal(x, reshape_node(extreme, (before, 1, after))), False
     return reshape_node(argument(x, axis=found, smallest=smallest), left)

@@ -29,7 +29,7 @@ def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
     v : (...)
         Up to eight axes, of the dtype of `x`.
     side : str
-        Before equal values with ``"left"``, behind them with ``"right"``.
+        Before equal values with ``"left"``, after them with ``"right"``.
 
     Returns
     -------

@@ -108,7 +108,7 @@ def pad_ext(x: Node, *amounts: Sequence[int]) -> Node:
     x : (...)
         Any plain dtype.
     *amounts : (int, int)
-        Values added in front and behind along each axis, the first axis first; negative numbers
+        Values added before and after along each axis, the first axis first; negative numbers
         cut off.
 
     Returns
@@ -158,10 +158,10 @@ def pad(x: Node, *amounts: Extents) -> Node:
 
 
 def _pad(name: str, x: Node, amounts: Sequence[tuple[int, int]]) -> Node:
-    for axis, (front, behind) in enumerate(amounts):
+    for axis, (before, after) in enumerate(amounts):
         extent = x.spec.shape[axis]
         # What is cut off at one end is not made up for at the other.
-        cut = max(-front, 0) + max(-behind, 0)
+        cut = max(-before, 0) + max(-after, 0)
         require(
             cut <= extent,
             ShapeError,

@@ -38,7 +38,7 @@ class TexelOrder:
     groups : int
         That share a head.
     head, group : tuple of str
-        Planes of the head, and of each group behind it.
+        Planes of the head, and of each group after it.
     """
 
     groups: int
@@ -149,8 +149,8 @@ def in_order(dtype: DType, rows: Bytes) -> Bytes:
     out = np.zeros((tiles, tile_nbytes(dtype, rows.shape[1])), np.uint8)
     loads = out.reshape(tiles, -1, head + groups * group, LANES, TEXEL_NBYTES)
     heads = loads.shape[1]
-    behind = loads[:, :, head:].reshape(tiles, heads, groups, group, LANES, TEXEL_NBYTES)
-    for names, into in ((order.head, loads[:, :, None, :head]), (order.group, behind)):
+    after = loads[:, :, head:].reshape(tiles, heads, groups, group, LANES, TEXEL_NBYTES)
+    for names, into in ((order.head, loads[:, :, None, :head]), (order.group, after)):
         at = 0
         for name in names:
             width = order.texels(dtype, name)

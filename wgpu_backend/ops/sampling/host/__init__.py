@@ -8,7 +8,7 @@
 The order is llama.cpp's. Samplers beyond these, or another order, are a chain of steps on the host
 (`chain`, `steps`), each of which changes which tokens may be chosen. In the picture everything
 after `top_k` compares and adds integers only, so a device that does the same arrives at the same
-token, to the last bit. This floor knows NumPy and no device.
+token, to the last bit. It depends on NumPy alone, not on a device.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class SamplingOptions:
         Of the entropy there.
     mirostat : int
         1 or 2 steers the surprise of tokens, by Mirostat of that version; then only the
-        temperature applies beside it. 0 is off.
+        temperature applies with it. 0 is off.
     mirostat_tau : float
         Surprise that is wanted, in bits.
     mirostat_eta : float

@@ -1,13 +1,13 @@
-"""Fusion rules that round activations of products, and of the norms before them.
+"""The rounding of activations: fusion rules for products and for the norms before them.
 
 The rules apply if the caller allows rounding (``exact=False``) and the device is faster with it, by
-format and class of columns: because a kernel family knows, because `wgpu-backend tune` measured it,
+format and class of columns: because a kernel family does, because `wgpu-backend tune` measured it,
 or, without a measurement, because a product of packed bytes is one instruction.
 
 Eight bits alone move the answers of trained models too far to be a default: perplexity may rise by
-0.5 %, and 98 % of best tokens have to stay (`benchmarks/quality.py`). So a caller has to ask for
+0.5 %, and 98 % of best tokens have to stay (`benchmarks/quality.py`). So a caller has to allow
 them (``coarse=True``). By default GPUs that multiply packed bytes round to sixteen bits for
-products of few columns (`ops.rounding.q16`), and split activations into two parts of eight bits for
+products of few columns (`ops.linear.q16`), and split activations into two parts of eight bits for
 many, as products do whose weights lie as those of bytes read them (`WeightLayout.for_bytes`). With
 many columns, and on GPUs without dot products of bytes, f16 is as fast where hardware has it
 (`kernels/gpu`). Others keep f32.
@@ -41,6 +41,7 @@ from wgpu_backend.ops.linear.attributes import (
     Prologue,
     get_attributes,
 )
+from wgpu_backend.ops.linear.epilogue_rules import again
 from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.linear.normed import in_whole_groups
 from wgpu_backend.ops.linear.q8 import (
@@ -58,7 +59,6 @@ from wgpu_backend.ops.linear.q8_rounding import (
     to_planes,
 )
 from wgpu_backend.ops.linear.q16 import q16_activations, q16_weighted
-from wgpu_backend.ops.linear.rules import again
 from wgpu_backend.ops.linear.tiles import FEW, column_class
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import rms_norm_reference
@@ -75,7 +75,9 @@ def products_in(form: Prologue) -> frozenset[str]:
     return frozenset(rounding_key(dtype, n, form) for dtype in FORMATS for n in (1, FEW, FEW + 1))
 
 
-FEWEST_BITS = 4  # of a weight whose products are rounded where nobody measured
+# Without a measurement, products are rounded for weights of at least so many bits: those of fewer are
+# more sensitive to rounding.
+FEWEST_BITS = 4
 EVERY_PRODUCT = products_in(Q8) | products_in(Q8_PAIR)
 
 
