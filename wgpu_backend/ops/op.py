@@ -127,6 +127,11 @@ class Op(Generic[P]):
             )
         return builder.add(Call(self, args, kwargs), launch)
 
+    def added(self, builder: Builder, /, *args: P.args, **kwargs: P.kwargs) -> Node:
+        """Add the op's node to a graph; an old name of `add_to`, kept for one release."""
+        warn("Op.added is now Op.add_to", DeprecationWarning, stacklevel=2)
+        return self.add_to(builder, *args, **kwargs)
+
     def reference(self, function: NumPyFunction) -> NumPyFunction:
         """Register a function as the op's NumPy reference; it gets arrays for the op's tensors.
 

@@ -150,7 +150,7 @@ class WeightStore:
                 part = self._part(spec.dtype, row_nbytes, first, stop - first, label)
                 bad += self._fill(spec.dtype, source, part)
             else:
-                part = self._pack(layout, first, stop - first, label)
+                part = self._pack_part(layout, first, stop - first, label)
                 bad += self._pack(spec.dtype, source, layout, part)
             parts.append(part)
         require_finite(label, bad, rows * row_nbytes // spec.dtype.block_nbytes)
@@ -170,7 +170,7 @@ class WeightStore:
         }
         return Part(first, rows, {**where, **self._codebook(dtype)})
 
-    def _pack(self, layout: WeightLayout, first: int, rows: int, label: str) -> Part:
+    def _pack_part(self, layout: WeightLayout, first: int, rows: int, label: str) -> Part:
         """Reserve a part whose rows are to be packed."""
         nbytes = layout.nbytes(rows)
         if layout.home == "buffer":

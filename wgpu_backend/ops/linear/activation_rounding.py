@@ -75,8 +75,8 @@ def products_in(form: Prologue) -> frozenset[str]:
     return frozenset(rounding_key(dtype, n, form) for dtype in FORMATS for n in (1, FEW, FEW + 1))
 
 
-# Without a measurement, products are rounded for weights of at least so many bits: those of fewer are
-# more sensitive to rounding.
+# Bits of a weight from which on products are rounded without a measurement: weights of fewer bits
+# are more sensitive to rounding.
 FEWEST_BITS = 4
 EVERY_PRODUCT = products_in(Q8) | products_in(Q8_PAIR)
 
