@@ -14,7 +14,7 @@ from tests.server.serving import client_of, lines, opened
 from wgpu_backend.cli.commands.serve.loads import make_story_entry
 from wgpu_backend.files.store import pull
 from wgpu_backend.server.api.ollama import routes as ollama
-from wgpu_backend.server.api.ollama.messages import make_chat_request, make_generate_request
+from wgpu_backend.server.api.ollama.routes import make_chat_request, make_generate_request
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.completion import CompletionOutput
 from wgpu_backend.server.core.defaults import ModelDefaults

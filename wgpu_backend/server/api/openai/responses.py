@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from wgpu_backend.engine.batching.results import Finish
+from wgpu_backend.engine.batching.results import Finish, TokenLogprob
 from wgpu_backend.server.api import peer_fields
-from wgpu_backend.server.api.openai.response_items import Items, Namespaces
-from wgpu_backend.server.api.openai.response_messages import read_turns
+from wgpu_backend.server.api.ollama.routes import format_logprobs
+from wgpu_backend.server.api.openai.messages import parse_arguments
 from wgpu_backend.server.api.openai.schema import USUAL
 from wgpu_backend.server.core import schema
 from wgpu_backend.server.core.body import Fields
 from wgpu_backend.server.core.completion import Completion, begin_completion
 from wgpu_backend.server.core.endpoint import Endpoint
 from wgpu_backend.server.core.request import CompletionRequest, RequestError
+from wgpu_backend.server.core.request_log import ignore
 from wgpu_backend.server.core.schema import Field
-from wgpu_backend.server.core.sse import encode_event
+from wgpu_backend.server.core.sse import dump_arguments, encode_event
 from wgpu_backend.server.core.state import State, cancel_when_gone, start_stream
 from wgpu_backend.server.core.structured_output import (
     choose_tools,
@@ -31,6 +32,7 @@ from wgpu_backend.server.core.structured_output import (
     select_client_tools,
 )
 from wgpu_backend.server.core.timings import Pace, make_timings, needs_progress
+from wgpu_backend.text.output_parsers import Content, Part, Thinking
 
 _FORM = {
     **peer_fields.FORM,
@@ -70,6 +72,11 @@ _REASONING = {"effort": schema.TEXT, **schema.ignore_fields("summary", "generate
 _TEXT = {"format": schema.OBJECT, "verbosity": Field((str,), "taken, and given back")}
 _LIKELY = "message.output_text.logprobs"
 _KEPT = "no response is kept here, send the conversation itself"
+Item = dict[str, Any]
+_EVENTS = {"output_text": "response.output_text", "reasoning_text": "response.reasoning_text"}
+Turn = dict[str, Any]
+_TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
+_ROLES = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
 
 
 def endpoints(state: State) -> list[Endpoint]:
@@ -291,3 +298,254 @@ def _make_last_events(
     closing = items.close(status)
     response = _finish_response(head, items, finish, answer)
     return [*closing, {"type": f"response.{status}", "response": response}]
+
+
+class Namespaces:
+    """The functions of ``namespace`` tools, which models call by both names in one.
+
+    Parameters
+    ----------
+    tools : sequence of mapping
+        Of a request.
+
+    Attributes
+    ----------
+    tools : list of mapping
+        The same, with each namespace replaced by its functions.
+    """
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]] = ()) -> None:
+        self.tools: list[Mapping[str, Any]] = []
+        self._apart: dict[str, tuple[str, str]] = {}
+        for tool in tools:
+            if tool.get("type") == "namespace":
+                self._open(tool)
+            else:
+                self.tools.append(tool)
+
+    def _open(self, tool: Mapping[str, Any]) -> None:
+        fields = Fields(tool, where="tools: ")
+        space = fields.require("name")
+        for inner in fields.objects("tools"):
+            name: object = inner.get("name")
+            if not isinstance(name, str) or not name:
+                raise RequestError(400, f"tools: {space[:40]}: needs functions with names")
+            joined = join_name(space, name)
+            self._apart[joined] = space, name
+            self.tools.append({**inner, "name": joined})
+
+    def split_name(self, name: str) -> dict[str, str]:
+        """Split the name of a function that a model calls into its name and its namespace."""
+        if name not in self._apart:
+            return {"name": name}
+        space, inner = self._apart[name]
+        return {"name": inner, "namespace": space}
+
+
+def join_name(space: str, name: str) -> str:
+    """Return the name by which a model calls a function of a namespace."""
+    return f"{space}__{name}" if space else name
+
+
+@dataclass(slots=True)
+class Items:
+    """The items of an answer: finished ones, and the open one."""
+
+    spaces: Namespaces = field(default_factory=Namespaces)
+    done: list[Item] = field(default_factory=list[Item])
+    thought: str = ""
+    _open: Item | None = None
+    _likely: list[TokenLogprob] = field(default_factory=list[TokenLogprob])
+
+    def add_logprobs(self, found: Sequence[TokenLogprob]) -> None:
+        """Take log probabilities of the tokens that the next parts are made of."""
+        self._likely += found
+
+    def _take_logprobs(self, text: str) -> list[Item]:
+        """Take the log probabilities of a text that ends with the newest token."""
+        # Tokens before the text were a tag, which the parser removed.
+        size, found = len(text.encode()), list[TokenLogprob]()
+        while self._likely and size > 0:
+            found.insert(0, self._likely.pop())
+            size -= len(found[0].piece)
+        self._likely = []
+        return format_logprobs(found)
+
+    def push(self, part: Part) -> list[Item]:
+        """Return the events of another part."""
+        if isinstance(part, Content):
+            return self._add_text("message", "output_text", part.text)
+        if isinstance(part, Thinking):
+            self.thought += part.text
+            return self._add_text("reasoning", "reasoning_text", part.text)
+        self._likely = []
+        return [*self.close(), *self._add_call(part.name, dump_arguments(part.arguments))]
+
+    def _add_text(self, kind: str, inner: str, text: str) -> list[Item]:
+        if not text:
+            return []
+        events: list[Item] = []
+        if self._open is None or self._open["type"] != kind:
+            events += [*self.close(), *self._begin_item(kind, inner)]
+        assert self._open is not None
+        likely = self._take_logprobs(text)
+        part: Item = self._open["content"][0]
+        part["text"] += text
+        more: Item = {"logprobs": likely} if inner == "output_text" else {}
+        part |= {name: [*part[name], *values] for name, values in more.items()}
+        return [*events, self._make_event(f"{_EVENTS[inner]}.delta", delta=text, **more)]
+
+    def _begin_item(self, kind: str, inner: str) -> list[Item]:
+        item: Item = {"id": _make_id(kind), "type": kind, "status": "in_progress", "content": []}
+        item |= {"role": "assistant"} if kind == "message" else {"summary": []}
+        part: Item = {"type": inner, "text": ""}
+        if inner == "output_text":
+            part |= {"annotations": [], "logprobs": []}
+        self._open = {**item, "content": [part]}
+        began = {"type": "response.output_item.added", "output_index": len(self.done), "item": item}
+        return [began, self._make_event("response.content_part.added", part=dict(part))]
+
+    def _make_event(self, kind: str, **more: Any) -> Item:  # noqa: ANN401
+        assert self._open is not None
+        where = {"item_id": self._open["id"], "output_index": len(self.done), "content_index": 0}
+        return {"type": kind, **where, **more}
+
+    def _add_call(self, name: str, arguments: str) -> list[Item]:
+        call = {**self.spaces.split_name(name), "call_id": f"call_{uuid.uuid4().hex[:24]}"}
+        item = {"id": _make_id("function_call"), "type": "function_call", **call}
+        at = {"output_index": len(self.done)}
+        where = {"item_id": item["id"], **at}
+        began = {**item, "status": "in_progress", "arguments": ""}
+        kind = "response.function_call_arguments"
+        self.done.append({**item, "status": "completed", "arguments": arguments})
+        return [
+            {"type": "response.output_item.added", **at, "item": began},
+            {"type": f"{kind}.delta", **where, "delta": arguments},
+            {"type": f"{kind}.done", **where, "name": call["name"], "arguments": arguments},
+            {"type": "response.output_item.done", **at, "item": self.done[-1]},
+        ]
+
+    def close(self, status: str = "completed") -> list[Item]:
+        """Return the events that end the open item."""
+        item = self._open
+        if item is None:
+            return []
+        [part] = item["content"]
+        item["status"] = status
+        more: Item = {"logprobs": part["logprobs"]} if part["type"] == "output_text" else {}
+        events = [
+            self._make_event(f"{_EVENTS[part['type']]}.done", text=part["text"], **more),
+            self._make_event("response.content_part.done", part=part),
+            {"type": "response.output_item.done", "output_index": len(self.done), "item": item},
+        ]
+        self.done.append(item)
+        self._open = None
+        return events
+
+
+def _make_id(kind: str) -> str:
+    prefix = {"message": "msg", "reasoning": "rs", "function_call": "fc"}[kind]
+    return f"{prefix}_{uuid.uuid4().hex}"
+
+
+def read_turns(fields: Fields) -> list[Turn]:
+    """Return the turns of a request: its instructions, and its input.
+
+    System texts at the beginning are merged, as are adjacent answers: templates expect roles to
+    alternate.
+
+    Raises
+    ------
+    RequestError
+        An item is of a kind that no model here reads, or lacks what it needs.
+    """
+    found: list[Turn] = []
+    if instructions := fields.text("instructions"):
+        found.append({"role": "system", "content": instructions})
+    given = fields.get("input", str, list)
+    if isinstance(given, str):
+        return [*found, {"role": "user", "content": given}]
+    for number, item in enumerate(fields.objects("input")):
+        _add_item(Fields(item, where=f"input[{number}]."), found)
+    return found
+
+
+def _add_item(item: Fields, found: list[Turn]) -> None:
+    """Add an item; calls and reasoning go to the assistant's turn that they are part of."""
+    match kind := item.text("type", "message"):
+        case "message":
+            role = item.require("role")
+            if role not in _ROLES:
+                raise RequestError(400, f"input: role {role[:40]!r}, needs {', '.join(_ROLES)}")
+            _add_message(found, _ROLES[role], _read_text(item, "content"))
+        case "reasoning":
+            thought = _read_text(item, "content") or _read_text(item, "summary")
+            _add_text(_get_assistant_turn(found), "reasoning_content", thought)
+        case "function_call" | "custom_tool_call" | "local_shell_call" | "shell_call":
+            _get_assistant_turn(found).setdefault("tool_calls", []).append(
+                _convert_call(item, kind)
+            )
+        case _ if kind.endswith("_call_output"):
+            found.append(_convert_output(item, found))
+        case "item_reference":
+            raise RequestError(400, "input: item_reference: nothing is kept here, send the item")
+        case _:
+            ignore(f"input: {kind}", "an item that no model here reads")
+
+
+def _add_message(found: list[Turn], role: str, text: str) -> None:
+    if role == "assistant":
+        _add_text(_get_assistant_turn(found), "content", text)
+    elif [turn["role"] for turn in found] == [role] == ["system"]:
+        _add_text(found[0], "content", text)
+    else:
+        found.append({"role": role, "content": text})
+
+
+def _add_text(turn: Turn, name: str, text: str) -> None:
+    turn[name] = f"{turn[name]}\n\n{text}" if turn.get(name) else text
+
+
+def _get_assistant_turn(found: list[Turn]) -> Turn:
+    if not found or found[-1]["role"] != "assistant":
+        found.append({"role": "assistant", "content": ""})
+    return found[-1]
+
+
+def _convert_call(item: Fields, kind: str) -> Turn:
+    """Convert a call for templates; tools of types other than function have no JSON arguments."""
+    match kind:
+        case "function_call":
+            name = join_name(item.text("namespace"), item.require("name"))
+            arguments = parse_arguments(item.text("arguments"))
+        case "custom_tool_call":
+            name, arguments = item.require("name"), {"input": item.text("input")}
+        case _:
+            name = kind.removesuffix("_call")
+            arguments = cast("dict[str, Any]", item.get("action", dict) or {})
+    function: Turn = {"name": name, "arguments": arguments}
+    number = item.text("call_id") or item.require("id")
+    return {"id": number, "type": "function", "function": function}
+
+
+def _convert_output(item: Fields, found: list[Turn]) -> Turn:
+    call = item.text("call_id") or item.require("id")
+    turn: Turn = {"role": "tool", "tool_call_id": call, "content": _read_text(item, "output")}
+    calls = [each for turn in found for each in turn.get("tool_calls", ())]
+    names = [each["function"]["name"] for each in calls if each["id"] == call]
+    return {**turn, "name": names[-1]} if names else turn
+
+
+def _read_text(item: Fields, name: str) -> str:
+    """Return the text of a string, or of parts joined by line breaks, as in llama-server."""
+    given = item.get(name, str, list)
+    if isinstance(given, str) or given is None:
+        return given or ""
+    texts: list[str] = []
+    for part in item.objects(name):
+        fields = Fields(part, where=f"input: {name}.")
+        if (kind := fields.require("type")) not in _TEXTS:
+            needed = "input_text; images and files are not read"
+            raise RequestError(400, f"input: a part of type {kind[:40]!r}, needs {needed}")
+        texts.append(fields.text("text"))
+    return "\n".join(texts)
