@@ -16,9 +16,13 @@ from wgpu_backend import dtypes
 from wgpu_backend.dtypes import F16, DType
 from wgpu_backend.ops.attention.paged import Scores, attention_merge, paged_attention_splits
 
-ROUNDING_ERROR = 1e-3  # NMSE where activations are rounded to eight bits; some 4e-5
-F16_ERROR = 1e-5  # where pairs of f16 are multiplied; up to 1e-6
-LARGEST_ERROR = 1e-6  # NMSE; sums in f32 come out near 1e-13, a wrong kernel near 1
+# NMSE allowed where activations are rounded to eight bits. A correct kernel has some 4e-5.
+ROUNDING_ERROR = 1e-3
+# The same where pairs of f16 are multiplied, which cost up to 1e-6.
+F16_ERROR = 1e-5
+# The same for sums in f32. A correct kernel has some 1e-13, a wrong one about 1.
+LARGEST_ERROR = 1e-6
+# Classes of `ml`, a room above this one, which must not be imported here.
 Context = Any
 Tensor = Any
 # Bytes of a block with a scale in f16, of formats that gguf does not make; any other bytes will do.
@@ -127,6 +131,8 @@ def next_token(
     context: Context, rng: np.random.Generator, *, norms: bool = False, splits: int = 1
 ) -> Tensor:
     """Build a decode step whose query, key and value share one tensor, after two tokens."""
+    # A rule fuses the rotation only if the query lies in a tensor of the graph, not in an input:
+    # tanh makes one.
     wide = normal(context, rng, 1, 256).tanh()
     ends = ((0, 128), (128, 192), (192, 256))
     q, k, v = (wide.slice(1, start, stop).reshape(1, -1, 32) for start, stop in ends)

@@ -36,8 +36,11 @@ from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.reference import Array
 
 FOLDER = "kernels/gpu"
-CLUSTER = 8  # lanes of a subgroup that read a key together
-CLUSTER_SUMS = 16  # vectors of results that each of them holds, and of queries
+# Lanes of a subgroup that read a key together: 8 lanes exist on every GPU with subgroups.
+CLUSTER = 8
+# Vectors of results that each of them holds, and of queries. More would leave no registers for
+# keys.
+CLUSTER_SUMS = 16
 THREADS = 64
 
 
@@ -75,6 +78,8 @@ def in_f16(node: OpNode, graph: Graph) -> Node | None:
 
 def _with_prologue(launch: Launch) -> Launch:
     """Return a launch that rotates queries in registers, as every split needs them."""
+    # This family's prologues have the names of the portable ones. They rotate queries in registers,
+    # not where they lie.
     name = str(launch.choices["prologue"]).rpartition("/")[2]
     prologue = f"{FOLDER}/prologue/{name}"
     return replace(launch, choices={**launch.choices, "prologue": prologue})
@@ -83,9 +88,11 @@ def _with_prologue(launch: Launch) -> Launch:
 def _clusters(launch: Launch, rows: Rows, v_vec4s: int, *, f16: bool) -> Launch | None:
     k_lane, v_lane = (-(-vec4s // CLUSTER) for vec4s in (launch.count("k_vec4s"), v_vec4s))
     most = CLUSTER_SUMS // max(k_lane, v_lane)
+    # A single query would leave no registers.
     if not most:
         return None  # a query alone would leave no registers
     shared = "SHARED" in launch.choices
+    # Tiles of equal size: 5 heads in tiles of at most 4 are 3 and 2, not 4 and 1.
     step = -(-rows.group // -(-rows.group // most))
     choices: dict[str, str | int] = {
         "ROWS": step,
@@ -116,6 +123,7 @@ def _last_slot(launch: Launch) -> int:
     kv_heads = launch.count("kv_heads")
     rows = (launch.operands[name].spec for name in "kv" if name in launch.operands)
     nbytes = max(Spec.dense((spec.shape[-1],), spec.dtype).nbytes // kv_heads for spec in rows)
+    # With this bound the compiler can prove that byte offsets do not wrap around.
     return (1 << 32) // max(nbytes, 1) - 1
 
 
@@ -149,7 +157,8 @@ def _cache(path: str, dtype: DType, *, f16: bool) -> str:
     return path
 
 
-MOST_TOKENS = 8  # of each of which every work group asks whether its own sees it
+# Every work group checks each of the other tokens for whether its own token sees it.
+MOST_TOKENS = 8
 NEEDS = f"{EIGHT_LANES}, and 9 buffers, 11 with norms"
 
 
@@ -264,7 +273,8 @@ def with_rotation_and_write(node: OpNode, graph: Graph) -> Node | None:
     return fuse_prologue(node, graph, rope_attention_splits, MOST_TOKENS, splits=splits)
 
 
-TAIL = 4  # values behind those of a split
+# Values after the sums of a split: its largest score, its total, and two that fill up the vector.
+TAIL = 4
 IN_F16 = f"{EIGHT_LANES}, and arithmetic in f16"
 
 

@@ -96,7 +96,8 @@ F16_TRIALS = (
     ),
     FusionCase(
         "linear_gated_f16",
-        3 * F16_ERROR,  # of a gate, of what it multiplies, and of the product behind them
+        # The gate, the value that it multiplies, and the product after them are each rounded.
+        3 * F16_ERROR,
         gated_into_product,
         before=("linear_f16_groups", "linear_gated"),
         in_bytes=False,

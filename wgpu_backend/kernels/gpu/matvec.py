@@ -19,10 +19,15 @@ from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.linear.q8_rounding import GROUP, PLANAR_COLUMNS
 from wgpu_backend.ops.linear.tiles import FEW, TILES, Class, Tiles, even_share, tuned_tile
 
-COLUMNS = PLANAR_COLUMNS  # of x at most: beyond, tiles through workgroup memory read less of it
-SUMS = 32  # of a lane, rows times columns: with the weights of its rows they fill 128 registers
-FILLING = 1 << 15  # threads of a dispatch below which large devices have idle cores
-FEWEST, MOST = 32, 256  # threads of a work group
+# Columns of x at most. For more, tiles through workgroup memory read less of the weight.
+COLUMNS = PLANAR_COLUMNS
+# Rows times columns of a lane. With the weights of its rows they fill 128 registers.
+SUMS = 32
+# Threads of a dispatch below which large devices have idle cores. 2^14 to 2^17 made no difference
+# on an H100 (benchmarks/log/prompts-and-ops.md).
+FILLING = 1 << 15
+# Threads of a work group.
+FEWEST, MOST = 32, 256
 # One column in f16, which devices without dot products of bytes take: they are smaller, and fewer
 # lanes share a row, since what is before and behind their loop counts more. Those of several rows
 # make a work group that fills any subgroup.
@@ -34,14 +39,17 @@ ALIGNED, ALIGNED_COLUMNS = 16, 2
 # Groups side by side that a lane takes in an iteration of one column in f16, where all lanes have
 # as many, and how formats do it: others would fill more registers than leave as many waves.
 AT_ONCE, ITERATIONS = 2, {Q8_0: "kernels/gpu/lib/two_groups_q8_0"}
-ROW_STEP = 8  # rows of which each part of a weight begins at a multiple
+# Each part of a split weight begins at a multiple of so many rows.
+ROW_STEP = 8
 # Of formats whose quants stand for numbers that no arithmetic gives: what fills a table with these.
 TABLES = {IQ4_NL: "iq4", IQ4_XS: "iq4", MXFP4: "fp4"}
-TABLE_NBYTES = 1024  # of workgroup memory
+# Workgroup memory of a table: 256 words, one for each byte of two quants.
+TABLE_NBYTES = 1024
 # Rows of a weight that a lane takes of one column where its work group makes 32 rows of a result;
 # half as many of several columns.
 SOURCES = 8
-EXCHANGED_NBYTES = 12  # of each lane, by which eight round a group
+# Workgroup memory of each lane, through which eight lanes round a group.
+EXCHANGED_NBYTES = 12
 IN_F32, IN_BYTES = "matvec", "matvec_q8"
 
 
@@ -91,6 +99,7 @@ def fit_tile(
     rows, threads = most.rows, most.threads
     while rows > 1 and rows * columns > SUMS:
         rows //= 2
+    # Lanes without a group of their own would do nothing.
     while threads > FEWEST and threads >= 2 * extent.groups:
         threads //= 2
     while threads * -(-extent.rows // rows) < filling:
@@ -113,6 +122,7 @@ def _columns(extent: Extent, tile: Tile) -> int:
 def _fits(threads: int, sums: int, capabilities: Capabilities) -> bool:
     """Return whether a device allows a work group of `threads`, with the memory to add up sums."""
     most = min(MOST, capabilities.max_workgroup_invocations)
+    # One more number per sum than threads: numbers of one lane are in different banks then.
     nbytes = 4 * (threads + 1) * (sums + 1) + TABLE_NBYTES
     return threads <= most and nbytes <= capabilities.max_workgroup_nbytes
 
@@ -161,6 +171,8 @@ def as_vectors(
     sizes = {"COLS": columns, "ROWS": rows, "SOURCES": sources, "SUMS": sums, "WG": threads}
     sizes["LANES"] = tile.threads
     if shader == IN_BYTES:
+        # Without a remainder of rows, in the weight and in each of its parts, every lane has all
+        # rows.
         whole = weights.shape[-2] // joins % rows == 0 and ROW_STEP % rows == 0
         sizes |= {"WHOLE": whole, "ALIGNED": whole and _is_aligned(launch, columns)}
         sizes["ALONE"] = n == 1

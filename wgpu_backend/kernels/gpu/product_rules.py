@@ -38,6 +38,8 @@ def few_in_f16(node: OpNode, graph: Graph) -> Node | None:
     if not _pays(weight, row_count(x.spec), graph.capabilities):
         return None
     dtype = weight.spec.dtype
+    # Formats that share x with these in mixes (Q6_K and Q4_K) take the same rounding, so that x is
+    # rounded once.
     how = {"planar": is_planar(dtype), "nibbles": True}
     shares = dtype in BESIDE_NIBBLES and graph.is_shared(f16_activations, x, **how)
     nibbles = dtype in NIBBLES or shares
@@ -61,6 +63,7 @@ def _pays(weight: Node, columns: int, capabilities: Capabilities) -> bool:
 def norm_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a norm with its rounding to f16; the product applies the norm's factor."""
     prologue = get_attributes(node.launch).prologue
+    # `linear_f16_groups` runs first and leaves this form. A second norm cannot be joined.
     bare = prologue.in_f16 and prologue.eps is None
     rounded = graph.producer(node.operands["x"], "f16_activations") if bare else None
     norm = rounded and graph.producer(rounded.operands["x"], "rms_norm")
@@ -78,9 +81,8 @@ def _scale_rows(norm: OpNode, graph: Graph, layout: Mapping[str, Any]) -> Node:
     return graph.shared(f16_activations, x, **layout)
 
 
-LEAST_COLUMNS = (
-    128  # a dispatch more is 3 us, by which a product of 4096 x 4096 gains from there on
-)
+# One more dispatch takes 3 us, which a product of 4096 x 4096 gains from so many columns on.
+LEAST_COLUMNS = 128
 
 
 @linear.fuses("linear", name="linear_f16", exact=False)
@@ -95,6 +97,8 @@ def in_pairs(node: OpNode, graph: Graph) -> Node | None:
     return again(node, graph, precision="f16")
 
 
+# Each work group of a product would round the same values of x again, and groups of rows are many.
+# So where columns are many, too, they are rounded once.
 @linear.fuses("linear", name="linear_f16_once", exact=False)
 def rounded_once(node: OpNode, graph: Graph) -> Node | None:
     """Round the columns of a product once to f16, if there are enough to pay for a dispatch."""
@@ -108,6 +112,9 @@ def rounded_once(node: OpNode, graph: Graph) -> Node | None:
     return again(node, graph, x=rounded, prologue=Prologue("f16"))
 
 
+# Every work group reads whole rows of x, so it can sum their squares, too. That is a fifth more
+# instructions for one column and two fifths for eight, which products with floats have to spare,
+# since they wait for memory. Products with blocks do not.
 MOST_COLUMNS = 8
 
 
@@ -117,6 +124,7 @@ def norm_in_rows(node: OpNode, graph: Graph) -> Node | None:
     norm = graph.producer(node.operands["x"], "rms_norm")
     if norm is None or not norm.launch.choices["WEIGHTED"] or not in_whole_groups(norm):
         return None
+    # If another op needed the norm, it would be computed anyway, and this would only add work.
     if not graph.serves_only(norm.node, lambda reader: _makes_norm(reader, norm)):
         return None
     x, like = norm.operands["x"], node.operands["x"].spec

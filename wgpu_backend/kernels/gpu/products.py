@@ -55,7 +55,8 @@ from wgpu_backend.ops.moe.experts import by_rows, in_tiles, is_plain, pairs_per_
 FOLDER = "kernels/gpu"
 TILED, TILED_Q8 = f"{FOLDER}/matmul_tiled", f"{FOLDER}/matmul_tiled_q8"
 FEW_ROUNDED = "matvec_q8"
-ROUNDING_THREADS = 128  # of a work group that rounds: eight columns of eight lanes, at least
+# Threads of a work group that rounds, at least: eight columns of eight lanes.
+ROUNDING_THREADS = 128
 TILED_F16 = {"tile": "kernels/gpu/lib/tile_f16"}
 IN_GROUPS = {
     "x": "kernels/gpu/lib/column_f16",
@@ -148,7 +149,8 @@ def _tile_rows(dtype: DType, capabilities: Capabilities) -> Mapping[str, str | b
 def matvec_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
     """Multiply few columns in eight bits."""
     dtype = launch.operands["weights"].spec.dtype
-    rows = 8 if dtype in TABLES and launch.count("n") == 1 else 4  # a table serves all
+    # Filling the table takes time, so more rows share one.
+    rows = 8 if dtype in TABLES and launch.count("n") == 1 else 4
     return _few_rounded(
         launch, BYTE_FORMS, {"weights": f"formats/int8/{dtype}"}, rows, capabilities
     )
@@ -196,6 +198,7 @@ def _few_rounded(
 def _rounds(launch: Launch, capabilities: Capabilities) -> bool:
     """Return whether a device can round results: it needs enough lanes, buffers, and f16."""
     epilogue = get_attributes(launch).epilogue
+    # Only the epilogue with a norm may need more bindings than every device has.
     bound = storage_bindings(launch) if epilogue.norm else 0
     able = not epilogue.form.startswith("f16") or capabilities.f16
     enough = capabilities.max_workgroup_invocations >= ROUNDING_THREADS
@@ -216,6 +219,7 @@ def _with_rounding(launch: Launch, epilogue: Epilogue, capabilities: Capabilitie
 
 def _into(epilogue: Epilogue) -> dict[str, str | int | float]:
     """Return the choices of the format that results are rounded to."""
+    # q16 is always in planes.
     if epilogue.form == "q16":
         return {**IN_Q16}
     planar = {"PLANAR": epilogue.planar}
@@ -254,6 +258,7 @@ def matmul_tiled_q8(launch: Launch, capabilities: Capabilities) -> Launch | None
     weights = {"weights": f"formats/int8/{dtype}", **table(dtype)}
     launch = _with_prologue(launch, get_attributes(launch).prologue, weights)
     groups, split = launch.count("groups"), _is_part(launch)
+    # Slabs must divide whole rows and parts of rows.
     groups = gcd(groups, launch.count("part_groups")) if split else groups
     found = q8_tile(dtype, m, n, groups, capabilities, split=split)
     return _tile(launch, TILED_Q8, *found)
@@ -310,7 +315,8 @@ def _tile(launch: Launch, shader: str, tile: Tile, choices: Mapping[str, str | i
 
 EXPERTS_TILED = "kernels/gpu/matmul_tiled_by_expert"
 EACH_PAIR, SUMMED = "kernels/gpu/matvec_by_expert", "kernels/gpu/matvec_by_expert_sum"
-EXPERT_THREADS = 64  # of a work group, where rows are long enough
+# Threads of a work group, if rows are long enough.
+EXPERT_THREADS = 64
 
 
 def expert_matvec(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -334,6 +340,7 @@ def expert_matvec_sum(launch: Launch, capabilities: Capabilities) -> Launch | No
     if not lies_whole(launch.operands["weights"]):
         return None
     dtype, tokens = launch.operands["weights"].spec.dtype, launch.count("tokens")
+    # The rows of all experts of a token are one long row.
     groups = launch.count("groups") * launch.count("used")
     tile = _expert_tile(Extent(launch.count("m") * tokens, groups, 1), dtype, capabilities)
     row_groups = -(-launch.count("m") // tile.rows)
@@ -359,6 +366,8 @@ def expert_matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | 
         return None
     columns = pairs_per_tile(launch)
     require(
+        # `expert_tiles` sized the tiles by `Capabilities.expert_tiles`, which must be this
+        # kernel's.
         columns == EXPERT_TILE.columns,
         ShapeError,
         f"linear_by_expert: tiles hold {columns} pairs, this device needs {EXPERT_TILE.columns}",
@@ -368,7 +377,8 @@ def expert_matmul_tiled(launch: Launch, capabilities: Capabilities) -> Launch | 
 
 
 CONV_TILED = "kernels/gpu/conv_tiled"
-FEWEST_OUTPUTS = 16  # outputs of which a tile of rows is made; fewer leave most of it empty
+# Outputs from which on a tile of rows is used. Fewer leave most of it empty.
+FEWEST_OUTPUTS = 16
 
 
 def conv_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -377,6 +387,7 @@ def conv_tiled(launch: Launch, capabilities: Capabilities) -> Launch | None:
     rows, *_, channels = weight.spec.shape
     in_groups = launch.count("group_outputs") < rows or channels % GROUP
     in_a_line = weight.spec.is_dense and weight.spec.offset % GROUP == 0
+    # A kernel by values, or a transposed convolution.
     if launch.shader or launch.choices["SPREAD"] or launch.choices["FLIPPED"]:
         return None  # by values, or transposed
     if in_groups or not in_a_line or rows < FEWEST_OUTPUTS or not launch.out.size:

@@ -31,12 +31,16 @@ from wgpu_backend.ops.check import MAX_GROUPS
 from wgpu_backend.ops.linear.tiles import TILES as TUNABLE
 from wgpu_backend.ops.linear.tiles import Tiles, tuned_tile
 
-GROUP = 32  # values of k that are brought at once, or twice as many
-THREAD_ROWS = 8  # that a thread sums, by as many columns as the tile leaves it
-EXPERT_TILE = Tile(64, 32, 64)  # of one expert, who has few columns
-SMALL = Tile(32, 32, 64)  # whose threads sum four rows by four columns, for what is soon done
-# What an instruction costs beside the cheapest: how many of them are no multiply-add hangs on the
-# size of a tile.
+# Values of k in a group. A slab has one group or two.
+GROUP = 32
+# Rows that a thread sums, by as many columns as the tile leaves it.
+THREAD_ROWS = 8
+# The tile of products by expert: one expert has few columns.
+EXPERT_TILE = Tile(64, 32, 64)
+# Threads of this tile sum four rows by four columns. For small products it makes four times as many
+# work groups for 1.47 times the instructions (benchmarks/log/prompts-and-ops.md).
+SMALL = Tile(32, 32, 64)
+# Instructions per multiply-add, relative to the 128 x 64 tile: the larger a tile, the fewer loads.
 TILES: Mapping[Tile, float] = MappingProxyType(
     {
         Tile(128, 128, 256): 0.98,
@@ -53,22 +57,32 @@ TILES: Mapping[Tile, float] = MappingProxyType(
 # Products that are tuned by themselves.
 IN_F32, IN_F16, IN_BYTES = "matmul_tiled", "matmul_tiled_f16", "matmul_tiled_q8"
 TUNABLE.update(dict.fromkeys((IN_F32, IN_F16, IN_BYTES), Tiles({"many": tuple(TILES)})))
-NEARLY = 1.05  # as cheap as the cheapest
-ENOUGH_THREADS = 16384  # that keep a device busy
-ENOUGH_GROUPS = 128  # a core of a device runs each: large ones have 96 to 132
-FEW_THREADS = (
-    8192  # that leave most of a large device idle: of `SMALL` there are four times as many
-)
-FEWEST_THREADS = 512  # that would leave any device idle
-MOST_ITEMS = 8  # groups of a slab that a thread brings, of the weight
-SLABS = (2, 1)  # groups of 32 values that are brought at once
+# Tiles up to this much dearer than the cheapest may be chosen to fill the device.
+NEARLY = 1.05
+# Threads that keep a device busy.
+ENOUGH_THREADS = 16384
+# Each core of a device runs a work group, and large devices have 96 to 132 cores.
+ENOUGH_GROUPS = 128
+# Threads that leave most of a large device idle: with `SMALL` there are four times as many.
+FEW_THREADS = 8192
+# Threads that would leave any device idle.
+FEWEST_THREADS = 512
+# Groups of a slab of the weight that a thread loads.
+MOST_ITEMS = 8
+# Groups of 32 values in a slab. Two take half the barriers; one is for devices with few registers.
+SLABS = (2, 1)
 # Formats by the quant that is 0, where all groups have the same, and those with minima.
 ZEROS = {Q4_0: 8, Q5_0: 16, Q3_K: 4, Q6_K: 32, MXFP4: 12}
 WITH_MINIMA = (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K)
-F16_ROWS = 4  # of a thread that it takes at once in f16
-HALVED_ROWS = 4  # of a thread that it takes at once where they have two sums each
-FEW_SUMS = 32  # of a thread, where it has few registers
-HALVED = (Q2_K, Q3_K, Q6_K)  # formats with a scale for each half of a group
+# Rows that a thread multiplies at once in f16.
+F16_ROWS = 4
+# Rows that a thread multiplies at once where each has two sums. Eight spilled registers on navi31.
+HALVED_ROWS = 4
+# Sums of a thread on devices with few registers. On Battlemage, tiles of f16 with 64 sums spilled
+# 1,900 registers.
+FEW_SUMS = 32
+# Formats with a scale for each half of a group.
+HALVED = (Q2_K, Q3_K, Q6_K)
 
 
 def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
@@ -87,7 +101,7 @@ def pick_tile(m: int, n: int, tiles: Sequence[Tile]) -> Tile:
     threads = {tile: tile.threads * _count(m, n, tile) for tile in cheap}
     busy = [tile for tile in cheap if _fills(m, n, tile)]
     found = busy[0] if busy else max(cheap, key=lambda t: (threads[t], -t.threads))
-    # Of up to 16 columns it would make as many again that nobody wants.
+    # For up to 16 columns, half of the small tile's columns would be padding.
     fits = _pad_columns(n, SMALL) < 2 * _pad_columns(n, found)
     return SMALL if threads[found] <= (FEW_THREADS if fits else FEWEST_THREADS) else found
 
@@ -116,10 +130,12 @@ def _best(
 
     Parts of k make enough work groups, so for products in parts only the cheapest tile counts.
     """
+    # Parts of k make enough work groups, so only the instructions count.
     found = _cheapest(n, fits) if split else pick_tile(m, n, fits)
     measured = tuned_tile(device, shader, dtype, n) if dtype else None
     if measured is None or measured not in fits:
         return found
+    # `tune` measured 64 columns. A tile that pads more columns here would compute them in vain.
     return measured if _pad_columns(n, measured) <= _pad_columns(n, found) else found
 
 
@@ -238,8 +254,10 @@ def q8_tile(
         if tile.threads <= capabilities.max_workgroup_invocations
         and _fits_registers(tile, capabilities)
         and _brings_evenly(tile, slab)
-        and (slab == 1 or tile != SMALL)  # it is compiled faster
-        and (slab == 1 or dtype != Q6_K or tile.rows * slab <= tile.threads)  # or it spills
+        # The small tile is for brief products: with slabs of one group it compiles faster.
+        and (slab == 1 or tile != SMALL)
+        # Q6_K spills registers where a thread loads more than one row.
+        and (slab == 1 or dtype != Q6_K or tile.rows * slab <= tile.threads)
         and _q8_nbytes(dtype, tile, slab) <= capabilities.max_workgroup_nbytes
     }
     known = [tile for tile in TILES if tile in fits]
@@ -254,10 +272,14 @@ def q8_tile(
         "X_ITEMS": ceil(tile.columns * slab / tile.threads),
         "OFFSET": ZEROS.get(dtype, 0),
         "MINIMA": dtype in WITH_MINIMA,
-        "ONE_ZERO": dtype == Q6_K,  # whose products are large
+        # The zeros of both halves are subtracted in one sum. For Q2_K and Q3_K, whose products are
+        # only some hundreds, that cost an NMSE of 1.05e-6 where `fma` rounds twice; the limit is
+        # 1e-6.
+        "ONE_ZERO": dtype == Q6_K,
         "SCALES": _scales(dtype),
         "TAILS": _tails(dtype),
-        "FUSED": capabilities.fused and dtype != MXFP4,  # whose scales go up to 2^127
+        # Scales of MXFP4 go up to 2^127, so a scaled start of the sum could overflow.
+        "FUSED": capabilities.fused and dtype != MXFP4,
     }
 
 

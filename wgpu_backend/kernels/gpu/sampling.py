@@ -21,8 +21,10 @@ from wgpu_backend.ops.sampling.sampling import (
 )
 
 THREADS = 256
-MOST_ITEMS = 64  # keys that a thread may hold
-WINNERS = 16  # keys that a thread holds of what parts left
+# Keys that a thread may hold in registers.
+MOST_ITEMS = 64
+# Keys that a thread holds of those that the parts kept.
+WINNERS = 16
 SHORTEST_PART = 4096
 
 
@@ -117,7 +119,9 @@ def choice_among_the_largest(node: OpNode, graph: Graph) -> Node | None:
         return None
     token_slots, x, _, sampling, draws = node.call.args
     k, cols = found.options["k"], x.spec.shape[1]
+    # More parts make more work groups, but their winners have to fit the second dispatch.
     part = max(-(-cols // (THREADS * WINNERS // k)), SHORTEST_PART)
+    # The draw must be from the very logits whose largest were found.
     same = x.storage is found.operands["x"].storage is parts.operands["x"].storage
     if not same or part > THREADS * MOST_ITEMS:
         return None

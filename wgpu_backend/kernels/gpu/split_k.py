@@ -29,11 +29,17 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array, get_reference
 
 NEEDS = "a GPU, and as much workgroup memory as tiles take"
-WIDTH = 4  # values that a thread adds up
+# Values that a thread adds up: a vector.
+WIDTH = 4
 MOST_PARTS = 8
-ENOUGH_THREADS = 32768  # that keep a large device busy
-FEWEST_VALUES = 512  # of k in a part, of which what surrounds its loop is little
-STEP = 2  # groups of 32 values by which parts grow: a slab of products in eight bits
+# Threads that keep a large device busy. Twice as many gained nothing on devices whose cores hold no
+# more of them (benchmarks/log/prompts-and-ops.md).
+ENOUGH_THREADS = 32768
+# Values of k in a part. In shorter parts the instructions around the loop dominate.
+FEWEST_VALUES = 512
+# Groups of 32 values by which parts grow: a slab of products in eight bits. Steps of 8, a block of
+# K formats, left uneven parts: 9 % more instructions for 5,120 values.
+STEP = 2
 
 # What other rules put into a product.
 ABSORBED = ("add", *ACTIVATIONS)
@@ -204,6 +210,7 @@ def _adds_up(prologue: Prologue) -> bool:
 def in_parts(node: OpNode, graph: Graph) -> Node | None:
     """Rewrite a product of many columns that has few large tiles, and long rows."""
     found, weight, x = get_attributes(node.launch), node.operands["weights"], node.operands["x"]
+    # `linear_merge` applies an addend and an activation, and no other epilogue.
     if found.epilogue != Epilogue(found.epilogue.activation) or not _adds_up(found.prologue):
         return None
     m, n = weight.spec.shape[0], node.launch.count("n")
@@ -216,6 +223,7 @@ def in_parts(node: OpNode, graph: Graph) -> Node | None:
         return None
     given = {"prologue": found.prologue, "precision": found.precision}
     sums = graph.call(linear_splits, weight, x, part_groups=part_groups, **given)
+    # All parts lie in one buffer.
     if sums.spec.nbytes > graph.capabilities.max_binding_nbytes:
         return None
     addend = node.operands["addend"] if adds(node) else None

@@ -19,6 +19,7 @@ def has_subgroups(capabilities: Capabilities) -> bool:
 
 def has_eight_lanes(capabilities: Capabilities) -> bool:
     """Return whether a GPU's subgroups have eight lanes or more, as far as is known."""
+    # `lanes` is 0 on hardware: it is measured on rasterisers only.
     wide = capabilities.subgroups and capabilities.lanes in (0, 8)
     return wide and not capabilities.software
 

@@ -8,8 +8,10 @@ from wgpu_backend.graph.capabilities import Capabilities, GroupSizes
 from wgpu_backend.ops.linear.activation_rounding import products_in
 from wgpu_backend.ops.linear.attributes import Q8, Q8_PAIR
 
+# Pairs of a tile, and how many an expert needs on average to make it pay.
 EXPERT_TILES = ((4, 3), (2, 1))
-LANES = 8  # threads of a work group, which are one subgroup where lanes shuffle
+# Threads of a work group, which are one subgroup where lanes shuffle.
+LANES = 8
 # A core runs the threads of a group one vector register after another, and starting a group costs
 # as much as 64 values. So threads that wait for each other are few, and lone ones many, unless
 # there are few in all or each takes many items.
@@ -41,12 +43,16 @@ def complete(capabilities: Capabilities) -> Capabilities:
         return capabilities
     return replace(
         capabilities,
+        # A conversion from f16 to f32 takes a rasteriser ten instructions.
         f16=False,
         group_sizes=GROUP_SIZES,
+        # SwiftShader takes gigabytes of memory to compile tiles in registers.
         compiles_tiles=shuffles(capabilities),
         expert_tiles=EXPERT_TILES,
+        # One lane reads whole rows here, so groups are best kept together.
         planar_groups=False,
-        gated_experts=False,  # a kernel for each alone is faster here
+        # A kernel for each product of a gate alone is faster here.
+        gated_experts=False,
         rounded=products_in(Q8),
         unrounded=products_in(Q8_PAIR),
     )

@@ -37,7 +37,8 @@ from wgpu_backend.ops.moe.experts import (
 )
 
 PLAIN, SHUFFLED = f"{FOLDER}/matmul", f"{FOLDER}/matmul_shuffled"
-SQUARED_COLUMNS = 4  # of lanes that make as many rows as share squares: registers hold no more
+# Columns of lanes that make as many rows as share squares: registers hold no more.
+SQUARED_COLUMNS = 4
 
 
 def multiply(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -125,9 +126,12 @@ def _from_buffers(dtype: DType, rows: int, depth: int) -> dict[str, str | int]:
     }
 
 
-SHORT_NBYTES = 768  # of a row: below this the hardware prefetcher does not engage
-DEEPEST = 8  # rows: 14 KiB of 896 values in f16
-MANY = 64  # work groups of which the surplus of a last, unfilled run is small
+# Below so many bytes of a row the hardware prefetcher does not engage.
+SHORT_NBYTES = 768
+# Rows that are adjacent at most: 14 KiB of 896 values in f16.
+DEEPEST = 8
+# Work groups from which on the surplus of a last, unfilled run is small.
+MANY = 64
 
 
 def interleave_depth(rows: int, per_lane: int) -> int:
@@ -200,7 +204,8 @@ IN_BYTES = f"{FOLDER}/matmul_q8"
 # many columns leave registers for it.
 SHORT = (Q4_0, Q4_1, Q5_0, Q5_1, Q4_K)
 SHORT_COLUMNS = 2
-BINDINGS = 9  # of the largest kernel: four planes of weights, and five
+# The largest kernel binds four planes of weights, and five other operands.
+BINDINGS = 9
 
 
 def multiply_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -256,7 +261,8 @@ def _q8_attributes(launch: Launch) -> dict[str, str | int | float]:
     if not found.epilogue.is_rounded:
         return given
     if found.epilogue.norm:
-        del given["ADDS"]  # as it always does
+        # This epilogue always adds, and does not declare the choice.
+        del given["ADDS"]
         vectors = {"addend": "formats/vec4/f32", "scale": "formats/vec4/f32"}
         return {**given, **vectors, "lane_epilogue": f"{EPILOGUE}/q8_summed"}
     return {**given, "lane_epilogue": f"{EPILOGUE}/q8_rounded"}
@@ -290,7 +296,8 @@ def groups_per_iteration(launch: Launch, columns: int) -> int:
 
 
 BY_EXPERT = f"{FOLDER}/matmul_by_expert"
-PAIR_ROWS, TILE_ROWS = 2, 4  # of an expert, that a lane takes of one pair or of a tile
+# Rows of an expert that a lane takes of one pair, or of a tile. Four rows of one pair were slower.
+PAIR_ROWS, TILE_ROWS = 2, 4
 
 
 def multiply_by_expert(launch: Launch, capabilities: Capabilities) -> Launch | None:
@@ -311,7 +318,8 @@ def _by_lanes(launch: Launch, capabilities: Capabilities, rows: int, columns: in
 
 
 BY_EXPERT_IN_BYTES = f"{FOLDER}/matmul_q8_by_expert"
-TOUCHED_PAIRS = 8  # up to this many alone, products wait for memory
+# Up to so many pairs products wait for memory, so lines are touched before they are needed.
+TOUCHED_PAIRS = 8
 
 
 def multiply_by_expert_q8(launch: Launch, capabilities: Capabilities) -> Launch | None:

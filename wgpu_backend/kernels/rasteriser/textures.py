@@ -11,7 +11,8 @@ from wgpu_backend.kernels.rasteriser.layouts.float_texture import GROUP
 from wgpu_backend.ops.layouts.layout import WeightLayout, find_layout
 from wgpu_backend.ops.linear.gates import joined_rows
 
-VECTOR = 4  # values
+# Values of a vector.
+VECTOR = 4
 
 
 def in_textures(spec: Spec, capabilities: Capabilities, *, rounded: bool) -> WeightLayout | None:

@@ -26,7 +26,8 @@ from wgpu_backend.ops.layouts.super_blocks import Bytes
 NAME = "block_texture"
 LANES, LANE_ROWS = 8, 4
 TILE_ROWS = LANES * LANE_ROWS
-_GROUP = 32  # values
+# Values of a group.
+_GROUP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class TexelOrder:
 _SCALED, _QUANTS = ("scales",), ("quants",)
 _HIGH = (*_QUANTS, "high")
 _SUPERS = (*_SCALED, "supers")
+# The groups that share a head: a whole super-block of the K formats, four blocks of the others.
 ORDERS = {
     "q4_0": TexelOrder(4, _SCALED, _QUANTS),
     "q4_1": TexelOrder(4, _SCALED, _QUANTS),

@@ -30,7 +30,8 @@ from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 NAME = "float_texture"
 TILE_ROWS = 64
-GROUP = 32  # values of a row that products take at once
+# Values of a row that products take at once.
+GROUP = 32
 
 
 def layout(dtype: DType, cols: int) -> WeightLayout | None:
@@ -72,7 +73,8 @@ def interleave(rows: Bytes) -> Bytes:
     count, row_nbytes = rows.shape
     texels = row_nbytes // TEXEL_NBYTES
     whole = count // TILE_ROWS
-    pairs = TEXEL_NBYTES // 8  # NumPy moves words faster than odd types of 16 bytes
+    # NumPy moves words faster than odd types of 16 bytes.
+    pairs = TEXEL_NBYTES // 8
     tiles = np.zeros((-(-count // TILE_ROWS), texels, TILE_ROWS, pairs), np.uint64)
     words = rows.view(np.uint64).reshape(count, texels, pairs)
     full = words[: whole * TILE_ROWS].reshape(whole, TILE_ROWS, texels, pairs)
@@ -82,11 +84,16 @@ def interleave(rows: Bytes) -> Bytes:
     return tiles.reshape(len(tiles), -1).view(np.uint8)
 
 
-RAISED = 51  # half of the power of two that such a value lacks, see shaders/lib/numeric/raised
-LEAST = 2 * RAISED - 126  # exponent of the smallest f16, which reads as 2^-126
-BELOW = np.float16(128).view(np.uint16)  # bits of an f16 grow with its magnitude
+# Half of the exponent by which such values are too small, see shaders/lib/numeric/raised.wgsl.
+RAISED = 51
+# Exponent of the smallest f16, which reads as 2^-126.
+LEAST = 2 * RAISED - 126
+# Bits of positive f16 grow with their values, so bits can be compared.
+BELOW = np.float16(128).view(np.uint16)
 _MAGNITUDE, _EXPONENT = np.uint16(0x7FFF), np.uint16(0x7C00)
-_NORMAL = np.uint16((-14 - LEAST) << 10)  # from a normal value's exponent to its new one
+# What to add to the bits of a normal value to rebase its exponent.
+_NORMAL = np.uint16((-14 - LEAST) << 10)
+# Values looked at in one step: the masked copy stays small.
 _AT_ONCE = 1 << 20
 
 
@@ -118,8 +125,10 @@ def rebase(rows: Bytes) -> Bytes:
 
 def _rebase_small(values: NDArray[np.uint16]) -> NDArray[np.uint16]:
     """Rebase zeros and subnormals: shift fractions until their first bit is the implicit one."""
-    fraction = (values & _MAGNITUDE).astype(np.float32)  # times 2^-24
+    # The conversion to f32 finds the first bit of each fraction. The values are counted in 2^-24.
+    fraction = (values & _MAGNITUDE).astype(np.float32)
     bits = fraction.view(np.uint32)
-    exponent = (bits >> 23) - 126  # 1 for 2^-24
+    # 1 for 2^-24.
+    exponent = (bits >> 23) - 126
     code = (exponent << 10) | ((bits >> 13) & 0x3FF)
     return np.where(fraction > 0, code, 0).astype(np.uint16) | (values & ~_MAGNITUDE)
