@@ -190,7 +190,8 @@ class DeviceList(Sequence[DeviceInfo]):
             return f"{info.name}\n{info.vendor}\n{info.driver}".casefold()
 
         if not wanted or (wanted.isdecimal() and len(wanted) < 3):
-            return []  # a position: as words it would fit half of all names
+            # A number alone is a position. As words it would match half of all names.
+            return []
         return [info for info in self._infos if wanted in words(info)]
 
 

@@ -198,11 +198,14 @@ class Pool:
         self._budget = budget
         self._ledger = Ledger()
         self._live: weakref.WeakSet[Buffer] = weakref.WeakSet()
-        self._free: list[tuple[int, int, wgpu.GPUBuffer]] = []  # capacity, serial, raw; sorted
+        # Sorted by capacity, then by serial: (capacity, serial, raw).
+        self._free: list[tuple[int, int, wgpu.GPUBuffer]] = []
         self._free_nbytes = 0
         self._serial = 0
         self.keep_nbytes = POOL_NBYTES
-        self.epoch = 0  # counts releases: who has checked its buffers need not check again
+        # Counts releases: a program that has checked its buffers need not check again until it
+        # changes.
+        self.epoch = 0
 
     def report(self) -> MemoryReport:
         """Return the memory in use at this moment."""
@@ -226,6 +229,8 @@ class Pool:
             raise DeviceError(f"{subject}: {nbytes} bytes, a buffer holds at least 1")
         capacity = -(-nbytes // _ROUND) * _ROUND
         with self._queue.enter(subject):
+            # WebGPU allows MAP_READ with COPY_DST alone, so readback buffers cannot serve other
+            # purposes.
             raw = None if purpose == "readback" else self._reuse(capacity)
             if raw is None:
                 self._check(subject, nbytes, capacity)
@@ -263,6 +268,7 @@ class Pool:
                 return
             raw = self._retire(buffer)
             texture = isinstance(raw, wgpu.GPUTexture)
+            # Buffers of a lost device are of no further use.
             if texture or buffer.purpose in _UNPOOLED or self._queue.lost:
                 raw.destroy()
                 return
@@ -355,6 +361,7 @@ class Pool:
             if not self._free:
                 raise
             self.trim()
+            # Waiting frees the staging memory of earlier writes, too.
             self._queue.flush()
             return self._create(subject, capacity, usage)
 

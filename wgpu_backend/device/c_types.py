@@ -34,7 +34,8 @@ def parse_c_types() -> None:
     ffi: Any = getattr(getattr(library, "_api", None), "ffi", None)
     known: Any = getattr(ffi, "_parsed_types", None)
     if not isinstance(known, dict):
-        return  # another cffi or wgpu-py, which parses as it always did
+        # Another cffi or wgpu-py, which parses its declarations as it always did.
+        return
     typedefs: list[str] = ffi.list_types()[0]
     names = [n for n in typedefs if n.startswith("WGPU") and not n.startswith("WGPUProc")]
     names += ["char", "uint8_t"]

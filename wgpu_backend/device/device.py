@@ -54,7 +54,8 @@ class Device:
         self.info = info
         self.profile: Profile = profile
         self._capabilities = read_capabilities(info, gpu)
-        this = weakref.ref(self)  # the queue of a device does not keep it
+        # The queue must not keep its device alive, or neither would be released.
+        this = weakref.ref(self)
 
         def report() -> str:
             device = this()
@@ -65,8 +66,10 @@ class Device:
         self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, most)
         self._pipelines = Pipelines(self._queue, self.capabilities)
         self._programs: weakref.WeakSet[Program] = weakref.WeakSet()
-        self._slot: Slot | None = None  # through which bytes are read
-        self._unflushed = 0  # bytes written since the last flush
+        # Through this slot bytes are read.
+        self._slot: Slot | None = None
+        # Bytes written since the last flush.
+        self._unflushed = 0
         self.unclosed = Unclosed(str(self))
         close_at_end(self)
 
@@ -377,9 +380,11 @@ class Device:
         with self._queue.lock:
             if self.closed:
                 return
-            for program in list(self._programs):  # what another thread made meanwhile
+            # Another thread may have made programs meanwhile.
+            for program in list(self._programs):
                 program.close()
-            self._slot = None  # its copies keep buffers
+            # Its copies keep buffers alive.
+            self._slot = None
             self._pool.close()
             self._pipelines.close()
             self._queue.close()

@@ -33,7 +33,8 @@ R = TypeVar("R")
 # The C module of `signal`, which is fifty times as fast: it does not look up enums for handlers.
 _signal: Any = import_module("_signal")
 
-PAUSE = 0.05  # seconds between two looks at what is waited for
+# Seconds between two looks at the awaited event. In between, noted interrupts are delivered.
+PAUSE = 0.05
 
 
 class _Hold:
@@ -58,8 +59,10 @@ def hold() -> bool:
             return False
         _Hold.before = before
         try:
-            _signal.signal(signal.SIGINT, _note)  # nothing raises from here on
-        except ValueError:  # a program that embeds Python, whose signals are its own
+            # Nothing raises KeyboardInterrupt from here on.
+            _signal.signal(signal.SIGINT, _note)
+        # Python runs in a thread that may not set handlers, as in a program that embeds it.
+        except ValueError:
             return False
     _Hold.depth += 1
     return True
@@ -72,7 +75,8 @@ def release() -> None:
         # A finaliser that Python runs between these lines may hold and release by itself, and an
         # exception that it raises is lost.
         noted, _Hold.noted = _Hold.noted, False
-        if _signal.getsignal(signal.SIGINT) is _note:  # else another was set meanwhile
+        # Otherwise another handler was set meanwhile, and stays.
+        if _signal.getsignal(signal.SIGINT) is _note:
             _signal.signal(signal.SIGINT, _Hold.before)
         _Hold.noted |= noted
         deliver()

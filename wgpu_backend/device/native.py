@@ -57,8 +57,10 @@ class Native:
 
     def __init__(self, api: Any) -> None:
         self._api = api
-        self.lib = api.lib  # errors are logged, not raised: for calls that defer them
-        self.safe = api.libf  # errors are raised
+        # Errors of these functions are logged, not raised: for calls whose errors show later.
+        self.lib = api.lib
+        # Errors of these are raised.
+        self.safe = api.libf
         self.ffi = api.ffi
         # Descriptors that say nothing, made once: a step uses one of each.
         self._encoder = self.ffi.new("WGPUCommandEncoderDescriptor *")
@@ -210,7 +212,8 @@ class Mapping:
         answers: list[int] = []
         self._answers = answers
         self._answered = answered_event = threading.Event()
-        self._buffer: Any = None  # only while a request is under way, or it would outlive its pool
+        # Set only while a request is under way: otherwise it would outlive its pool.
+        self._buffer: Any = None
         self._nbytes = 0
         ffi, lib = native.ffi, native.lib
 
@@ -297,7 +300,9 @@ def _release_nothing() -> None:
 
     wgpu.GPUObjectBase.__del__ = forget
     program = ctypes.CDLL(None)
-    if hasattr(program, "on_exit"):  # glibc's; what is registered last is called first
+    # glibc calls the last registered function first, so `_exit` ends the child before the driver's
+    # handlers.
+    if hasattr(program, "on_exit"):
         program.on_exit(program._exit, None)
 
 

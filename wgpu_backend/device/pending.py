@@ -39,14 +39,16 @@ class Reading:
         self._label = program.label
         self._program: Waiting | None = program
         self._data = b""
-        self._lock = threading.RLock()  # a signal handler may close what its thread is reading
+        # Reentrant: a signal handler may close what its own thread is reading.
+        self._lock = threading.RLock()
 
     @uninterrupted
     def wait(self) -> bytes:
         """Return all bytes; calling it again returns the same."""
         delay_if_over()
         if (program := self._program) is not None:
-            program.prepare()  # not under the lock below, which a replay that holds the queue takes
+            # Not under the lock below: a replay that holds the queue takes that lock.
+            program.prepare()
         with self._lock:
             if not self._data:
                 if self._slot is None:

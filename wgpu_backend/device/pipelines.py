@@ -25,7 +25,8 @@ _PLACE = re.compile(r"┌─ [^\n]*?:(?P<line>\d+):(?P<column>\d+)")
 _HEADLINE = re.compile(r"(?:parsing|validation) error: (?P<text>.*)")
 # A function that is shown as a block, and in it the line whose expression is underlined.
 _INSIDE = re.compile(r"^ *(?P<line>\d+) │ [╭│] [^\n]*\n *│ │ (?P<before> *)\^+", re.MULTILINE)
-PACKAGE = "shaders/"  # origins in files of the package begin so
+# Origins in files of the package begin so.
+PACKAGE = "shaders/"
 _DETAIL = re.compile(r"^\s*= (?P<text>.*)$", re.MULTILINE)
 _LAYOUTS: dict[Access, dict[str, dict[str, str]]] = {
     "read": {"buffer": {"type": "read-only-storage"}},
@@ -74,7 +75,8 @@ def point_to_source(error: BaseException, shader: Shader) -> ShaderError:
     if place is None or not 0 < number <= len(lines):
         return ShaderError(f"{shader.label}: {explain(what, Place('', shader.text))}")
     column = int(place["column"])
-    if inner := _INSIDE.search(text):  # the expression, where the compiler names its function
+    # Where the compiler names the function, the expression is more precise.
+    if inner := _INSIDE.search(text):
         number, column = int(inner["line"]), len(inner["before"]) + 1
     return _point_to_caller(
         shader, number, column, explain(what, Place(lines[number - 1], shader.text))
@@ -126,6 +128,7 @@ class Pipelines:
             The WGSL does not compile, differs from its declared bindings, or is beyond what the
             compiler survives.
         """
+        # Not the shader itself: its label and origins do not change the compiled code.
         key = (shader.text, shader.entry, shader.bindings, shader.trusted)
         while True:
             with self._queue.enter(shader.label):
@@ -138,6 +141,7 @@ class Pipelines:
                 if busy is None:
                     done = self._under_way[key] = threading.Event()
                     break
+            # Outside the lock: the thread that compiles needs it to finish.
             wait_until(busy.wait)
         try:
             return self._add(key, shader)
@@ -193,6 +197,7 @@ class Pipelines:
         native, gpu = self._queue.native, self._queue.gpu
         if shader.trusted and native is not None:
             return native.trusted_module(gpu, shader.label, shader.text)
+        # llvmpipe compiles at most 80 branches of a switch.
         text = split_switches(shader.text) if self._capabilities.software else shader.text
         return gpu.create_shader_module(label=shader.label, code=text)
 

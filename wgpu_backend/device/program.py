@@ -98,18 +98,23 @@ class Program:
         self._ring = Ring(self.label, binder, given, times) if given else None
         bound = [b.buffer for d in self.dispatches for b in d.bindings]
         ranges = [*self._reads, *([self._ring.place] if self._ring else [])]
+        # A submit with a destroyed buffer aborts the process, so `_check` looks at each.
         self._buffers = {*bound, *(buffer for buffer, _, _ in ranges)}
         self._epoch = -1
         self._together = self._count_replays_per_submit()
         self._slots: list[Slot] = []
-        self._under_way: dict[Slot, weakref.ref[Reading]] = {}  # the oldest first
+        # The oldest first. Weak, so that a result that nothing waits for frees its slot.
+        self._under_way: dict[Slot, weakref.ref[Reading]] = {}
         self._replays = 0
-        self._count = 1  # of the last replay; the next is taken to be as many
-        self._ahead: tuple[Recording, Slot, int] | None = None  # the next, and where it reads
+        # Replays of the last submit. The next submit is expected to have as many.
+        self._count = 1
+        # The recorded next submit, its slot, and its number of replays.
+        self._ahead: tuple[Recording, Slot, int] | None = None
         self._closed = False
 
     def __del__(self) -> None:
-        if hasattr(self, "_slots"):  # one that was refused has none
+        # A program whose constructor raised has none.
+        if hasattr(self, "_slots"):
             self._queue.later(self.close)
 
     def __repr__(self) -> str:
@@ -215,6 +220,7 @@ class Program:
         recorded when they are due.
         """
         queue = self._queue
+        # A graph that runs once or twice would be recorded in vain.
         if self._replays < 2 or not queue.lock.acquire(blocking=False):
             return
         try:

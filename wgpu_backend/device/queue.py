@@ -78,7 +78,8 @@ class Queue:
         self.gpu = gpu
         self.native = native
         self.lock = threading.RLock()
-        self._mapped = threading.RLock()  # see `mapped_or_lost`
+        # Held while mapped bytes are read, see `mapped_or_lost`. Taken after `lock`.
+        self._mapped = threading.RLock()
         self.counters = Counters()
         self.lost = False
         self.closed = False
@@ -119,10 +120,12 @@ class Queue:
 
         That may be this thread: a finaliser runs in the midst of anything.
         """
+        # A finaliser may interrupt code of this very thread that relies on the lock.
         if self.lock._is_owned():  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
             return
         while self._later and self.lock.acquire(blocking=False):
             try:
+                # Another thread may have taken the last entry before this one got the lock.
                 if self._later:
                     self._later.popleft()()
             finally:
@@ -328,6 +331,7 @@ def _encode(compute_pass: wgpu.GPUComputePassEncoder, commands: Sequence[Command
     """Record dispatches through wgpu-py's methods."""
     bound = None
     for pipeline, group, x, y, z in commands:
+        # Neighbouring dispatches often share a pipeline, and each call costs time on the host.
         if pipeline is not bound:
             compute_pass.set_pipeline(pipeline)
             bound = pipeline
@@ -346,11 +350,13 @@ class _Entered:
 
     def __enter__(self) -> None:
         queue = self._queue
-        if queue.forked:  # where the lock may be held for ever
+        # The lock may be held for ever in a fork, so the check comes before it.
+        if queue.forked:
             queue.guard(self._subject)
         delay_if_over()
         deliver()
-        self._held = hold()  # or an interrupt before `__exit__` would leave the lock held
+        # Before the lock is taken: an interrupt before `__exit__` would leave it held.
+        self._held = hold()
         queue.lock.acquire()
         try:
             queue.guard(self._subject)
@@ -389,7 +395,8 @@ class _Watched(TranslateErrors):
         except DeviceLost:
             self._queue.lost = True
             raise
-        except DeviceError as failure:  # losses show in many ways, mapping fails without a word
+        # A loss shows in many ways; mapping fails without any message.
+        except DeviceError as failure:
             if isinstance(failure, OutOfMemory) or not self._queue.find_loss():
                 raise
             self._queue.guard(self._subject)

@@ -86,8 +86,10 @@ class Slot:
     def _read(self) -> bytes:
         """Read the bytes by wgpu-py's own methods."""
         raw = self.buffer.raw
-        promise = raw.map_async("READ_NOSYNC", 0, self._wanted)  # the copy is submitted already
-        self._queue.wait()  # wgpu-py's own thread for that ends where a device is destroyed
+        # The copy is submitted already.
+        promise = raw.map_async("READ_NOSYNC", 0, self._wanted)
+        # wgpu-py's own polling thread ends where a device is destroyed, so this thread polls.
+        self._queue.wait()
         promise.sync_wait()
         with self._queue.mapped_or_lost(raw):
             data = bytes(cast("memoryview", raw.read_mapped(0, self._wanted, copy=False)))

@@ -39,8 +39,10 @@ from wgpu_backend.graph.node import (
 from wgpu_backend.graph.spec import Spec
 
 Runs = Callable[[Operation, Launch, Capabilities], bool]
-ANY = "*"  # instead of an op's name: a rule that is asked for every node, after those for its op
-ROUNDS = 8  # of rules that feed each other; today's need four
+# Stands for every op: such rules are tried after those for the op itself.
+ANY = "*"
+# Rounds of rules that feed each other. Today's rules need four.
+ROUNDS = 8
 
 
 def _anywhere(op: Operation, launch: Launch, capabilities: Capabilities) -> bool:
@@ -175,6 +177,8 @@ class Graph:
         if len(writers) != 1 or operand.storage.kind != "intermediate":
             return None
         found = as_op_node(writers[0])
+        # A part of the result, or a strided view, would need the values that a replacement no
+        # longer stores.
         whole = operand.spec.is_dense and not operand.spec.offset
         if found is None or not whole or operand.spec.size != found.spec.size:
             return None
@@ -189,6 +193,8 @@ class Graph:
     def read_by(self, storage: Storage, *readers: OpNode) -> bool:
         """Return whether these nodes are the only readers of a storage."""
         own = [o.storage for m in readers for o in get_operands(m.node)].count(storage)
+        # Readers count once for each operand, so an op that reads a storage twice is counted twice
+        # on both sides.
         return len(self._readers[storage]) == own and storage not in self._wanted
 
     def serves_only(self, operand: Node, takes: Callable[[OpNode], bool]) -> bool:
@@ -259,8 +265,10 @@ class Graph:
 
     def shared(self, op: Callee, operand: Node, **kwargs: Any) -> Node:  # noqa: ANN401
         """Return `call`, with one node for all callers that want the same."""
+        # Views of the same bytes are equal operands, whichever node made them.
         key = (op, operand.storage, operand.spec, *sorted(kwargs.items()))
         known = self._shared.get(key)
+        # A state may have been written between the two uses, so its values may differ.
         if known is None or self._changes(operand.storage) or not self._comes_before(known):
             known = self._shared[key] = self.call(op, operand, **kwargs)
         return known
@@ -444,4 +452,5 @@ def fuse_nodes(
                 break
         return graph.nodes
     finally:
+        # Also after an error: nodes keep storages with device memory.
         graph.forget()

@@ -63,6 +63,7 @@ def lifetimes(
     for node in outputs:
         storage = roots.get(node.storage, node.storage)
         if storage in lives:
+            # Outputs are read after the last step.
             lives[storage] = Life(lives[storage].first, len(steps))
     return lives
 
@@ -109,6 +110,7 @@ def _in_place(
         name = launch and _mergeable(node, launch, last, kept)
         if launch and name:
             operand = launch.operands[name].storage
+            # Chains of merges end at the first storage, which has the slot.
             roots[node.storage] = roots.get(operand, operand)
             launch = _merge(launch, name)
         steps.append((node, launch))
@@ -121,12 +123,14 @@ def _mergeable(
     for name in launch.in_place:
         operand = launch.operands[name]
         storage = operand.storage
+        # A kernel cannot bind one buffer as read and as read_write.
         alone = sum(o.storage is storage for o in launch.operands.values()) == 1
         if (
             alone
             and storage.kind == "intermediate"
             and storage not in kept
             and last[storage] is node
+            # Each thread must read and write the same places.
             and operand.spec == launch.out
             and storage.nbytes == node.storage.nbytes
         ):
@@ -145,6 +149,7 @@ def _place(
     sizes: list[int] = []
     tenants: list[list[Life]] = []
     slots: dict[Storage, int] = {}
+    # The largest first: small storages fit into the gaps that large ones leave, not the reverse.
     for storage in sorted(lives, key=lambda s: (-s.nbytes, lives[s].first)):
         life = lives[storage]
         slot = next(
@@ -169,6 +174,7 @@ def _live_peak(lives: Mapping[Storage, Life], granularity: int) -> int:
     for storage, life in lives.items():
         size = _round_up(storage.nbytes, granularity)
         change[life.first] = change.get(life.first, 0) + size
+        # Lives include their last step.
         change[life.last + 1] = change.get(life.last + 1, 0) - size
     peak = now = 0
     for step in sorted(change):

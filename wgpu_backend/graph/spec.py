@@ -16,8 +16,10 @@ from wgpu_backend.dtypes import DType, as_dtype
 from wgpu_backend.errors import ShapeError
 
 Shape = tuple[int, ...]
-Extents = int | Sequence[int]  # what may stand in place of several integers
-MOST_NBYTES = 2**63 - 1  # of one tensor
+# Several integers, or one that stands for all.
+Extents = int | Sequence[int]
+# Bytes of one tensor: sizes stay within a signed 64-bit integer.
+MOST_NBYTES = 2**63 - 1
 
 
 def extents(subject: str, values: object) -> Shape:

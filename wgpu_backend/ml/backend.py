@@ -277,7 +277,8 @@ class Backend:
         self.executor = executor
         self._weights: dict[str, Tensor] = {}
         self._closed = False
-        self.unclosed: Unclosed | None = None  # who gave file and executor may close them
+        # None where the caller passed file and executor, and so may close them.
+        self.unclosed: Unclosed | None = None
 
     def __enter__(self) -> Backend:
         return self
@@ -355,7 +356,8 @@ class Backend:
         data = [self.file.source(info.name) for info in infos]
         try:
             storage = self.executor.weight(spec, data, "+".join(info.name for info in infos))
-        except GGUFError:  # of the file, which it names
+        # The message of a broken file already has its name.
+        except GGUFError:
             raise
         except ModelError as error:
             raise ModelError(f"{self.file.path}: {error}") from None

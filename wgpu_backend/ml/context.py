@@ -25,7 +25,8 @@ from wgpu_backend.ops.layouts.planes import stored_nbytes
 from wgpu_backend.ops.shape import creation
 
 MAX_GRAPH_NODES = 1 << 20
-Type = DType | str | np.dtype[Any] | type[np.generic]  # see `wgpu_backend.dtypes.as_dtype`
+# See `wgpu_backend.dtypes.as_dtype`.
+Type = DType | str | np.dtype[Any] | type[np.generic]
 
 
 class Context:

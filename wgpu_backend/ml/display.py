@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from wgpu_backend.errors import BackendError, ShapeError
 from wgpu_backend.ml.executor import Array
 
-CLOSE = 0.99  # cosine similarity that separates rounding from a mistake
+# Cosine similarity that separates rounding from a mistake.
+CLOSE = 0.99
 
 
 class Shown(Protocol):

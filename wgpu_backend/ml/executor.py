@@ -200,7 +200,8 @@ def write_inputs(arrays: Mapping[str, Array], inputs: Mapping[str, Array]) -> No
     if inputs.keys() != arrays.keys():
         raise ContextError(f"run: inputs are {sorted(arrays)}, got {sorted(inputs)}")
     for name, values in inputs.items():
-        if not hasattr(values, "dtype"):  # nothing says what type a list is meant to have
+        # A list does not say which type its values are meant to have.
+        if not hasattr(values, "dtype"):
             needs = f"an array of {arrays[name].shape}, {arrays[name].dtype}"
             raise DTypeError(f"input {name}: got a {type(values).__name__}, needs {needs}")
         if values.shape != arrays[name].shape:

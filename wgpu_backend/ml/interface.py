@@ -128,7 +128,8 @@ def _list_floats(shader: Shader) -> Sequence[_Floats]:
     return _cache_floats(shader.text, shader.origins)
 
 
-@lru_cache(maxsize=256)  # of a graph that is computed again each launch comes here
+# Each launch of a graph that is computed again comes here.
+@lru_cache(maxsize=256)
 def _cache_floats(text: str, origins: tuple[str, ...]) -> Sequence[_Floats]:
     return tuple(_find_floats(text, origins))
 

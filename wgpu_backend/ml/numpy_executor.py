@@ -185,9 +185,11 @@ def _argument(argument: Any, launch: Launch, keep_f16: bool) -> Any:  # noqa: AN
     if not isinstance(argument, Node):
         return argument
     written = argument is into or any(argument is launch.operands[n] for n in launch.writes)
-    if argument.storage.handle is None and written:  # besides the result
+    # An operand that the op writes in addition to its result.
+    if argument.storage.handle is None and written:
         argument.storage.handle = np.zeros(argument.spec.size, argument.spec.dtype.numpy)
-    if argument.storage.handle is None:  # not computed, as only its shape and type matter
+    # It was not computed, since only its shape and type matter.
+    if argument.storage.handle is None:
         return np.zeros(argument.spec.shape, _reference_dtype(argument.spec.dtype))
     if written and argument.spec.dtype != BF16:
         return view_stored(argument)

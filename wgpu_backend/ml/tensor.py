@@ -69,7 +69,8 @@ from wgpu_backend.ops.sampling import sampling, searching, sorting
 from wgpu_backend.ops.shape import copying, fill, moving, shaping, triangular
 
 P = ParamSpec("P")
-Operand = Any  # a tensor, number or array-like; ops refuse the rest by name
+# A tensor, number or array-like. Ops refuse anything else by name.
+Operand = Any
 # The graph's types in signatures of ops, and those that callers of methods see.
 _TYPES = {"Node": "Tensor", "Launch": "Tensor"}
 
@@ -322,7 +323,8 @@ class Tensor(Node):
         return self.numpy().__dlpack__(**options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # the host's memory: values are copied there
+        # DLPack's device type 1 is the host's memory: values are copied there.
+        return (1, 0)
 
     # Views.
 
@@ -387,7 +389,8 @@ class Tensor(Node):
 
     # Python's operators.
 
-    __hash__ = Node.__hash__  # `__eq__` would remove it
+    # Defining `__eq__` would remove it.
+    __hash__ = Node.__hash__
 
     def __add__(self, other: Operand) -> Tensor:
         return _apply(arithmetic.add, self, other)

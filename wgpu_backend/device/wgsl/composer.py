@@ -52,7 +52,8 @@ class Composer:
         self.merged: dict[str, str] = {}
         self.constants: dict[str, str] = {}
         self.modules: dict[str, str] = {}
-        self.places: dict[tuple[str, str], tuple[Origin, str]] = {}  # of imports: file, name
+        # Where each import stands: by file and name.
+        self.places: dict[tuple[str, str], tuple[Origin, str]] = {}
         self._included: set[tuple[str, str | None]] = set()
 
     def lines(self, path: Source, rename: str | None = None) -> Iterator[tuple[str, Origin]]:

@@ -37,8 +37,10 @@ MAX_DECLARATIONS = 500
 # A sum of 830 terms overflows 512 KiB.
 MAX_EXPRESSION = 400
 MAX_BRANCHES = 200
-MAX_BRANCHES_LLVM = 64  # of 80 that the rasteriser has a place for
-MAX_CASES = 500  # of 1000 that 512 KiB do not hold
+# llvmpipe has a stack for 80 nested branches.
+MAX_BRANCHES_LLVM = 64
+# A switch of 1,000 cases overflows 512 KiB.
+MAX_CASES = 500
 # A kernel's registers and what spills from them: lavapipe compiles 16 KiB in a second, 64 KiB in
 # half a minute, and never comes back from a gigabyte.
 MAX_PRIVATE_NBYTES = 16 << 10

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from wgpu_backend.device.wgsl.module import BindingDecl, Shader
 from wgpu_backend.errors import ShaderError
 
-MAX_ITERATIONS = 1 << 22  # of all loops of one thread; far above what a test's sizes need
+# Iterations of all loops of one thread: far above what the sizes of a test need.
+MAX_ITERATIONS = 1 << 22
 COUNTS = "checked_loops"
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)

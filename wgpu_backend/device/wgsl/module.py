@@ -120,7 +120,8 @@ class Shader:
         place = self._find_import(self.origins[line - 1], name)
         if place is None:
             return None
-        for _ in self.places:  # no more, as files may import each other
+        # At most one step per import: files may import each other in a circle.
+        for _ in self.places:
             place = self._find_import(place[0]) or place
         origin, shown = place
         gutter = f"{origin.rpartition(':')[2]} │ "

@@ -30,13 +30,15 @@ class Depth:
 def blank_comments(text: str) -> str:
     """Return WGSL with blanks for its comments, so that places stay."""
     pieces: list[str] = []
-    depth = end = 0  # of block comments, which nest; and of what was seen
+    # `depth` counts open block comments, which nest in WGSL.
+    depth = end = 0
     for found in _COMMENT.finditer(text):
         if found.start() < end or (found[0] == "*/" and not depth):
             continue
         between = text[end : found.start()]
         if found[0].startswith("//"):
-            if depth:  # two slashes in a block comment begin no other
+            # Two slashes inside a block comment do not begin another comment.
+            if depth:
                 continue
             pieces += [between, " " * len(found[0])]
         elif found[0] == "/*":

@@ -21,7 +21,8 @@ from dataclasses import dataclass
 
 from wgpu_backend.device.wgsl.nesting import blank_comments
 
-PIECE = 32  # cases of a piece; as deep as these may be inside others
+# Cases of a piece. The blocks around it may be as deep again: llvmpipe has a stack for 80.
+PIECE = 32
 _NAME = "split_switch"
 _SWITCH = re.compile(r"\bswitch\b")
 _RETURN = re.compile(r"\breturn\b(?P<value>[^;{}]*);(?P<rest>\s*)\Z")
@@ -48,7 +49,8 @@ def split_switches(text: str) -> str:
     """
     plain = blank_comments(text)
     changed = False
-    for found in reversed(list(_SWITCH.finditer(plain))):  # those inside others first
+    # Inner switches begin later. They are split first, while the places of outer ones still hold.
+    for found in reversed(list(_SWITCH.finditer(plain))):
         open_brace = _at_depth_0(plain, found.end(), "{")
         clauses = _clauses(plain, open_brace)
         if clauses is not None and len(clauses) > PIECE:

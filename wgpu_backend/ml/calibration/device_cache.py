@@ -10,7 +10,8 @@ from uuid import uuid4
 
 from platformdirs import user_cache_path
 
-DEVICES_KEPT = 64  # in a file
+# Devices in a file. Drivers and shaders are part of the key, so old entries would pile up.
+DEVICES_KEPT = 64
 
 
 def cache_file(name: str) -> Path | None:
@@ -51,7 +52,8 @@ def write(path: Path | None, entries: Mapping[str, object]) -> Path:
     """
     if path is None:
         raise FileNotFoundError(2, "no home folder to remember anything in; set HOME")
-    part = path.with_name(f"{path.name}.{uuid4().hex}")  # another process may write, too
+    # A name of its own, since another process may write at the same time; the rename is atomic.
+    part = path.with_name(f"{path.name}.{uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(json.dumps(dict([*entries.items()][-DEVICES_KEPT:])), encoding="utf-8")
@@ -65,5 +67,6 @@ def write(path: Path | None, entries: Mapping[str, object]) -> Path:
 def _take_away(part: Path) -> None:
     try:
         part.unlink(missing_ok=True)
-    except OSError:  # nothing was made where nothing may be
+    # Nothing was written where nothing may be written.
+    except OSError:
         return

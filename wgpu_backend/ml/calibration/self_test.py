@@ -266,8 +266,10 @@ def _joined_parts(context: Context, rng: np.random.Generator) -> Tensor:
     return context.zeros(8, 80).set_rows(keys, context.from_ints([5, -1, 2]))
 
 
-SUBGROUPS = "subgroups"  # in a verdict: kernels that use them go wrong
-MOST_DEVICES = 4  # of a rasteriser that share the work: each takes a core and memory
+# A verdict with this word: kernels that use subgroups are wrong.
+SUBGROUPS = "subgroups"
+# Devices of a rasteriser that share the work: each takes a core and memory.
+MOST_DEVICES = 4
 _LOG = logging.getLogger("wgpu_backend.self_test")
 Progress = Callable[[float], None]
 Case = TypeVar("Case")
@@ -426,7 +428,8 @@ def require_trust(
     verdicts = _verdicts(path)
     if key not in verdicts:
         verdicts[key] = _test_device(executor, path, progress or _ignore_progress)
-        with suppress(OSError):  # where nothing can be remembered, it is tested each time
+        # Without a writable cache, the device is tested at each start.
+        with suppress(OSError):
             write(path, verdicts)
     return frozenset(verdicts[key])
 
@@ -468,7 +471,8 @@ def _helpers(executor: Executor, stack: ExitStack) -> Iterator[WgpuExecutor]:
         try:
             opened = Device.open(executor.info, profile=device.profile)
             helper = WgpuExecutor(opened, executor.capabilities)
-        except DeviceError:  # then there are fewer
+        # Then fewer devices share the work.
+        except DeviceError:
             return
         stack.callback(helper.close)
         yield helper

@@ -35,9 +35,12 @@ from wgpu_backend.ops.linear.q16 import q16_activations
 from wgpu_backend.ops.linear.tiles import FEW, candidates
 from wgpu_backend.ops.op import fusions
 
-LARGEST_ERROR = 1e-9  # squared, of a tile's result relative to the default's
-GAIN = 0.97  # of the default's time that another tile has to stay below; less is noise
-ROUNDING_GAIN = 0.9  # the same for activations in eight bits, as they cost some accuracy
+# Squared error of a tile's result, relative to the default's. Only the order of sums differs.
+LARGEST_ERROR = 1e-9
+# Another tile has to stay below this share of the default's time. Less is noise.
+GAIN = 0.97
+# The same for activations in eight bits, which cost some accuracy.
+ROUNDING_GAIN = 0.9
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,16 @@ Shapes = tuple[tuple[int, ...], ...]
 FLOATS = (F32, F16, BF16)
 # One, odd, a whole number of vectors, and just beyond one and many work groups.
 EXTENTS = (1, 3, 16, 33, 257)
-BLOCKS = (1, 2, 3, 1, 5)  # where a name counts the blocks of a quantised operand's rows
-BROADCAST_ROUNDS = (1, 4)  # where the first two names have several values each: enough of them
-PLAIN_TURN = 4  # extents of what is special in another way
-MANY = 70_000  # more rows than one dimension of a grid takes work groups, which is 65,535
-FEW = 3  # of everything else then
+# Blocks in a row of a quantised operand, by the round.
+BLOCKS = (1, 2, 3, 1, 5)
+# Rounds in which the first two names have several values each, so that they broadcast.
+BROADCAST_ROUNDS = (1, 4)
+# The round of extents for cases that are special in another way.
+PLAIN_TURN = 4
+# More rows than the 65,535 work groups of one dimension of a grid.
+MANY = 70_000
+# All other extents, so that such cases stay small.
+FEW = 3
 SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0)
 
 
@@ -141,7 +146,8 @@ def _transpose(context: Context, values: Array, dtype: DType) -> Tensor:
 def _slice(context: Context, values: Array, dtype: DType) -> Tensor:
     if values.ndim == 0:
         return _shift(context, values, dtype)
-    outside = np.nan if dtype in FLOATS else 0  # what is read around the slice shows
+    # A kernel that reads outside of its slice gives NaN.
+    outside = np.nan if dtype in FLOATS else 0
     widths = [(1, 2), *[(0, 0)] * (values.ndim - 2), (3, 2)][-values.ndim :]
     wide = np.pad(values, widths, constant_values=outside)
     view = dense(context, wide, dtype).slice(-1, 3, 3 + values.shape[-1])
@@ -193,9 +199,12 @@ LAYOUTS: dict[str, Callable[[Context, Array, DType], Tensor]] = {
     "computed": _compute,
     "nonfinite": _mix_nonfinite,
 }
-VALUES = ("nonfinite",)  # layouts that are special by their values
-OFFSET = {"sliced", "shifted"}  # those that begin after the start of their buffer
-STRIDED = {"permuted", "transposed", "stepped", "repeated"}  # those that begin there
+# Layouts that are special by their values.
+VALUES = ("nonfinite",)
+# Layouts that begin after the start of their buffer.
+OFFSET = {"sliced", "shifted"}
+# Layouts that begin at the start of their buffer, with other strides.
+STRIDED = {"permuted", "transposed", "stepped", "repeated"}
 
 
 def operand(context: Context, layout: str, values: Array, dtype: DType) -> Tensor:

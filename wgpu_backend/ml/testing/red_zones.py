@@ -39,7 +39,8 @@ from wgpu_backend.ops.host_values import decode
 OPERAND_POISON = np.frombuffer(b"\xff\xff\xff\xff", np.uint8)
 RESULT_POISON = np.frombuffer(b"\xf1\xff\xf1\x7f", np.uint8)
 GUARD_NBYTES = 64 << 10
-VECTOR = 4  # values: a thread may write the whole vector that the last value lies in
+# A thread may write the whole vector of four that the last value lies in.
+VECTOR = 4
 WORD_NBYTES = 4
 SLOT_NBYTES = 256
 
@@ -180,7 +181,8 @@ class _Zones:
                 bindings.append(Binding(self._own(params), 0, -(-len(kernel.params) // 16) * 16))
             else:
                 bindings.append(self._binding(node, launch, decl, kernel.part))
-        pipeline = self._device.pipeline(kernel.shader)  # as it is first: errors show its text
+        # The unchanged shader is compiled first, so that errors show its own text.
+        pipeline = self._device.pipeline(kernel.shader)
         loops = counted_loops(kernel.shader, self._device.capabilities.max_storage_bindings)
         if loops is not None:
             buffer = self._own(np.zeros(loops.nbytes, np.uint8))
@@ -236,7 +238,8 @@ class _Zones:
     def reads_outside(self, node: Tensor, launch: Launch) -> Iterator[str]:
         """Find operands whose poison changes the result, and the distance of the reads."""
         if launch.into is not None or len(launch.operands) != len(self._buffers) - 1:
-            return  # it writes what it reads, or an operand stands for another
+            # The kernel writes an operand that it reads, or one operand stands for another.
+            return
         for name, operand in launch.operands.items():
             spec, itemsize = operand.spec, operand.spec.dtype.block_nbytes
             values = self._before[operand.storage]
@@ -250,7 +253,8 @@ class _Zones:
 
             if not shows(values.size):
                 continue
-            low, high = end, values.size  # the nearest that shows lies in between
+            # Bisection: the nearest read that shows lies in between.
+            low, high = end, values.size
             while high - low > itemsize:
                 middle = low + (high - low) // itemsize // 2 * itemsize
                 low, high = (low, middle) if shows(middle) else (middle, high)

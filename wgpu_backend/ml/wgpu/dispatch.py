@@ -183,7 +183,8 @@ def _field(
         raise ShaderError(f"{op.name}: Params has {field}, the op gives {sorted(launch.params)}")
     name, what = found["operand"], found["what"]
     if launch.choices.get(name) == "=y":
-        name = "y"  # an operand merged into the result lies where the result lies
+        # An operand merged into the result lies where the result lies.
+        name = "y"
     if name not in specs:
         raise ShaderError(f"{op.name}: Params has {field}, operands are {sorted(specs)}")
     spec = specs[name]

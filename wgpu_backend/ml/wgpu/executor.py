@@ -405,7 +405,8 @@ class WgpuExecutor:
     def state(self, spec: Spec, label: str, *, zeroed: bool = True) -> Storage:
         """Return storage that outlives graphs; its bytes are zeros, or undefined."""
         size = align(stored_nbytes(spec) + SLACK)
-        purpose = "cache" if zeroed else "activations"  # the latter are kept for reuse
+        # Buffers of activations are kept for reuse, those of caches are not.
+        purpose = "cache" if zeroed else "activations"
         buffer = self.device.buffer(size, purpose=purpose, label=label)
         if zeroed:
             self.device.clear(buffer)
