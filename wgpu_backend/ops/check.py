@@ -16,7 +16,8 @@ from wgpu_backend.graph.spec import Shape, Spec, extents
 Axes = int | Sequence[int] | None
 FLOATS = (F32, F16, BF16)
 MAX_GROUPS = 65535
-LONG = 40  # characters of a value in a message
+# Characters of a value in a message.
+LONG = 40
 
 
 def require(condition: bool, error: type[BackendError], message: str) -> None:

@@ -36,7 +36,8 @@ def whole(values: Array, kind: np.dtype[np.generic]) -> Array:
         return values.astype(kind)
     low, high = np.iinfo(kind.name).min, np.iinfo(kind.name).max
     numbers = np.nan_to_num(np.trunc(values.astype(np.float64)), nan=0.0)
-    inside = (numbers > low) & (numbers < high)  # the largest of 64 bits is no f64
+    # Both ends excluded: the largest integer of 64 bits is not an f64.
+    inside = (numbers > low) & (numbers < high)
     ends = np.where(numbers > 0, np.array(high, kind), np.array(low, kind))
     return np.where(inside, np.where(inside, numbers, 0).astype(kind), ends)
 

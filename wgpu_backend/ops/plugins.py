@@ -37,7 +37,8 @@ from wgpu_backend.errors import DeviceError, OptionError, PluginError
 
 Group = Literal["wgpu_backend.ops", "wgpu_backend.architectures", "wgpu_backend.backends"]
 _done: set[EntryPoint] = set()
-_registered: list[str] = []  # "op NAME", "architecture NAME", "backend NAME", as they come
+# "op NAME", "architecture NAME", "backend NAME", in the order of registration.
+_registered: list[str] = []
 _files: dict[Path, ModuleType] = {}
 # What Python says of a call that does not fit, and of a class that lacks methods.
 _NAMED = re.compile(r"(?P<function>[\w.]+)\(\) |Can't instantiate abstract class (?P<class>\w+) ")
@@ -71,7 +72,8 @@ def _load(point: EntryPoint) -> None:
     before = len(_registered)
     try:
         point.load()
-    except Exception as error:  # whatever a stranger's module does when it is imported
+    # Whatever a foreign module raises on import.
+    except Exception as error:
         package = point.dist.name if point.dist else point.value
         warnings.warn(
             f"plugin {package}: {point.group} {point.name} = {point.value} cannot be used, "
@@ -80,7 +82,8 @@ def _load(point: EntryPoint) -> None:
             stacklevel=3,
         )
     finally:
-        del _registered[before:]  # a file that asked for it has not registered it
+        # Registered by modules that the file imported, not by the file.
+        del _registered[before:]
 
 
 def note(what: str) -> None:
@@ -223,7 +226,8 @@ def execute(path: Path, name: str) -> ModuleType:
     spec = spec_from_file_location(name, path)
     assert isinstance(spec, ModuleSpec)
     module = module_from_spec(spec)
-    sys.modules[name] = module  # annotations of classes are looked up there
+    # Annotations of dataclasses are looked up there.
+    sys.modules[name] = module
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         # Not through the loader: it would take compiled bytes that are as old as the second.

@@ -28,8 +28,10 @@ from wgpu_backend.ops.shape import creation
 from wgpu_backend.ops.shape.copying import cast, contiguous
 from wgpu_backend.ops.shape.views import expand, make_view, permute
 
-MAX_COLS = 2048  # of a head: its query has to fit into workgroup memory
-MAX_SPLITS = 256  # ranges of keys
+# Values of a head: its query has to fit into workgroup memory.
+MAX_COLS = 2048
+# Ranges of keys. Each adds sums that the merge has to read.
+MAX_SPLITS = 256
 
 
 @op(select=select_tiles, dense=("sinks",), trusted=True)

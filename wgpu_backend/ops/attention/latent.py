@@ -25,7 +25,8 @@ from wgpu_backend.ops.reduce.norm import rms_norm_reference
 from wgpu_backend.ops.reference import Array
 
 JOIN = "rope_join"
-OCTET = 8  # values of the part that turns, which a thread takes
+# Values of the rotated part that a thread takes.
+OCTET = 8
 
 
 @op(dense=("table", "slots", "weight"), trusted=True)

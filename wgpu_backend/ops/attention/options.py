@@ -13,7 +13,8 @@ from wgpu_backend.errors import ModelError, ShapeError
 from wgpu_backend.files.gguf.config import Config
 
 SCALINGS = ("linear", "yarn", "longrope", "none")
-POSITION_AXES = 4  # positions of a token where it has several: time, height, width, another
+# Positions of a token where it has several: time, height, width, and one more.
+POSITION_AXES = 4
 Sectioning = Literal["blocks", "interleaved", "vision"]
 
 
@@ -128,7 +129,8 @@ class RopeOptions:
         pairs = self.dims // 2
         if factors is not None and factors.shape != (pairs,):
             raise ShapeError(f"rope: {factors.shape} factors, {pairs} pairs are rotated")
-        with np.errstate(all="ignore"):  # looked at below
+        # Infinities and NaN are refused below, with a message of ours.
+        with np.errstate(all="ignore"):
             own = self.base ** -self._exponents(pairs)
             own = own if factors is None else own / factors
             mix = self.extrapolation * self._ramp(pairs) if self.extrapolation else 0.0

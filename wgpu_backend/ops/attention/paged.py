@@ -110,7 +110,8 @@ def in_one_buffer(nodes: Mapping[str, Node]) -> dict[str, Node]:
     return found
 
 
-TILE_ROWS = 8  # of a work group, about
+# Rows of a tile, about: splits are counted before the kernel is chosen.
+TILE_ROWS = 8
 # Operands that may be missing, and the parameters that say they are there.
 OPTIONAL = {"ends": "ENDED", "sinks": "SINKS", "bias": "BIASED"}
 # Bytes and operations of one dispatch, which nothing cuts any more: half of what a submit may hold.
@@ -292,7 +293,8 @@ def paged_launch(operands: Mapping[str, Node | None], *, scores: Scores, splits:
             "table_width": table_width,
             **_strides(given),
             **_others(given),
-            "eps": 0.0,  # of norms that are made first
+            # Of norms, which `rope_attention` makes first.
+            "eps": 0.0,
         },
         choices=_choices(given, scores),
         shader="ops/attention/attention",

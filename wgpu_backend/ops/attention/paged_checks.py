@@ -12,9 +12,12 @@ from wgpu_backend.ops.attention.paged_options import Scores
 from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 
 CACHE_TYPES = (F32, F16, Q8_0, Q4_0)
-BLOCK_VALUES = 32  # of the block formats among them
-PLACES = ("positions", "sequences")  # where a token stands
-MOST_BUFFERS = 8  # that a kernel may bind
+# Values of a block in the block formats that a cache may have.
+BLOCK_VALUES = 32
+# Where a token is in its sequence, and in which one.
+PLACES = ("positions", "sequences")
+# Storage buffers that a kernel may bind on every device.
+MOST_BUFFERS = 8
 
 
 def require_operands(operands: Mapping[str, Node], scores: Scores) -> int:

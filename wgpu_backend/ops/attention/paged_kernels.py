@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
 
-CHUNK = 16  # vectors of four that a work group reads of each key
+# Vectors of four that a work group reads of each key at once.
+CHUNK = 16
 THREAD_SUMS = 16
 # Tiles have as many rows as one of these says: each is a kernel of its own, which takes a while to
 # compile.

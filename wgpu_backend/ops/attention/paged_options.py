@@ -92,7 +92,8 @@ class Scores:
 
     def params(self, heads: int) -> dict[str, int | float]:
         """Return the kernel parameters for this many query heads."""
-        whole = 1 << (max(heads, 1).bit_length() - 1)  # of heads, the largest power of two
+        # The largest power of two within the number of heads.
+        whole = 1 << (max(heads, 1).bit_length() - 1)
         temperature = self.temperature or Temperature(0.0, 1)
         return {
             "block": self.block,

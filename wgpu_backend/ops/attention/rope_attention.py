@@ -22,11 +22,12 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import rms_norm_reference
 from wgpu_backend.ops.reference import Array, get_reference
 
-BINDINGS = (
-    9  # with positions and sequences apart, without norms, and with the value next to the key
-)
+# Storage bindings with positions and sequences apart, without norms, and with the value next to the
+# key.
+BINDINGS = 9
 NORMS = ("query_norm", "key_norm")
-EXTRAS = (*NORMS, "sinks")  # operands that may be missing
+# Operands that may be missing.
+EXTRAS = (*NORMS, "sinks")
 
 
 def select_prepared(launch: Launch, capabilities: Capabilities) -> Launch:

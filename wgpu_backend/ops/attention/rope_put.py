@@ -12,7 +12,8 @@ from wgpu_backend.ops.index.indexing import set_rows_reference
 from wgpu_backend.ops.op import find, op
 from wgpu_backend.ops.reference import Array
 
-OCTET = 8  # values of one head that a thread takes
+# Values of one head that a thread takes.
+OCTET = 8
 
 
 @op(dense=("table", "slots"), trusted=True)

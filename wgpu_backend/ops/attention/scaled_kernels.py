@@ -7,11 +7,17 @@ from dataclasses import replace
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch
 
-WIDTH = 64  # threads of a work group
-QUERIES = 4  # tokens that share the keys a work group reads
-LANE_VECTORS = 32  # sums, in vec4, that one lane may hold
-QUERY_NBYTES = 12288  # workgroup memory for queries
-QUERY_STEP = 16  # places in vec4: the fewer sizes there are, the fewer kernels are compiled
+# Threads of a work group.
+WIDTH = 64
+# Tokens that share the keys that a work group reads.
+QUERIES = 4
+# Vectors of four sums that one lane may hold.
+LANE_VECTORS = 32
+# Workgroup memory for queries, of the 16 KiB that every device has.
+QUERY_NBYTES = 12288
+# Sizes of queries are rounded up to so many vectors: the fewer sizes, the fewer kernels are
+# compiled.
+QUERY_STEP = 16
 
 
 def select_tiles(launch: Launch, _: Capabilities) -> Launch:

@@ -14,9 +14,12 @@ from wgpu_backend.ops.check import require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
-SPLIT_POSITIONS = 128  # positions that are worth a work group of their own
-UNSPLIT_POSITIONS = 512  # fewer are not worth the dispatch that joins splits
-ENOUGH_GROUPS = 256  # with this many work groups a device is busy without splitting
+# Positions that are worth a work group of their own.
+SPLIT_POSITIONS = 128
+# Fewer positions are not worth the dispatch that joins splits.
+UNSPLIT_POSITIONS = 512
+# With so many work groups a device is busy without splitting.
+ENOUGH_GROUPS = 256
 
 
 def useful_splits(seen: int, groups: int) -> int:

@@ -34,8 +34,10 @@ from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.views import make_view
 
-WIDTH = 64  # threads of a work group
-PIXELS = 4  # that one thread of the vector kernel makes, of four outputs each
+# Threads of a work group.
+WIDTH = 64
+# Pixels that one thread of the vector kernel makes, of four outputs each.
+PIXELS = 4
 
 
 def set_group_size(launch: Launch, width: int) -> Launch:

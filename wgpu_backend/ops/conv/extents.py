@@ -9,8 +9,10 @@ from wgpu_backend.graph.spec import Shape, extents
 from wgpu_backend.ops.check import require
 
 AXES = ("depth", "height", "width")
-MOST = 2**31  # values of an axis with zeros between; places before the first one wrap around
-Padding = int | tuple[int, int]  # on both sides, or before and after
+# Values of an axis with zeros between them: places before the first one wrap around in u32.
+MOST = 2**31
+# On both sides, or before and after.
+Padding = int | tuple[int, int]
 
 
 def wide_extents(x: Shape, spread: Sequence[int]) -> Shape:

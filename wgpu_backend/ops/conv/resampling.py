@@ -16,7 +16,8 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
 Mode = Literal["nearest", "bilinear"]
-MAX_EXTENT = 32768  # products of two extents stay below 2³²
+# Products of two extents stay below 2³², in u32.
+MAX_EXTENT = 32768
 
 
 @op(trusted=True)

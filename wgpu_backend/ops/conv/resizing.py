@@ -26,7 +26,8 @@ from wgpu_backend.ops.shape.copying import cast
 ResizeMode = Literal["nearest", "nearest-exact", "bilinear", "bicubic", "area"]
 MODES = ("nearest", "nearest-exact", "bilinear", "bicubic", "area")
 SMOOTH = ("bilinear", "bicubic")
-Weights = list[Mapping[int, float]]  # of neighbours by their place, for each value of the result
+# Neighbours by their place, for each value of the result.
+Weights = list[Mapping[int, float]]
 
 
 @op(dense=("x",), constants=("table",), trusted=True)
@@ -169,7 +170,8 @@ def axis_weights(
     if mode == "area":
         return [_mean(i * have // want, -(-(i + 1) * have // want)) for i in range(want)]
     scale = have / want
-    if mode == "nearest":  # in f32, as elsewhere, which is a value off now and then
+    # In f32, as other libraries do it, which is one value off now and then.
+    if mode == "nearest":
         rounded = np.float32(have) / np.float32(want)
         places = [int(np.float32(i) * rounded) for i in range(want)]
         return [{min(place, have - 1): 1.0} for place in places]

@@ -113,5 +113,6 @@ def timestep_embedding(
     steps = np.arange(dim // 2, dtype=np.float32) * np.float32(-np.log(max_period))
     exponents = steps / np.float32(dim // 2 - downscale_freq_shift)
     frequencies = np.exp(exponents.astype(np.float64)).astype(np.float32)
-    frequencies = frequencies if dim > 1 else np.ones(1, np.float32)  # of no use, but of a size
+    # Of no use for one dimension, but an operand must have a size.
+    frequencies = frequencies if dim > 1 else np.ones(1, np.float32)
     return sinusoids(t, frequencies, dim=dim, cosine_first=flip_sin_to_cos, scale=scale)  # pyright: ignore[reportArgumentType]

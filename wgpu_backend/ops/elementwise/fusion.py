@@ -391,7 +391,8 @@ def _prepend(maker: Chain, x: Node, operands: list[Node], steps: tuple[Step, ...
     None if it would have too many operands or steps.
     """
     together: list[Node] = []
-    made: list[Step] = []  # with operands counted from -1 downwards, and results from 0 on
+    # Operands are counted from -1 downwards, and results from 0 on.
+    made: list[Step] = []
 
     def place(y: Node) -> int:
         if not any(_same(y, z) for z in together):
@@ -408,7 +409,8 @@ def _prepend(maker: Chain, x: Node, operands: list[Node], steps: tuple[Step, ...
 
     result = run([place(y) for y in maker[0]], maker[1])
     last = run([result if _same(x, y) else place(y) for y in operands], steps)
-    made = made[: last + 1]  # of equal ones the last came early
+    # Of equal steps the last may have come early; steps after it have no reader.
+    made = made[: last + 1]
     if len(together) > MAX_OPERANDS or len(made) > MAX_STEPS:
         return None
     return together, tuple(

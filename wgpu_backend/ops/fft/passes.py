@@ -25,9 +25,12 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
 MOST_RADIX = 32
-PRIMES = (2, 3, 5, 7, 11, 13)  # that butterflies are written for
-FEW_ROOTS = 4096  # up to which a table has every root; beyond it they are products of two
-STEP = 1024  # between roots of the coarse half of such a table
+# Primes that butterflies are written for.
+PRIMES = (2, 3, 5, 7, 11, 13)
+# Up to so many roots, a table has each. Beyond, roots are products of two entries.
+FEW_ROOTS = 4096
+# Distance between roots of the coarse half of such a table.
+STEP = 1024
 _KERNEL = Template("""\
 // @import lib/index/grid
 const WG: u32 = 64u;
@@ -124,7 +127,8 @@ def unity_roots(length: int) -> NDArray[np.float32]:
         turns = np.concatenate([np.arange(STEP), STEP * np.arange(-(-length // STEP))])
     angles = -2 * np.pi / length * turns
     table = np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
-    table.flags.writeable = False  # the next caller is given the same
+    # The cache gives the same array to the next caller.
+    table.flags.writeable = False
     return table
 
 

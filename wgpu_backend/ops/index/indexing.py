@@ -28,7 +28,9 @@ from wgpu_backend.ops.index.quantisation import set_rows_quantised
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
-SHORT_ROW = 512  # values, for argmax
+# Values of a row up to which argmax takes 64 threads a row, not 256: 131,077 rows of three took
+# 0.88 instead of 3.3 s on lavapipe.
+SHORT_ROW = 512
 
 
 @op(dense=("ids",), trusted=True)

@@ -15,7 +15,8 @@ from wgpu_backend.ops.check import pad_to_4d, require, require_dtype, vec4s
 from wgpu_backend.ops.index.bits import PLAIN, putting
 from wgpu_backend.ops.shape.views import make_view
 
-GROUP = 32  # values of a row that a thread gathers from blocks
+# Values of a row that a thread gathers from blocks.
+GROUP = 32
 
 
 def _stack_rows(x: Node) -> Node:

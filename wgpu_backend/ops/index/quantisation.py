@@ -9,7 +9,8 @@ from wgpu_backend.graph.spec import Spec, broadcast_strides, dense_strides
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require, require_dtype, require_rank
 
 GROUP = 32
-PAIR = 2 * GROUP  # values of two blocks, whose f16 scales share a word
+# Values of two blocks, whose f16 scales share a word: one thread writes whole words.
+PAIR = 2 * GROUP
 
 
 def dequantise(x: Node, dtype: DType) -> Launch:

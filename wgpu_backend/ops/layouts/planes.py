@@ -24,8 +24,10 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.layouts import super_blocks
 from wgpu_backend.ops.layouts.super_blocks import LOW, NIBBLE, Bytes, Planes, iq1_m_scales, nibbles
 
-ALIGNMENT = 256  # of a binding's offset in its buffer
-_CODEBOOKS = {  # classes of `gguf.quants` that have them
+# A binding's offset in its buffer: WebGPU's default alignment.
+ALIGNMENT = 256
+# Classes of `gguf.quants` that have codebooks.
+_CODEBOOKS = {
     "iq1_s": "IQ1_S",
     "iq1_m": "IQ1_S",
     "iq2_xxs": "IQ2_XXS",
@@ -187,7 +189,8 @@ def _q5_1(blocks: Bytes) -> Planes:
 
 
 def _q8_1(blocks: Bytes) -> Planes:
-    return {"quants": blocks[:, 4:], "scales": blocks[:, :2]}  # the sum serves no reader
+    # The sum of a block is not read by any kernel.
+    return {"quants": blocks[:, 4:], "scales": blocks[:, :2]}
 
 
 def _mxfp4(blocks: Bytes) -> Planes:
@@ -206,7 +209,8 @@ _SPLITS: Mapping[str, Callable[[Bytes], Planes]] = {
     "q4_1": _q4_1,
     "q5_0": _q5_0,
     "q5_1": _q5_1,
-    "q8_0": _q4_0,  # likewise a scale and then the quants
+    # This format has a scale and then the quants, too.
+    "q8_0": _q4_0,
     "q8_1": _q8_1,
     "q1_0": _q4_0,
     "q2_0": _q4_0,
@@ -226,7 +230,8 @@ class _Field:
     infinity: int
 
 
-_SCAN = 1 << 16  # words whose masked copy stays in a core's cache
+# Words whose masked copy stays in a core's cache.
+_SCAN = 1 << 16
 _F16, _TWO_F16 = _Field(slice(0, 2), "<u2", 0x7C00), _Field(slice(0, 4), "<u2", 0x7C00)
 _FLOATS = {
     "f32": _Field(slice(0, 4), "<u4", 0x7F800000),

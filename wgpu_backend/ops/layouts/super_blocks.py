@@ -103,7 +103,8 @@ def _q6_k(blocks: Bytes) -> Planes:
 
 
 def _q8_k(blocks: Bytes) -> Planes:
-    return {"quants": blocks[:, 4:260], "supers": blocks[:, :4]}  # the sums serve no reader
+    # Sums of groups are not read by any kernel.
+    return {"quants": blocks[:, 4:260], "supers": blocks[:, :4]}
 
 
 def _iq1_s(blocks: Bytes) -> Planes:

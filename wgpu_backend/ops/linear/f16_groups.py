@@ -9,12 +9,18 @@ from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.linear.q8 import FORMATS
 from wgpu_backend.ops.reference import Array
 
-WORDS = 20  # of a group: sixteen pairs, its scale, two sums, and its squares
-PLANES = 5  # that these may be spread over, a vector of four each
-WEIGHTS = (*FORMATS, F16)  # formats that are multiplied with them
-NIBBLES = (Q4_0, Q4_1, Q4_K)  # formats whose bytes have the quants of two values
-BESIDE_NIBBLES = (Q6_K,)  # which share rows with these in mixes, and take them as they are
-_SMALLEST, _LARGEST = 27, 249  # biased exponents of the scales of groups
+# Words of a group: sixteen pairs, its scale, two sums, and its squares.
+WORDS = 20
+# Planes that these may be spread over, a vector of four each.
+PLANES = 5
+# Formats of weights that are multiplied with such groups.
+WEIGHTS = (*FORMATS, F16)
+# Formats whose bytes have the quants of two values.
+NIBBLES = (Q4_0, Q4_1, Q4_K)
+# Formats that share rows with these in mixes, and take them as they are.
+BESIDE_NIBBLES = (Q6_K,)
+# Biased exponents of the scales of groups.
+_SMALLEST, _LARGEST = 27, 249
 _INFINITY = np.uint32(0x7F800000)
 
 

@@ -382,7 +382,8 @@ def linear_layer(weight: Node, x: Node, addend: Node | None) -> Node:
         return mulmat(weight, x)
     for name, node in (("x", x), ("addend", addend)):
         require_tensor("linear", name, node)
-    rows = weight.spec.shape[-2:-1]  # empty where `mulmat` will say what is wrong
+    # Empty for a vector, which `mulmat` then refuses by name.
+    rows = weight.spec.shape[-2:-1]
     fits = addend.spec.shape in (rows, (*x.spec.shape[:-1], *rows))
     if fits and addend.spec.dtype == F32 and _in_groups(weight, x):
         return linear(weight, x, addend)

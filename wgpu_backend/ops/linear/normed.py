@@ -25,8 +25,10 @@ from wgpu_backend.ops.check import (
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
-GROUP = 32  # values of a row that products take at once
-SQUARED = 64  # values that share a number of squares: rows that a work group of a product makes
+# Values of a row that products take at once.
+GROUP = 32
+# Values that share a sum of squares: the rows that a work group of a product makes.
+SQUARED = 64
 
 
 def square_count(values: int) -> int:

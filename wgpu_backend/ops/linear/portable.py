@@ -22,7 +22,8 @@ from wgpu_backend.ops.linear.normed import SQUARED, square_count
 from wgpu_backend.ops.linear.q8 import PLANAR
 
 IN_GROUPS = "ops/linear/linear_in_groups"
-THREADS, ROWS, COLUMNS = 64, 2, 4  # of a work group
+# Of a work group.
+THREADS, ROWS, COLUMNS = 64, 2, 4
 Choices = Mapping[str, str | int | float]
 
 

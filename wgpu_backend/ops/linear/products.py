@@ -12,7 +12,8 @@ from wgpu_backend.ops.linear.normed import GROUP
 from wgpu_backend.ops.shape.copying import contiguous
 from wgpu_backend.ops.shape.views import expand, make_view, permute
 
-WORTH_COPYING = 8  # rows of `a` from which a transposed copy of `b` pays
+# Rows of `a` from which on a transposed copy of `b` pays.
+WORTH_COPYING = 8
 
 
 def matmul(a: Node, b: Node) -> Node:

@@ -21,8 +21,10 @@ from wgpu_backend.ops.linear.q8_rounding import GROUP
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
-WORDS = 20  # of a group: eight of upper bytes, eight of lower ones, and four as in eight bits
-PLANES = 5  # that these are spread over, a vector of four each
+# Words of a group: eight of upper bytes, eight of lower ones, and four as in eight bits.
+WORDS = 20
+# Planes that these are spread over, a vector of four each.
+PLANES = 5
 
 
 @op(dense=("x",), trusted=True)

@@ -14,10 +14,15 @@ from wgpu_backend.ops.check import require, require_dtype, require_rank, require
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
-GROUP = 32  # values with a common scale
-WORDS = 12  # of a group: eight of quants, its scale, two sums, and its squares
-PLANES = 3  # that these may be spread over, a vector of four each
-PLANAR_COLUMNS = 16  # up to so many, kernels of GPUs read planes
+# Values with a common scale.
+GROUP = 32
+# Words of a group: eight of quants, its scale, two sums, and its squares.
+WORDS = 12
+# Planes that these may be spread over, a vector of four each.
+PLANES = 3
+# Up to so many columns, kernels of GPUs read planes: a load of 32 lanes then touches 4 lines of 128
+# bytes, not 12.
+PLANAR_COLUMNS = 16
 
 
 @op(dense=("x",), trusted=True)

@@ -14,7 +14,8 @@ from wgpu_backend.graph.capabilities import Capabilities, Tile
 
 Class = Literal["one", "few", "many"]
 CLASSES: tuple[Class, ...] = ("one", "few", "many")
-FEW = 8  # columns
+# Columns.
+FEW = 8
 
 
 def _always(tile: Tile, capabilities: Capabilities) -> bool:

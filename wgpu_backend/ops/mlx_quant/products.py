@@ -28,9 +28,12 @@ from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.shapes import reshape_node
 from wgpu_backend.ops.shape.views import expand
 
-WIDTH, LANES = 64, 8  # threads of a work group, and those that share a row
-WORTH_UNPACKING = 32  # rows of x from which a product of floats is faster
-LARGEST_NBYTES = 64 << 20  # of a matrix that is unpacked for it
+# Threads of a work group, and those that share a row.
+WIDTH, LANES = 64, 8
+# Rows of x from which on unpacking and a product of floats is faster.
+WORTH_UNPACKING = 32
+# Of a matrix that is unpacked for that: it takes memory while the graph runs.
+LARGEST_NBYTES = 64 << 20
 
 
 @op(dense=("x", "packed", "scales", "biases", "lhs", "rhs"), trusted=True)

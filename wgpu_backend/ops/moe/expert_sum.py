@@ -193,7 +193,8 @@ def _again(found: OpNode, graph: Graph, node: OpNode, **changes: Any) -> Node:  
 
 
 PRODUCTS = "linear_by_expert_sum"
-BINDINGS = 4  # that a weight may take, of the eight that every device has; one less with an addend
+# Bindings that a weight may take, of the eight that every device has; one fewer with an addend.
+BINDINGS = 4
 
 
 def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:

@@ -30,7 +30,8 @@ from wgpu_backend.ops.shape.views import make_view
 
 # Formats that leave a binding for a bias, of the eight that every device has.
 BIASED = tuple(d for d in WEIGHTS if d != IQ3_S)
-VECTOR_ROWS = 2  # of an expert, that a work group takes
+# Rows of an expert that a work group takes.
+VECTOR_ROWS = 2
 NAME, PLAIN = "linear_by_expert", "ops/moe/linear_by_expert_plain"
 # Pairs of a token and a choice, one by one or in tiles.
 EACH, TILES = "lib/experts/each_pair", "lib/experts/tiles"
@@ -289,7 +290,8 @@ def _with_gate(launch: Launch, weights: Node, activation: str, *, plain: bool) -
         f"{NAME}: a gate with weights of {weights.spec.shape}, needs (experts, 2 m, k) or "
         "(2, experts, m, k), and neither tiles nor a bias",
     )
-    rows = 2 * m if lead else m  # as if they were those of one expert
+    # As if the rows of both matrices were those of one expert.
+    rows = 2 * m if lead else m
     launch = replace(launch, out=Spec.dense((*launch.out.shape[:-1], rows), F32))
     launch = join_halves(NAME, launch, activation)
     found = get_attributes(launch)

@@ -32,7 +32,8 @@ from wgpu_backend.ops.reduce.norm import softmax_reference
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.sampling.sorting import sort_rows_reference
 
-MOST_EXPERTS, MOST_CHOSEN, MOST_GROUPS = 512, 32, 32  # the shaders have their place for them
+# Arrays of the shaders have these sizes.
+MOST_EXPERTS, MOST_CHOSEN, MOST_GROUPS = 512, 32, 32
 # Forms of scores and of weights; the shaders have the same numbers.
 FORMS = {"": 0, "softmax": 1, "sigmoid": 2, "sum": 3}
 SCORES, WEIGHTS = ("", "softmax", "sigmoid"), ("", "softmax", "sum")
@@ -256,7 +257,8 @@ def of_best_groups_reference(x: Array, *, groups: int, used: int) -> Array:
     each = x.shape[1] // groups
     grouped = x.reshape(-1, each).astype(np.float32)
     two = sort_rows_reference(grouped, descending=True)[:, :2]
-    with np.errstate(invalid="ignore"):  # of infinities
+    # Infinities give NaN, as on devices.
+    with np.errstate(invalid="ignore"):
         sums = np.take_along_axis(grouped, two, axis=1).sum(axis=1, dtype=np.float32)
     best = sort_rows_reference(sums.reshape(-1, groups), descending=True)[:, :used]
     shut = np.ones((len(x), groups, 1), np.bool)
@@ -285,7 +287,8 @@ def fuse_chosen_scores(node: OpNode, graph: Graph) -> Node | None:
     form = graph.producer(scores, "softmax", "sigmoid")
     shape = choice.operands["x"].spec.shape
     x = form.operands["x"] if form else graph.view(scores, Spec.dense(shape, F32))
-    if x.spec.shape[-1:] != shape[-1:]:  # a softmax of other rows, say of groups of experts
+    # A softmax of other rows, such as groups of experts.
+    if x.spec.shape[-1:] != shape[-1:]:
         return None
     if not graph.can_defer_write(choice, choice.node):
         return None
@@ -300,7 +303,8 @@ def _gathers_one(node: OpNode, scores: Spec, choice: OpNode) -> bool:
     one = choice.launch.count("parts") == 1 and tokens > 0
     if not (one and 0 < k <= min(cols, MOST_CHOSEN) and cols <= MOST_EXPERTS):
         return False
-    if node.op == "rows":  # of matrices that stand below each other
+    # `rows` gathers from one matrix, in which those of all tokens lie below each other.
+    if node.op == "rows":
         column = scores.shape == (tokens * cols, 1)
         return column and params.get("rows") == cols and node.spec.shape == (tokens, k, 1)
     along = params["inner"] == 1 and node.spec.shape == (tokens, k)

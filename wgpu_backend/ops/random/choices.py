@@ -45,7 +45,8 @@ def random_bernoulli(key: Node, p: float | Node = 0.5, shape: Sequence[int] | No
     ShapeError
         `p` does not broadcast to `shape`.
     """
-    chances: Any = p  # a number becomes a constant
+    # A number becomes a constant.
+    chances: Any = p
     if isinstance(p, Node):
         require_dtype("random_bernoulli", "p", p, FLOATS)
         shape = p.spec.shape if shape is None else extents("random_bernoulli: shape", shape)

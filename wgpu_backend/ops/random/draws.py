@@ -24,7 +24,8 @@ from wgpu_backend.ops.reference import Array
 SIGNED, UNSIGNED = (I32, I16, I8, I64), (U32, U16, U8, U64)
 # The largest number below 1.
 BELOW_ONE = {F32: 1 - 2**-24, F16: 1 - 2**-11, BF16: 1 - 2**-8}
-OPEN_LOW = -1 + 2**-24  # the lowest f32 whose inverse error function is finite
+# The lowest f32 whose inverse error function is finite.
+OPEN_LOW = -1 + 2**-24
 LARGEST = 3.4028234663852886e38
 ROOT_HALF = 0.5**0.5
 

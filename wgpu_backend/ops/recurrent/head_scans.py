@@ -31,9 +31,11 @@ from wgpu_backend.ops.recurrent.runs_reference import scan_runs_reference
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.views import make_view
 
-MAX_KEYS = 512  # states of a column
+# States of a column.
+MAX_KEYS = 512
 THREADS = 128
-_OWN_VEC4S = 8  # vectors of four states that suit the registers of a thread
+# Vectors of four states that suit the registers of a thread.
+_OWN_VEC4S = 8
 
 
 @op(dense=("runs",), trusted=True)

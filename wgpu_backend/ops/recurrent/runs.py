@@ -18,7 +18,8 @@ from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ops.check import require, require_dtype
 from wgpu_backend.ops.index.writing import require_writable
 
-RUN = 4  # numbers that say what a run is
+# Numbers that describe a run.
+RUN = 4
 
 
 def require_runs(name: str, runs: Node) -> int:

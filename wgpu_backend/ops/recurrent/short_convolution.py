@@ -19,7 +19,8 @@ from wgpu_backend.ops.recurrent.runs import require_runs, require_state
 from wgpu_backend.ops.recurrent.runs_reference import scan_runs_reference
 from wgpu_backend.ops.reference import Array
 
-MAX_TAPS = 32  # that a thread keeps
+# Taps that a thread keeps in registers.
+MAX_TAPS = 32
 
 
 @op(dense=("runs",), trusted=True)

@@ -14,7 +14,8 @@ from wgpu_backend.ops.check import FLOATS, require, require_dtype, require_rank
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
-MAX_STATES = 512  # that one thread keeps
+# States that one thread keeps.
+MAX_STATES = 512
 
 
 @op(trusted=True)

@@ -133,7 +133,8 @@ def _argument(name: str, x: Node, axis: int | None, keep_dims: bool, *, smallest
         ShapeError,
         f"{name}: x is {shape}, axis {axis} has 0 values, needs at least 1",
     )
-    if x.spec.dtype in WIDE:  # no key of 32 bits orders these: the first that is the extreme
+    # No key of 32 bits orders these, so look for the first value that equals the extreme.
+    if x.spec.dtype in WIDE:
         shape = x.spec.shape
         before, after = math.prod(shape[:found]), math.prod(shape[found + 1 :])
         x = reshape_node(x, (before, shape[found], after))

@@ -25,8 +25,10 @@ from wgpu_backend.ops.shape.views import permute
 
 # Values that one work group, or one thread where threads work alone, reduces.
 GROUP_PART, THREAD_PART = 4096, 256
-FEW = 32  # values that are too few for a work group
-AXES = 4  # that a vector holds
+# Values that are too few for a work group.
+FEW = 32
+# Axes that a vector of the shader holds.
+AXES = 4
 INTEGERS = (I32, U32, I16, I8, U16, U8, *WIDE)
 NUMBERS = (*FLOATS, *INTEGERS, BOOL)
 # Choices of the shader that make a reduction, by kind and by the type of its results.
@@ -169,8 +171,10 @@ def reduce_reference(
         lines = (lines - centre.reshape(-1, 1)) ** 2
     starts = range(0, max(lines.shape[1], 1), part)
     if not len(lines):
-        return np.empty((0, len(starts)), lines.dtype)  # a maximum has no value for no values
-    if x.dtype == bool and not lines.shape[1]:  # of truth it has: `any` and `all` of nothing
+        # A maximum of no values does not exist.
+        return np.empty((0, len(starts)), lines.dtype)
+    # For truth values it does: `any` and `all` of nothing.
+    if x.dtype == bool and not lines.shape[1]:
         return np.full((len(lines), 1), kind == "min", np.uint32)
     with np.errstate(over="ignore"):
         reduced = [NUMPY_REDUCTIONS[kind](lines[:, s : s + part], axis=1) for s in starts]
@@ -201,7 +205,8 @@ def _in_column_vec4s(kept: Spec, reduced: Spec, offset: int) -> bool:
 def _by_vec4s(kept: Spec, reduced: Spec, part: int, offset: int) -> dict[str, str | bool]:
     """Return the choices to read whole vectors of four, if all reduced values are in such."""
     if reduced.dtype not in FLOATS:
-        return {"vec4s": "formats/vec4/f32"}  # declared, and left alone
+        # The kernel declares it and does not read it.
+        return {"vec4s": "formats/vec4/f32"}
     neighbours = len(reduced.shape) == 1 and reduced.strides == (1,)
     whole = all(n % 4 == 0 for n in (reduced.size, part, offset, *kept.strides))
     return {"VEC4S": neighbours and whole}

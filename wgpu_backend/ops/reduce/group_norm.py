@@ -21,8 +21,10 @@ from wgpu_backend.ops.reduce.norm import in_vec4s
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.shapes import reshape_node
 
-LEAST_PART, MOST_PART = 16, 256  # positions that one thread takes the moments of
-PARTS = 64  # that a picture has at least, where parts do not become too short
+# Positions of which one thread takes the moments.
+LEAST_PART, MOST_PART = 16, 256
+# Parts of an image at least, unless they would become too short.
+PARTS = 64
 
 
 @op(dense=("x",), trusted=True)

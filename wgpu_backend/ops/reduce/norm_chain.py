@@ -41,7 +41,8 @@ from wgpu_backend.ops.reference import Array, get_reference
 
 NAME = "norm_chain"
 NORMS = ("rms_norm", "layer_norm")
-MOST_OPERANDS = 4  # of the 8 storage bindings: rows, weight, bias and the result are others
+# Of the 8 storage bindings: rows, weight, bias and the result take the others.
+MOST_OPERANDS = 4
 _MEAN = """\
     for (var i = lane; i < vec4s; i += width) {
         mean += dot(x_load4(start + i), vec4<f32>(1.0));
@@ -322,7 +323,8 @@ def _renumber_after(
     def place(value: int) -> int:
         if value == normed:
             return before + others + first if first else 0
-        if value > others:  # of a step
+        # The result of a step.
+        if value > others:
             return value + before + first
         return 1 + before + value - (value > normed)
 

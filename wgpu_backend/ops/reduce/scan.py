@@ -26,7 +26,8 @@ from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.copying import cast, flip
 from wgpu_backend.ops.shape.shapes import reshape_node, swap_last
 
-BLOCK = 1024  # values folded at one go; the shaders have the same number
+# Values folded in one go. The shaders have the same number.
+BLOCK = 1024
 MOST_AXES = 8
 # What comes before all values, for floats.
 FIRST = {"sum": 0.0, "prod": 1.0, "max": -math.inf, "min": math.inf, "logaddexp": -math.inf}
@@ -91,7 +92,8 @@ def scan_reference(
 ) -> Array:
     """Fold blocks of each row, keeping every partial result."""
     join, whole = JOINS[kind], x.astype(numpy_dtype(x.dtype))
-    if kind == "prod" and x.dtype.kind == "f":  # a row as a whole, as f32 holds its products
+    # A row as a whole, as f32 holds its products.
+    if kind == "prod" and x.dtype.kind == "f":
         ones = np.ones((len(x), 1), np.float32)
         rows = np.concatenate([ones, x], axis=1)[:, : x.shape[1]] if exclusive else x
         return np.multiply.accumulate(rows, axis=1, dtype=np.float32)
@@ -103,7 +105,8 @@ def scan_reference(
         if exclusive:
             part = np.concatenate([before.astype(whole.dtype), part[:, :-1]], axis=1)
         found = join.accumulate(part, axis=1, dtype=whole.dtype)
-        starts = exclusive or block == 0  # 0 before a value would lose the sign of -0
+        # Adding a 0 before the first value would lose the sign of -0.
+        starts = exclusive or block == 0
         y[:, start : start + BLOCK] = found if starts else join(before, found)
     return y
 

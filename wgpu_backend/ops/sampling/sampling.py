@@ -22,7 +22,8 @@ from wgpu_backend.ops.sampling.host import transforms
 from wgpu_backend.ops.sampling.host.candidates import Candidates, largest
 from wgpu_backend.ops.sampling.host.sampling_params import SamplingParams
 
-MAX_K = 256  # what fits into 16 KiB of workgroup memory, with room for values that tie
+# So many fit into 16 KiB of workgroup memory, with room for values that tie.
+MAX_K = 256
 SAMPLING = 8
 PENALISE_COLUMNS = 2048
 # Each part pays for sorting its winners, so they are few, and long.

@@ -41,13 +41,16 @@ from wgpu_backend.ops.shape.copying import cast, contiguous
 from wgpu_backend.ops.shape.shapes import reshape_node, swap_last
 from wgpu_backend.ops.shape.views import make_view
 
-SHORT_ROW = 1024  # values that one kernel sorts; the shaders have their place for them
+# Values that one kernel sorts: arrays of the shaders have this size.
+SHORT_ROW = 1024
 # From this many times k on, choosing blocks costs less than sorting the row.
 LONG_FOR_K = 8
 # From this many values on, reading them once for all costs less than twice for a few.
 LONG_FOR_FEW = 1 << 20
-LONGEST_BLOCK = 4  # 2⁴ values: threads that work alone merge so many fast
-LOWEST = {F32: 0xFF800000, I32: 0x80000000, U32: 0}  # bits of the lowest number
+# 2⁴ values: threads that work alone merge so many fast.
+LONGEST_BLOCK = 4
+# Bits of the lowest number of a type.
+LOWEST = {F32: 0xFF800000, I32: 0x80000000, U32: 0}
 MOST_AXES = 8
 
 
@@ -143,7 +146,8 @@ def _order(name: str, x: Node, axis: int, descending: bool) -> tuple[Node, Node,
 
 
 def _sort(x: Node, descending: bool) -> Node:
-    if x.spec.dtype in WIDE:  # by the lower words, then by the upper ones: sorts are stable
+    # By the lower words first, then by the upper ones: sorts are stable.
+    if x.spec.dtype in WIDE:
         low, high = _words(x)
         order = _sort(low, descending)
         return take_along_axis(order, _sort(take_along_axis(high, order, 1), descending), 1)
@@ -371,7 +375,8 @@ WIDE_FROM = 1 << 16
 WIDE_DIGITS, DIGITS = (11, 11, 10), (8, 8, 8, 8)
 # Values in a chunk for each of its counters: all kernels together touch a counter ten times.
 KEYS_PER_COUNTER = 8
-VALUES, PAIRS, WORDS, IDS = range(4)  # forms of keys; the shaders have the same numbers
+# Forms of keys. The shaders have the same numbers.
+VALUES, PAIRS, WORDS, IDS = range(4)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from wgpu_backend.ops.index.quantisation import dequantise, quantise
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
-FEW_AXES = 4  # that a vector holds
+# Axes that a vector of the shader holds.
+FEW_AXES = 4
 # What a value is in a register, by the kind of its type: the nearest that WGSL computes with.
 _REGISTER = {"f": "f32", "c": "f32", "i": "i32", "u": "u32", "b": "u32"}
 

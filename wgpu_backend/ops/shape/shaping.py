@@ -18,7 +18,8 @@ from wgpu_backend.ops.shape.copying import concat, contiguous
 from wgpu_backend.ops.shape.shapes import reshape_node
 from wgpu_backend.ops.shape.views import make_view
 
-FEW_AXES = 4  # that one window has
+# Axes of one window.
+FEW_AXES = 4
 
 
 @op(trusted=True)
@@ -238,7 +239,8 @@ def stack(x: Node, axis: int, *others: Node) -> Node:
     (..., i + j + ..., ...), in the order given.
     """
     joined: list[Node] = [x, *others]
-    while len(joined) > 1:  # neighbours first, so that few values are copied often
+    # Neighbours first, in pairs: then each value is copied log2(n) times, not n times.
+    while len(joined) > 1:
         left, right = joined[::2], joined[1::2]
         pairs = zip(left, right, strict=False)
         joined = [*(concat(a, b, axis=axis) for a, b in pairs), *left[len(right) :]]

@@ -175,7 +175,8 @@ def diag(x: Node) -> Launch:
 def diag_reference(x: Array) -> Array:
     """Make matrices with vectors on their diagonals."""
     on = np.eye(x.shape[-1], dtype=bool)
-    return np.where(on, x[..., None], np.zeros((), x.dtype))  # a product would give -0 and NaN
+    # A product with the mask would give -0 and NaN.
+    return np.where(on, x[..., None], np.zeros((), x.dtype))
 
 
 @op(trusted=True)

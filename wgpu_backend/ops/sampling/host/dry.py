@@ -15,11 +15,15 @@ from wgpu_backend.ops.sampling.host.options import LONGEST_BREAKER, SamplingOpti
 from wgpu_backend.ops.sampling.host.steps import Choice, Rows, SamplerStep
 from wgpu_backend.text.tokenizer import Tokenizer
 
-LONGEST_TAIL = 20  # tokens, as in llama.cpp
-LARGEST_EXPONENT = 88.0  # e to that is a float still
+# Tokens, as in llama.cpp.
+LONGEST_TAIL = 20
+# e to this power is still a float32.
+LARGEST_EXPONENT = 88.0
 LARGEST_PENALTY = 1e38
-FEW = 64  # tokens; of longer repetitions all lengths are found at once
-REMEMBERED = 32  # lists of breakers
+# Tokens: longer repetitions are found for all lengths at once.
+FEW = 64
+# Lists of breakers that are kept.
+REMEMBERED = 32
 
 Breakers = dict[int, list[tuple[int, ...]]]
 """By the token in which a breaker begins, the tokens that it goes on with."""
@@ -112,7 +116,8 @@ def repetitions(seen: NDArray[np.int64], most: int) -> dict[int, int]:
 def _equal_to_the_beginning(tokens: list[int]) -> list[int]:
     """Return how many tokens from each place on equal the beginning: Gusfield 1997, §1.4."""
     found = [0] * len(tokens)
-    left = right = 0  # the part that ends last of those that are the beginning
+    # The part that ends last, of those that equal the beginning (the Z algorithm).
+    left = right = 0
     for at in range(1, len(tokens)):
         same = min(right - at, found[at - left]) if at < right else 0
         while at + same < len(tokens) and tokens[same] == tokens[at + same]:

@@ -11,7 +11,8 @@ from numpy.random import PCG64, Generator, SeedSequence
 from wgpu_backend.ops.sampling.host.candidates import Candidates
 from wgpu_backend.ops.sampling.host.steps import Choice, Dist, Random, probabilities
 
-_OF_XTC = 1  # its random numbers are others than those by which a token is chosen
+# XTC draws from its own stream, so that it does not shift the draws of tokens.
+_OF_XTC = 1
 
 
 class MirostatV2(Dist):

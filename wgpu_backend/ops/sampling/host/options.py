@@ -12,8 +12,10 @@ from typing import SupportsIndex, cast
 from wgpu_backend.errors import OptionError
 
 RANDOM_SEED = -1
-BREAKERS = ("\n", ":", '"', "*")  # llama.cpp's
-LONGEST_BREAKER = 40  # bytes, as in llama.cpp
+# llama.cpp's.
+BREAKERS = ("\n", ":", '"', "*")
+# Bytes, as in llama.cpp.
+LONGEST_BREAKER = 40
 MOST_BREAKERS = 128
 # llama.cpp's names in its order, with what leaves a sampler's choice as it is, and letters.
 SAMPLERS: Mapping[str, Mapping[str, float]] = {

@@ -60,7 +60,8 @@ class Choice:
         heat = np.float32(self.temperature)
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             divided = found.logits / heat
-            if not np.isfinite(divided[0]):  # only differences count: none of these is too large
+            # Only differences count, and none of these is too large.
+            if not np.isfinite(divided[0]):
                 gaps = found.logits - found.logits[0]
                 divided = np.where(gaps == 0, np.float32(0), gaps / heat)
         return Candidates(found.ids, divided.astype("f4"))

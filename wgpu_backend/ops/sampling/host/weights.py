@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 Weights = NDArray[np.uint64]
 
 FEW = 256
-FEW_BITS = 23  # 256 weights of at most 2^23 add up to no more than a u32 holds
-MANY_BITS = 40  # 2^24 weights of at most 2^40 still fit a u64
+# 256 weights of at most 2^23 add up to no more than a u32 holds.
+FEW_BITS = 23
+# 2^24 weights of at most 2^40 still fit a u64.
+MANY_BITS = 40
 FRACTION_BITS = 24
 # 2^-f = 1 - f (C1 - f (C2 - f (…))) for f in [0, 1), in units of 2^-31; off by at most 2.2e-9.
 ONE = 1 << 31
