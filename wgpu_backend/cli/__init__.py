@@ -63,7 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _silence_stdout()
         return BROKEN_PIPE
-    except Exception as error:  # without --debug a user never sees a traceback
+    except Exception as error:
+        # Without --debug a user never sees a traceback.
         return report(error, traceback=debugging.on)
     return code if isinstance(code, int) else 0
 

@@ -30,7 +30,8 @@ from wgpu_backend.nn.batch import Batch
 from wgpu_backend.ops.sampling.host import SamplingOptions
 
 SEQUENCE = 0
-HOST_TOKENS = 16  # tokens over which host time is measured
+# Tokens over which host time is measured: enough for a mean, few since steps wait for each other.
+HOST_TOKENS = 16
 # Larger than any cache: the last-level caches of large GPUs reach 96 MiB.
 READ_NBYTES = 512 << 20
 SOFTWARE_READ_NBYTES = 128 << 20
@@ -129,6 +130,7 @@ class Bench:
         self._model = model
         self._name = name
         self._peak = peak
+        # The same tokens in every run, so that runs can be compared.
         self._random = np.random.default_rng(0)
         self._greedy = Head("bench", self._most_likely)
 
@@ -169,7 +171,9 @@ class Bench:
     def test(self, label: str, tokens: int, repetitions: int, run: Callable[[int], None]) -> Result:
         """Warm up, then time a number of runs."""
         capabilities = self._model.backend.executor.capabilities
+        # The first run also compiles the shaders.
         run_at_full_clock(lambda: self._time(run, tokens), capabilities)
+        # Counters run on for the life of the device, so differences count.
         dispatches, host = self._dispatches(), self._model.runner.clock.host
         rates = [tokens / self._time(run, tokens) for _ in range(repetitions)]
         made = tokens * repetitions
@@ -192,6 +196,7 @@ class Bench:
             stddev=statistics.stdev(rates) if repetitions > 1 else 0.0,
             dispatches_per_token=dispatches / made,
             host_us_per_token=host * 1e6,
+            # Prompts are bound by arithmetic, so only generation is compared with the bandwidth.
             bandwidth_fraction=self._share(mean) if label.startswith("tg") else None,
         )
 
@@ -214,6 +219,7 @@ class Bench:
 def read_nbytes_per_token(file: GGUFFile) -> int:
     """Return the bytes of weights read per token; an untied embedding counts as one row."""
     untied = "output.weight" in file.tensors
+    # One row of an embedding is read per token; a tied one is read whole for the logits.
     skipped = file.tensors["token_embd.weight"].nbytes if untied else 0
     return weight_nbytes(file) - skipped
 
@@ -246,6 +252,7 @@ def measure_read_bandwidth(device: Device) -> float:
         )
         stack.callback(program.close)
         run_at_full_clock(program.timed, device.capabilities)
+        # Other work only makes runs slower, so the fastest is nearest to the device's limit.
         return nbytes / min(program.timed()[0].seconds for _ in range(READ_RUNS))
 
 

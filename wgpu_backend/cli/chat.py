@@ -18,7 +18,8 @@ from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.text.grammar import Grammar
 from wgpu_backend.text.output_parsers import OutputParser, Part, parser_for, thinks
 
-_TAIL = 16  # last tokens of a prompt, which may contain the tag that opens the reasoning
+# Last tokens of a prompt, which may contain the tag that opens the reasoning.
+_TAIL = 16
 
 
 @dataclass(slots=True)
@@ -108,8 +109,11 @@ class Chat:
     def _reply(self, prompt: str) -> Reply:
         message: Message = {"role": "user", "content": prompt}
         system: list[Message] = [{"role": "system", "content": self.system}] if self.system else []
+        # After /clear a conversation can outgrow the context, and be warned of, again.
         self.warned = self.warned and bool(self.messages)
         parts = self._stream_chat([*system, *self.messages, message])
+        # `chat` fits the messages into the context before it streams, so that the note can come
+        # before the answer.
         dropped = self.model.stats.dropped_messages
         if dropped and not self.warned:
             self.warned = True
@@ -119,6 +123,7 @@ class Chat:
             )
         reply = self._print(parts)
         self.messages += [message, {"role": "assistant", "content": reply.text}]
+        # What does not fit now does not fit later: the conversation only grows.
         del self.messages[:dropped]
         return reply
 
@@ -126,6 +131,7 @@ class Chat:
         texts: list[str] = []
         pieces = format_parts(parts, texts, hides_thinking=self.hides_thinking)
         reply = print_reply(pieces, echo=self.echo, wraps=self.wraps)
+        # The conversation keeps the answer without its reasoning, as chat templates expect it.
         return replace(reply, text="".join(texts))
 
     def _stream_chat(self, messages: list[Message]) -> Iterator[Part]:
@@ -152,6 +158,7 @@ class Chat:
         # Some templates end in the tag that opens the reasoning.
         tail = model.tokenizer.decode(ids[-_TAIL:], skip_special=False)
         parser = parser_for(template, prompt=tail)
+        # Streams of text leave out control tokens, so the parser would not see such tags.
         if not model.tokenizer.control_ids(parser.tags):
             return parser
         if self.hides_thinking:
@@ -163,6 +170,7 @@ class Chat:
 
     def _thinking(self) -> dict[str, object]:
         """Return the template variables for reasoning, under both common names."""
+        # Qwen's templates read `enable_thinking`, DeepSeek's and others `thinking`.
         return {} if self.think is None else {"enable_thinking": self.think, "thinking": self.think}
 
     def _continue(self, prompt: str) -> Reply:
@@ -183,11 +191,14 @@ class Chat:
         """Return the parameters that the user set, by name."""
         values: dict[str, object] = {name: getattr(self.options, name) for name in SAMPLING}
         values |= {"num_predict": self.num_predict, "stop": list(self.stop)}
+        # A server has defaults of its own for a model, which values that the user did not choose
+        # would override.
         return {name: value for name, value in values.items() if name in self.chosen}
 
     def parameters(self) -> dict[str, object]:
         """Return the values of all parameters by name."""
         values: dict[str, object] = {name: getattr(self.options, name) for name in SAMPLING}
+        # Both draw a new seed for each answer.
         values["seed"] = "random" if self.options.seed in (None, -1) else self.options.seed
         rest = {"num_predict": self.num_predict, "stop": list(self.stop) or "none"}
         return {**values, **rest, "num_ctx": self.model.num_ctx}
@@ -213,6 +224,7 @@ class Chat:
             return
         value = parameter.number(" ".join(words))
         if name == "num_ctx" and isinstance(self.model, ServedModel):
+            # The server loads the model with this context at the next request.
             self.model.asked_ctx = int(value)
         elif name == "num_ctx":
             self.model = self.reopen(int(value))

@@ -64,6 +64,7 @@ class RunOptions:
 
     def begin(self, chat: Chat) -> None:
         """Apply the options to a conversation, and restart it."""
+        # A copy: options of `run` serve again when the chat loads another model.
         given = dict(self.parameters)
         chat.num_predict = cast("int", given.pop("num_predict", -1))
         chat.stop = cast("tuple[str, ...]", given.pop("stop", ()))
@@ -86,6 +87,7 @@ class ChatModel:
     model: LanguageModel | ServedModel
 
     def __init__(self, name: str, options: RunOptions, settings: ModelSettings) -> None:
+        # As given: each model that is loaded later fills the rest from its own entry in the store.
         self._arguments = options, settings
         found = find_on_server(name, options, settings)
         if found is not None:
@@ -144,11 +146,14 @@ class ChatModel:
 
     def _replace_model(self, name: str, path: Path, settings: ModelSettings) -> LanguageModel:
         assert isinstance(self.model, LanguageModel)
+        # To restore the former model as it ran, on the device that was found for it.
         before = replace(self._settings, device=self.model.device.id, num_ctx=self.model.num_ctx)
         settings = replace(settings, device=before.device)
-        self.model.close()  # first, since there may not be memory for two
+        # Close first: there may not be memory for two models.
+        self.model.close()
         try:
             self.model = open_model(path, settings, label=_label(name, path))
+        # Ctrl-C during loading, too, must leave a model for the chat to go on with.
         except BaseException:
             self.model = open_model(self._path, before, label=_label(self._name, self._path))
             raise
@@ -162,11 +167,13 @@ def find_on_server(name: str, options: RunOptions, settings: ModelSettings) -> S
     model in this process.
     """
     adapters = settings.adapters
+    # Requests carry the size of the context, but no other option of loading.
     plain = (
         replace(settings, num_ctx=None, verbose=False, adapters=AdapterSettings())
         == ModelSettings()
     )
     plain = plain and not (adapters.loras or adapters.control_vectors or adapters.control_layers)
+    # Ollama's API has `format`, a JSON schema, and no grammars.
     grammar = options.grammar is None or options.grammar.kind == "json_schema"
     if options.local or not plain or not grammar or exists(name) or name == STORY:
         return None
@@ -189,6 +196,7 @@ def fill_from_store(
     num_ctx = given.pop("num_ctx", None)
     if settings.num_ctx is None and num_ctx is not None:
         settings = replace(settings, num_ctx=int(cast("int", num_ctx)))
+    # The store's adapters are part of the model, so the user's come on top of them.
     loras = (*((path, 1.0) for path in found.adapters), *settings.adapters.loras)
     settings = replace(settings, adapters=replace(settings.adapters, loras=loras))
     options = replace(

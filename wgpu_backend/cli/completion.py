@@ -42,6 +42,7 @@ def complete_stored(incomplete: str) -> list[str]:
     """
     from wgpu_backend.cli.store import open_store
 
+    # Users leave the default tag out.
     names = [str(name).removesuffix(":latest") for name in open_store().names()]
     return [name for name in names if name.startswith(incomplete)]
 
@@ -65,6 +66,7 @@ def _models(folder: Path) -> Iterator[str]:
     """Yield the GGUF files of a folder and of its subfolders, and other subfolders with a slash."""
     for path in _list_folder(folder):
         if path.is_dir() and not path.name.startswith("."):
+            # Two levels: models often lie in a folder each.
             inside = [each.name for each in _list_folder(path) if each.suffix == ".gguf"]
             yield from (f"{path.name}/{name}" for name in inside or [""])
         elif path.suffix == ".gguf":
@@ -74,6 +76,7 @@ def _models(folder: Path) -> Iterator[str]:
 def _list_folder(folder: Path) -> list[Path]:
     try:
         return sorted(folder.iterdir())
+    # An error would print a traceback into the shell's line.
     except OSError:
         return []
 
@@ -89,6 +92,7 @@ def complete_device(incomplete: str) -> list[tuple[str, str]]:
     from wgpu_backend.device.adapters import Devices
 
     devices = Devices()
+    # In reverse, so that the best device of each kind stays in the dictionary.
     kinds = {info.kind: info.name for info in reversed(devices)}
     offers = {**{info.id: info.name for info in devices}, **kinds}
     return [(word, name) for word, name in offers.items() if word.startswith(incomplete)]

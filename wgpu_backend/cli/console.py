@@ -19,7 +19,8 @@ PROGRAM = "wgpu-backend"
 # Control characters: C0 without tab and newline, DEL, and C1.
 _CONTROLS = dict.fromkeys([*range(9), *range(11, 32), *range(127, 160)])
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-_WIDE = 1000  # columns for files and pipes, so that nothing is cut
+# Columns for files and pipes, so that nothing is cut.
+_WIDE = 1000
 
 
 def harmless(text: str) -> str:
@@ -68,6 +69,7 @@ def log_as_notes(level: int = logging.WARNING) -> None:
         Level of the server's log, which has a line for each request at `logging.INFO`.
     """
     logging.getLogger("wgpu_backend.server").setLevel(level)
+    # `main` may run several times in a process, and a program that calls it may have handlers.
     if not logging.root.handlers:
         logging.basicConfig(handlers=[_Notes()], format="%(message)s", level=logging.WARNING)
 
@@ -87,6 +89,7 @@ def console() -> Console:
     """Make a console on stdout for tables, of unlimited width outside a terminal."""
     from rich.console import Console
 
+    # With COLUMNS a user sets the width of tables in pipes.
     unlimited = not is_terminal(sys.stdout) and "COLUMNS" not in os.environ
     return Console(width=_WIDE if unlimited else None, highlight=False, markup=False, emoji=False)
 
@@ -117,7 +120,8 @@ def print_table(
     screen = console()
     texts = [[name, *(row[place] for row in cells)] for place, name in enumerate(columns)]
     figures = [name in right for name in columns]
-    for pad in (1, 0):  # less space between columns on a narrow screen
+    for pad in (1, 0):
+        # A narrow screen gets less space between columns.
         gap = 2 * pad + 1
         widths = _widths(texts, figures, screen.width - gap * (len(columns) - 1))
         if sum(widths) + gap * (len(columns) - 1) <= screen.width:
@@ -170,12 +174,14 @@ def _widths(texts: Sequence[Sequence[str]], figures: Sequence[bool], room: int) 
     ]
     while sum(widths) > room and widths != least:
         _, widest = max((widths[i], i) for i in range(len(widths)) if widths[i] > least[i])
+        # One column at a time, so that columns of equal width shrink alike.
         widths[widest] -= 1
     return widths
 
 
 def _print(table: Table, screen: Console) -> None:
     """Print a table without trailing spaces."""
+    # Rich pads lines to the width of the table, which would fill files with spaces.
     with screen.capture() as captured:
         screen.print(table)
     lines = captured.get().splitlines()

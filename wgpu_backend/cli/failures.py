@@ -18,10 +18,14 @@ from wgpu_backend.errors import (
 
 FAILED = 1
 USAGE = 2
-INTERRUPTED = 130  # 128 + SIGINT, as shells count
-_NAMES: dict[str, str] = {}  # names of models by path, see `show_as`
+# 128 + SIGINT, as shells count.
+INTERRUPTED = 130
+# Names of models by path, see `show_as`.
+_NAMES: dict[str, str] = {}
+# Words of 240 characters or more, such as a prompt given as a file: the middle is cut.
 _LONG = re.compile(r"(\S{120})\S{80,}(\S{40})")
-BROKEN_PIPE = 1  # the code that typer uses
+# The code that typer uses.
+BROKEN_PIPE = 1
 
 
 @dataclass(slots=True)
@@ -53,15 +57,18 @@ def report(error: Exception, *, traceback: bool = False) -> int:
     if traceback:
         sys.stderr.write("".join(traces.format_exception(error)))
     if isinstance(error, TyperException):
-        if type(error).__name__ == "NoArgsIsHelpError":  # typer does not export it
+        if type(error).__name__ == "NoArgsIsHelpError":
+            # Typer does not export the class.
             print_text(error.format_message() + "\n")
             return USAGE
         message = one_line(error.format_message()).replace("Value error, ", "").rstrip(".")
-        if message:  # empty if the help was printed because no command was given
+        if message:
+            # The message is empty if typer printed the help because no command was given.
             note(message)
         return error.exit_code
     # Errors in a user's plugin span lines: the source line, and a mark below it.
     note(str(error) if isinstance(error, PluginError) else one_line(describe_error(error)))
+    # The report lists what occupies the device's memory: many lines, so only with --debug.
     if traceback and isinstance(error, OutOfMemory) and error.report:
         sys.stderr.write(f"{error.report}\n")
     return USAGE if isinstance(error, UsageError | OptionError) else FAILED
@@ -100,5 +107,6 @@ def brief(text: str, most: int = 60) -> str:
 def one_line(text: str) -> str:
     """Fold a text into one line, and shorten very long words in the middle."""
     for path, name in _NAMES.items():
+        # The path of a blob is a digest, which does not help the user.
         text = text.replace(path, name)
     return " ".join(_LONG.sub(lambda word: f"{word[1]}…{word[2]}", text).split())

@@ -22,7 +22,8 @@ def history_file() -> Path:
         The user has no home folder, as in some containers.
     """
     named = Path(os.environ.get("XDG_STATE_HOME", ""))
-    if named.is_absolute():  # the XDG specification ignores relative paths
+    if named.is_absolute():
+        # The XDG specification has relative paths ignored.
         return named / "wgpu-backend" / "history"
     try:
         home = Path.home()
@@ -62,8 +63,10 @@ def make_history_file() -> Path:
 def _private(path: Path) -> Path:
     """Make a file that only its user can read and write."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Private from the start: with chmod alone, others could open the file before.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600))
-    path.chmod(0o600)  # an existing file may have been readable for others
+    # The mode above applies to a new file only: an existing one may be readable for others.
+    path.chmod(0o600)
     return path
 
 
@@ -75,6 +78,7 @@ class _Kept(FileHistory):
         self._keeps = keeps
 
     def load_history_strings(self) -> Iterable[str]:
+        # Checked for each call, since /set history and /set nohistory switch it during the chat.
         return super().load_history_strings() if self._keeps() else ()
 
     def store_string(self, string: str) -> None:
@@ -82,5 +86,6 @@ class _Kept(FileHistory):
             return
         try:
             super().store_string(string)
-        except OSError:  # a note would disturb the prompt that is being drawn
+        except OSError:
+            # A note would disturb the prompt that is being drawn.
             return

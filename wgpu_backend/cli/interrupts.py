@@ -29,6 +29,7 @@ class Interrupts:
         signal.signal(signal.SIGINT, self._before)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        # Work between two checks may hang, so a second Ctrl-C does not wait for it.
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True

@@ -45,9 +45,12 @@ def open_model(
     info = find_device(settings)
     try:
         return _load(path, info, settings, self_test=self_test, label=label)
+    # A lost device is a fault to report, and a model too large for the device is too slow on the
+    # CPU.
     except (DeviceLost, OutOfMemory):
         raise
     except DeviceError as error:
+        # A device that the user named is not replaced.
         if settings.device or info.kind == "cpu":
             raise
         note(f"{one_line(str(error))}; using the CPU with NumPy, which is slow")
@@ -74,6 +77,7 @@ def _load(
                 control_vectors=settings.adapters.control_vectors,
                 control_layers=settings.adapters.control_layers,
             )
+        # `main` reports Ctrl-C once for all commands.
         except LoadCancelled:
             raise KeyboardInterrupt from None
 
@@ -85,6 +89,7 @@ def find_device(settings: ModelSettings) -> DeviceInfo:
     info = choose_device(None)[1]
     if info.kind == "cpu":
         note(f"no GPU adapter, using the CPU with NumPy, which is slow; {suggest_driver()}")
+    # Scripts that run on a rasteriser on purpose, such as tests, get no note.
     elif info.kind == "software" and (settings.verbose or is_terminal(sys.stderr)):
         note(f"no GPU, using the software rasteriser {info.id} {info.name}")
     return info
@@ -101,6 +106,7 @@ def find_device_by_name(name: str) -> DeviceInfo:
     try:
         return choose_device(name)[1]
     except DeviceError as error:
+        # Typer does not say whether an option's value came from the environment.
         from_variable = os.environ.get(DEVICE_VARIABLE) == name
         raise UsageError(f"{DEVICE_VARIABLE}: {error}" if from_variable else str(error)) from None
 

@@ -18,8 +18,10 @@ from wgpu_backend.files.huggingface.folder import Folder, open_model_file
 from wgpu_backend.files.quantize.mixes import file_type
 
 TEMPLATE = "tokenizer.chat_template"
-_MAX_VALUES = 64  # longest list that is printed
-_MAX_CHARACTERS = 65_536  # longest text that is printed
+# A vocabulary has a hundred thousand tokens; Ollama prints no list either.
+_MAX_VALUES = 64
+# Chat templates are shorter; what is longer is data in a text.
+_MAX_CHARACTERS = 65_536
 
 
 def list_facts(file: GGUFFile) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,8 @@ STORY = "story"
 # A path or a model's name: `llama3`, `qwen2.5:7b`, `hf.co/x/y`. One word without punctuation of a
 # sentence, so that "Why?" and "Fin." are prompts; "hello" might be a model as well.
 _NAME = re.compile(r"[\w.~/\\][\w.:/\\@+~-]*(?<![.:])", re.ASCII)
-_LEAST_LETTERS = 3  # shorter names match too many files by chance
+# Shorter names match too many files by chance.
+_LEAST_LETTERS = 3
 
 
 class NoSuchModel(UsageError):
@@ -48,6 +49,7 @@ def split_model_and_prompt(first: str | None, second: str | None) -> tuple[str, 
     """
     if first is None:
         return STORY, None
+    # Of two words the first is the model, even if it does not exist: that is reported later.
     if second is not None or _names_a_file(first):
         return first, second
     if _NAME.fullmatch(first):
@@ -67,7 +69,8 @@ def exists(name: str) -> bool:
     """Return whether a word is an existing path."""
     try:
         return bool(name) and Path(name).exists()
-    except (OSError, ValueError):  # a prompt: too long for a path, or with a NUL
+    except (OSError, ValueError):
+        # A prompt may be too long for a path, or contain a NUL.
         return False
 
 
@@ -81,6 +84,7 @@ def find_model(name: str) -> Path:
     """
     if not name:
         raise UsageError(f"MODEL is empty, needs a GGUF file or `{STORY}`")
+    # Checkpoints are folders, which `require_file` would refuse.
     if exists(str(Path(name, "config.json"))):
         return Path(name)
     path = BUNDLED if name == STORY else Path(name)
@@ -95,6 +99,7 @@ def find_model(name: str) -> Path:
         found = find_in_store(name)
     if found is None:
         raise NoSuchModel(name, _describe_missing(name))
+    # Errors of the file then name the model, and not the path of a blob.
     show_as(found, name)
     return found
 
@@ -124,12 +129,15 @@ def require_file(path: Path, suffix: str = "") -> Path:
     """
     try:
         path.stat()
+        # Opening finds missing permissions and folders as later commands would, with their
+        # messages.
         FileBytes(path).close()
     except FileNotFoundError:
         raise
     except (GGUFError, OSError) as error:
         raise UsageError(describe_error(error)) from None
-    except ValueError as error:  # a NUL in the name; GGUFError is a ValueError too
+    except ValueError as error:
+        # A NUL in the name. GGUFError is a ValueError too, so this clause comes last.
         raise UsageError(f"{str(path)!r}: {error}") from None
     if not path.name.endswith(suffix):
         raise UsageError(f"{path}: the name ends in {path.suffix!r}, needs {suffix}")
@@ -171,6 +179,7 @@ def _find_similar_in_store(name: str) -> list[str]:
     from wgpu_backend.cli.store import open_store
 
     names = [str(entry.name) for entry in open_store().entries()]
+    # Users leave the default tag out, so names are compared without it.
     short = {each.removesuffix(":latest"): each for each in names}
     return get_close_matches(name.removesuffix(":latest"), short, cutoff=0.75)
 
@@ -190,11 +199,13 @@ def find_similar(name: str, folder: Path) -> list[str]:
     """
     try:
         files = sorted(path.name for path in folder.iterdir() if path.suffix == ".gguf")
-    except OSError:  # the folder is not readable
+    except OSError:
+        # The folder is not readable; suggestions are a courtesy.
         return []
     typed = _simplify(name)
     plain = {file: _simplify(file) for file in files}
     containing = [file for file in files if len(typed) >= _LEAST_LETTERS and typed in plain[file]]
+    # 0.75 admits a wrong or a swapped letter in names of usual length.
     alike = get_close_matches(typed, plain.values(), cutoff=0.75)
     return (containing or [file for file in files if plain[file] in alike])[:3]
 
@@ -222,8 +233,10 @@ def save(path: Path, write: Callable[[BinaryIO], object]) -> None:
         with path.open("wb") as file:
             write(file)
     except OSError as error:
-        if path.is_file():  # not a device or a pipe
+        if path.is_file():
+            # A device or a pipe must stay.
             path.unlink()
+        # A failed write, of a full disk for example, has no file name.
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 

@@ -43,7 +43,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>, @builtin(num_workgroups) g
     }
 }
 """
-ROW = 1024  # values of a row
+# Values of a row: long enough that reductions work, as in the rows of models.
+ROW = 1024
 
 
 def _copy(x: Node) -> Launch:
@@ -132,9 +133,12 @@ def _measure(executor: Executor, trial: Trial, nbytes: int) -> Measured:
         ]
         y = cast("Tensor", trial.op(*operands, **trial.options))
         moved = sum(t.spec.nbytes for t in (*operands, y))
+        # A copy reads and writes, so half of the op's bytes give the same traffic.
         x = context.from_numpy(np.zeros(moved // 2 // F32.block_nbytes, np.float32))
         pair = recorded(y), recorded(cast("Tensor", copy(x)))
+        # Alternating runs, so that a change of the clock rate affects op and copy alike.
         times = [[_seconds(graph) for graph in pair] for _ in range(RUNS)]
+    # Other work only makes runs slower, so the fastest says most about the kernel.
     own, copied = (min(column) for column in zip(*times, strict=True))
     extents = [list(shape) for shape in shapes]
     return Measured(trial.op.name, extents, moved, own, copied, executor.info.name)

@@ -31,9 +31,11 @@ from wgpu_backend.testing import (
     run_trial,
 )
 
+# Polling needs no library of the platform, and finds changes that editors make by renaming.
 POLL_SECONDS = 0.25
 SHOWN_PROBLEMS = 5
-FLOATS = ("f32", "f16", "bf16")  # what the snippets of these folders are interchangeable for
+# Snippets of these folders are interchangeable for these types; others have another layout.
+FLOATS = ("f32", "f16", "bf16")
 FLOAT_FOLDERS = ("formats/load", "formats/store", "formats/vec4")
 
 
@@ -71,6 +73,7 @@ def check_forever(path: Path, device: str | None) -> int:
         seen: dict[Path, int] = {}
         while not interrupts.requested:
             now = times(path.resolve().parent)
+            # The first pass finds an empty `seen`, and so checks at once.
             if now == seen:
                 time.sleep(POLL_SECONDS)
                 continue
@@ -88,7 +91,8 @@ def times(folder: Path) -> dict[Path, int]:
             try:
                 found[path] = path.stat().st_mtime_ns
             except FileNotFoundError:
-                continue  # an editor is replacing the file
+                # An editor is replacing the file.
+                continue
     return found
 
 
@@ -115,7 +119,8 @@ class _Checker:
     def _check_op(self, made: Op[Any]) -> bool:
         try:
             trials = get_trials(made)
-        except BackendError as error:  # the other ops of the file are checked all the same
+        except BackendError as error:
+            # The other ops of the file are checked all the same.
             remark(str(error))
             return False
         cases = self._run(made, trials)
@@ -149,6 +154,7 @@ COLUMNS = ("op", "profile", "dtype", "cases", "refused", "failed", "worst NMSE")
 
 
 def _rows(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
+    # In order of first appearance, as a set would not keep it.
     groups = dict.fromkeys((c.op, c.profile, c.dtype) for c in cases)
     for op, profile, dtype in groups:
         here = [c for c in cases if (c.op, c.profile, c.dtype) == (op, profile, dtype)]

@@ -37,7 +37,10 @@ class OpFile:
         try:
             plugins.execute(self.path, MODULE)
         finally:
+            # A module that stayed would be found by the next import, with its old code.
             sys.modules.pop(MODULE, None)
+            # Also after an error in the middle of the file, so that `forget` removes what came
+            # before it.
             self.ops = [made for name, made in REGISTRY.items() if name not in before]
         if not self.ops:
             raise UsageError(f"{self.path}: it registers no op, needs a function under @op")

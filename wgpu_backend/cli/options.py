@@ -34,6 +34,7 @@ def _debug(context: typer.Context, value: bool) -> bool:
 
 def _imports(context: typer.Context, files: list[Path] | None) -> list[Path]:
     """Import the user's files, so that the command can use the ops they register."""
+    # Shell completion parses the line as well, and must not run the user's code.
     if files and not context.resilient_parsing:
         from wgpu_backend.cli.names import require_file
         from wgpu_backend.ops.plugins import import_file
@@ -233,6 +234,7 @@ def _make_settings(
     imports: Imports = None,
     debug: Debug = False,
 ) -> ModelSettings:
+    # An option of text, so that its errors are those of `/set parameter`.
     positions = None if num_ctx is None else int(_CONTEXT.number(num_ctx, _CONTEXT.option))
     adapters = AdapterSettings(
         _parse_scaled("--lora-scaled", lora, lora_scaled),
@@ -326,11 +328,13 @@ def replace_argument(
     parts : sequence of Parameter or None
         The options; None for the arguments of `make`.
     """
+    # Annotations are strings in these modules, and typer needs the objects.
     declared = inspect.signature(make, eval_str=True).parameters.values()
     options = list(declared) if parts is None else parts
     own = inspect.signature(command, eval_str=True).parameters
     offered = [p for p in own.values() if p.name != place]
     keyword_only = inspect.Parameter.KEYWORD_ONLY
+    # Before the command's keyword-only options: the order here is the order of the help.
     at = next((i for i, p in enumerate(offered) if p.kind == keyword_only), len(offered))
     offered[at:at] = options
 

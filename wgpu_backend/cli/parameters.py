@@ -17,8 +17,10 @@ import typer
 from wgpu_backend.cli.failures import brief
 from wgpu_backend.errors import OptionError
 
-MAX_CONTEXT = 1 << 24  # positions; block tables are allocated for all of them
-_ENDLESS = 1 << 24  # shown as no limit
+# Block tables are allocated for all positions, so a typing error must not exhaust memory.
+MAX_CONTEXT = 1 << 24
+# A limit as high as this is shown as none.
+_ENDLESS = 1 << 24
 
 Value = int | float | tuple[str, ...]
 
@@ -88,10 +90,12 @@ class Parameter:
         """
         kind = int if self.kind == "whole" else float
         try:
+            # int() also takes 1_000 and digits of other scripts.
             value = kind(text if text.isascii() and "_" not in text else "no number")
         except ValueError:
             value = math.nan
-        if not self.low <= value <= self.high:  # also true for NaN
+        if not self.low <= value <= self.high:
+            # Written so that NaN, which compares as false, is refused.
             raise OptionError(f"{label or self.name}: {brief(text)}, needs {self.needs}")
         return value
 
@@ -172,6 +176,7 @@ def _option(parameter: Parameter) -> inspect.Parameter:
         metavar="NUMBER" if number else "TEXT",
         help=parameter.help_text,
     )
+    # Text, so that `number` checks it: its message names the range, as in a chat.
     kind = Annotated[str | None, made] if number else Annotated[several, made]
     return inspect.Parameter(
         parameter.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=kind

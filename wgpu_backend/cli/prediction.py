@@ -93,6 +93,7 @@ def _select_row(rows: list[dict[str, Any]], dtype: str, test: str) -> Prediction
 
 def _is_card(name: str, device: str) -> bool:
     """Return whether an adapter's name is that of a card, and not of a variant of it."""
+    # Intel's adapters have "(R)" and "(TM)" between the words of a card's name.
     bare = re.sub(r"\((?:TM|R)\)", "", device)
     words = r"\s+".join(map(re.escape, name.split()))
     return re.search(rf"\b{words}\b(?!\s*{_OTHERS})", bare, re.IGNORECASE) is not None
@@ -100,6 +101,7 @@ def _is_card(name: str, device: str) -> bool:
 
 def _find_model(config: Config, models: dict[str, dict[str, int]]) -> str | None:
     for name, sizes in models.items():
+        # By sizes: names of files and of models say less about the work.
         if all(config.uint(key, 0) == size for key, size in sizes.items()):
             return name
     return None

@@ -31,5 +31,6 @@ def bar(text: str) -> Generator[Callable[[float], None] | None]:
     from rich.progress import Progress
 
     with Progress(console=Console(stderr=True), transient=True) as progress:
+        # Rich would take brackets in a file's name for markup.
         task = progress.add_task(escape(harmless(text)), total=1.0)
         yield lambda share: progress.update(task, completed=share)

@@ -51,6 +51,7 @@ def print_reply(pieces: Iterator[str], *, echo: bool = True, wraps: bool = True)
     texts: list[str] = []
     generator = cast("Generator[str]", pieces)
     try:
+        # Leaving the loop early must end the generation at once, and not when garbage is collected.
         with Interrupts() as interrupts, closing(generator):
             for piece in generator:
                 texts.append(piece)
@@ -71,6 +72,7 @@ def parse_parts(pieces: Iterator[str], parser: OutputParser | None) -> Iterator[
         for piece in stream:
             yield from [Content(piece)] if parser is None else parser.push(piece)
     if parser is not None:
+        # An unfinished tool call is not text for the user.
         yield from parser.finish(cut=True)
 
 
@@ -128,6 +130,7 @@ class Wrapper:
         """Add text, and return the part that can be printed."""
         if self._width is None:
             return text
+        # The last word may go on in the next piece.
         words: list[str] = _WORDS.findall(self._word + text)
         self._word = words.pop() if words and not words[-1].isspace() else ""
         return "".join(map(self._place, words))
@@ -150,6 +153,7 @@ class Wrapper:
             before, self._column = "\n", 0
         else:
             self._column += len(before)
+        # Chinese characters and emoji take two columns.
         self._column += cell_len(word)
         return before + word
 
@@ -165,6 +169,7 @@ def format_json(name: str, reply: Reply, stats: Stats, load_seconds: float) -> s
     total = load_seconds + stats.prompt_seconds + stats.seconds
     answered = {
         "model": name,
+        # Ollama writes UTC as Z, as Go does.
         "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z"),
         "response": reply.text,
         "done": not reply.interrupted,

@@ -17,6 +17,7 @@ from wgpu_backend.text.grammar import Grammar
 from wgpu_backend.text.output_parsers import Content, Part, Thinking
 
 _NANO = 1e-9
+# `run` connects before each start, so it must not wait long where no server answers.
 _CONNECT_SECONDS = 0.5
 
 
@@ -94,6 +95,7 @@ class ServedModel:
     ) -> dict[str, Any]:
         chosen = dict(options)
         if self.asked_ctx is not None:
+            # Only a given context: another one would make the server load the model again.
             chosen["num_ctx"] = self.asked_ctx
         body: dict[str, Any] = {"model": self.name, "stream": True, "options": chosen}
         if grammar is not None:
@@ -107,6 +109,7 @@ class ServedModel:
 
         self.stats = Stats()
         server, proxied = server_url()
+        # No time limit: loading a model may take minutes before the first token.
         client = httpx2.Client(timeout=None, trust_env=proxied, headers=server_headers())
         try:
             with client, client.stream("POST", server + path, json=body) as response:
@@ -145,6 +148,7 @@ def find_served(name: str, keep_alive: str | None, num_ctx: int | None) -> Serve
     StoreError
         The server's model is damaged.
     """
+    # A connection finds out without importing the HTTP client.
     if not _listens():
         return None
     try:

@@ -14,7 +14,8 @@ from wgpu_backend.errors import ModelNotFound, StoreError
 KEY_VARIABLE = "WGPU_BACKEND_API_KEY"
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 11434
 _SCHEME_PORTS = {"http": 80, "https": 443}
-_PORT_DIGITS = 5  # int() of thousands of digits would take long
+# Checked before int(), which raises for thousands of digits.
+_PORT_DIGITS = 5
 # A server that listens at all addresses is reached at the loopback address.
 _REACHED_AT = {"0.0.0.0": DEFAULT_HOST, "[::]": "[::1]"}
 _TIMEOUT_SECONDS = 60

@@ -146,8 +146,10 @@ def _save_chat(chat: Chat, name: str) -> str:
     file = BUNDLED if chat.source == STORY else Path(chat.source)
     is_file = chat.source == STORY or exists(chat.source)
     modelfile = Modelfile(
+        # A relative path would depend on the folder in which the model is opened.
         str(file.absolute()) if is_file else chat.source,
         _list_chosen(chat),
+        # An empty text removes the system message that the base model has in the store.
         system=chat.system or (None if is_file else ""),
         messages=[(str(each["role"]), str(each["content"])) for each in chat.messages],
     )
@@ -160,18 +162,23 @@ def _list_chosen(chat: Chat) -> dict[str, Any]:
     """Return the parameters that the user set, without empty ones."""
     values = chat.parameters()
     return {
-        name: values[name] for name in sorted(chat.chosen) if values[name] not in ("random", "none")
+        # Modelfiles have no words for these two, which are the defaults anyway.
+        name: values[name]
+        for name in sorted(chat.chosen)
+        if values[name] not in ("random", "none")
     }
 
 
 def _split_words(text: str) -> list[str]:
     try:
         return shlex.split(text)
-    except ValueError:  # an unmatched quotation mark is a plain character
+    except ValueError:
+        # An unmatched quotation mark is a plain character, as in a stop text of one quote.
         return text.split()
 
 
 def _unquote(text: str) -> str:
+    # The longer mark comes first, since it begins with the shorter one.
     for mark in ('"""', '"'):
         if len(text) >= 2 * len(mark) and text.startswith(mark) and text.endswith(mark):
             return text[len(mark) : -len(mark)]

@@ -26,6 +26,7 @@ def open_store() -> Store:
 
     named = os.environ.get(MODELS_VARIABLE)
     root = Path(named) if named else Path.home() / ".ollama" / "models"
+    # As in Ollama's variables, 0 and an empty text mean off.
     return Store(root, read_only=os.environ.get(READ_ONLY_VARIABLE, "0") not in ("", "0"))
 
 
@@ -55,6 +56,7 @@ def find_stored(name: str) -> Stored | None:
         open_store().entry(parsed)
     except ModelNotFound:
         return None
+    # Imported late: `run` looks up every word that may be a name, and most are not.
     from wgpu_backend.files.store.stored import open_stored
 
     return open_stored(open_store(), parsed)
@@ -64,6 +66,7 @@ def select_parameters(given: Mapping[str, object]) -> dict[str, Value]:
     """Return a stored model's parameters that are supported here."""
     found: dict[str, Value] = {}
     for name, value in given.items():
+        # Modelfiles may have parameters of other engines, such as num_gpu.
         if name not in PARAMETERS:
             continue
         if PARAMETERS[name].kind == "texts":

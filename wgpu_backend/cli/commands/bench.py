@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from wgpu_backend.cli.benchmark import Result
     from wgpu_backend.engine.language_model import LanguageModel
 
-_DIGITS = 10  # longer numbers exceed every limit
+# Longer numbers exceed every limit, and int() raises for thousands of digits.
+_DIGITS = 10
 
 
 @with_model_options
@@ -84,9 +85,11 @@ def bench(
     names = split_model_names(models or [], named or [])
     if not plan.longest:
         raise UsageError("bench: -p 0 and -n 0 leave nothing to measure")
-    paths = [find_model(name) for name in names]  # a wrong name is reported before minutes of work
+    # A wrong name is reported before minutes of work.
+    paths = [find_model(name) for name in names]
     results: list[Result] = []
     for name, path in zip(names, paths, strict=True):
+        # A larger cache would only take memory: no test is longer.
         room = replace(settings, num_ctx=settings.num_ctx or plan.longest)
         with open_model(path, room) as model:
             found = list(run_benchmarks(model, name, plan))
@@ -123,6 +126,7 @@ def split_model_names(words: Sequence[str], lists: Sequence[str]) -> list[str]:
     UsageError
         No model is given.
     """
+    # A file's name may contain commas.
     named = [[word] if exists(word) else word.split(",") for word in lists]
     names = [*words, *(name for each in named for name in each)]
     if not names:

@@ -92,6 +92,7 @@ def _write_file(
 
         def progress(share: float) -> None:
             if interrupts.requested:
+                # Raised from within the writer, which then removes its unfinished file.
                 raise KeyboardInterrupt
             if shown is not None:
                 shown(share)
@@ -140,6 +141,7 @@ def _create_model(name: str, modelfile: Path) -> None:
     except UnicodeDecodeError:
         raise UsageError(f"--file: {modelfile}: not UTF-8") from None
     parsed_file = parse_modelfile(text)
+    # The store has no model of this name; it comes with the package.
     if parsed_file.base == STORY:
         parsed_file.base = str(BUNDLED)
     store, parsed = open_store(), ModelName.parse(name)
@@ -147,6 +149,7 @@ def _create_model(name: str, modelfile: Path) -> None:
     if not (folder / "config.json").is_file():
         create(store, parsed, parsed_file, modelfile.parent, note, fits=fits)
         return
+    # Before the conversion, which takes minutes.
     store.require_writable()
     store.root.mkdir(parents=True, exist_ok=True)
     # In the store's folder, since the large file then becomes a blob without a copy.

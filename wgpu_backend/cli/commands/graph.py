@@ -39,8 +39,10 @@ def graph(
 
     path, html = find_model(model), html and require_writable(html)
     with open_model(path, settings, self_test=False) as opened:
+        # One pass takes at most a chunk, and a position must be left for the decode step.
         passes = opened.graphs(min(prompt, opened.runner.chunk, opened.num_ctx - 1))
-    if html is not None:  # first, since a reader of stdout may stop early
+    if html is not None:
+        # Before the tables: a reader of stdout may stop early, which ends the program.
         text = render_page(f"{path.name} on {opened.device.name}", passes)
         save(html, lambda file: file.write(text.encode()))
         note(f"{html}: open it in a browser")

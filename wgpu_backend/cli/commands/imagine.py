@@ -238,6 +238,7 @@ class _Screen:
         from wgpu_backend.images.pictures import to_picture
 
         lines = render_half_blocks(to_picture(step.preview()), *_terminal_pixels())
+        # A new image begins below the last one, its next steps are drawn over it.
         up = f"\x1b[{self._rows}A" if self._rows and step.index else ""
         self._rows = len(lines) + 1
         text = harmless(f"step {step.index + 1} of {step.count}")
@@ -264,6 +265,7 @@ def render_half_blocks(picture: Image, columns: int, rows: int) -> list[str]:
 
     scale = min(columns / picture.width, rows / picture.height, 1.0)
     width = max(round(picture.width * scale), 1)
+    # Even, since each character shows two pixels, one above the other.
     height = max(round(picture.height * scale) // 2, 1) * 2
     pixels = np.asarray(picture.convert("RGB").resize((width, height))).tolist()
     return [

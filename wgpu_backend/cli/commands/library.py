@@ -13,7 +13,8 @@ from wgpu_backend.cli.console import human_bytes, note, print_table, print_text
 from wgpu_backend.cli.options import Debug, Json, StoredName
 from wgpu_backend.cli.store import open_store
 
-_ID_DIGITS = 12  # as `ollama list` prints digests
+# As many digits as `ollama list` prints.
+_ID_DIGITS = 12
 
 
 def list_(as_json: Json = False, debug: Debug = False) -> None:

@@ -41,7 +41,8 @@ def perplexity(
         for last in perplexities(opened, text, n_ctx=n_ctx, chunks=chunks):
             if progress is not None:
                 progress(last.chunks / last.total)
-    assert last is not None  # a text without a whole chunk raises in `perplexities`
+    # `perplexities` raises for a text that is too short, so there is a last value.
+    assert last is not None
     if as_json:
         facts = {"model": str(path), "file": str(file), "n_ctx": n_ctx} | asdict(last)
         print_text(json.dumps(facts) + "\n")

@@ -63,9 +63,11 @@ def profile(
 
     path, trace = find_model(model), trace and require_writable(trace)
     with open_model(path, settings) as opened:
+        # One pass takes at most a chunk, and a position must be left for the decode step.
         passes = time_passes(opened, min(prompt, opened.runner.chunk, opened.num_ctx - 1))
         _note_missing_clock(opened)
-    if trace is not None:  # before the tables, since a reader of stdout may stop early
+    if trace is not None:
+        # Before the tables: a reader of stdout may stop early, which ends the program.
         text = json.dumps(make_chrome_trace(model, passes))
         save(trace, lambda file: file.write(text.encode()))
         note(f"{trace}: open it in https://ui.perfetto.dev or chrome://tracing")
@@ -105,6 +107,7 @@ def _time_pass(model: LanguageModel, head: Head, name: str, tokens: Sequence[int
     run_at_full_clock(recorded.timed, model.backend.executor.capabilities)
     runs = [recorded.timed() for _ in range(RUNS)]
     ops, shaders, _ = zip(*runs[0], strict=True)
+    # The median leaves out runs that other programs disturbed.
     seconds = np.median([[s for _, _, s in run] for run in runs], axis=0)
     return TimedPass(name, ops, shaders, tuple(seconds.tolist()))
 

@@ -44,13 +44,15 @@ def pull(
         puller = Puller(
             open_store(),
             insecure=insecure,
+            # An invalid variable counts as not set.
             streams=max(1, int(streams)) if streams.isdecimal() else STREAMS,
             report=report,
             cancelled=lambda: interrupts.requested,
         )
         try:
             puller.pull(parsed)
-        except PullCancelled:  # downloaded parts are kept
+        except PullCancelled:
+            # The downloaded parts stay, so that the next pull resumes.
             raise KeyboardInterrupt from None
 
 
@@ -68,6 +70,7 @@ def offer_pull(name: str, *, insecure: bool) -> bool:
         parsed = ModelName.parse(name)
     except StoreError:
         return False
+    # A script must not wait for an answer to the question.
     if name.endswith(".gguf") or not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         return False
     sys.stderr.write(f"{name} is not here; pull it from {parsed.host}? [y/N] ")
@@ -105,7 +108,8 @@ def push(
         )
         try:
             pusher.push(parsed)
-        except PushCancelled:  # uploaded parts are not sent again
+        except PushCancelled:
+            # The registry has the uploaded parts, which the next push does not send again.
             raise KeyboardInterrupt from None
 
 

@@ -39,6 +39,7 @@ def quantize(
     """Convert the matrices of a GGUF file to another type."""
     from wgpu_backend.files.quantize import files
 
+    # First, so that swapped arguments are named, instead of a missing file.
     _require_type(out, dtype)
     path, out = find_model(model), require_writable(out)
     if path.is_dir():

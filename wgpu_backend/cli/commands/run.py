@@ -137,6 +137,7 @@ def run(
         load_seconds = time.perf_counter() - begin
         chat = opened.chat(verbose=verbose)
         if prompt is None:
+            # prompt_toolkit is slow to import, and a single answer does not need it.
             from wgpu_backend.cli.repl import converse
 
             converse(chat)
@@ -165,7 +166,8 @@ def _find_model_and_prompt(
         and " " not in first
         and find_on_server(first, options, settings) is not None
     ):
-        return first, second  # the model may be in the store of another machine
+        # The server may run on another machine, so the name need not be in the store here.
+        return first, second
     try:
         name, prompt = split_model_and_prompt(*words)
         find_model(name)

@@ -41,6 +41,7 @@ def tune(
 
     formats = _parse_formats(only)
     log_as_notes()
+    # Without fusion, so that each kernel is measured on its own.
     executor = make_executor("wgpu", BackendParams(find_gpu(device), profile, fusion=False))
     assert isinstance(executor, WgpuExecutor)
     try:
@@ -75,6 +76,7 @@ def _print_rounding(found: Sequence[Compared]) -> None:
 
 def _make_rounding_row(c: Compared) -> tuple[str, ...]:
     dtype, columns, *form = c.key.split(" ")
+    # Kernels with wrong values count as infinitely slow, so that they are never chosen.
     wrong = math.isinf(c.rounded_seconds)
     rounded = "" if wrong else human_seconds(c.rounded_seconds)
     mark = "wrong values" if wrong else "chosen" if c.chosen else "f32"

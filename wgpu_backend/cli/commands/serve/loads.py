@@ -33,13 +33,16 @@ def list_devices(settings: ModelSettings) -> list[DeviceInfo]:
         return [best]
     from wgpu_backend.device.adapters import Devices
 
+    # NumPy is for machines without an adapter.
     return [best, *(info for info in Devices() if info.kind != "cpu" and info.id != best.id)]
 
 
 # A step of a picture takes longer than one of text, and sends no sign of life.
 _PICTURE_HANGS = 4
-_MAX_PARALLEL = 32  # as --num-parallel
-_DIGITS = 20  # longer numbers exceed every limit
+# The limit of --num-parallel.
+_MAX_PARALLEL = 32
+# Longer numbers exceed every limit, and int() raises for thousands of digits.
+_DIGITS = 20
 
 
 def make_load_settings(
@@ -62,7 +65,8 @@ def make_load_settings(
     UsageError
         A variable of the environment is not a valid number.
     """
-    for check in (_default_context, _default_parallel):  # early, though each load reads them again
+    for check in (_default_context, _default_parallel):
+        # Invalid variables raise now, though each load reads them again.
         check()
     from wgpu_backend.server.worker.health import Health
     from wgpu_backend.server.worker.remote import Workers
@@ -144,9 +148,11 @@ def _limit_context(made: LoadSpec, requested: int | None) -> LoadSpec:
     from wgpu_backend.files.huggingface.folder import open_model_file
 
     with suppress(BackendError, OSError), open_model_file(made.path) as file:
+        # Models with learned positions have a row for each.
         if (table := file.tensors.get("position_embd.weight")) is not None:
             return replace(made, num_ctx=min(made.num_ctx, table.shape[0]))
-    return made  # loading reports errors of the file
+    # Loading reports errors of the file.
+    return made
 
 
 def _default_context() -> int | None:
@@ -179,6 +185,7 @@ def make_story_entry() -> Stored:
     from wgpu_backend.files.store.store import Entry
     from wgpu_backend.files.store.stored import Stored, file_details
 
+    # The bundled file has no manifest in a store, and the APIs list a digest.
     digest, facts = sha256(BUNDLED), BUNDLED.stat()
     layer = Layer(LAYER_TYPE + "model", f"sha256:{digest}", facts.st_size)
     manifest = Manifest(Layer(CONFIG_TYPE, f"sha256:{digest}", 0), (layer,))

@@ -25,13 +25,15 @@ _LOCAL = ("localhost", "127.0.0.1", "[::1]", "::1")
 _SCHEMES = ("http", "https")
 # Schemes of desktop programs, which web pages cannot have.
 _PROGRAMS = ("app", "file", "tauri", "vscode-webview", "vscode-file")
+# This machine's origins, which are always allowed.
 _LOCAL_ORIGINS = "localhost"
 # Patterns are not compiled here: that would take 8 ms of every command's start.
 _ORIGIN = r"[a-z][a-z0-9+.-]*://[^\s/,\x00-\x1f\x7f-\uffff]{1,256}"
 _ENDING = r"\*[^\s/,*\x00-\x1f\x7f-\uffff]{1,256}"
 _NEEDED = "needs *, localhost or http://host:port, in which one * may stand for any text"
 _PREFIX = r"(/[A-Za-z0-9_.~-]{1,60}){1,8}/?"
-_MAX_TEXT_NBYTES = 1 << 20  # for files of keys or templates
+# Files of keys and templates are far smaller; a model by mistake is not read.
+_MAX_TEXT_NBYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,8 @@ class AddressOptions:
     @property
     def keys(self) -> tuple[str, ...]:
         """API keys; empty if no key is needed."""
-        variable = os.environ.get(KEY_VARIABLE)  # click ignores an empty variable
+        # Typer ignores an empty variable, which must not silently serve without keys.
+        variable = os.environ.get(KEY_VARIABLE)
         text = variable if self.api_key is None else self.api_key
         given = split_words(text or "")
         if text is not None and not given:
@@ -130,10 +133,13 @@ class AddressOptions:
                 f"serve: {', '.join(hosts)} is open to other machines; give --api-key, or "
                 "--allow-anyone"
             )
+        # Ollama's defaults.
         own = [f"{scheme}://{host}" for scheme in _SCHEMES for host in _LOCAL]
         own += [f"{scheme}://*" for scheme in _PROGRAMS]
         others = _origins("OLLAMA_ORIGINS", os.environ.get("OLLAMA_ORIGINS", "").strip("\"' "))
         return {
+            # Checked against DNS rebinding: a page elsewhere may have a name that resolves to this
+            # machine.
             "hosts": _LOCAL if local else (),
             "origins": (*own, *self.origins, *others),
             "api_keys": keys,
@@ -143,7 +149,8 @@ class AddressOptions:
 
 def _origins(name: str, text: str) -> tuple[str, ...]:
     """Parse a list of origins, without `localhost`; raise for invalid ones."""
-    found = split_words(text.lower())  # as browsers write them
+    # Browsers write origins in lower case.
+    found = split_words(text.lower())
     for each in found:
         known = each in ("*", _LOCAL_ORIGINS) or _is_origin(each)
         if not known or each.count("*") > 1:
@@ -330,6 +337,7 @@ class EngineOptions:
         """Return the arguments of engines that were given."""
         given = {
             "batch_tokens": self.batch_size,
+            # The option is in MiB, as llama-server's.
             "host_cache": None if self.cache_ram is None else self.cache_ram << 20,
             "deterministic": self.deterministic or None,
         }
@@ -394,6 +402,7 @@ class ApiOptions:
         shown = {
             "slots": not self.no_slots,
             "metrics": not self.no_metrics,
+            # The page's addresses begin at the root.
             "page": not self.no_page and not prefix,
             "verbose": self.verbose,
         }

@@ -41,8 +41,10 @@ if TYPE_CHECKING:
     from wgpu_backend.graph.capabilities import DeviceInfo
     from wgpu_backend.server.core.state import Settings as ServerSettings
 
-_GRACE_SECONDS = 30  # for running requests after the first signal
-_BACKLOG = 2048  # as uvicorn's default for the sockets that it opens itself
+# For running requests after the first signal.
+_GRACE_SECONDS = 30
+# Uvicorn's default for sockets that it opens itself.
+_BACKLOG = 2048
 _ADDRESS_MISSING = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
@@ -102,6 +104,7 @@ def run_server(options: ServeOptions, settings: ModelSettings) -> None:
     if (name := options.default_model.own_model) is not None:
         require_known(name, serving)
     hosts, port = options.address.addresses
+    # Before pruning: a second server at the same port ends here and leaves the store alone.
     sockets, port = open_all_sockets(hosts, port)
     _prune(serving.store)
     app = make_app(serving)
@@ -195,6 +198,7 @@ def _run(app: ASGIApp, sockets: list[socket.socket]) -> None:
         log_level="warning",
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
+    # uvicorn raises the signal again after it has shut down.
     with suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=sockets)
 
@@ -210,6 +214,7 @@ def open_all_sockets(hosts: Sequence[str], port: int) -> tuple[list[socket.socke
     found: list[socket.socket] = []
     try:
         for host in hosts:
+            # getaddrinfo takes IPv6 addresses without brackets.
             found += open_sockets(host.strip("[]"), _choose_port(found, port))
     except UsageError:
         for each in found:
@@ -242,6 +247,7 @@ def open_sockets(host: str, port: int) -> list[socket.socket]:
                     raise
         if not found:
             raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    # ValueError: the name cannot be encoded as a host name.
     except (OSError, ValueError) as error:
         for each in found:
             each.close()
