@@ -51,7 +51,7 @@ class ArrayBase:
 
     @classmethod
     def looking_at(cls, node: Node) -> Self:
-        """Array of a node; see `wrap`."""
+        """Return an array of a node; see `wrap`."""
         made = object.__new__(cls)
         made._node, made.kept = None, False
         made.node = node
@@ -132,11 +132,11 @@ class ArrayBase:
     # Its values.
 
     def numpy(self) -> HostArray:
-        """Values on the host, computed first where they have not been; bf16 comes as f32."""
+        """Return the values on the host, computed first if necessary; bf16 comes as f32."""
         return self.session.values(self.node)
 
     def item(self) -> Any:
-        """The value of an array of one; ShapeError where there is not one."""
+        """Return the value of an array of one; ShapeError for any other size."""
         if self.size != 1:
             raise ShapeError(
                 f"item: {self.shape} has {self.size} values, needs 1; tolist gives all"
@@ -144,7 +144,7 @@ class ArrayBase:
         return self.numpy().item()
 
     def tolist(self) -> Any:
-        """Values as lists in lists; a number where there is no axis."""
+        """Return the values as lists in lists; a number where there is no axis."""
         return self.numpy().tolist()
 
     def _scalar(self, asked: str) -> Any:
@@ -210,12 +210,12 @@ class ArrayBase:
 
 
 def wrap(node: Node) -> Array:
-    """Array that looks at a node."""
+    """Return an array of a node."""
     return cast("Array", _kind[0].looking_at(node))
 
 
 def make_node(values: Any, dtype: DType | None = None, device: object = None) -> Node:
-    """Node of values: those of an array, or uploaded from the host.
+    """Return the node of an array, or of values uploaded from the host.
 
     Raises
     ------
@@ -231,7 +231,7 @@ def make_node(values: Any, dtype: DType | None = None, device: object = None) ->
 
 
 def constant(session: Session, host: HostArray, dtype: DType) -> Node:
-    """Node of host values, as a type holds them."""
+    """Return a node of host values, converted to a type."""
     if dtype.numpy is None:
         raise DTypeError(f"array: {dtype} has blocks, needs a plain type; quantize makes blocks")
     if dtype == BF16:
@@ -242,7 +242,7 @@ def constant(session: Session, host: HostArray, dtype: DType) -> Node:
 
 
 def _gather(values: Any) -> HostArray:
-    """Values on the host; lists may have arrays among them."""
+    """Return values on the host; lists may have arrays among them."""
     if isinstance(values, list | tuple):
         values = [_gather(v) if isinstance(v, list | tuple | ArrayBase) else v for v in values]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(values, ArrayBase):
@@ -251,12 +251,12 @@ def _gather(values: Any) -> HostArray:
 
 
 def _own_dtype(host: HostArray, values: Any) -> DType:
-    """Type of an array where nobody says which: NumPy's own, or the default of Python's numbers."""
+    """Return NumPy's own type, or the default type of Python's numbers."""
     if isinstance(values, np.ndarray | np.generic):
         return as_dtype(host.dtype)
     return default_dtype(host.dtype)
 
 
 def spec_of(shape: Shape, dtype: DType) -> Spec:
-    """Spec of a fresh array."""
+    """Return the spec of a fresh array."""
     return Spec.dense(shape, dtype)

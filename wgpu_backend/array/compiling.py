@@ -53,7 +53,7 @@ class Compiled(Generic[P, R]):
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Replay the function, after tracing it where it is called in this form for the first time.
+        """Replay the function; trace it first if arguments of this form are new.
 
         Raises
         ------
@@ -88,7 +88,7 @@ class Compiled(Generic[P, R]):
         return Trace(session, arguments, given, self._body)
 
     def _body(self, arguments: Any) -> Any:
-        """Results and new states for arguments and states that stand for others."""
+        """Return results and new states for stand-ins of arguments and states."""
         args, kwargs, inputs = arguments
         before = map_tree(lambda a: a, self._inputs), map_tree(lambda a: a, self._outputs)
         _assign(self._inputs, inputs)
@@ -147,7 +147,7 @@ class Trace:
 
     @uninterrupted
     def run(self, given: Sequence[Node]) -> Any:
-        """Tree of results for the arrays of such arguments."""
+        """Return a tree of results for the arrays of such arguments."""
         session = self._session
         with session.lock:
             made = [session.place(n.spec, "result") for n in self._outputs]
@@ -160,7 +160,7 @@ class Trace:
         return map_tree(lambda _: wrap(next(results)), self._tree, _Result)
 
     def _fill(self, given: Sequence[Node]) -> tuple[list[tuple[Node, Node]], list[int]]:
-        """Copies that put arguments into their places, and which ones are not there already."""
+        """Return copies that put arguments into their places, and the indices of new ones."""
         session = self._session
         news = [i for i, node in enumerate(given) if node.spec.size and not self._is_there(i, node)]
         whole = {i: _whole(given[i]) for i in news}
@@ -212,21 +212,21 @@ def _assign_item(own: Any, value: Any) -> Any:
 
 
 def _whole(node: Node) -> Node:
-    """A node whose values are all of its storage."""
+    """Return a node whose values are all of its storage."""
     spec = node.spec
     is_all = spec.is_dense and spec.offset == 0 and node.storage.nbytes == spec.nbytes
     return node if is_all and node.storage.kind != "weight" else contiguous(node)
 
 
 def _as_output(node: Node) -> Node:
-    """`_whole` of what the graph makes: what it was given is copied."""
+    """Return `_whole` of a node that the graph computes; a copy of any other node."""
     return _whole(node) if node.storage.kind == "intermediate" else contiguous(node)
 
 
 def compile(
     function: Callable[P, R], inputs: Any = None, outputs: Any = None, shapeless: bool = False
 ) -> Compiled[P, R]:
-    """Function that is traced once for arguments of a form, and replayed from then on.
+    """Return a function that is traced once for arguments of a form, then replayed.
 
     Arrays that the function finds outside its arguments are constants of the trace, as are numbers
     and strings among the arguments: others make another trace.

@@ -24,18 +24,18 @@ FAR = 9.0  # beyond it the real part of tanh is 1 in float32
 
 
 def make_complex(real: Array, imag: Array) -> Array:
-    """Complex64 of real and imaginary parts that broadcast."""
+    """Return complex64 of real and imaginary parts that broadcast."""
     shape = common_shape("complex", [real.shape, imag.shape])
     return wrap(join_parts(*(write_out(x.node, shape) for x in (real, imag))))
 
 
 def parts(z: Array) -> tuple[Array, Array]:
-    """Real and imaginary parts, views of float32."""
+    """Return real and imaginary parts, views of float32."""
     return one.real(z), one.imag(z)
 
 
 def on_parts(change: Callable[..., Array]) -> Callable[..., Array]:
-    """Function that does the same to both parts."""
+    """Make a function that does the same to both parts."""
 
     def function(*operands: Any) -> Array:
         zs = [parts(z) for z in operands]
@@ -50,7 +50,7 @@ def _multiply(a: Array, b: Array) -> Array:
 
 
 def _divide(a: Array, b: Array) -> Array:
-    """By Smith 1962: the divisor is scaled, so that no square overflows."""
+    """Divide with a scaled divisor, so that no square overflows (Smith 1962)."""
     (x, y), (u, v) = parts(a), parts(b)
     size = two.maximum(one.abs(u), one.abs(v))
     u, v = u / size, v / size
@@ -83,19 +83,19 @@ def _abs(z: Array) -> Array:
 
 
 def _is_infinite(z: Array) -> Array:
-    """Whether a part is infinite."""
+    """Return whether a part is infinite."""
     x, y = parts(z)
     return one.isinf(x) | one.isinf(y)
 
 
 def _choose(test: Array, own: tuple[Array | float, Array], other: Array) -> Array:
-    """Numbers of those parts where a test holds, others elsewhere."""
+    """Take one pair of parts where a test holds, another elsewhere."""
     x, y = parts(other)
     return make_complex(two.where(test, own[0], x), two.where(test, own[1], y))
 
 
 def _scale_cosine(x: Array, size: Array, turn: Array) -> Array:
-    """Product with a cosine: where `x` is infinite the size stays, of an angle without cosine."""
+    """Multiply by a cosine; an infinite size stays for an angle without cosine."""
     return two.where(one.isinf(x) & one.isnan(turn), size, size * turn)
 
 
@@ -159,7 +159,7 @@ def _cosh(z: Array) -> Array:
 
 
 def _tanh(z: Array) -> Array:
-    """By Kahan 1987, "Branch cuts for complex elementary functions"."""
+    """Compute tanh as in Kahan 1987, "Branch cuts for complex elementary functions"."""
     x, y = parts(z)
     tangent = one.tan(y)
     near = two.minimum(two.maximum(x, -FAR), FAR)
@@ -223,7 +223,7 @@ def _scale(function: Callable[[Array], Array], factor: float) -> Callable[[Array
 
 
 def _rotate(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Function of a right angle more: ``f(i z) / i``, as sin is of sinh."""
+    """Make the function ``f(i z) / i``: sin of sinh, for example."""
 
     def turned(z: Array) -> Array:
         return _over_i(function(_times_i(z)))
@@ -238,7 +238,7 @@ def _matmul(a: Array, b: Array) -> Array:
 
 
 def _prod(z: Array, axis: Any, keepdims: bool) -> Array:
-    """Product over axes: halves are multiplied until one value is left."""
+    """Multiply over axes: multiply halves until one value is left."""
     axes = reductions.normalise_axes("prod", z.node, axis)
     rest = [a for a in range(z.ndim) if a not in axes]
     count = math.prod(z.shape[a] for a in axes)
@@ -267,7 +267,7 @@ def _cumsum(z: Array, axis: int, reverse: bool, inclusive: bool) -> Array:
 
 
 def _cumprod(z: Array, axis: int, reverse: bool, inclusive: bool) -> Array:
-    """Running product, each step over twice as many values (Hillis & Steele 1986)."""
+    """Compute a running product by doubling steps (Hillis & Steele 1986)."""
     from wgpu_backend.array.manipulation import flip
 
     rows = manipulation.moveaxis(z, axis, 0)

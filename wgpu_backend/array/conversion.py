@@ -14,7 +14,7 @@ MOST_AXES = 4  # of an operand of a kernel
 
 
 def convert(x: Node, dtype: DType) -> Node:
-    """A node in another type; itself where it has that type already."""
+    """Return a node in another type; itself if it has that type already."""
     if x.spec.dtype == dtype:
         return x
     if x.spec.dtype == COMPLEX64 and dtype == BOOL:  # true where one of the parts is not 0
@@ -28,18 +28,18 @@ def convert(x: Node, dtype: DType) -> Node:
 
 
 def flatten_node(x: Node) -> Node:
-    """All values in a row."""
+    """Return all values in a row."""
     return reshape_node(x, (x.spec.size,))
 
 
 def view_part(x: Node, which: int) -> Node:
-    """View of the real parts of complex64, or of the imaginary ones: 0 or 1."""
+    """Return a view of the real (0) or imaginary (1) parts of complex64."""
     strides = tuple(2 * s for s in x.spec.strides)
     return make_view(x, Spec(x.spec.shape, F32, strides, 2 * x.spec.offset + which))
 
 
 def join_parts(real: Node, imag: Node) -> Node:
-    """Complex64 of real and imaginary parts, both float32 and of one shape."""
+    """Return complex64 of real and imaginary parts, both float32 and of one shape."""
     size = real.spec.size
     pairs = concat(reshape_node(real, (size, 1)), reshape_node(imag, (size, 1)), axis=1)
     return make_view(pairs, Spec.dense(real.spec.shape, COMPLEX64))

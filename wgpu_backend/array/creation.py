@@ -32,7 +32,7 @@ def asarray(
     device: object = None,
     copy: bool | None = None,
 ) -> Array:
-    """Array of values; those of an array are not copied where nothing asks for others."""
+    """Return an array of values; an array of the right type and device is not copied."""
     from wgpu_backend.array.manipulation import astype
 
     if not isinstance(values, ArrayBase):
@@ -49,7 +49,7 @@ def full(
     *,
     device: object = None,
 ) -> Array:
-    """Array that has one value everywhere: a view of it.
+    """Return an array that has one value everywhere: a view of it.
 
     Parameters
     ----------
@@ -78,17 +78,17 @@ def _bytes(host: np.ndarray[Any, Any], kind: DType) -> bytes:
 
 
 def zeros(shape: Extents, dtype: Any = None, *, device: object = None) -> Array:
-    """Array of zeros, float32 by default."""
+    """Return an array of zeros, float32 by default."""
     return full(shape, 0, F32 if dtype is None else dtype, device=device)
 
 
 def ones(shape: Extents, dtype: Any = None, *, device: object = None) -> Array:
-    """Array of ones, float32 by default."""
+    """Return an array of ones, float32 by default."""
     return full(shape, 1, F32 if dtype is None else dtype, device=device)
 
 
 def empty(shape: Extents, dtype: Any = None, *, device: object = None) -> Array:
-    """Array whose values do not matter: zeros."""
+    """Return an array of arbitrary values: zeros."""
     return zeros(shape, dtype, device=device)
 
 
@@ -97,19 +97,19 @@ def _like(x: Array, dtype: Any, device: object) -> tuple[Shape, Any, object]:
 
 
 def zeros_like(x: Array, /, dtype: Any = None, *, device: object = None) -> Array:
-    """Zeros in the shape and type of an array."""
+    """Return zeros in the shape and type of an array."""
     shape, kind, where = _like(x, dtype, device)
     return zeros(shape, kind, device=where)
 
 
 def ones_like(x: Array, /, dtype: Any = None, *, device: object = None) -> Array:
-    """Ones in the shape and type of an array."""
+    """Return ones in the shape and type of an array."""
     shape, kind, where = _like(x, dtype, device)
     return ones(shape, kind, device=where)
 
 
 def empty_like(x: Array, /, dtype: Any = None, *, device: object = None) -> Array:
-    """Array in the shape and type of another, whose values do not matter."""
+    """Return an array of arbitrary values in the shape and type of another."""
     return zeros_like(x, dtype, device=device)
 
 
@@ -121,7 +121,7 @@ def full_like(
     *,
     device: object = None,
 ) -> Array:
-    """One value in the shape and type of an array."""
+    """Return one value in the shape and type of an array."""
     shape, kind, where = _like(x, dtype, device)
     return full(shape, fill_value, kind, device=where)
 
@@ -135,7 +135,7 @@ def arange(
     *,
     device: object = None,
 ) -> Array:
-    """Values from `start` in steps, up to and without `stop`; from 0 with one number.
+    """Return values from `start` in steps up to `stop`, excluded; from 0 with one number.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def arange(
 
 
 def _wide_range(numbers: range, kind: DType, device: object) -> Array:
-    """Numbers that the op of 32 bits does not hold."""
+    """Return numbers that do not fit the op of 32 bits."""
     limits = iinfo(kind)
     for number in (*numbers[:1], *numbers[-1:]):
         if not limits.min <= number <= limits.max:
@@ -180,7 +180,7 @@ def linspace(
     endpoint: bool = True,
     device: object = None,
 ) -> Array:
-    """Values at equal distances from `start` to `stop`, with it or without; float32 by default."""
+    """Return evenly spaced values from `start` to `stop`, float32 by default."""
     kind = F32 if dtype is None else as_dtype(dtype)
     first = kind if kind in (F32, F16, BF16) else F32
     made = ops.linspace.add_to(
@@ -199,7 +199,7 @@ def eye(
     device: object = None,
     **named: int | None,
 ) -> Array:
-    """Matrix of ones on a diagonal, float32 by default; above 0 lies above the main one.
+    """Return a matrix of ones on diagonal `k`, float32 by default; above 0 is above the main one.
 
     The number of columns is that of rows where nobody says it; ``m=`` is MLX's name for it, and
     ``n_cols=`` the array API's.
@@ -214,20 +214,20 @@ def eye(
 
 
 def identity(n: int, dtype: Any = None, *, device: object = None) -> Array:
-    """Square matrix of ones on its diagonal."""
+    """Return a square matrix of ones on its diagonal."""
     return eye(n, dtype=dtype, device=device)
 
 
 def tri(
     n: int, m: int | None = None, k: int = 0, dtype: Any = None, *, device: object = None
 ) -> Array:
-    """Matrix of ones up to a diagonal, and zeros; float32 by default."""
+    """Return a matrix of ones up to a diagonal, and zeros; float32 by default."""
     whole = ones((n, n if m is None else m), dtype, device=device)
     return wrap(triangular.tril(whole.node, k))
 
 
 def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> tuple[Array, ...]:
-    """Views of axes as the coordinates of all points of a grid.
+    """Return views of axes as the coordinates of all points of a grid.
 
     Parameters
     ----------
@@ -251,7 +251,7 @@ def meshgrid(*arrays: Array, indexing: str = "xy", sparse: bool = False) -> tupl
 
 
 def from_dlpack(x: Any, /, *, device: object = None, copy: bool | None = None) -> Array:
-    """Array of what has ``__dlpack__``: its values are copied through the host."""
+    """Return an array of an object with ``__dlpack__``, copied through the host."""
     if isinstance(x, ArrayBase):
         return asarray(x, device=device, copy=copy)
     if copy is False:

@@ -27,7 +27,7 @@ _preferred: ContextVar[Session | None] = ContextVar("preferred", default=None)
 
 
 def session(which: str | DeviceInfo | None = None) -> Session:
-    """Session of a device, opened at the first call; of the default device for None.
+    """Return the session of a device, opened at the first call; None is the default device.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def preferring(wanted: Session) -> Generator[None]:
 
 
 def default_device() -> DeviceInfo:
-    """Device that new arrays lie on."""
+    """Return the device of new arrays."""
     return session().executor.info
 
 
@@ -92,7 +92,7 @@ def close(which: str | DeviceInfo | None = None) -> None:
 
 
 def on(device: object) -> Session:
-    """Session for the `device=` of a function: None, a session, a device, or what names one."""
+    """Return the session for the `device=` of a function: None, a session, a device or its name."""
     if isinstance(device, Session):
         return device
     if device is None or isinstance(device, str | DeviceInfo):
@@ -116,7 +116,7 @@ class Namespace:
     """What the namespace has; `__array_namespace_info__` gives one."""
 
     def capabilities(self) -> dict[str, Any]:
-        """Abilities by their names; views and copies take eight axes that cannot be joined."""
+        """Return abilities by name; views and copies take eight axes that cannot be joined."""
         return {
             "boolean indexing": True,
             "data-dependent shapes": True,
@@ -124,15 +124,15 @@ class Namespace:
         }
 
     def default_device(self) -> DeviceInfo:
-        """Device of new arrays."""
+        """Return the device of new arrays."""
         return devices.default_device()
 
     def devices(self) -> tuple[DeviceInfo, ...]:
-        """The default device; others are opened by their names, see `wgpu_backend.Devices`."""
+        """Return the default device; `wgpu_backend.Devices` lists all."""
         return (devices.default_device(),)
 
     def default_dtypes(self, *, device: object = None) -> dict[str, DType]:
-        """Types of new arrays; they are the same on all devices."""
+        """Return the types of new arrays; they are the same on all devices."""
         return {
             "real floating": F32,
             "complex floating": COMPLEX64,
@@ -141,7 +141,7 @@ class Namespace:
         }
 
     def dtypes(self, *, device: object = None, kind: Any = None) -> dict[str, DType]:
-        """The standard's types by their names, all or those of a kind; see `isdtype`.
+        """Return the standard's types by name, all or those of a kind; see `isdtype`.
 
         Of float64 arrays are stored and moved, and nothing is computed.
         """
@@ -149,5 +149,5 @@ class Namespace:
 
 
 def __array_namespace_info__() -> Namespace:  # noqa: N807
-    """What the namespace has: devices, types, abilities."""
+    """Return the devices, types and abilities of the namespace."""
     return Namespace()

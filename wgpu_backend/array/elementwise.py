@@ -150,22 +150,22 @@ arcsinh, arccosh, arctanh = asinh, acosh, atanh
 
 
 def isposinf(x: Array, /) -> Array:
-    """Whether it is infinite and above 0."""
+    """Return whether each value is infinite and above 0."""
     return isinf(x) & (x > 0)
 
 
 def isneginf(x: Array, /) -> Array:
-    """Whether it is infinite and below 0."""
+    """Return whether each value is infinite and below 0."""
     return isinf(x) & (x < 0)
 
 
 def logical_not(x: Array, /) -> Array:
-    """Whether it is false, or 0."""
+    """Return whether each value is false, or 0."""
     return apply_op(comparison.logical_not, "logical_not", convert(as_node("logical_not", x), BOOL))
 
 
 def bitwise_invert(x: Array, /) -> Array:
-    """Bits that an integer does not have; of bools, the other one."""
+    """Invert all bits of integers; negate bools."""
     node = as_node("bitwise_invert", x)
     if node.spec.dtype not in INTEGERS and not is_bool(node):
         raise DTypeError(f"bitwise_invert: {node.spec.dtype}, needs integers or bool")
@@ -176,17 +176,17 @@ bitwise_not = bitwise_invert
 
 
 def positive(x: Array, /) -> Array:
-    """The value itself."""
+    """Return the values themselves."""
     return wrap(as_node("positive", x))
 
 
 def stop_gradient(x: Array, /) -> Array:
-    """The array itself: nothing here is differentiated."""
+    """Return the array itself: nothing here is differentiated."""
     return wrap(as_node("stop_gradient", x))
 
 
 def abs(x: Array, /) -> Array:
-    """Value without its sign; of complex numbers their length, float32."""
+    """Return values without their signs; of complex numbers their lengths, float32."""
     node = as_node("abs", x)
     if is_complex(node):
         return call_complex("abs", wrap(node))
@@ -197,7 +197,7 @@ def abs(x: Array, /) -> Array:
 
 
 def round(x: Array, /, decimals: int = 0) -> Array:
-    """Nearest number of so many decimals, the even one of two."""
+    """Round to so many decimals, halfway cases to even."""
     node = as_node("round", x)
     if node.spec.dtype in INTEGERS or is_bool(node):
         if decimals < 0:
@@ -214,17 +214,17 @@ def round(x: Array, /, decimals: int = 0) -> Array:
 
 
 def degrees(x: Array, /) -> Array:
-    """Radians as degrees."""
+    """Convert radians to degrees."""
     return wrap(to_floats(as_node("degrees", x))) * (180 / math.pi)
 
 
 def radians(x: Array, /) -> Array:
-    """Degrees as radians."""
+    """Convert degrees to radians."""
     return wrap(to_floats(as_node("radians", x))) * (math.pi / 180)
 
 
 def conj(x: Array, /) -> Array:
-    """Complex conjugate; real numbers as they are."""
+    """Return the complex conjugate; real numbers as they are."""
     node = as_node("conj", x)
     return wrap(
         join_parts(view_part(node, 0), negative(imag(x)).node) if is_complex(node) else node
@@ -235,13 +235,13 @@ conjugate = conj
 
 
 def real(x: Array, /) -> Array:
-    """View of real parts, float32; real numbers as they are."""
+    """Return a view of real parts, float32; real numbers as they are."""
     node = as_node("real", x)
     return wrap(view_part(node, 0) if is_complex(node) else node)
 
 
 def imag(x: Array, /) -> Array:
-    """View of imaginary parts, float32."""
+    """Return a view of imaginary parts, float32."""
     node = as_node("imag", x)
     if not is_complex(node):
         raise DTypeError(f"imag: {node.spec.dtype}, needs complex64")

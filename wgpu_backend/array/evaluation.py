@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def leaves(tree: Any) -> Iterator[Array]:
-    """Arrays in a tree, in order; a module stands for its parameters."""
+    """Yield the arrays in a tree, in order; a module counts as its parameters."""
     if isinstance(tree, ArrayBase):
         yield cast("Array", tree)
     elif isinstance(tree, dict):
@@ -36,7 +36,7 @@ def leaves(tree: Any) -> Iterator[Array]:
 
 
 def map_tree(change: Callable[[Any], Any], tree: Any, kind: type = ArrayBase) -> Any:
-    """The same tree with something else for each array, or for each thing of another kind."""
+    """Replace each array of a tree, or each object of another kind."""
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, dict):
@@ -48,12 +48,12 @@ def map_tree(change: Callable[[Any], Any], tree: Any, kind: type = ArrayBase) ->
 
 
 def _like(model: Any, items: list[Any]) -> Any:
-    """Tuple of the model's kind, which may have names for its items."""
+    """Make a tuple of the model's class, which may be a named tuple."""
     return type(model)(*items) if hasattr(model, "_fields") else tuple(items)
 
 
 def form(tree: Any) -> Any:
-    """What trees have in common that differ in the values of arrays alone; hashable.
+    """Return a hashable value that is equal for trees that differ in values of arrays alone.
 
     Raises
     ------
@@ -116,13 +116,13 @@ def free(*trees: Any) -> None:
 
 
 def live_arrays() -> list[Array]:
-    """Arrays of the default device that Python holds, the largest first."""
+    """Return the arrays of the default device that Python holds, the largest first."""
     found = [cast("Array", a) for a in devices.session().holders()]
     return sorted(found, key=lambda a: -a.nbytes)
 
 
 def debug_arrays(top: int = 20) -> str:
-    """Table of the largest live arrays of the default device."""
+    """Return a table of the largest live arrays of the default device."""
     rows = [(str(a.shape), a.dtype.name, a.nbytes, _state(a)) for a in live_arrays()[:top]]
     lines = [f"{'shape':<24}{'dtype':<10}{'bytes':>14}  state"]
     lines += [
@@ -137,12 +137,12 @@ def _state(array: Array) -> str:
 
 
 def get_active_memory() -> int:
-    """Bytes of arrays of the default device that have been computed or uploaded."""
+    """Return the bytes of computed or uploaded arrays of the default device."""
     return devices.session().active_nbytes
 
 
 def get_peak_memory() -> int:
-    """Most bytes that were in use at once, what was needed meanwhile included."""
+    """Return the most bytes in use at once, temporary results included."""
     return devices.session().peak_nbytes
 
 
@@ -153,7 +153,7 @@ def reset_peak_memory() -> None:
 
 
 def get_cache_memory() -> int:
-    """Bytes that were freed and are kept for reuse."""
+    """Return the freed bytes that are kept for reuse."""
     return devices.session().executor.cached_nbytes()
 
 
@@ -185,7 +185,7 @@ def set_memory_limit(nbytes: int | None) -> int | None:
 
 
 def get_memory_limit() -> int | None:
-    """Most bytes that may be in use, or None."""
+    """Return the limit of bytes in use, or None."""
     return devices.session().limit_nbytes
 
 
@@ -206,12 +206,12 @@ class Stream:
 
 
 def new_stream(device: object = None) -> Stream:
-    """Stream of a device."""
+    """Return a stream of a device."""
     return Stream(devices.on(device))
 
 
 def default_stream(device: object = None) -> Stream:
-    """Stream that work of a device goes to."""
+    """Return the stream of a device's work."""
     return Stream(devices.on(device))
 
 

@@ -35,12 +35,12 @@ def _parameter(name: str, x: Array | None) -> Node | None:
 
 
 def _together(x: Node, *parameters: Array | None) -> DType:
-    """Type that rows and parameters are promoted to."""
+    """Return the type that rows and parameters are promoted to."""
     return result_type(x.spec.dtype, *(p.dtype for p in parameters if p is not None))
 
 
 def rms_norm(x: Array, weight: Array | None = None, eps: float = 1e-5) -> Array:
-    """Rows scaled to unit mean square, then by a weight (Zhang & Sennrich 2019, eq. 4).
+    """Scale rows to unit mean square, then by a weight (Zhang & Sennrich 2019, eq. 4).
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def rms_norm(x: Array, weight: Array | None = None, eps: float = 1e-5) -> Array:
 def layer_norm(
     x: Array, weight: Array | None = None, bias: Array | None = None, eps: float = 1e-5
 ) -> Array:
-    """Rows shifted and scaled to zero mean and unit variance (Ba et al. 2016, eq. 3).
+    """Shift and scale rows to zero mean and unit variance (Ba et al. 2016, eq. 3).
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def rope(
     offset: Any,
     freqs: Array | None = None,
 ) -> Array:
-    """Pairs of values of a row rotated by its position (Su et al. 2021, eq. 34).
+    """Rotate pairs of values of a row by its position (Su et al. 2021, eq. 34).
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def rope(
 
 
 def _positions(x: Node, offset: Any, batch: int, tokens: int) -> Node:
-    """Position of each token of each sequence, (batch * tokens,)."""
+    """Return the position of each token of each sequence, (batch * tokens,)."""
     session: Any = x.builder
     steps = np.arange(tokens, dtype=np.int32)
     if not isinstance(offset, ArrayBase):
@@ -138,7 +138,7 @@ def _positions(x: Node, offset: Any, batch: int, tokens: int) -> Node:
 
 
 def _frequencies(x: Node, dims: int, base: float | None, scale: float, freqs: Array | None) -> Node:
-    """Radians a position, (dims / 2,)."""
+    """Return radians per position, (dims / 2,)."""
     session: Any = x.builder
     if freqs is not None:
         if freqs.size != dims // 2:
@@ -159,7 +159,7 @@ def scaled_dot_product_attention(
     sinks: Array | None = None,
     window: int = 0,
 ) -> Array:
-    """Attention: ``softmax(scale * q @ k.T + mask) @ v`` for each head.
+    """Compute ``softmax(scale * q @ k.T + mask) @ v`` for each head.
 
     Parameters
     ----------

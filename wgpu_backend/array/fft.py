@@ -43,7 +43,7 @@ _SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
 def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Discrete Fourier transform along an axis, complex64.
+    """Compute the discrete Fourier transform along an axis, complex64.
 
     Parameters
     ----------
@@ -59,12 +59,12 @@ def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward
 
 
 def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Inverse of `fft`."""
+    """Compute the inverse of `fft`."""
     return _transform("ifft", x, n, axis, norm, inverse=True)
 
 
 def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """First half of `fft` of real numbers, ``n // 2 + 1`` values; the others are conjugates."""
+    """Compute the first half of `fft` of real numbers, ``n // 2 + 1`` values."""
     if is_complex(as_node("rfft", x)):
         to_floats(x.node)
     found = _transform("rfft", x, n, axis, norm, inverse=False)
@@ -72,7 +72,7 @@ def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwar
 
 
 def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Inverse of `rfft`: `n` real numbers, an even number of them where `n` is None."""
+    """Compute the inverse of `rfft`: `n` real numbers, an even number where `n` is None."""
     node = as_node("irfft", x)
     at = normalise_axis("irfft", node, axis)
     count = 2 * (node.spec.shape[at] - 1) if n is None else n
@@ -84,33 +84,33 @@ def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwa
 
 
 def hfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """`fft` of values whose other half are conjugates: `n` real numbers."""
+    """Compute `fft` of values whose other half are conjugates: `n` real numbers."""
     return irfft(conj(_complex("hfft", x)), n, axis, _swap_norm("hfft", norm))
 
 
 def ihfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
-    """Inverse of `hfft`: the first half, ``n // 2 + 1`` values."""
+    """Compute the inverse of `hfft`: the first half, ``n // 2 + 1`` values."""
     return conj(rfft(x, n, axis, _swap_norm("ihfft", norm)))
 
 
 def fftn(
     x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
-    """`fft` along several axes: `axes`, or the last ones for lengths `s`, or all."""
+    """Compute `fft` along several axes: `axes`, or the last ones for lengths `s`, or all."""
     return _along_axes("fftn", fft, x, s, axes, norm)
 
 
 def ifftn(
     x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
-    """Inverse of `fftn`."""
+    """Compute the inverse of `fftn`."""
     return _along_axes("ifftn", ifft, x, s, axes, norm)
 
 
 def rfftn(
     x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
-    """`rfft` along the last of several axes, then `fft` along the others."""
+    """Compute `rfft` along the last of several axes, then `fft` along the others."""
     lengths, places = _lengths_and_axes("rfftn", x, s, axes)
     found = rfft(x, lengths[-1], places[-1], norm)
     return _along_axes("rfftn", fft, found, lengths[:-1], places[:-1], norm)
@@ -119,7 +119,7 @@ def rfftn(
 def irfftn(
     x: Array, /, s: Sequence[int] | None = None, axes: Axes = None, norm: str = "backward"
 ) -> Array:
-    """Inverse of `rfftn`: real numbers, an even number along the last axis without `s`."""
+    """Compute the inverse of `rfftn`: real numbers, an even number in a row without `s`."""
     lengths, places = _lengths_and_axes("irfftn", x, s, axes)
     found = _along_axes("ifftn", ifft, x, lengths[:-1], places[:-1], norm)
     return irfft(found, None if s is None else lengths[-1], places[-1], norm)
@@ -145,24 +145,24 @@ rfft2, irfft2 = _over_two_axes(rfftn, "rfft2"), _over_two_axes(irfftn, "irfft2")
 
 
 def fftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: object = None) -> Array:
-    """Frequencies of the results of `fft`, for values that lie `d` apart, float32."""
+    """Return the frequencies of `fft` for values that lie `d` apart, float32."""
     _require_length("fftfreq", n)
     return asarray(np.fft.fftfreq(n, d).astype(np.float32), dtype, device=device)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype: Any = None, device: object = None) -> Array:
-    """Frequencies of the results of `rfft`, for values that lie `d` apart, float32."""
+    """Return the frequencies of `rfft` for values that lie `d` apart, float32."""
     _require_length("rfftfreq", n)
     return asarray(np.fft.rfftfreq(n, d).astype(np.float32), dtype, device=device)
 
 
 def fftshift(x: Array, /, *, axes: Axes = None) -> Array:
-    """Values moved along axes so that frequency 0 is in the middle."""
+    """Move frequency 0 to the middle of axes."""
     return _shift("fftshift", x, axes, lambda extent: extent // 2)
 
 
 def ifftshift(x: Array, /, *, axes: Axes = None) -> Array:
-    """Inverse of `fftshift`."""
+    """Undo `fftshift`."""
     return _shift("ifftshift", x, axes, lambda extent: -(extent // 2))
 
 
@@ -187,7 +187,7 @@ def _require_length(name: str, n: int) -> None:
 def _lengths_and_axes(
     name: str, x: Array, s: Sequence[int] | None, axes: Axes
 ) -> tuple[list[int], list[int]]:
-    """Lengths and axes that are transformed, in order."""
+    """Return the lengths and axes to transform, in order."""
     node = as_node(name, x)
     if axes is None:
         given = range(x.ndim) if s is None else range(-len(s), 0)
@@ -214,7 +214,7 @@ def _along_axes(
 
 
 def _complex(name: str, x: Array) -> Array:
-    """Array as complex64."""
+    """Return an array as complex64."""
     node = as_node(name, x)
     if is_complex(node):
         return wrap(node)
@@ -224,7 +224,7 @@ def _complex(name: str, x: Array) -> Array:
 
 
 def _resize(name: str, x: Array, n: int, axis: int) -> Array:
-    """Array with so many values along an axis: fewer, or with zeros behind."""
+    """Cut an axis to `n` values, or append zeros."""
     at = normalise_axis(name, as_node(name, x), axis)
     have = x.shape[at]
     if n <= have:
@@ -251,7 +251,7 @@ def _transform(name: str, x: Array, n: int | None, axis: int, norm: str, *, inve
 
 
 def _pairs(x: Node, length: int) -> Node:
-    """Complex rows as (rows, length, 2) of float32."""
+    """Return complex rows as (rows, length, 2) of float32."""
     dense = x if x.spec.is_dense else contiguous(x)
     shape = (x.spec.size // length, length, 2)
     return make_view(dense, Spec(shape, F32, (2 * length, 2, 1), 2 * dense.spec.offset))
@@ -283,7 +283,7 @@ def _transform_rows(x: Node, *, inverse: bool, scale: float) -> Node:
 
 @lru_cache(maxsize=4)
 def _chirps(length: int, size: int, inverse: bool) -> tuple[NDArray[np.complex64], ...]:
-    """A chirp, and the transform of its conjugate on both sides of 0."""
+    """Return a chirp, and the transform of its conjugate on both sides of 0."""
     sign = 1 if inverse else -1
     # Squares are taken modulo a turn, as f64 does not hold the turns of long ones.
     chirp = np.exp(sign * 1j * np.pi / length * (np.arange(length) ** 2 % (2 * length)))
@@ -294,7 +294,7 @@ def _chirps(length: int, size: int, inverse: bool) -> tuple[NDArray[np.complex64
 
 
 def _transform_by_chirps(x: Node, *, inverse: bool, scale: float) -> Node:
-    """By a convolution with a chirp, whose length is a power of two (Bluestein 1970)."""
+    """Transform by a convolution with a chirp, whose length is a power of two (Bluestein 1970)."""
     rows, length, _ = x.spec.shape
     size = 1 << (2 * length - 2).bit_length()
     session: Any = x.builder

@@ -137,7 +137,7 @@ def _npz(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
 
 
 def _from_numpy(values: Any, device: object) -> Array:
-    """Array of what NumPy read; raw pairs of bytes are bfloat16, as MLX and ml_dtypes write it."""
+    """Upload values of NumPy; raw pairs of bytes are bfloat16, as MLX and ml_dtypes write it."""
     if values.dtype != _BF16:
         return asarray(values, device=device)
     return _upload(np.ascontiguousarray(values).tobytes(), BF16, values.shape, device)
@@ -189,7 +189,7 @@ def savez(path: str | Path, *arrays: Array, **named_arrays: Array) -> None:
 
 
 def savez_compressed(path: str | Path, *arrays: Array, **named_arrays: Array) -> None:
-    """`savez`, compressed."""
+    """Write several arrays as compressed npz; see `savez`."""
     np.savez_compressed(path, **_values(arrays, named_arrays))
 
 

@@ -57,7 +57,7 @@ Place = Range | One | Ids
 
 
 def parse(shape: Shape, index: Any, session: Session) -> list[Place]:
-    """What an index says of each axis, in order."""
+    """Return the places of an index, one for each axis, in order."""
     items = _fill_ellipsis(shape, index)
     places: list[Place] = []
     axis = 0
@@ -72,7 +72,7 @@ def parse(shape: Shape, index: Any, session: Session) -> list[Place]:
 
 
 def _fill_ellipsis(shape: Shape, index: Any) -> list[Any]:
-    """Indices with ``...`` written out."""
+    """Replace ``...`` by as many full slices as axes are left."""
     given = list(cast("tuple[Any, ...]", index if isinstance(index, tuple) else (index,)))
     taken = sum(_width(item) for item in given)
     dots = [i for i, item in enumerate(given) if item is Ellipsis]
@@ -85,7 +85,7 @@ def _fill_ellipsis(shape: Shape, index: Any) -> list[Any]:
 
 
 def _width(item: Any) -> int:
-    """Axes that an index is for."""
+    """Return the number of axes that an entry indexes."""
     if item is None or item is Ellipsis:
         return 0
     return _rank(item) if _is_mask(item) else 1
@@ -139,7 +139,7 @@ def _one(item: Any, axis: int, extent: int) -> One:
 
 
 def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
-    """Ids from an array of integers; below 0 they count from the end."""
+    """Return ids from an array of integers; below 0 they count from the end."""
     known: HostArray | None = None
     if isinstance(item, ArrayBase):
         node = item.node
@@ -161,7 +161,7 @@ def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
 
 
 def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[Place]:
-    """Ids of the true values along each axis of a mask, whose number the host reads."""
+    """Return the ids of a mask's true values along each axis; the host reads their number."""
     mask = item.node if isinstance(item, ArrayBase) else constant(session, np.asarray(item), BOOL)
     extents = mask.spec.shape
     own = shape[axis : axis + len(extents)]
@@ -171,7 +171,7 @@ def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[P
 
 
 def find_true(mask: Node) -> list[Node]:
-    """Ids of true values along each axis, in row-major order; the host reads their number."""
+    """Return the ids of true values along each axis, in row-major order."""
     count = int(wrap(compacting.count_true(mask)).item())
     rest = compacting.compact(mask, count)
     found: list[Node] = []

@@ -28,6 +28,7 @@ from wgpu_backend.graph.spec import Shape, Spec, dense_strides
 from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.elementwise import arithmetic, comparison
 from wgpu_backend.ops.index import accumulating, scatter, taking, writing
+from wgpu_backend.ops.shape.copying import flip
 from wgpu_backend.ops.shape.shapes import reshape_node
 from wgpu_backend.ops.shape.views import expand, make_view
 
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
 
 
 def is_operand(value: object) -> bool:
-    """Whether something may stand beside an array."""
+    """Return whether a value may be an operand next to an array."""
     return isinstance(value, ArrayBase | Scalar | np.ndarray | np.generic | list | tuple)
 
 
 def getitem(x: Array, index: Any) -> Array:
-    """``x[index]``: a view, or a copy where the index has arrays.
+    """Return ``x[index]``: a view, or a copy where the index has arrays.
 
     Raises
     ------
@@ -58,7 +59,7 @@ def getitem(x: Array, index: Any) -> Array:
 
 
 def setitem(x: Array, index: Any, values: Any) -> Array:
-    """Array with other values where an index looks.
+    """Return an array with other values at an index.
 
     Where it looks twice the last value stays, as in NumPy, if the host knows the ids: numbers,
     lists, NumPy's arrays. Of equal ids in an array of the device either may win, as in MLX.
@@ -86,7 +87,7 @@ def setitem(x: Array, index: Any, values: Any) -> Array:
 
 
 def _drop_repeats(ids: Node, places: Sequence[Place], size: int, session: Session) -> Node:
-    """Ids of which all but the last that look at a value lie outside, so that nothing races."""
+    """Move repeated ids out of range, all but the last of each, so that no writes race."""
     beaten = _find_repeats([p.host for p in places if isinstance(p, Ids)])
     if beaten is None:
         return ids
@@ -98,7 +99,7 @@ def _drop_repeats(ids: Node, places: Sequence[Place], size: int, session: Sessio
 
 
 def _find_repeats(hosts: Sequence[HostArray | None]) -> HostArray | None:
-    """Which ids come once more behind; None where all differ, or only the device knows them."""
+    """Return which ids occur again later; None if all differ or the host does not know them."""
     known = [host for host in hosts if host is not None]
     if not known or len(known) < len(hosts):
         return None
@@ -113,7 +114,7 @@ def _find_repeats(hosts: Sequence[HostArray | None]) -> HostArray | None:
 
 
 def locate_values(x: Array, index: Any, values: Any) -> tuple[Node, Node]:
-    """Ids among all values of an array where an index looks, and values for them, of one shape."""
+    """Return flat ids of an index, and values for them, of one shape."""
     places = parse(x.shape, index, x.session)
     return _ids_and_values(x.node, places, values, x.session)
 
@@ -126,7 +127,7 @@ def _ids_and_values(
 
 
 def _forwards(places: Sequence[Place]) -> list[tuple[int, int, int]]:
-    """First value, number and step along each axis, where all are ranges of positive step."""
+    """Return start, count and step for each axis if all are ranges of positive step."""
     own = [p for p in places if not (isinstance(p, Range) and p.axis is None)]
     if any(isinstance(p, Ids) or (isinstance(p, Range) and p.step < 0) for p in own):
         return []
@@ -136,7 +137,7 @@ def _forwards(places: Sequence[Place]) -> list[tuple[int, int, int]]:
 def _update_slice(
     node: Node, places: Sequence[Place], ranges: Sequence[tuple[int, int, int]], values: Node
 ) -> Node:
-    """A node with other values in a slice."""
+    """Return a node with other values in a slice."""
     shape = tuple(p.count for p in places if isinstance(p, Range))
     window = tuple(count for _, count, _ in ranges)
     if not math.prod(window):
@@ -149,7 +150,7 @@ def _update_slice(
 
 
 def _view_places(node: Node, places: Sequence[Place]) -> Node:
-    """What ranges and single values leave of a node."""
+    """Return the view that ranges and single values select."""
     found = node.spec
     shape: list[int] = []
     strides: list[int] = []
@@ -173,24 +174,17 @@ def _view_places(node: Node, places: Sequence[Place]) -> Node:
             shape.append(found.shape[cast("int", place.axis)])
             strides.append(found.strides[cast("int", place.axis)])
     view = make_view(node, Spec(tuple(shape), node.spec.dtype, tuple(strides), found.offset))
-    return flipped(view, backwards) if backwards else view
+    return flip(view, axes=backwards) if backwards else view
 
 
 def _span(place: Place) -> tuple[int, int, int]:
-    """First value, number and step of what a place takes, in the order of the axis."""
+    """Return start, count and positive step of a place along its axis."""
     if isinstance(place, One):
         return place.at, 1, 1
     assert isinstance(place, Range)
     if place.step > 0 or not place.count:
         return place.start if place.count else 0, place.count, max(place.step, 1)
     return place.start + (place.count - 1) * place.step, place.count, -place.step
-
-
-def flipped(x: Node, axes: Sequence[int]) -> Node:
-    """A node with axes turned round."""
-    from wgpu_backend.ops.shape.copying import flip
-
-    return flip(x, axes=axes)
 
 
 def _gather(node: Node, places: Sequence[Place], session: Session) -> Node:
@@ -213,7 +207,7 @@ def _is_whole(place: Place, shape: Shape) -> bool:
 
 
 def _take_axis(node: Node, place: Ids) -> Node:
-    """Values of one axis by ids: the usual case, in one dispatch."""
+    """Take values of one axis by ids: the usual case, in one dispatch."""
     shape = node.spec.shape
     before, behind = shape[: place.axis], shape[place.axis + 1 :]
     three = reshape_node(node, (math.prod(before), shape[place.axis], math.prod(behind)))
@@ -222,7 +216,7 @@ def _take_axis(node: Node, place: Ids) -> Node:
 
 
 def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[Node, Shape]:
-    """Numbers of the values that an index looks at in row-major order, and the result's shape."""
+    """Return row-major ids of the indexed values, and the shape of the result."""
     steps = dense_strides(shape)
     arrays = [p for p in places if isinstance(p, Ids)]
     common = common_shape("index", [p.node.spec.shape for p in arrays]) if arrays else ()
@@ -263,7 +257,7 @@ def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[
 
 
 def _base_id(places: Sequence[Place], steps: Shape) -> int:
-    """Number of the value where ranges begin and single ones are."""
+    """Return the row-major id of the value where ranges begin and single values are."""
     begin = 0
     for place in places:
         if isinstance(place, One):
@@ -278,7 +272,7 @@ def _plus(total: Node, host: Any, session: Session) -> Node:
 
 
 def _array_place(places: Sequence[Place]) -> int:
-    """Which place the axes of arrays take; -2 where others stand between them.
+    """Return the place that the axes of arrays take; -2 if other entries separate them.
 
     Beside arrays a number counts as one, as NumPy has it.
     """
@@ -287,12 +281,12 @@ def _array_place(places: Sequence[Place]) -> int:
 
 
 def _behind(places: Sequence[Place], first: int) -> int:
-    """Axes of the result behind those of arrays."""
+    """Return the number of axes of the result after those of arrays."""
     return sum(isinstance(p, Range) for p in places[first:]) if first >= 0 else 0
 
 
 def _mask(shape: Shape, index: Any) -> Node | None:
-    """The node of an index that is one mask."""
+    """Return the node of an index that is one mask."""
     if isinstance(index, ArrayBase) and index.dtype == BOOL and index.ndim:
         if index.shape != shape[: index.ndim]:
             raise ShapeError(f"index: a mask of {index.shape}, the array has {shape}")
@@ -307,7 +301,7 @@ def _is_number(values: Any) -> bool:
 
 
 def _values(values: Any, node: Node, session: Session) -> Node:
-    """What is written, in the type of what it is written to."""
+    """Convert values to the type of the array that they are written to."""
     if isinstance(values, ArrayBase):
         return convert(values.node, node.spec.dtype)
     host = np.asarray(values)
@@ -321,7 +315,7 @@ def _values(values: Any, node: Node, session: Session) -> Node:
 
 
 def _fit_values(values: Node, shape: Shape) -> Node:
-    """Values that broadcast to the shape they are written to; axes of one in front may go."""
+    """Broadcast values to the shape they are written to; leading axes of one may go."""
     own = values.spec.shape
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]
@@ -348,29 +342,29 @@ class Places:
         return Places(self._x, index)
 
     def add(self, values: Any) -> Array:
-        """Array with values added."""
+        """Return an array with values added."""
         return self._folded(values, "add")
 
     def subtract(self, values: Any) -> Array:
-        """Array with values taken away."""
+        """Return an array with values subtracted."""
         return self._folded(values, "add", _negative)
 
     def multiply(self, values: Any) -> Array:
-        """Array multiplied by values."""
+        """Return an array multiplied by values."""
         return self._folded(values, "mul")
 
     def divide(self, values: Any) -> Array:
-        """Array of floats divided by values."""
+        """Return an array of floats divided by values."""
         if self._x.dtype not in FLOATING:
             raise DTypeError(f"at[].divide: {self._x.dtype}, needs floats")
         return self._folded(values, "mul", _reciprocal)
 
     def maximum(self, values: Any) -> Array:
-        """Array with the larger of its values and others."""
+        """Return an array with the larger of its values and others."""
         return self._folded(values, "max")
 
     def minimum(self, values: Any) -> Array:
-        """Array with the smaller of its values and others."""
+        """Return an array with the smaller of its values and others."""
         return self._folded(values, "min")
 
     def _folded(self, values: Any, mode: str, change: Any = None) -> Array:

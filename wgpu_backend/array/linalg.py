@@ -86,7 +86,7 @@ _LAPACK: Any = np.linalg
 
 
 def _matrices(name: str, x: Array, *, square: bool = False) -> Any:
-    """Values of a stack of matrices in double precision."""
+    """Return a stack of matrices on the host, in double precision."""
     node = as_node(name, x)
     shape = node.spec.shape
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
@@ -103,7 +103,7 @@ def _double(x: Array) -> Any:
 
 
 def _compute(name: str, x: Array, *operands: Any, by: str = "", **options: Any) -> Any:
-    """What a function of NumPy makes of values, as arrays where `x` lies."""
+    """Call a function of NumPy, and upload its results to the device of `x`."""
     try:
         with np.errstate(all="ignore"):
             found = getattr(_LAPACK, by or name)(*operands, **options)
@@ -123,14 +123,14 @@ def _single(values: Any, x: Array) -> Array:
 
 
 def cholesky(x: Array, /, upper: bool = False) -> Array:
-    """Lower triangle whose product with its conjugate transpose is `x`, or the upper one."""
+    """Return the lower triangle whose product with its conjugate transpose is `x`, or the upper."""
     values = _matrices("cholesky", x, square=True)
     found = _compute("cholesky", x, values)
     return conj(matrix_transpose(found)) if upper else found
 
 
 def cholesky_inv(x: Array, /, upper: bool = False) -> Array:
-    """Inverse of the matrix that a triangle of `cholesky` stands for."""
+    """Invert the matrix that a triangle of `cholesky` represents."""
     values = _matrices("cholesky_inv", x, square=True)
     lower = np.triu(values).swapaxes(-1, -2).conj() if upper else np.tril(values)
     square = lower @ lower.swapaxes(-1, -2).conj()
@@ -138,43 +138,43 @@ def cholesky_inv(x: Array, /, upper: bool = False) -> Array:
 
 
 def tri_inv(x: Array, /, upper: bool = False) -> Array:
-    """Inverse of a triangle; what is on its other side is not looked at."""
+    """Invert a triangle; the other triangle is ignored."""
     values = _matrices("tri_inv", x, square=True)
     triangle = np.triu(values) if upper else np.tril(values)
     return _compute("tri_inv", x, triangle, by="inv")
 
 
 def det(x: Array, /) -> Array:
-    """Determinants."""
+    """Compute determinants."""
     return _compute("det", x, _matrices("det", x, square=True))
 
 
 def slogdet(x: Array, /) -> SlogdetResult:
-    """Signs and logarithms of determinants, which themselves may overflow."""
+    """Return signs and logarithms of determinants, which themselves may overflow."""
     values = _matrices("slogdet", x, square=True)
     return SlogdetResult(*_compute("slogdet", x, values))
 
 
 def eig(x: Array, /) -> EigResult:
-    """Eigenvalues and eigenvectors, as columns, of any square matrices; complex64."""
+    """Return eigenvalues and eigenvectors, as columns, of any square matrices; complex64."""
     values = _matrices("eig", x, square=True).astype(np.complex128)
     return EigResult(*_compute("eig", x, values))
 
 
 def eigvals(x: Array, /) -> Array:
-    """Eigenvalues of any square matrices, complex64."""
+    """Return eigenvalues of any square matrices, complex64."""
     values = _matrices("eigvals", x, square=True).astype(np.complex128)
     return _compute("eigvals", x, values)
 
 
 def eigh(x: Array, /, UPLO: str = "L") -> EighResult:  # noqa: N803
-    """Eigenvalues and eigenvectors of Hermitian matrices, from their lower or upper triangles."""
+    """Return eigenvalues and eigenvectors of Hermitian matrices, read from one triangle."""
     values = _triangle("eigh", x, UPLO)
     return EighResult(*_compute("eigh", x, values, UPLO=UPLO))
 
 
 def eigvalsh(x: Array, /, UPLO: str = "L") -> Array:  # noqa: N803
-    """Eigenvalues of Hermitian matrices in ascending order."""
+    """Return eigenvalues of Hermitian matrices in ascending order."""
     values = _triangle("eigvalsh", x, UPLO)
     return _compute("eigvalsh", x, values, UPLO=UPLO)
 
@@ -186,12 +186,12 @@ def _triangle(name: str, x: Array, side: str) -> Any:
 
 
 def inv(x: Array, /) -> Array:
-    """Inverses of square matrices."""
+    """Invert square matrices."""
     return _compute("inv", x, _matrices("inv", x, square=True))
 
 
 def pinv(x: Array, /, *, rtol: Any = None) -> Array:
-    """Pseudo-inverses; singular values up to `rtol` times the largest count as 0."""
+    """Compute pseudo-inverses; singular values up to `rtol` times the largest count as 0."""
     values = _matrices("pinv", x)
     cut = _tolerance(x) if rtol is None else np.asarray(rtol)
     return _compute("pinv", x, values, rcond=cut)
@@ -202,7 +202,7 @@ def _tolerance(x: Array) -> float:
 
 
 def matrix_rank(x: Array, /, *, rtol: Any = None) -> Array:
-    """Numbers of singular values above `rtol` times the largest, int32."""
+    """Count singular values above `rtol` times the largest, int32."""
     sizes = np.linalg.svd(_matrices("matrix_rank", x), compute_uv=False)
     cut = np.asarray(_tolerance(x) if rtol is None else rtol)[..., None]
     largest = sizes.max(axis=-1, keepdims=True, initial=0)
@@ -210,7 +210,7 @@ def matrix_rank(x: Array, /, *, rtol: Any = None) -> Array:
 
 
 def qr(x: Array, /, mode: str = "reduced") -> QRResult:
-    """Orthonormal columns and triangles whose products are `x`; ``complete``: all columns."""
+    """Factor into orthonormal columns and upper triangles; ``complete``: all columns."""
     if mode not in ("reduced", "complete"):
         raise OptionError(f"qr: mode is {mode!r}, needs 'reduced' or 'complete'")
     values = _matrices("qr", x)
@@ -218,7 +218,7 @@ def qr(x: Array, /, mode: str = "reduced") -> QRResult:
 
 
 def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    """Singular vectors and values in descending order, `SVDResult`; values alone as asked."""
+    """Return singular vectors, and singular values in descending order: an `SVDResult`."""
     if not compute_uv:
         return svdvals(x)
     values = _matrices("svd", x)
@@ -226,19 +226,19 @@ def svd(x: Array, /, full_matrices: bool = True, compute_uv: bool = True) -> Any
 
 
 def svdvals(x: Array, /) -> Array:
-    """Singular values in descending order."""
+    """Return singular values in descending order."""
     values = _matrices("svdvals", x)
     return _compute("svdvals", x, values, by="svd", compute_uv=False)
 
 
 def solve(x1: Array, x2: Array, /) -> Array:
-    """Solutions of ``x1 @ y = x2``; `x2` may be one vector."""
+    """Solve ``x1 @ y = x2``; `x2` may be one vector."""
     left = _matrices("solve", x1, square=True)
     return _solution("solve", x1, left, x2)
 
 
 def solve_triangular(x1: Array, x2: Array, /, *, upper: bool = False) -> Array:
-    """Solutions of ``x1 @ y = x2`` for triangles; what is on their other side is not looked at."""
+    """Solve ``x1 @ y = x2`` for triangles; the other triangle is ignored."""
     left = _matrices("solve_triangular", x1, square=True)
     return _solution("solve_triangular", x1, np.triu(left) if upper else np.tril(left), x2)
 
@@ -263,7 +263,7 @@ def _require_rows(name: str, x1: Array, x2: Array) -> None:
 
 
 def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """Cross products of vectors of three along an axis; other axes broadcast."""
+    """Compute cross products of vectors of three along an axis; other axes broadcast."""
     for x in (x1, x2):
         if x.shape[as_node("cross", x).spec.axis(axis, "cross")] != 3:
             raise ShapeError(f"cross: axis {axis} of {x.shape}, needs 3 values")
@@ -274,17 +274,17 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:
-    """Diagonals of matrices; see `wgpu_backend.array.diagonal`, which takes any axes."""
+    """Return diagonals of matrices; `wgpu_backend.array.diagonal` takes any axes."""
     return _diagonal(x, offset, -2, -1)
 
 
 def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
-    """Sums of the diagonals of matrices."""
+    """Sum the diagonals of matrices."""
     return _sum(diagonal(x, offset=offset), -1, dtype=dtype)
 
 
 def matrix_power(x: Array, n: int, /) -> Array:
-    """Products of square matrices with themselves; below 0 of their inverses."""
+    """Multiply square matrices with themselves `n` times; below 0 their inverses."""
     node = as_node("matrix_power", x)
     shape = node.spec.shape
     if len(shape) < 2 or shape[-1] != shape[-2]:
@@ -303,7 +303,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
 
 
 def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Array:
-    """Length of vectors over axes, all by default.
+    """Compute the length of vectors over axes, all by default.
 
     Parameters
     ----------
@@ -331,7 +331,7 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
 
 
 def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Array:
-    """Norm of matrices.
+    """Compute the norm of matrices.
 
     Parameters
     ----------
@@ -359,7 +359,7 @@ def matrix_norm(x: Array, /, *, keepdims: bool = False, ord: Any = "fro") -> Arr
 
 
 def norm(x: Array, /, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> Array:
-    """`vector_norm` of one axis or all values, `matrix_norm` of two axes; as NumPy and MLX have it.
+    """Compute `vector_norm` of one axis or all values, or `matrix_norm` of two axes.
 
     Parameters
     ----------

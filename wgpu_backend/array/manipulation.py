@@ -36,7 +36,7 @@ Axes = int | Sequence[int]
 
 
 def reshape(x: Array, /, shape: Extents, *, copy: bool | None = None) -> Array:
-    """Same values under another shape; one extent may be -1."""
+    """Return the same values under another shape; one extent may be -1."""
     node = as_node("reshape", x)
     wanted = specs.fill_extent(node.spec, extents("reshape", (shape,)))
     return wrap(
@@ -45,7 +45,7 @@ def reshape(x: Array, /, shape: Extents, *, copy: bool | None = None) -> Array:
 
 
 def flatten(x: Array, /, start_axis: int = 0, end_axis: int = -1) -> Array:
-    """Array with the axes from one to another joined, all by default."""
+    """Join the axes from one to another, all by default."""
     node = as_node("flatten", x)
     shape = node.spec.shape
     if not shape:
@@ -61,25 +61,25 @@ def flatten(x: Array, /, start_axis: int = 0, end_axis: int = -1) -> Array:
 
 
 def permute_dims(x: Array, /, axes: Sequence[int] | None = None) -> Array:
-    """View with the axes in another order; reversed where none is given."""
+    """Return a view with the axes in another order; reversed if none is given."""
     node = as_node("permute_dims", x)
     order = range(len(node.spec.shape) - 1, -1, -1) if axes is None else axes
     return wrap(permute(node, *order))
 
 
 def transpose(x: Array, /, *order: Any, axes: Sequence[int] | None = None) -> Array:
-    """`permute_dims` with axes one by one or in a sequence."""
+    """Return `permute_dims` with axes one by one or in a sequence."""
     listed = order[0] if len(order) == 1 and not isinstance(order[0], int) else order or axes
     return permute_dims(x, listed or None)
 
 
 def matrix_transpose(x: Array, /) -> Array:
-    """View with the last two axes exchanged."""
+    """Return a view with the last two axes exchanged."""
     return swapaxes(x, -1, -2)
 
 
 def swapaxes(x: Array, /, a: int, b: int) -> Array:
-    """View with two axes exchanged."""
+    """Return a view with two axes exchanged."""
     node = as_node("swapaxes", x)
     order = list(range(len(node.spec.shape)))
     first, second = normalise_axis("swapaxes", node, a), normalise_axis("swapaxes", node, b)
@@ -88,7 +88,7 @@ def swapaxes(x: Array, /, a: int, b: int) -> Array:
 
 
 def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
-    """View with axes at other places; the others keep their order."""
+    """Return a view with axes at other places; the others keep their order."""
     node = as_node("moveaxis", x)
     old = [normalise_axis("moveaxis", node, a) for a in extents("moveaxis", source)]
     new = [normalise_axis("moveaxis", node, a) for a in extents("moveaxis", destination)]
@@ -101,7 +101,7 @@ def moveaxis(x: Array, source: Axes, destination: Axes, /) -> Array:
 
 
 def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
-    """View with axes of one value at these places of the result."""
+    """Return a view with axes of one value at these places of the result."""
     node = as_node("expand_dims", x)
     places = extents("expand_dims", axis)
     rank = len(node.spec.shape) + len(places)
@@ -115,7 +115,7 @@ def expand_dims(x: Array, /, axis: Axes = 0) -> Array:
 
 
 def squeeze(x: Array, /, axis: Axes | None = None) -> Array:
-    """View without axes of one value: these, or all there are."""
+    """Return a view without axes of one value: these, or all there are."""
     node = as_node("squeeze", x)
     shape = node.spec.shape
     if axis is None:
@@ -136,7 +136,7 @@ def squeeze(x: Array, /, axis: Axes | None = None) -> Array:
 
 
 def broadcast_to(x: Array, /, shape: Shape) -> Array:
-    """View that repeats values along axes of one value and new ones in front."""
+    """Return a view that repeats values along axes of one value and new leading axes."""
     node = as_node("broadcast_to", x)
     wanted = extents("broadcast_to", shape)
     if common_shape("broadcast_to", [node.spec.shape, wanted]) != wanted:
@@ -145,12 +145,12 @@ def broadcast_to(x: Array, /, shape: Shape) -> Array:
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """Shape that all broadcast to."""
+    """Return the shape that all broadcast to."""
     return common_shape("broadcast_shapes", shapes) if shapes else ()
 
 
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
-    """Views of arrays in the shape that all broadcast to."""
+    """Return views of arrays in the shape that all broadcast to."""
     shape = broadcast_shapes(*(a.shape for a in arrays))
     return tuple(broadcast_to(a, shape) for a in arrays)
 
@@ -173,7 +173,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
 
 
 def join_nodes(nodes: Sequence[Node], axis: int) -> Node:
-    """Nodes of one type joined along an axis, pairs first, so that each value moves few times."""
+    """Join nodes of one type along an axis, pairs first, so that each value moves few times."""
     shapes = [n.spec.shape for n in nodes]
     rest = {(*s[:axis], *s[axis + 1 :]) for s in shapes}
     if len(rest) > 1 or len({len(s) for s in shapes}) > 1:
@@ -188,7 +188,7 @@ def join_nodes(nodes: Sequence[Node], axis: int) -> Node:
 
 
 def concatenate(arrays: Sequence[Array], axis: int = 0) -> Array:
-    """`concat`, as NumPy and MLX spell it."""
+    """Join arrays along an axis; `concat` as NumPy and MLX spell it."""
     return concat(arrays, axis=axis)
 
 
@@ -198,13 +198,13 @@ def stack(arrays: Sequence[Array], /, *, axis: int = 0) -> Array:
 
 
 def unstack(x: Array, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """Views along an axis, without it."""
+    """Return views along an axis, without it."""
     front = moveaxis(x, axis, 0)
     return tuple(front[i] for i in range(front.shape[0]))
 
 
 def split(x: Array, /, sections: int | Sequence[int], axis: int = 0) -> list[Array]:
-    """Views of an axis in so many equal parts, or cut at these places."""
+    """Return views of an axis in so many equal parts, or cut at these places."""
     node = as_node("split", x)
     at = normalise_axis("split", node, axis)
     extent = node.spec.shape[at]
@@ -221,13 +221,13 @@ def split(x: Array, /, sections: int | Sequence[int], axis: int = 0) -> list[Arr
 
 
 def contiguous(x: Array, /) -> Array:
-    """Array whose values follow each other; itself where they do."""
+    """Return an array whose values follow each other; itself if they do."""
     node = as_node("contiguous", x)
     return wrap(node if node.spec.is_dense else copying.contiguous(node))
 
 
 def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: object = None) -> Array:
-    """Array of another type; see `wgpu_backend.ops.shape.copying.cast`."""
+    """Return an array of another type; see `wgpu_backend.ops.shape.copying.cast`."""
     from wgpu_backend.dtypes import as_dtype
 
     node = as_node("astype", x)
@@ -238,13 +238,13 @@ def astype(x: Array, dtype: Any, /, *, copy: bool = True, device: object = None)
 
 
 def flip(x: Array, /, *, axis: Extents | None = None) -> Array:
-    """Order of values along axes reversed, along all where it is None."""
+    """Reverse the order of values along axes, along all where it is None."""
     node = as_node("flip", x)
     return wrap(copying.flip(node, axes=axis) if node.spec.shape else node)
 
 
 def roll(x: Array, /, shift: Extents, axis: Extents | None = None) -> Array:
-    """Values moved along axes, those that leave at one end coming in at the other."""
+    """Shift values along axes; values that leave at one end enter at the other."""
     node = as_node("roll", x)
     if not node.spec.shape:
         return wrap(node)
@@ -296,7 +296,7 @@ def pad(
     mode: Any = "constant",
     constant_values: Any = 0,
 ) -> Array:
-    """Values added in front and behind along axes.
+    """Add values before and after axes.
 
     Parameters
     ----------
@@ -330,22 +330,22 @@ def _refuse_pairs(width: Any, rank: int) -> list[tuple[int, int]]:
 
 
 def tril(x: Array, /, k: int = 0) -> Array:
-    """Lower triangle of each matrix, with zeros elsewhere; `k` is the last diagonal kept."""
+    """Return the lower triangle of each matrix, else zeros; `k` is the last diagonal kept."""
     return wrap(triangular.tril(as_node("tril", x), k))
 
 
 def triu(x: Array, /, k: int = 0) -> Array:
-    """Upper triangle of each matrix, with zeros elsewhere; `k` is the first diagonal kept."""
+    """Return the upper triangle of each matrix, else zeros; `k` is the first diagonal kept."""
     return wrap(triangular.triu(as_node("triu", x), k))
 
 
 def diagonal(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """View of a diagonal of each matrix, as the last axis; above 0 lies above the main one."""
+    """Return a view of a diagonal of each matrix as the last axis; above 0 is above the main."""
     return wrap(ops.diagonal(as_node("diagonal", x), offset, axis1, axis2))
 
 
 def diag(x: Array, /, k: int = 0) -> Array:
-    """Matrix with a vector on a diagonal, or the diagonal of a matrix."""
+    """Return a matrix with a vector on a diagonal, or the diagonal of a matrix."""
     return wrap(ops.numpy_diag(as_node("diag", x), k))
 
 
@@ -363,7 +363,7 @@ def as_strided(
     strides: Sequence[int] | None = None,
     offset: int = 0,
 ) -> Array:
-    """View of the values of an array, in row-major order, with any strides.
+    """Return a view of the values of an array, in row-major order, with any strides.
 
     Parameters
     ----------
@@ -400,7 +400,7 @@ def as_strided(
 
 
 def view(x: Array, /, dtype: Any) -> Array:
-    """Bits of an array as another type; the last axis holds as many bytes as before.
+    """Return the bits of an array as another type; the last axis holds as many bytes as before.
 
     Raises
     ------
@@ -436,7 +436,7 @@ def _reinterpreted(node: Node, spec: Spec) -> Node:
 
 
 def unflatten(x: Array, /, axis: int, shape: Sequence[int]) -> Array:
-    """View with an axis cut into several; one extent may be -1."""
+    """Return a view with an axis cut into several; one extent may be -1."""
     node = as_node("unflatten", x)
     at = normalise_axis("unflatten", node, axis)
     extent, parts = node.spec.shape[at], list(extents("unflatten", shape))
@@ -449,22 +449,22 @@ def unflatten(x: Array, /, axis: int, shape: Sequence[int]) -> Array:
 
 
 def atleast_1d(*arrays: Array) -> Any:
-    """Arrays with at least one axis."""
+    """Return arrays with at least one axis."""
     return _each(arrays, {0: (1,)})
 
 
 def atleast_2d(*arrays: Array) -> Any:
-    """Arrays with at least two axes; what has one becomes a row."""
+    """Return arrays with at least two axes; an array of one axis becomes a row."""
     return _each(arrays, {0: (1, 1), 1: (1, -1)})
 
 
 def atleast_3d(*arrays: Array) -> Any:
-    """Arrays with at least three axes; a row becomes (1, n, 1), a matrix (n, m, 1)."""
+    """Return arrays with at least three axes; a row becomes (1, n, 1), a matrix (n, m, 1)."""
     return _each(arrays, {0: (1, 1, 1), 1: (1, -1, 1), 2: None})
 
 
 def _each(arrays: Sequence[Array], shapes: dict[int, Any]) -> Any:
-    """Arrays in the shapes for their numbers of axes; None adds an axis behind."""
+    """Reshape arrays by their numbers of axes; None appends an axis."""
     found = [
         x.reshape(*(shapes[x.ndim] or (*x.shape, 1))) if x.ndim in shapes else wrap(x.node)
         for x in arrays

@@ -40,7 +40,7 @@ relu_squared = float_function(activation.relu_squared)
 
 
 def softmax(x: Array, /, axis: Axis = None, *, precise: bool = False) -> Array:
-    """Exponentials over axes, all by default, divided by their sum.
+    """Divide exponentials over axes, all by default, by their sum.
 
     Computed in float32, whatever `precise` says; of the type of `x`, float32 for integers.
     """
@@ -61,19 +61,19 @@ def softmax(x: Array, /, axis: Axis = None, *, precise: bool = False) -> Array:
 
 
 def as_rows(x: Node) -> Node:
-    """A node as (rows, values of a row), each row's values neighbours."""
+    """Return a node as (rows, values of a row), each row's values neighbours."""
     cols = x.spec.shape[-1]
     rows = reshape_node(x, (x.spec.size // max(cols, 1), cols))
     return rows if rows.spec.strides[-1] == 1 or cols == 1 else contiguous(rows)
 
 
 def as_shape(y: Node, shape: Shape, dtype: Any) -> Array:
-    """Array of a node in the shape and type of what it was made of."""
+    """Return an array of a node in another shape and type."""
     return wrap(convert(reshape_node(y, shape), dtype))
 
 
 def glu(x: Array, /, axis: int = -1) -> Array:
-    """First half of an axis times the sigmoid of its second half."""
+    """Multiply the first half of an axis by the sigmoid of its second half."""
     from wgpu_backend.array.elementwise import sigmoid
     from wgpu_backend.array.manipulation import split
 
@@ -82,17 +82,17 @@ def glu(x: Array, /, axis: int = -1) -> Array:
 
 
 def swiglu(gate: Array, x: Array, /) -> Array:
-    """``silu(gate) · x``."""
+    """Return ``silu(gate) · x``."""
     return silu(gate) * x
 
 
 def geglu(gate: Array, x: Array, /) -> Array:
-    """``gelu_approx(gate) · x``."""
+    """Return ``gelu_approx(gate) · x``."""
     return gelu_approx(gate) * x
 
 
 def logit_softcap(x: Array, cap: float, /) -> Array:
-    """``cap · tanh(x / cap)``."""
+    """Return ``cap · tanh(x / cap)``."""
     from wgpu_backend.array.elementwise import tanh
 
     return tanh(x / cap) * cap
@@ -112,7 +112,7 @@ def _operands(name: str, x: Array, weight: Array, axes: int) -> tuple[Node, Node
 
 
 def _each(value: Any, axes: int) -> tuple[Any, ...]:
-    """A number for each axis; one is for all."""
+    """Return a number for each axis; one number is for all."""
     return (value,) * axes if isinstance(value, int) else tuple(value)
 
 
@@ -132,7 +132,7 @@ def conv1d(
     dilation: int = 1,
     groups: int = 1,
 ) -> Array:
-    """Convolution of (n, length, channels); see `conv_general`."""
+    """Convolve (n, length, channels); see `conv_general`."""
     return _convolve("conv1d", 1, input, weight, groups, stride, padding, dilation)
 
 
@@ -145,7 +145,7 @@ def conv2d(
     dilation: Counts = 1,
     groups: int = 1,
 ) -> Array:
-    """Convolution of (n, height, width, channels); see `conv_general`."""
+    """Convolve (n, height, width, channels); see `conv_general`."""
     return _convolve("conv2d", 2, input, weight, groups, stride, padding, dilation)
 
 
@@ -158,14 +158,14 @@ def conv3d(
     dilation: Counts = 1,
     groups: int = 1,
 ) -> Array:
-    """Convolution of (n, depth, height, width, channels); see `conv_general`."""
+    """Convolve (n, depth, height, width, channels); see `conv_general`."""
     return _convolve("conv3d", 3, input, weight, groups, stride, padding, dilation)
 
 
 def depthwise_conv1d(
     input: Array, weight: Array, /, stride: int = 1, padding: int = 0, dilation: int = 1
 ) -> Array:
-    """Convolution of each channel of (n, length, channels) with its own kernel.
+    """Convolve each channel of (n, length, channels) with its own kernel.
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def conv_general(
     groups: int = 1,
     flip: bool = False,
 ) -> Array:
-    """Convolution over one to three axes; sums are in float32.
+    """Convolve over one to three axes; sums are in float32.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def conv_transpose1d(
     output_padding: int = 0,
     groups: int = 1,
 ) -> Array:
-    """Transposed convolution of (n, length, channels): the gradient of `conv1d`'s input."""
+    """Compute the transposed convolution of (n, length, channels): `conv1d`'s gradient."""
     options = stride, padding, dilation, output_padding
     op = transposed.conv_transpose1d
     return _convolve_transposed(op, "conv_transpose1d", 1, input, weight, groups, *options)
@@ -266,7 +266,7 @@ def conv_transpose2d(
     output_padding: Counts = 0,
     groups: int = 1,
 ) -> Array:
-    """Transposed convolution of (n, height, width, channels); see `conv_transpose1d`."""
+    """Compute the transposed convolution of (n, height, width, channels)."""
     options = stride, padding, dilation, output_padding
     op = transposed.conv_transpose2d
     return _convolve_transposed(op, "conv_transpose2d", 2, input, weight, groups, *options)
@@ -282,14 +282,14 @@ def conv_transpose3d(
     output_padding: Counts = 0,
     groups: int = 1,
 ) -> Array:
-    """Transposed convolution of (n, depth, height, width, channels); see `conv_transpose1d`."""
+    """Compute the transposed convolution of (n, depth, height, width, channels)."""
     options = stride, padding, dilation, output_padding
     op = transposed.conv_transpose3d
     return _convolve_transposed(op, "conv_transpose3d", 3, input, weight, groups, *options)
 
 
 def convolve(a: Array, v: Array, /, mode: str = "full") -> Array:
-    """Convolution of two rows, as ``numpy.convolve``.
+    """Convolve two rows, as ``numpy.convolve``.
 
     Parameters
     ----------

@@ -140,12 +140,12 @@ bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 
 
 def divmod(a: Any, b: Any, /) -> tuple[Array, Array]:
-    """Quotient rounded down, and what it leaves."""
+    """Return the quotient rounded down, and the remainder."""
     return floor_divide(a, b), remainder(a, b)
 
 
 def where(condition: Any, a: Any, b: Any, /) -> Array:
-    """Values of `a` where a condition is true, else of `b`.
+    """Return values of `a` where a condition is true, else of `b`.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def where(condition: Any, a: Any, b: Any, /) -> Array:
 
 
 def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
-    """Values no lower than `min` and no higher than `max`; None is no bound.
+    """Limit values to `min` and `max`; None is no bound.
 
     The array and bounds are promoted, so whole numbers with a bound of 0.5 become float32. NaN
     stays NaN, and a NaN as bound gives NaN.
@@ -177,7 +177,7 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
 
 
 def _reachable(bound: Any, kind: DType, upper: int) -> Any:
-    """A whole bound that no value of a type of integers passes, as the end of the type."""
+    """Clamp a whole bound to the ends of a type of integers."""
     if kind not in INTEGERS or isinstance(bound, bool) or not isinstance(bound, int):
         return bound
     ends = iinfo(kind)
@@ -198,7 +198,7 @@ def isclose(
     *,
     equal_nan: bool = False,
 ) -> Array:
-    """Whether two values differ by at most ``atol + rtol * abs(b)``, value by value.
+    """Return whether two values differ by at most ``atol + rtol * abs(b)``, value by value.
 
     Parameters
     ----------
@@ -223,14 +223,14 @@ def allclose(
     *,
     equal_nan: bool = False,
 ) -> Array:
-    """Whether `isclose` holds of all values: one bool."""
+    """Return whether `isclose` holds for all values: one bool."""
     from wgpu_backend.array.reductions import all
 
     return all(isclose(a, b, rtol, atol, equal_nan=equal_nan))
 
 
 def array_equal(a: Any, b: Any, /, equal_nan: bool = False) -> Array:
-    """Whether two arrays have one shape and equal values: one bool."""
+    """Return whether two arrays have one shape and equal values: one bool."""
     from wgpu_backend.array.reductions import all
 
     x, y = (wrap(n) for n in promote_operands("array_equal", a, b))
@@ -245,7 +245,7 @@ def array_equal(a: Any, b: Any, /, equal_nan: bool = False) -> Array:
 def nan_to_num(
     x: Array, /, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Array:
-    """Numbers in place of NaN and infinities; the largest of the type where they are None."""
+    """Replace NaN and infinities by numbers; None is the largest of the type."""
     node = as_node("nan_to_num", x)
     if node.spec.dtype == COMPLEX64:
         parts = (nan_to_num(p(x), nan, posinf, neginf) for p in (real, imag))

@@ -40,7 +40,7 @@ EXACT = 256  # products of two digits whose sum f32 holds: 256 * 255² < 2²⁴
 
 
 def matmul(a: Any, b: Any, /) -> Array:
-    """Matrix product as ``numpy.matmul``; leading axes broadcast, sums are in float32.
+    """Multiply matrices as ``numpy.matmul``; leading axes broadcast, sums are in float32.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def matmul(a: Any, b: Any, /) -> Array:
 
 
 def _whole(a: Node, b: Node) -> Node:
-    """Matrix product of u32 modulo 2³², or of integers of 64 bits modulo 2⁶⁴."""
+    """Multiply matrices of u32 modulo 2³², or of integers of 64 bits modulo 2⁶⁴."""
     rows = a if len(a.spec.shape) > 1 else reshape_node(a, (1, *a.spec.shape))
     cols = b if len(b.spec.shape) > 1 else reshape_node(b, (*b.spec.shape, 1))
     if rows.spec.shape[-1] != cols.spec.shape[-2]:
@@ -95,7 +95,7 @@ def _pair_by_pair(a: Node, b: Node) -> Node:
 
 
 def _by_digits(a: Node, b: Node) -> Node:
-    """Sums of products of digits, each exact in f32, moved to their places and added."""
+    """Multiply digit by digit, each exact in f32, and add the shifted products."""
     total: Node | None = None
     count = a.spec.dtype.block_nbytes
     for start in range(0, a.spec.shape[-1], EXACT):
@@ -127,7 +127,7 @@ def _over_number(op: Any, x: Node, number: int) -> Node:
 
 
 def product(a: Node, b: Node) -> Node:
-    """Matrix product of nodes of floats with any number of leading axes, f32."""
+    """Multiply nodes of floats with any number of leading axes, f32."""
     if max(len(a.spec.shape), len(b.spec.shape)) <= MOST_AXES:
         return products.matmul(a, b)
     batch = broadcast("matmul", _leading(a), _leading(b))
@@ -145,32 +145,32 @@ def _leading(x: Node) -> Spec:
 
 
 def addmm(c: Array, a: Array, b: Array, /, alpha: float = 1.0, beta: float = 1.0) -> Array:
-    """``beta * c + alpha * (a @ b)``."""
+    """Return ``beta * c + alpha * (a @ b)``."""
     y = matmul(a, b)
     y = y if alpha == 1 else y * alpha
     return y + (c if beta == 1 else c * beta)
 
 
 def linear(x: Array, weight: Array, /, bias: Array | None = None) -> Array:
-    """``x @ weight + bias``, with the weight as (inputs, outputs)."""
+    """Return ``x @ weight + bias``, with the weight as (inputs, outputs)."""
     y = matmul(x, weight)
     return y if bias is None else y + bias
 
 
 def outer(a: Array, b: Array, /) -> Array:
-    """Products of all pairs of values, (values of a, values of b)."""
+    """Multiply all pairs of values, (values of a, values of b)."""
     return a.reshape(-1, 1) * b.reshape(1, -1)
 
 
 def inner(a: Array, b: Array, /) -> Array:
-    """Sums of products along the last axes of both."""
+    """Sum products along the last axes of both."""
     if not a.ndim or not b.ndim:
         return a * b
     return tensordot(a, b, axes=([-1], [-1]))
 
 
 def kron(a: Array, b: Array, /) -> Array:
-    """Kronecker product: each value of `a` times all of `b`, in its place."""
+    """Compute the Kronecker product: each value of `a` times all of `b`, in its place."""
     rank = max(a.ndim, b.ndim)
     own = [(1,) * (rank - x.ndim) + x.shape for x in (a, b)]
     left = a.reshape(*(n for extent in own[0] for n in (extent, 1)))
@@ -197,7 +197,7 @@ def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
 
 
 def tensordot(a: Array, b: Array, /, axes: Any = 2) -> Array:
-    """Sums of products over axes of both.
+    """Sum products over axes of both.
 
     Parameters
     ----------
@@ -237,13 +237,13 @@ class _Term:
     names: str
 
     def extent(self, name: str) -> int:
-        """Values along an axis; 1 where there is none of that name."""
+        """Return the values along an axis; 1 where no axis has that name."""
         at = self.names.find(name)
         return 1 if at < 0 else self.array.shape[at]
 
 
 def einsum(subscripts: str, *operands: Array) -> Array:
-    """Sums of products by the names of axes: ``einsum("ij,jk->ik", a, b)``.
+    """Sum products by the names of axes: ``einsum("ij,jk->ik", a, b)``.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def einsum(subscripts: str, *operands: Array) -> Array:
 
 
 def _parse_subscripts(subscripts: str, operands: tuple[Array, ...]) -> tuple[list[str], str]:
-    """Names of axes of each operand and of the result; those of ``...`` are other characters."""
+    """Return names of each operand's axes and of the result's; ``...`` becomes other letters."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     parts = left.split(",")
@@ -303,7 +303,7 @@ def _parse_subscripts(subscripts: str, operands: tuple[Array, ...]) -> tuple[lis
 
 
 def _diagonal(x: Array, names: str) -> _Term:
-    """View in which each name stands once."""
+    """Return a view in which each name occurs once."""
     node = as_node("einsum", x)
     if len(set(names)) == len(names):
         return _Term(x, names)
@@ -329,7 +329,7 @@ def _check_extents(subscripts: str, terms: list[_Term]) -> None:
 
 
 def _cheapest(terms: list[_Term], wanted: str) -> tuple[_Term, _Term]:
-    """Pair whose product has the fewest values."""
+    """Return the pair whose product has the fewest values."""
 
     def size(pair: tuple[_Term, _Term]) -> int:
         rest = [t for t in terms if t is not pair[0] and t is not pair[1]]
@@ -342,7 +342,7 @@ def _cheapest(terms: list[_Term], wanted: str) -> tuple[_Term, _Term]:
 
 
 def _sum_out(term: _Term, needed: set[str]) -> _Term:
-    """Term summed over axes that nobody needs."""
+    """Sum a term over axes that are not needed."""
     gone = tuple(i for i, n in enumerate(term.names) if n not in needed)
     if not gone:
         return term
@@ -357,7 +357,7 @@ def _kept_type(x: Array) -> Any:
 
 
 def _contract(a: _Term, b: _Term, needed: set[str]) -> _Term:
-    """Product of two terms, summed over what both have and nobody else needs."""
+    """Multiply two terms, and sum over the axes that both have and no other term needs."""
     a = _sum_out(a, needed | set(b.names))
     b = _sum_out(b, needed | set(a.names))
     both = [n for n in a.names if n in b.names]
@@ -378,7 +378,7 @@ def _contract(a: _Term, b: _Term, needed: set[str]) -> _Term:
 def _arrange(
     term: _Term, batch: list[str], rows: list[str], cols: list[str], extent: dict[str, int]
 ) -> Array:
-    """Array as (batch, rows, columns)."""
+    """Return an array as (batch, rows, columns)."""
     from wgpu_backend.array.manipulation import broadcast_to
 
     order = [*batch, *rows, *cols]

@@ -32,14 +32,14 @@ Kernel = Callable[..., Node]
 
 
 def as_node(name: str, x: object) -> Node:
-    """Node of an array; DTypeError for anything else."""
+    """Return the node of an array; DTypeError for any other object."""
     if isinstance(x, ArrayBase):
         return x.node
     raise DTypeError(f"{name}: got {type(x).__name__}, needs an array; wx.array makes one")
 
 
 def to_floats(x: Node) -> Node:
-    """A node of floats, which integers and bools are converted to.
+    """Return a node of floats; integers and bools are converted to float32.
 
     Raises
     ------
@@ -57,14 +57,14 @@ COMPLEX: dict[str, Callable[..., Array]] = {}
 
 
 def call_complex(name: str, *operands: Any) -> Array:
-    """What a function makes of complex64; DTypeError where it has no meaning for it."""
+    """Call a function for complex64; DTypeError if it has no meaning there."""
     if name not in COMPLEX:
         raise DTypeError(f"{name}: complex64, needs real numbers; real, imag and abs give some")
     return COMPLEX[name](*operands)
 
 
 def promote_operands(name: str, *operands: Any) -> list[Node]:
-    """Nodes of one type for what may be arrays, numbers, lists or NumPy's arrays.
+    """Return nodes of one type for arrays, numbers, lists or NumPy's arrays.
 
     Raises
     ------
@@ -93,7 +93,7 @@ def _together(operands: Sequence[Any]) -> DType:
 
 
 def _infer_dtype(values: Any) -> DType:
-    """Type of NumPy's values, or of lists of Python's numbers."""
+    """Return the type of NumPy's values, or of lists of Python's numbers."""
     host = as_array("array", values)
     own = isinstance(values, np.ndarray | np.generic)
     return as_dtype(host.dtype) if own else default_dtype(host.dtype)
@@ -110,7 +110,7 @@ def _operand(name: str, value: Any, kind: DType, session: Session) -> Node:
 
 
 def common_shape(name: str, shapes: Sequence[Shape]) -> Shape:
-    """Shape that all broadcast to, by NumPy's rule."""
+    """Return the shape that all broadcast to, by NumPy's rule."""
     rank = max(map(len, shapes))
     found: list[int] = []
     for axis in range(-rank, 0):
@@ -123,12 +123,12 @@ def common_shape(name: str, shapes: Sequence[Shape]) -> Shape:
 
 
 def apply_op(op: Kernel, name: str, *nodes: Node, **options: Any) -> Array:
-    """What an op makes of values that broadcast, with any number of axes."""
+    """Apply an op to values that broadcast, with any number of axes."""
     return wrap(apply_to_nodes(op, name, *nodes, **options))
 
 
 def apply_to_nodes(op: Kernel, name: str, *nodes: Node, **options: Any) -> Node:
-    """`apply_op` of nodes."""
+    """Apply an op to nodes that broadcast; see `apply_op`."""
     if all(len(n.spec.shape) <= MOST_AXES for n in nodes):
         return op(*nodes, **options)
     shape = common_shape(name, [n.spec.shape for n in nodes])
@@ -137,7 +137,7 @@ def apply_to_nodes(op: Kernel, name: str, *nodes: Node, **options: Any) -> Node:
 
 
 def fold(shape: Shape, nodes: Sequence[Node]) -> tuple[Shape, list[Node]]:
-    """Operands of a shape with at most four axes, and the shape."""
+    """Return a shape of at most four axes, and operands of it."""
     strides = [broadcast_strides(n.spec, shape) for n in nodes]
     extents, steps = _merge_axes(shape, strides)
     if len(extents) > MOST_AXES:
@@ -151,14 +151,14 @@ def fold(shape: Shape, nodes: Sequence[Node]) -> tuple[Shape, list[Node]]:
 
 
 def write_out(x: Node, shape: Shape) -> Node:
-    """A dense node with all values of what broadcasts."""
+    """Return a dense node with all values of a node that broadcasts."""
     if x.spec.shape == shape and x.spec.is_dense:
         return x
     return contiguous(expand(x, shape))
 
 
 def _merge_axes(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Shape]]:
-    """Extents, and strides of each operand, with axes joined that all step through as one."""
+    """Join axes that all operands step through as one; return extents and strides."""
     extents: list[int] = []
     steps: list[list[int]] = [[] for _ in strides]
     for axis, extent in enumerate(shape):
@@ -177,7 +177,7 @@ def _merge_axes(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Sha
 
 
 def split_around(x: Node, axis: int) -> tuple[Node, Shape, Shape]:
-    """A node as (before, extent, behind) an axis, and the extents before and behind."""
+    """Return a node as (before, extent, after) an axis, and the shapes before and after."""
     shape = x.spec.shape
     before, behind = shape[:axis], shape[axis + 1 :]
     three = reshape_node(x, (math.prod(before), shape[axis], math.prod(behind)))
@@ -185,15 +185,15 @@ def split_around(x: Node, axis: int) -> tuple[Node, Shape, Shape]:
 
 
 def normalise_axis(name: str, x: Node, axis: int) -> int:
-    """Axis counted from the front; ShapeError where there is none."""
+    """Return an axis counted from the front; ShapeError if there is none."""
     return x.spec.axis(axis, name)
 
 
 def is_bool(x: Node) -> bool:
-    """Whether values are true or false."""
+    """Return whether values are true or false."""
     return x.spec.dtype == BOOL
 
 
 def is_complex(x: Node) -> bool:
-    """Whether values have imaginary parts."""
+    """Return whether values have imaginary parts."""
     return x.spec.dtype == COMPLEX64

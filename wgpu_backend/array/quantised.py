@@ -33,7 +33,7 @@ def quantize(
     bits: int | None = None,
     mode: str = "affine",
 ) -> tuple[Array, ...]:
-    """Packed words, scales, and for ``affine`` biases of a matrix.
+    """Return packed words, scales, and for ``affine`` biases of a matrix.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def dequantize(
     global_scale: Any = None,
     dtype: Any = None,
 ) -> Array:
-    """Values of what `quantize` made.
+    """Return the values of what `quantize` made.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def quantized_matmul(
     bits: int | None = None,
     mode: str = "affine",
 ) -> Array:
-    """Matrix product with a quantised matrix, ``x @ w.T``, or ``x @ w`` without `transpose`.
+    """Multiply by a quantised matrix, ``x @ w.T``, or ``x @ w`` without `transpose`.
 
     Sums are in float32, the result is of the type of `x`. See `quantize` for the rest.
     """
@@ -121,7 +121,7 @@ def gather_mm(
     *,
     sorted_indices: bool = False,
 ) -> Array:
-    """Products of matrices that ids choose out of two batches.
+    """Multiply matrices that ids choose out of two batches.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ def gather_qmm(
     *,
     sorted_indices: bool = False,
 ) -> Array:
-    """Products of matrices with quantised ones, that ids choose; see `gather_mm`, `quantize`."""
+    """Multiply by quantised matrices that ids choose; see `gather_mm`, `quantize`."""
     node = to_floats(as_node("gather_qmm", x))
     planes = _planes("gather_qmm", w, scales, biases)
     ids = _two_ids("gather_qmm", node, lhs_indices, rhs_indices)
@@ -168,7 +168,7 @@ def gather_qmm(
 
 
 def from_fp8(x: Array, /, dtype: Any = BF16) -> Array:
-    """Floats of bytes in E4M3, which has no infinity (Micikevicius et al. 2022, table 1)."""
+    """Convert bytes in E4M3 to floats; it has no infinity (Micikevicius et al. 2022, table 1)."""
     node = as_node("from_fp8", x)
     if node.spec.dtype != U8:
         raise DTypeError(f"from_fp8: {node.spec.dtype}, needs uint8")
@@ -180,7 +180,7 @@ def from_fp8(x: Array, /, dtype: Any = BF16) -> Array:
 
 
 def to_fp8(x: Array, /) -> Array:
-    """Floats as bytes in E4M3, rounded to nearest even; larger ones become 448."""
+    """Convert floats to bytes in E4M3, rounded to nearest even; larger ones become 448."""
     values = wrap(convert(to_floats(as_node("to_fp8", x)), F32))
     size = clip(abs(values), None, LARGEST_FP8)
     exponent = maximum(view(size, I32) >> 23, 127 - 6)  # as float32 has it; 2⁻⁶ is the least normal

@@ -49,7 +49,7 @@ class _Sequence:
             self._words = np.array(keys.key_words(seed), np.uint32)
 
     def following(self) -> Any:
-        """Words of the next key: each is split into the rest of the sequence and a key."""
+        """Return the words of the next key, and split the rest of the sequence off."""
         if self._words is None:
             self.begin(time.time_ns() // 1000 % 2**64)
         with self._lock:
@@ -68,13 +68,13 @@ def seed(seed: int) -> None:
 
 
 def key(seed: int) -> Array:
-    """Key of a number."""
+    """Return the key of a number."""
     values = np.array(keys.key_words(seed), np.uint32)
     return wrap(constant(devices.session(), values, U32))
 
 
 def split(key: Array, num: int = 2) -> Array:
-    """New keys out of one, (num, 2)."""
+    """Return new keys made of one, (num, 2)."""
     return wrap(keys.random_split(as_node("split", key), num))
 
 
@@ -93,7 +93,7 @@ def _float(dtype: Any) -> DType:
 
 
 def bits(shape: Extents = (), width: int = 4, key: Array | None = None) -> Array:
-    """Random bits as unsigned integers of so many bytes."""
+    """Draw random bits as unsigned integers of so many bytes."""
     return wrap(keys.random_bits(_key("bits", key), extents("bits", shape), width))
 
 
@@ -104,7 +104,7 @@ def uniform(
     dtype: Any = None,
     key: Array | None = None,
 ) -> Array:
-    """Numbers from `low` up to and without `high`, numbers or arrays that broadcast."""
+    """Draw numbers from `low` to `high`, excluded; both numbers or arrays that broadcast."""
     wanted, kind = _shape("uniform", shape, low, high), _float(dtype)
     source = _key("uniform", key)
     if not _is_array(low) and not _is_array(high):
@@ -114,7 +114,7 @@ def uniform(
 
 
 def _shape(name: str, shape: Extents | None, *parameters: Any) -> Shape:
-    """Shape of a draw: as told, or what parameters broadcast to."""
+    """Return the shape of a draw: the given one, or that of the broadcast parameters."""
     if shape is not None:
         return extents(name, shape)
     return common_shape(name, [p.shape if isinstance(p, ArrayBase) else () for p in parameters])
@@ -127,7 +127,7 @@ def normal(
     scale: Any = 1.0,
     key: Array | None = None,
 ) -> Array:
-    """Numbers of a normal distribution; mean and deviation may be arrays that broadcast."""
+    """Draw from a normal distribution; mean and deviation may be arrays that broadcast."""
     wanted, kind, source = extents("normal", shape), _float(dtype), _key("normal", key)
     if not _is_array(loc) and not _is_array(scale):
         options = {"loc": float(loc), "scale": float(scale)}
@@ -138,13 +138,13 @@ def normal(
 def truncated_normal(
     lower: float, upper: float, shape: Extents = (), dtype: Any = None, key: Array | None = None
 ) -> Array:
-    """Numbers of a normal distribution between two bounds."""
+    """Draw from a normal distribution between two bounds."""
     options = lower, upper, extents("truncated_normal", shape), _float(dtype)
     return wrap(draws.random_truncated_normal(_key("truncated_normal", key), *options))
 
 
 def gumbel(shape: Extents = (), dtype: Any = None, key: Array | None = None) -> Array:
-    """Numbers of the standard Gumbel distribution."""
+    """Draw from the standard Gumbel distribution."""
     wanted = extents("gumbel", shape)
     return wrap(draws.random_gumbel(_key("gumbel", key), wanted, _float(dtype)))
 
@@ -156,7 +156,7 @@ def laplace(
     scale: float = 1.0,
     key: Array | None = None,
 ) -> Array:
-    """Numbers of a Laplace distribution; `scale` is the mean distance from `loc`."""
+    """Draw from a Laplace distribution; `scale` is the mean distance from `loc`."""
     wanted, source = extents("laplace", shape), _key("laplace", key)
     return wrap(draws.random_laplace(source, wanted, _float(dtype), loc=loc, scale=scale))
 
@@ -164,7 +164,7 @@ def laplace(
 def randint(
     low: Any, high: Any, shape: Extents | None = None, dtype: Any = None, key: Array | None = None
 ) -> Array:
-    """Integers from `low` up to and without `high`, numbers or arrays that broadcast."""
+    """Draw integers from `low` to `high`, excluded; both numbers or arrays that broadcast."""
     kind = I32 if dtype is None else as_dtype(dtype)
     wanted, source = _shape("randint", shape, low, high), _key("randint", key)
     if not _is_array(low) and not _is_array(high):
@@ -176,7 +176,7 @@ def randint(
 
 
 def bernoulli(p: Any = 0.5, shape: Extents | None = None, key: Array | None = None) -> Array:
-    """True with probability `p`, a number or an array."""
+    """Return true with probability `p`, a number or an array."""
     source, wanted = _key("bernoulli", key), _shape("bernoulli", shape, p)
     chance = to_floats(p.node) if isinstance(p, ArrayBase) else float(p)
     return wrap(choices.random_bernoulli(source, chance, wanted))
@@ -189,7 +189,7 @@ def categorical(
     num_samples: int | None = None,
     key: Array | None = None,
 ) -> Array:
-    """Places along an axis, drawn with probabilities whose logarithms are given, int32.
+    """Draw places along an axis with the given log-probabilities, int32.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def categorical(
 
 
 def _draw_from_row(logits: Node, shape: Shape, key: Node) -> Array:
-    """Places in a distribution, each by where a uniform number falls among summed probabilities.
+    """Draw places in a distribution by inverting its cumulative sums.
 
     MLX draws so from one row, and from several by adding noise; the same keys give the same places.
     """
@@ -237,7 +237,7 @@ def _draw_from_row(logits: Node, shape: Shape, key: Node) -> Array:
 
 
 def permutation(x: Any, axis: int = 0, key: Array | None = None) -> Array:
-    """Numbers up to `x` in a random order, or an array with an axis in one."""
+    """Return the numbers up to `x` in a random order, or shuffle an axis of an array."""
     from wgpu_backend.array.searching import take
 
     source = _key("permutation", key)

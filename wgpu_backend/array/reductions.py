@@ -26,7 +26,7 @@ MOST_AXES = 8  # of an operand of a kernel that folds axes
 
 
 def normalise_axes(name: str, x: Node, axis: Axis) -> tuple[int, ...]:
-    """Axes counted from the front; None is all."""
+    """Return axes counted from the front; None is all."""
     if axis is None:
         return tuple(range(len(x.spec.shape)))
     return tuple(x.spec.axis(a, name) for a in extents(f"{name}: axis", axis))
@@ -40,7 +40,7 @@ def fold_axes(
     keepdims: bool,
     **options: Any,
 ) -> Node:
-    """What an op that folds axes makes of a node with any number of axes."""
+    """Apply an op that folds axes to a node with any number of axes."""
     axes = found = normalise_axes(name, x, axis)
     if len(set(axes)) < len(axes):
         raise ShapeError(f"{name}: axes {axis}, needs each once")
@@ -53,7 +53,7 @@ def fold_axes(
 
 
 def _move_axes_last(x: Node, axes: tuple[int, ...]) -> Node:
-    """A node as (kept, folded)."""
+    """Return a node as (kept, folded)."""
     rest = [a for a in range(len(x.spec.shape)) if a not in axes]
     moved = permute(x, *rest, *axes)
     count = 1
@@ -63,14 +63,14 @@ def _move_axes_last(x: Node, axes: tuple[int, ...]) -> Node:
 
 
 def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
-    """Shape without axes, or with 1 in their places."""
+    """Return a shape without axes, or with 1 in their places."""
     if keepdims:
         return tuple(1 if a in axes else n for a, n in enumerate(shape))
     return tuple(n for a, n in enumerate(shape) if a not in axes)
 
 
 def sum_dtype(x: Node, dtype: Any) -> DType:
-    """Type in which values are added: as told, or 32 bits for integers."""
+    """Return the type of sums: the given one, or 32 bits for integers."""
     return SUMMED.get(x.spec.dtype, x.spec.dtype) if dtype is None else as_dtype(dtype)
 
 
@@ -90,7 +90,7 @@ def sum(x: Array, /, axis: Axis = None, keepdims: bool = False, *, dtype: Any = 
 
 
 def prod(x: Array, /, axis: Axis = None, keepdims: bool = False, *, dtype: Any = None) -> Array:
-    """Product over axes; see `sum`."""
+    """Multiply over axes; see `sum`."""
     return _accumulate(reduction.prod, "prod", x, axis, keepdims, dtype)
 
 
@@ -105,24 +105,24 @@ def _accumulate(
 
 
 def mean(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Mean over axes; integers are averaged in float32. See `sum`."""
+    """Take the mean over axes; integers are averaged in float32. See `sum`."""
     if is_complex(as_node("mean", x)):
         return call_complex("mean", x, axis, keepdims)
     return _reduce_floats(reduction.mean, "mean", x, axis, keepdims)
 
 
 def logsumexp(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Logarithm of the sum of exponentials over axes. See `sum`."""
+    """Compute the logarithm of the sum of exponentials over axes. See `sum`."""
     return _reduce_floats(reduction.logsumexp, "logsumexp", x, axis, keepdims)
 
 
 def max(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Largest value over axes; NaN where there is one. See `sum`."""
+    """Return the largest value over axes; NaN if there is one. See `sum`."""
     return _extreme(reduction.max, "max", x, axis, keepdims)
 
 
 def min(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Smallest value over axes; NaN where there is one. See `sum`."""
+    """Return the smallest value over axes; NaN if there is one. See `sum`."""
     return _extreme(reduction.min, "min", x, axis, keepdims)
 
 
@@ -134,12 +134,12 @@ def _extreme(op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims:
 
 
 def any(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Whether a value over axes is true, or not 0; false of nothing. See `sum`."""
+    """Return whether any value over axes is true, or not 0; false for no values. See `sum`."""
     return _truth(reduction.any, "any", x, axis, keepdims)
 
 
 def all(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
-    """Whether all values over axes are true, or not 0; true of nothing. See `sum`."""
+    """Return whether all values over axes are true, or not 0; true for no values. See `sum`."""
     return _truth(reduction.all, "all", x, axis, keepdims)
 
 
@@ -148,20 +148,20 @@ def _truth(op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: b
 
 
 def count_nonzero(x: Array, /, *, axis: Axis = None, keepdims: bool = False) -> Array:
-    """How many values over axes are not 0, int32. See `sum`."""
+    """Count the values over axes that are not 0, int32. See `sum`."""
     return sum(wrap(convert(as_node("count_nonzero", x), BOOL)), axis, keepdims)
 
 
 def argmax(x: Array, /, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Place of the largest value along an axis, or among all; the first of equals, int32.
+    """Return the place of the largest value along an axis, or among all, int32.
 
-    NaN counts as larger than any number.
+    The first of equal values; NaN counts as larger than any number.
     """
     return _argument(arguments.argmax, "argmax", x, axis, keepdims)
 
 
 def argmin(x: Array, /, axis: int | None = None, keepdims: bool = False) -> Array:
-    """Place of the smallest value along an axis, NaN before all; see `argmax`."""
+    """Return the place of the smallest value along an axis, NaN before all; see `argmax`."""
     return _argument(arguments.argmin, "argmin", x, axis, keepdims)
 
 
@@ -187,7 +187,7 @@ def var(
     *,
     correction: float = 0,
 ) -> Array:
-    """Variance over axes.
+    """Compute the variance over axes.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ def std(
     *,
     correction: float = 0,
 ) -> Array:
-    """Square root of the variance over axes; see `var`."""
+    """Compute the square root of the variance over axes; see `var`."""
     from wgpu_backend.array.elementwise import sqrt
 
     return sqrt(var(x, axis, keepdims, ddof, correction=correction))

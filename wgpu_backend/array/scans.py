@@ -30,7 +30,7 @@ def cumsum(
     inclusive: bool = True,
     dtype: Any = None,
 ) -> Array:
-    """Running sum along an axis, or through all values where it is None.
+    """Compute the running sum along an axis, or through all values where it is None.
 
     Parameters
     ----------
@@ -55,28 +55,28 @@ def cumprod(
     inclusive: bool = True,
     dtype: Any = None,
 ) -> Array:
-    """Running product along an axis; see `cumsum`."""
+    """Compute the running product along an axis; see `cumsum`."""
     return _scan(scan.cumprod, "cumprod", x, axis, reverse, inclusive, dtype)
 
 
 def cummax(
     x: Array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True
 ) -> Array:
-    """Largest value so far along an axis, NaN once there was one; see `cumsum`."""
+    """Return the largest value so far along an axis, NaN from the first NaN on; see `cumsum`."""
     return _scan(scan.cummax, "cummax", x, axis, reverse, inclusive, x.dtype)
 
 
 def cummin(
     x: Array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True
 ) -> Array:
-    """Smallest value so far along an axis, NaN once there was one; see `cumsum`."""
+    """Return the smallest value so far along an axis, NaN from the first NaN on; see `cumsum`."""
     return _scan(scan.cummin, "cummin", x, axis, reverse, inclusive, x.dtype)
 
 
 def logcumsumexp(
     x: Array, /, axis: int | None = None, *, reverse: bool = False, inclusive: bool = True
 ) -> Array:
-    """Logarithm of the running sum of exponentials along an axis; see `cumsum`."""
+    """Compute the logarithm of the running sum of exponentials; see `cumsum`."""
     floats = wrap(to_floats(as_node("logcumsumexp", x)))
     return _scan(scan.logcumsumexp, "logcumsumexp", floats, axis, reverse, inclusive, floats.dtype)
 
@@ -109,7 +109,7 @@ def cumulative_sum(
     dtype: Any = None,
     include_initial: bool = False,
 ) -> Array:
-    """`cumsum` as the array API standard spells it; `include_initial` puts a 0 in front."""
+    """Compute `cumsum` as the array API spells it; `include_initial` prepends a 0."""
     return _cumulative(cumsum, x, axis, dtype, 0 if include_initial else None)
 
 
@@ -121,7 +121,7 @@ def cumulative_prod(
     dtype: Any = None,
     include_initial: bool = False,
 ) -> Array:
-    """`cumprod` as the array API standard spells it; `include_initial` puts a 1 in front."""
+    """Compute `cumprod` as the array API spells it; `include_initial` prepends a 1."""
     return _cumulative(cumprod, x, axis, dtype, 1 if include_initial else None)
 
 
@@ -151,7 +151,7 @@ def diff(
     prepend: Array | None = None,
     append: Array | None = None,
 ) -> Array:
-    """Differences of neighbours along an axis, `n` times.
+    """Compute differences of neighbours along an axis, `n` times.
 
     Parameters
     ----------

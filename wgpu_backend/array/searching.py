@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def as_ids(name: str, ids: Any, x: Node) -> Node:
-    """Node of ids in int32; DTypeError unless they are integers."""
+    """Return a node of ids in int32; DTypeError unless they are integers."""
     session = wrap(x).session
     node = ids.node if isinstance(ids, ArrayBase) else make_node(np.asarray(ids), None, session)
     if node.spec.dtype not in INTEGERS:
@@ -38,7 +38,7 @@ def as_ids(name: str, ids: Any, x: Node) -> Node:
 
 
 def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
-    """Values along an axis by their ids, or of all values where it is None.
+    """Take values along an axis by their ids, or of all values where it is None.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
 
 
 def take_along_axis(x: Array, indices: Any, /, axis: int | None = -1) -> Array:
-    """Values along an axis, with an id for each; other axes of both broadcast."""
+    """Take values along an axis, with an id for each; other axes of both broadcast."""
     node = as_node("take_along_axis", x)
     values, ids, at = _align(
         "take_along_axis", node, as_ids("take_along_axis", indices, node), axis
@@ -73,7 +73,7 @@ def take_along_axis(x: Array, indices: Any, /, axis: int | None = -1) -> Array:
 
 
 def _align(name: str, x: Node, ids: Node, axis: int | None) -> tuple[Node, Node, int]:
-    """Values and ids whose axes broadcast, but for one."""
+    """Broadcast values and ids along all axes but one."""
     if axis is None:
         return flatten_node(x), flatten_node(ids), 0
     at = normalise_axis(name, x, axis)
@@ -89,7 +89,7 @@ def _align(name: str, x: Node, ids: Node, axis: int | None) -> tuple[Node, Node,
 
 
 def put_along_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1) -> Array:
-    """Array with other values along an axis, with an id for each.
+    """Replace values along an axis, with an id for each.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def put_along_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1
 
 
 def scatter_add_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1) -> Array:
-    """Array with values added along an axis, with an id for each; equal ids add up."""
+    """Add values along an axis, with an id for each; equal ids add up."""
     dst, ids, given, at = _prepare_write("scatter_add_axis", x, indices, values, axis)
     return wrap(reshape_node(accumulating.fold_along_axis(dst, ids, given, at, "add"), x.shape))
 
@@ -126,7 +126,7 @@ def _prepare_write(
 def searchsorted(
     x1: Array, x2: Any, /, *, side: str = "left", sorter: Array | None = None
 ) -> Array:
-    """Places in sorted values where others would keep the order, int32.
+    """Find places in sorted values where others would keep the order, int32.
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def searchsorted(
 
 
 def nonzero(x: Array, /) -> tuple[Array, ...]:
-    """Places of values that are not 0, an int32 array for each axis, in row-major order.
+    """Find the values that are not 0: an int32 array for each axis, in row-major order.
 
     The host reads how many there are: the shape of the result depends on it.
     """
@@ -157,14 +157,14 @@ def nonzero(x: Array, /) -> tuple[Array, ...]:
 
 
 def argwhere(x: Array, /) -> Array:
-    """Places of values that are not 0, (count, axes), int32; see `nonzero`."""
+    """Find the values that are not 0, (count, axes), int32; see `nonzero`."""
     from wgpu_backend.array.manipulation import stack
 
     return stack(list(nonzero(x)), axis=1)
 
 
 def slice(x: Array, start: Any, axes: Sequence[int], slice_size: Sequence[int]) -> Array:
-    """Window of an array from a place that may be computed.
+    """Return a window of an array from a place that may be computed.
 
     Parameters
     ----------
@@ -195,7 +195,7 @@ def slice(x: Array, start: Any, axes: Sequence[int], slice_size: Sequence[int]) 
 
 
 def slice_update(x: Array, update: Array, start: Any, axes: Sequence[int]) -> Array:
-    """Array with a window of other values at a place that may be computed.
+    """Replace a window of an array at a place that may be computed.
 
     Parameters
     ----------

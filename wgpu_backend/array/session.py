@@ -79,7 +79,7 @@ class Session:
             self._waiting[id(array)] = array
 
     def holders(self) -> list[Holder]:
-        """All arrays that Python holds."""
+        """Return all arrays that Python holds."""
         return _list_alive(self.arrays)
 
     def leave(self, array: Holder) -> None:
@@ -90,20 +90,20 @@ class Session:
     # What ops call: see `wgpu_backend.graph.node.Builder`.
 
     def add(self, call: Call, launch: Launch) -> Node:
-        """Node for the result of an op."""
+        """Return a node for the result of an op."""
         if launch.into is not None:
             return Node(launch.out, launch.into.storage, builder=self, call=call, launch=launch)
         storage = Storage(stored_nbytes(launch.out), "intermediate")
         return Node(launch.out, storage, builder=self, call=call, launch=launch)
 
     def view(self, source: Node, spec: Spec) -> Node:
-        """Node that looks at the storage of another."""
+        """Return a node that views the storage of another."""
         # A view of a view waits for the same op: long chains of views keep no chain of nodes.
         base = source.source if source.launch is None and source.source else source
         return Node(spec, source.storage, builder=self, source=base)
 
     def constant(self, data: bytes, dtype: DType, shape: Sequence[int]) -> Node:
-        """Node with values that are known now: a few go into graphs, more are uploaded."""
+        """Return a node with known values: a few bytes go into graphs, more are uploaded."""
         spec = Spec(tuple(shape), dtype, dense_strides(shape))
         if len(data) > CONSTANT_NBYTES:
             return self.upload(data, spec)
@@ -111,7 +111,7 @@ class Session:
 
     @uninterrupted
     def upload(self, data: Any, spec: Spec) -> Node:
-        """Node with bytes of a plain type, which lie on the device from now on."""
+        """Return a node with bytes of a plain type, uploaded at once."""
         node = self.place(spec, "array")
         if spec.size:
             self.executor.write(node, data)
@@ -119,7 +119,7 @@ class Session:
 
     @uninterrupted
     def place(self, spec: Spec, label: str) -> Node:
-        """Node in a storage of its own, whose values somebody writes before they are read."""
+        """Return a node in a storage of its own, to be written before it is read."""
         self._require(spec.nbytes)
         storage = self.executor.state(spec, label, zeroed=False)
         self._own(storage)
@@ -127,7 +127,7 @@ class Session:
 
     @uninterrupted
     def weight(self, data: memoryview, spec: Spec, label: str) -> Node:
-        """Node with the bytes of a weight in any format, as the device stores weights."""
+        """Return a node with the bytes of a weight in any format, stored as weights are."""
         self._require(spec.nbytes)
         storage = self.executor.weight(spec, data, label, alone=True)
         self._own(storage)
@@ -156,7 +156,7 @@ class Session:
             self._compute([*wanted, *also])
 
     def _held(self) -> list[Node]:
-        """Nodes of arrays that have not been computed; those that have been are forgotten."""
+        """Return the nodes of arrays that have not been computed; forget the others."""
         held: list[Node] = []
         for holder in _list_alive(self._waiting):
             node = _pending_node(holder)
@@ -191,7 +191,7 @@ class Session:
 
     @uninterrupted
     def values(self, node: Node) -> Array:
-        """Values on the host, computed first where they have not been."""
+        """Return values on the host, computed first if necessary."""
         if node.storage.kind == "input":
             return _host(node)
         if self.is_traced(node):
@@ -208,7 +208,7 @@ class Session:
         return self.executor.read(node)
 
     def is_traced(self, node: Node) -> bool:
-        """Whether a node's values hang on arguments of a function that is being traced."""
+        """Return whether a node's values depend on arguments of a function that is being traced."""
         return bool(self.standing_in) and not self.standing_in.isdisjoint(_needed(node))
 
     def wait(self) -> None:
@@ -258,7 +258,7 @@ class Session:
 
 
 def _needed(node: Node) -> set[Storage]:
-    """Storages that a node's values come from."""
+    """Return the storages that a node's values come from."""
     seen: set[Node] = set()
     stack = [node]
     while stack:
@@ -276,13 +276,13 @@ def _release(session: weakref.ref[Session], handle: object, nbytes: int) -> None
 
 
 def _list_alive(holders: weakref.WeakValueDictionary[int, Holder]) -> list[Holder]:
-    """What a weak mapping holds, while other threads add to it: `items` would raise."""
+    """Return the values of a weak mapping while other threads add to it."""
     found = (reference() for reference in holders.valuerefs())  # one step of the interpreter
     return [holder for holder in found if holder is not None]
 
 
 def _pending_node(holder: Holder) -> Node | None:
-    """Node of an array whose values are still to be computed; None where it was freed."""
+    """Return the node of an array that is still to be computed; None if it was freed."""
     try:
         node = holder.node
     except ContextError:
@@ -291,7 +291,7 @@ def _pending_node(holder: Holder) -> Node | None:
 
 
 def is_done(node: Node) -> bool:
-    """Whether the values of a node are there."""
+    """Return whether the values of a node are there."""
     if node.storage.kind == "input":
         return True
     waits = node.launch is not None or (node.source is not None and node.source.launch is not None)
@@ -299,7 +299,7 @@ def is_done(node: Node) -> bool:
 
 
 def _without_rules(executor: Executor) -> Executor:
-    """Executor over the same memory that fuses nothing: each chain of ops would compile anew."""
+    """Return an executor over the same memory that fuses nothing."""
     if not isinstance(executor, WgpuExecutor):
         return executor
     plain = executor.as_if(executor.capabilities)
@@ -308,7 +308,7 @@ def _without_rules(executor: Executor) -> Executor:
 
 
 def _host(node: Node) -> Array:
-    """Values of a constant."""
+    """Return the values of a constant."""
     from wgpu_backend.ops.host_values import decode
 
     return np.array(decode(node.storage.handle, node.spec))

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def sort(
     x: Array, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True
 ) -> Array:
-    """Values along an axis in their order, or all values where it is None.
+    """Sort values along an axis, or all values where it is None.
 
     NaN counts as larger than any number; equal values keep their order, whatever `stable` says.
     """
@@ -41,25 +41,25 @@ def sort(
 def argsort(
     x: Array, /, axis: int | None = -1, *, descending: bool = False, stable: bool = True
 ) -> Array:
-    """Places along an axis in the order of its values, int32; see `sort`."""
+    """Return places along an axis in the order of its values, int32; see `sort`."""
     node, at = _along("argsort", x, axis)
     return wrap(sorting.argsort(node, at, descending=descending))
 
 
 def partition(x: Array, /, kth: int, axis: int | None = -1) -> Array:
-    """Values with the `kth` smallest in its place, smaller ones before it: they are sorted."""
+    """Put the `kth` smallest value in its place, smaller ones before it; all are sorted."""
     node, at = _check_kth("partition", x, kth, axis)
     return wrap(sorting.sort(node, at))
 
 
 def argpartition(x: Array, /, kth: int, axis: int | None = -1) -> Array:
-    """Places along an axis in the order of `partition`, int32."""
+    """Return places along an axis in the order of `partition`, int32."""
     node, at = _check_kth("argpartition", x, kth, axis)
     return wrap(sorting.argsort(node, at))
 
 
 def topk(x: Array, /, k: int, axis: int | None = -1) -> Array:
-    """The `k` largest values along an axis, in ascending order."""
+    """Return the `k` largest values along an axis, in ascending order."""
     node, at = _along("topk", x, axis)
     extent = node.spec.shape[at]
     if not 0 <= k <= extent:
@@ -72,9 +72,9 @@ def topk(x: Array, /, k: int, axis: int | None = -1) -> Array:
 
 
 def median(x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
-    """Middle value over axes, or the mean of the two in the middle; integers in float32.
+    """Return the middle value over axes, or the mean of the two in the middle.
 
-    NaN where one of the values is.
+    Integers are averaged in float32. NaN where one of the values is.
     """
     from wgpu_backend.array.elementwise import isnan
     from wgpu_backend.array.operators import where
@@ -95,7 +95,7 @@ def median(x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: boo
 
 
 def _along(name: str, x: Array, axis: int | None) -> tuple[Node, int]:
-    """A node with an axis to go along: all values in a row where it is None."""
+    """Return a node and an axis to sort along: all values in a row where it is None."""
     node = as_node(name, x)
     if axis is None or not node.spec.shape:
         return flatten_node(node), 0
@@ -162,32 +162,32 @@ def _inverse(x: Array, runs: _Runs) -> Array:
 
 
 def unique_values(x: Array, /) -> Array:
-    """Values of an array, each once, ascending."""
+    """Return the distinct values of an array, ascending."""
     runs = _runs("unique_values", x)
     return take(runs.ordered, runs.begin)
 
 
 def unique_counts(x: Array, /) -> UniqueCounts:
-    """Values of an array, each once, and how often each is there."""
+    """Return the distinct values of an array, and how often each occurs."""
     runs = _runs("unique_counts", x)
     return UniqueCounts(take(runs.ordered, runs.begin), _counts(x, runs))
 
 
 def unique_inverse(x: Array, /) -> UniqueInverse:
-    """Values of an array, each once, and for each value of the array its place among them."""
+    """Return the distinct values of an array, and the place of each value among them."""
     runs = _runs("unique_inverse", x)
     return UniqueInverse(take(runs.ordered, runs.begin), _inverse(x, runs))
 
 
 def unique_all(x: Array, /) -> UniqueAll:
-    """Values, each once, with their first places, the inverse and the counts."""
+    """Return the distinct values with their first places, the inverse and the counts."""
     runs = _runs("unique_all", x)
     values, first = take(runs.ordered, runs.begin), take(runs.order, runs.begin)
     return UniqueAll(values, first, _inverse(x, runs), _counts(x, runs))
 
 
 def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
-    """Whether each value of `x1` is among those of `x2`, or is not with `invert`; NaN is not."""
+    """Return whether each value of `x1` is among those of `x2`; not with `invert`. NaN is not."""
     wanted, among = (wrap(n) for n in promote_operands("isin", x1, x2))
     if not among.size:
         return full(wanted.shape, invert, BOOL, device=wanted.session)

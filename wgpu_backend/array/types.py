@@ -52,7 +52,7 @@ Scalar = bool | int | float | complex
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a type is of a kind: a name of the array API's, a type, or a tuple of these."""
+    """Return whether a type is of a kind: a name of the array API, a type, or a tuple of them."""
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)  # pyright: ignore[reportUnknownVariableType]
     own = as_dtype(dtype)
@@ -63,7 +63,7 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 @cache
 def promote(a: DType, b: DType) -> DType:
-    """Type of what two arrays make together.
+    """Return the type that two arrays are promoted to.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def promote(a: DType, b: DType) -> DType:
 
 
 def _wider(a: DType, b: DType) -> DType:
-    """Smallest integer type that holds both."""
+    """Return the smallest integer type that holds both."""
     if (a in _SIGNED) == (b in _SIGNED):
         return max(a, b, key=lambda d: d.block_nbytes)
     signed, unsigned = (a, b) if a in _SIGNED else (b, a)
@@ -100,7 +100,7 @@ def _wider(a: DType, b: DType) -> DType:
 
 
 def promote_scalar(dtype: DType, value: Scalar) -> DType:
-    """Type that a Python number makes together with an array of that type."""
+    """Return the type that a Python number and an array of a type are promoted to."""
     if isinstance(value, bool) or dtype in FLOATING or dtype == COMPLEX64:
         return COMPLEX64 if isinstance(value, complex) else dtype
     if isinstance(value, int):
@@ -109,12 +109,12 @@ def promote_scalar(dtype: DType, value: Scalar) -> DType:
 
 
 def default_dtype(values: np.dtype[Any]) -> DType:
-    """Type of an array that is made of Python's numbers."""
+    """Return the type of an array made of Python's numbers."""
     return {"b": BOOL, "i": I32, "u": U32, "f": F32, "c": COMPLEX64}[values.kind]
 
 
 def result_type(*operands: Any) -> DType:
-    """Type of what arrays, types and Python's numbers make together."""
+    """Return the type that arrays, types and Python's numbers are promoted to."""
     types = [getattr(o, "dtype", o) for o in operands if not isinstance(o, Scalar)]
     if not types:
         raise DTypeError("result_type: only numbers, needs an array or a type among them")
@@ -128,7 +128,7 @@ def result_type(*operands: Any) -> DType:
 
 
 def can_cast(source: Any, target: Any) -> bool:
-    """Whether values of one type, or of an array, are kept by another by the promotion table."""
+    """Return whether the promotion table converts one type to another without change."""
     a, b = as_dtype(getattr(source, "dtype", source)), as_dtype(target)
     try:
         return promote(a, b) == b
@@ -159,7 +159,7 @@ class IntegerInfo:
 
 
 def finfo(kind: Any) -> FloatInfo:
-    """Limits of a floating type, or of that of an array."""
+    """Return the limits of a floating type, or of that of an array."""
     dtype = as_dtype(getattr(kind, "dtype", kind))
     if dtype == BF16:
         largest = float.fromhex("0x1.fep127")
@@ -173,7 +173,7 @@ def finfo(kind: Any) -> FloatInfo:
 
 
 def iinfo(kind: Any) -> IntegerInfo:
-    """Limits of an integer type, or of that of an array."""
+    """Return the limits of an integer type, or of that of an array."""
     dtype = as_dtype(getattr(kind, "dtype", kind))
     if dtype not in INTEGERS or dtype.numpy is None:
         raise DTypeError(f"iinfo: {dtype}, needs an integer type")

@@ -41,7 +41,7 @@ def attend(
     causal: bool = False,
     heads: int | None = None,
 ) -> Array:
-    """Attention of heads over keys and values, tokens before heads.
+    """Compute attention of heads over keys and values, tokens before heads.
 
     Parameters
     ----------
@@ -122,14 +122,14 @@ class MultiHeadAttention(Module):
     def __call__(
         self, queries: Array, keys: Array, values: Array, mask: Array | None = None
     ) -> Array:
-        """(n, tokens, dims), (n, keys, dims) twice, to (n, tokens, value_output_dims)."""
+        """Map (n, tokens, dims), (n, keys, dims) twice, to (n, tokens, value_output_dims)."""
         q, k = self.query_proj(queries), self.key_proj(keys)
         y = attend(q, k, self.value_proj(values), mask=mask, heads=self.num_heads)
         return self.out_proj(y)
 
     @staticmethod
     def create_additive_causal_mask(length: int, dtype: Any = F32) -> Array:
-        """(length, length): 0 where a token sees a key, -1e9 where it does not."""
+        """Return (length, length): 0 where a token sees a key, -1e9 elsewhere."""
         from wgpu_backend.array.arrays import Array
 
         hidden = np.triu(np.full((length, length), -1e9, np.float32), 1)
@@ -158,7 +158,7 @@ class RoPE(Module):
         self._frequencies = scale * base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
 
     def __call__(self, x: Array, offset: int = 0) -> Array:
-        """(..., tokens, cols) to the same, float32; `offset` is the first token's position."""
+        """Map (..., tokens, cols) to the same, float32; `offset` is the first token's position."""
         from wgpu_backend.array.arrays import Array
 
         angles = np.outer(offset + np.arange(x.shape[-2]), self._frequencies)
@@ -231,7 +231,7 @@ class SinusoidalPositionalEncoding(Module):
         self.cos_first = cos_first
 
     def __call__(self, x: Array) -> Array:
-        """(...) positions to (..., dims)."""
+        """Map (...) positions to (..., dims)."""
         angles = expand_dims(x, -1) * asarray(self._frequencies, device=x.session)
         waves = [cos(angles), sin(angles)] if self.cos_first else [sin(angles), cos(angles)]
         return concat(waves, axis=-1) * self.scale
@@ -242,7 +242,7 @@ class ALiBi(Module):
 
     @staticmethod
     def create_alibi_slope(num_heads: int, dtype: Any = F32) -> Array:
-        """Slopes (heads, 1, 1): powers of two from 2^(-8 / heads) on."""
+        """Return slopes (heads, 1, 1): powers of two from 2^(-8 / heads) on."""
         whole = 2 ** int(math.log2(num_heads))
         slopes = [2 ** (-8 * (i + 1) / whole) for i in range(whole)]
         # Heads beyond a power of two take every other slope of twice as many.
@@ -257,7 +257,7 @@ class ALiBi(Module):
         offset: int = 0,
         dtype: Any = F32,
     ) -> Array:
-        """Biases (1, heads, queries, keys); queries are those from `offset` on."""
+        """Return biases (1, heads, queries, keys); queries begin at `offset`."""
         queries = np.arange(offset, q_sequence_length).reshape(-1, 1)
         far = -np.abs(queries - np.arange(k_sequence_length)).astype(np.float32)
         return (asarray(far[None, None]) * ALiBi.create_alibi_slope(num_heads)).astype(dtype)
@@ -265,7 +265,7 @@ class ALiBi(Module):
     def __call__(
         self, attention_scores: Array, offset: int = 0, mask: Array | None = None
     ) -> Array:
-        """(n, heads, queries, keys) to the same, with a mask added where there is one."""
+        """Map (n, heads, queries, keys) to the same, with a mask added where there is one."""
         queries, keys = attention_scores.shape[-2:]
         bias = self.create_alibi_matrix(
             queries + offset, keys, attention_scores.shape[1], offset, attention_scores.dtype
@@ -320,7 +320,7 @@ class TransformerEncoderLayer(_Layer):
         self.attention = MultiHeadAttention(dims, num_heads)
 
     def __call__(self, x: Array, mask: Array | None = None) -> Array:
-        """(n, tokens, dims) to the same."""
+        """Map (n, tokens, dims) to the same."""
         x = self._added(x, self.ln1, lambda y: self.attention(y, y, y, mask))
         return self._added(x, self.ln2, self._mlp)
 
@@ -341,7 +341,7 @@ class TransformerDecoderLayer(_Layer):
         x_mask: Array | None = None,
         memory_mask: Array | None = None,
     ) -> Array:
-        """(n, tokens, dims), with (n, keys, dims) to attend to, to the first's shape."""
+        """Map (n, tokens, dims), with (n, keys, dims) to attend to, to the first's shape."""
         x = self._added(x, self.ln1, lambda y: self.self_attention(y, y, y, x_mask))
         x = self._added(x, self.ln2, lambda y: self.cross_attention(y, memory, memory, memory_mask))
         return self._added(x, self.ln3, self._mlp)
@@ -380,7 +380,7 @@ class TransformerEncoder(Module):
         self.ln = LayerNorm(dims)
 
     def __call__(self, x: Array, mask: Array | None = None) -> Array:
-        """(n, tokens, dims) to the same."""
+        """Map (n, tokens, dims) to the same."""
         for layer in self.layers:
             x = layer(x, mask)
         return self.ln(x)
@@ -411,7 +411,7 @@ class TransformerDecoder(Module):
         x_mask: Array | None = None,
         memory_mask: Array | None = None,
     ) -> Array:
-        """(n, tokens, dims), with (n, keys, dims) to attend to, to the first's shape."""
+        """Map (n, tokens, dims), with (n, keys, dims) to attend to, to the first's shape."""
         for layer in self.layers:
             x = layer(x, memory, x_mask, memory_mask)
         return self.ln(x)
@@ -459,5 +459,5 @@ class Transformer(Module):
         tgt_mask: Array | None = None,
         memory_mask: Array | None = None,
     ) -> Array:
-        """(n, keys, dims) and (n, tokens, dims) to the second's shape."""
+        """Map (n, keys, dims) and (n, tokens, dims) to the second's shape."""
         return self.decoder(tgt, self.encoder(src, src_mask), tgt_mask, memory_mask)

@@ -27,7 +27,7 @@ Paddings = int | Sequence[Padding]
 
 
 def for_axes(value: Any, axes: int) -> tuple[Any, ...]:
-    """A number for each axis; one number is for all."""
+    """Return a number for each axis; one number is for all."""
     return (value,) * axes if isinstance(value, int) else tuple(value)
 
 
@@ -59,7 +59,7 @@ class _Convolution(Module):
         self._groups = groups
 
     def __call__(self, x: Array) -> Array:
-        """(n, ..., in_channels) to (n, ..., out_channels), float32."""
+        """Map (n, ..., in_channels) to (n, ..., out_channels), float32."""
         name = type(self).__name__
         node = require_width(name, as_floats(name, x), self.weight.shape[-1] * self._groups)
         y = wrap(self._convolved(node))
@@ -164,7 +164,7 @@ class _Transposed(Module):
         self._options = tuple(for_axes(value, self.axes) for value in given)
 
     def __call__(self, x: Array) -> Array:
-        """(n, ..., in_channels) to (n, ..., out_channels), float32."""
+        """Map (n, ..., in_channels) to (n, ..., out_channels), float32."""
         name = type(self).__name__
         node = require_width(name, as_floats(name, x), self.weight.shape[-1])
         y = wrap(self._convolved(node))
@@ -236,7 +236,7 @@ class _Pool(Module):
         self._paddings = for_axes(padding, self.axes)
 
     def __call__(self, x: Array) -> Array:
-        """(n, ..., channels) to windows in place of values."""
+        """Map (n, ..., channels) to windows in place of values."""
         name = type(self).__name__
         node = as_floats(name, x)
         if len(node.spec.shape) != self.axes + 2:
@@ -302,7 +302,7 @@ def resized(
     align_corners: bool = False,
     antialias: bool = False,
 ) -> Array:
-    """Pictures (n, h, w, c) in another size; see `wgpu_backend.ops.conv.resizing.resize`."""
+    """Resize images (n, h, w, c); see `wgpu_backend.ops.conv.resizing.resize`."""
     node = as_floats("resized", x)
     return wrap(resizing.resize(node, height, width, mode, align_corners, antialias))
 
@@ -340,7 +340,7 @@ class Upsample(Module):
         self.antialias = antialias
 
     def __call__(self, x: Array) -> Array:
-        """(n, ..., c) to (n, ... · factor, c), float32."""
+        """Map (n, ..., c) to (n, ... · factor, c), float32."""
         factors = self._factors(x)
         repeats = self.mode == "nearest" and all(int(f) == f for f in factors)
         if self.mode not in _MODES[:3] or (repeats and len(factors) == 2):
@@ -362,7 +362,7 @@ class Upsample(Module):
         return factors
 
     def _weights(self, have: int, factor: float) -> resizing.Weights:
-        """Weights of the values along an axis, for each value of the result."""
+        """Return the weights of the values along an axis, for each value of the result."""
         want = int(have * factor)
         if want < 1:
             raise ShapeError(f"Upsample: {have} values times {factor}, needs a value at least")
@@ -387,7 +387,7 @@ def timestep_embedding(
     scale: float = 1.0,
     max_period: float = 10000.0,
 ) -> Array:
-    """Times (n,) as vectors (n, dim) of sines and cosines.
+    """Return times (n,) as vectors (n, dim) of sines and cosines.
 
     See `wgpu_backend.ops.conv.timesteps.timestep_embedding`.
     """

@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 def as_floats(name: str, x: object) -> Node:
-    """Node of floats of any type."""
+    """Return a node of floats of any type."""
     return to_floats(as_node(name, x))
 
 
 def as_singles(name: str, x: object) -> Node:
-    """Node in float32."""
+    """Return a node in float32."""
     return convert(as_node(name, x), F32)
 
 
 def as_optional(x: Array | None) -> Node | None:
-    """Node of a parameter that may be missing."""
+    """Return the node of a parameter that may be missing."""
     return x.node if isinstance(x, ArrayBase) else None
 
 
 def as_optional_singles(name: str, x: Array | None) -> Node | None:
-    """Node in float32 of a parameter that may be missing."""
+    """Return a node in float32 of a parameter that may be missing."""
     return None if x is None else as_singles(name, x)
 
 
@@ -54,11 +54,11 @@ _keys = itertools.count(1)
 
 
 def draw(*shape: int, scale: float) -> Array:
-    """Normally distributed numbers of this standard deviation; no two calls draw the same."""
+    """Draw normally distributed numbers of a standard deviation; each call draws others."""
     key = next(_keys)
     return wrap(creation.random_normal.add_to(devices.session(), shape=shape, scale=scale, key=key))
 
 
 def draw_weights(shape: Sequence[int]) -> Array:
-    """Weights (outputs, ..., inputs) that about keep the variance of what they multiply."""
+    """Draw weights (outputs, ..., inputs) that about keep the variance of their inputs."""
     return draw(*shape, scale=1 / math.sqrt(max(math.prod(shape[1:]), 1)))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def multiply(weight: Node, x: Node, addend: Node | None) -> Node:
-    """``x @ weight.T + addend`` for any number of leading axes, f32."""
+    """Return ``x @ weight.T + addend`` for any number of leading axes, f32."""
     *leading, k = x.spec.shape
     rows_of_x = reshape_node(x, (math.prod(leading), k))
     y = linear_layer(weight, rows_of_x, addend)
@@ -55,7 +55,7 @@ class Linear(Module):
         self._added: list[tuple[Array, Array]] = []
 
     def __call__(self, x: Array) -> Array:
-        """(..., input_dims) to (..., output_dims), float32."""
+        """Map (..., input_dims) to (..., output_dims), float32."""
         node = require_width("Linear", as_singles("Linear", x), self.weight.shape[1])
         addend = None if self.bias is None else as_singles("Linear", self.bias)
         y = wrap(multiply(self.weight.node, node, addend))
@@ -75,7 +75,7 @@ class Linear(Module):
         self._added.append((down, up))
 
     def remove_low_rank(self) -> None:
-        """Leave out again what `add_low_rank` added."""
+        """Remove all that `add_low_rank` added."""
         self._added.clear()
 
 
@@ -102,7 +102,7 @@ class Bilinear(Module):
         self.bias = zeros((output_dims,)) if bias else None
 
     def __call__(self, x1: Array, x2: Array) -> Array:
-        """(..., input1_dims) and (..., input2_dims) to (..., output_dims), float32."""
+        """Map (..., input1_dims) and (..., input2_dims) to (..., output_dims), float32."""
         outputs, rows, cols = self.weight.shape
         first = require_width("Bilinear", as_singles("Bilinear", x1), cols)
         second = require_width("Bilinear", as_singles("Bilinear", x2), rows)
@@ -131,7 +131,7 @@ class Embedding(Module):
         self.weight = draw(num_embeddings, dims, scale=1 / math.sqrt(dims))
 
     def __call__(self, ids: Array) -> Array:
-        """(...) integers to (..., dims), float32; numbers outside the table give anything."""
+        """Map (...) integers to (..., dims), float32; numbers outside the table give anything."""
         from wgpu_backend.array.types import INTEGERS
 
         node = as_node("Embedding", ids)
@@ -141,7 +141,7 @@ class Embedding(Module):
         return wrap(reshape_node(rows(self.weight.node, flat), (*ids.shape, self.weight.shape[1])))
 
     def as_linear(self, x: Array) -> Array:
-        """Product with the table: logits, where output and embedding share weights."""
+        """Multiply by the table: logits, where output and embedding share weights."""
         node = require_width("Embedding", as_singles("Embedding", x), self.weight.shape[1])
         *leading, k = node.spec.shape
         y = mulmat(self.weight.node, reshape_node(node, (math.prod(leading), k)))
@@ -223,13 +223,13 @@ class QuantizedLinear(_Quantised):
     def from_linear(
         cls, linear: Linear, group_size: int = 64, bits: int = 4, mode: str = "affine"
     ) -> QuantizedLinear:
-        """Layer with the weight of another, rounded."""
+        """Quantise the weight of another layer."""
         made = cls.__new__(cls)
         made._start(linear, group_size, bits, mode)
         return made
 
     def __call__(self, x: Array) -> Array:
-        """(..., input_dims) to (..., output_dims), float32."""
+        """Map (..., input_dims) to (..., output_dims), float32."""
         y = wrap(self._product("QuantizedLinear", x))
         return y if self.bias is None else y + wrap(as_singles("QuantizedLinear", self.bias))
 
@@ -257,13 +257,13 @@ class QuantizedEmbedding(_Quantised):
     def from_embedding(
         cls, embedding: Embedding, group_size: int = 64, bits: int = 4, mode: str = "affine"
     ) -> QuantizedEmbedding:
-        """Table with the rows of another, rounded."""
+        """Quantise the rows of another table."""
         made = cls.__new__(cls)
         _Quantised.__init__(made, embedding.weight, group_size, bits, mode)
         return made
 
     def __call__(self, ids: Array) -> Array:
-        """(...) ids to (..., dims)."""
+        """Map (...) ids to (..., dims)."""
         node = convert(as_node("QuantizedEmbedding", ids), I32)
         each = reshape_node(node, (node.spec.size,))
         planes = [self.weight, self.scales, *([] if self.biases is None else [self.biases])]
@@ -279,7 +279,7 @@ class QuantizedEmbedding(_Quantised):
         return wrap(reshape_node(y, (*node.spec.shape, self._cols)))
 
     def as_linear(self, x: Array) -> Array:
-        """``x @ table.T``: logits of tied embeddings."""
+        """Return ``x @ table.T``: logits of tied embeddings."""
         return wrap(self._product("QuantizedEmbedding", x))
 
 

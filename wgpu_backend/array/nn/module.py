@@ -48,7 +48,7 @@ class Slot:
         return cast("Array", self._container[self._key])
 
     def put(self, array: Array) -> None:
-        """Another array in its place."""
+        """Replace the parameter by another array."""
         self._container[self._key] = array
 
 
@@ -76,25 +76,25 @@ class Module:
         return f"{type(self).__name__}({self.describe()}{lines}{chr(10) if lines else ''})"
 
     def describe(self) -> str:
-        """Shapes of its own parameters, for `repr`."""
+        """Return the shapes of the module's own parameters, for `repr`."""
         own = [s for s in self.slots() if s.module is self]
         return ", ".join(f"{s.name}={s.array.shape}" for s in own)
 
     # Parts.
 
     def children(self) -> Iterator[tuple[str, Module]]:
-        """Parts one level down, with their paths."""
+        """Yield parts one level down, with their paths."""
         for name, value in self._attributes():
             yield from _modules(name, value)
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """The module and all parts of parts, with their paths."""
+        """Yield the module and all parts of parts, with their paths."""
         yield prefix, self
         for name, module in self.children():
             yield from module.named_modules(f"{prefix}.{name}" if prefix else name)
 
     def modules(self) -> list[Module]:
-        """The module and all parts of parts."""
+        """Return the module and all parts of parts."""
         return [m for _, m in self.named_modules()]
 
     def apply_to_modules(self, change: Callable[[str, Module], Any]) -> Self:
@@ -111,7 +111,7 @@ class Module:
         return self
 
     def _place(self, path: str) -> tuple[Container, Any]:
-        """Container and key of what is at a path."""
+        """Return container and key of the part at a path."""
         here: Any = self
         *before, last = path.split(".")
         try:
@@ -126,13 +126,13 @@ class Module:
     # Parameters.
 
     def slots(self, prefix: str = "") -> Iterator[Slot]:
-        """Places of all parameters, in order."""
+        """Yield the places of all parameters, in order."""
         for name, value in self._attributes():
             path = f"{prefix}.{name}" if prefix else name
             yield from _slots(path, name, self, vars(self), name, value)
 
     def parameters(self) -> dict[str, Any]:
-        """All parameters, as a tree of dictionaries and lists."""
+        """Return all parameters, as a tree of dictionaries and lists."""
         found = {n: _tree(v) for n, v in self._attributes()}
         return {n: t for n, t in found.items() if _has_arrays(t)}
 
@@ -187,11 +187,11 @@ class Module:
     # What training would change: nothing here trains.
 
     def eval(self) -> Self:
-        """The module itself: it never trains."""
+        """Return the module itself: it never trains."""
         return self
 
     def freeze(self) -> Self:
-        """The module itself: it never trains."""
+        """Return the module itself: it never trains."""
         return self
 
     def _attributes(self) -> Iterator[tuple[str, Any]]:
@@ -244,7 +244,7 @@ def _key(owner: Any, name: str) -> Any:
 
 
 def _items(value: Any) -> Iterable[tuple[Any, Any]]:
-    """Keys and values of a container; nothing for anything else."""
+    """Return keys and values of a container; nothing for any other object."""
     if isinstance(value, dict):
         return cast("dict[Any, Any]", value).items()
     if isinstance(value, list | tuple):
@@ -285,7 +285,7 @@ def _has_arrays(tree: Any) -> bool:
 
 
 def _paths(prefix: str, tree: Any) -> Iterator[tuple[str, Any]]:
-    """Arrays of a tree with the paths to them."""
+    """Yield the arrays of a tree with the paths to them."""
     if isinstance(tree, ArrayBase):
         yield prefix, tree
     for key, value in _items(tree):
@@ -304,7 +304,7 @@ class Sequential(Module):
         self.layers = list(layers)
 
     def __call__(self, x: Any) -> Any:
-        """What the last layer gives."""
+        """Call the layers one after another, and return the last result."""
         for layer in self.layers:
             x = layer(x)
         return x
@@ -317,7 +317,7 @@ class Identity(Module):
         pass
 
     def __call__(self, x: Array) -> Array:
-        """The same values, as an array of its own."""
+        """Return the same values, as an array of its own."""
         return wrap(x.node)
 
 
@@ -339,7 +339,7 @@ NETWORKS: dict[str, type[Module]] = {}
 
 
 def published(*names: str) -> Callable[[N], N]:
-    """Decorator: files call this network so."""
+    """Register a network under the class names that files have for it; a decorator."""
 
     def enter(network: N) -> N:
         NETWORKS.update(dict.fromkeys(names, network))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _as_rows(x: Node) -> Node:
-    """Rows whose values are neighbours, with at most four axes."""
+    """Return rows whose values are neighbours, with at most four axes."""
     spec = x.spec
     if spec.shape and spec.shape[-1] > 1 and spec.strides[-1] != 1:
         x = contiguous(x)
@@ -48,7 +48,7 @@ class RMSNorm(Module):
         self.eps = eps
 
     def __call__(self, x: Array) -> Array:
-        """(..., dims) to the same, float32."""
+        """Map (..., dims) to the same, float32."""
         node = as_floats("RMSNorm", x)
         weight = _vector("RMSNorm", self.weight)
         return wrap(reshape_node(norm.rms_norm(_as_rows(node), weight, eps=self.eps), x.shape))
@@ -77,7 +77,7 @@ class LayerNorm(Module):
         self.eps = eps
 
     def __call__(self, x: Array) -> Array:
-        """(..., dims) to the same, float32."""
+        """Map (..., dims) to the same, float32."""
         node, weight, bias = (
             as_floats("LayerNorm", x),
             _vector("LayerNorm", self.weight),
@@ -118,7 +118,7 @@ class GroupNorm(Module):
         self.pytorch_compatible = pytorch_compatible
 
     def __call__(self, x: Array) -> Array:
-        """(n, ..., dims) to the same, float32."""
+        """Map (n, ..., dims) to the same, float32."""
         node = as_floats("GroupNorm", x)
         weight, bias = as_optional(self.weight), as_optional(self.bias)
         if self.pytorch_compatible:
@@ -130,7 +130,7 @@ class GroupNorm(Module):
 
 
 def _regroup(x: Node, count: int) -> Node:
-    """Channels with each `count`-th as neighbours."""
+    """Reorder channels so that each `count`-th are neighbours."""
     *leading, dims = x.spec.shape
     pairs = reshape_node(x, (x.spec.size // max(dims, 1), dims // count, count))
     return reshape_node(contiguous(permute(pairs, 0, 2, 1)), (*leading, dims))
@@ -155,7 +155,7 @@ class InstanceNorm(Module):
         self.dims, self.eps = dims, eps
 
     def __call__(self, x: Array) -> Array:
-        """(n, ..., dims) to the same, float32."""
+        """Map (n, ..., dims) to the same, float32."""
         node = as_floats("InstanceNorm", x)
         weight, bias = as_optional(self.weight), as_optional(self.bias)
         return wrap(groups.group_norm(node, self.dims, weight, bias, self.eps))
@@ -182,7 +182,7 @@ class BatchNorm(Module):
         self.eps = eps
 
     def __call__(self, x: Array) -> Array:
-        """(..., num_features) to the same, float32."""
+        """Map (..., num_features) to the same, float32."""
         from wgpu_backend.array.elementwise import sqrt
 
         y = (x - self.running_mean) / sqrt(self.running_var + self.eps)
@@ -190,5 +190,5 @@ class BatchNorm(Module):
 
 
 def _vector(name: str, x: Array | None) -> Node | None:
-    """A weight as rows are normalised with."""
+    """Return a weight in the type that norms take."""
     return as_optional_singles(name, x)

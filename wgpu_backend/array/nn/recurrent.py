@@ -44,7 +44,7 @@ class RNN(Module):
         self._nonlinearity: Callable[[Array], Array] = nonlinearity or tanh
 
     def __call__(self, x: Array, hidden: Array | None = None) -> Array:
-        """(..., tokens, input_size) to the states (..., tokens, hidden_size)."""
+        """Map (..., tokens, input_size) to the states (..., tokens, hidden_size)."""
         inputs = matmul(x, self.Wxh.T)
         inputs = inputs if self.bias is None else inputs + self.bias
         states: list[Array] = []
@@ -88,7 +88,7 @@ class GRU(_Gated):
         self.bhn = self._bias(1) if bias else None
 
     def __call__(self, x: Array, hidden: Array | None = None) -> Array:
-        """(..., tokens, input_size) to the states (..., tokens, hidden_size)."""
+        """Map (..., tokens, input_size) to the states (..., tokens, hidden_size)."""
         inputs = matmul(x, self.Wx.T)
         inputs = inputs if self.b is None else inputs + self.b
         states: list[Array] = []
@@ -128,7 +128,7 @@ class LSTM(_Gated):
     def __call__(
         self, x: Array, hidden: Array | None = None, cell: Array | None = None
     ) -> tuple[Array, Array]:
-        """(..., tokens, input_size) to states and cells, both (..., tokens, hidden_size)."""
+        """Map (..., tokens, input_size) to states and cells, both (..., tokens, hidden_size)."""
         inputs = matmul(x, self.Wx.T)
         inputs = inputs if self.bias is None else inputs + self.bias
         states: list[Array] = []
