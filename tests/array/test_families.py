@@ -305,7 +305,7 @@ def test_arrays_are_copied_pickled_and_written_as_gguf(rng, tmp_path):
     assert keys["general.name"] == "a test"
     assert found["x"].astype(wx.float32).tolist() == x.astype(wx.float32).tolist()
     assert found["n"].tolist() == [0, 1, 2]
-    with pytest.raises(DTypeError, match="y is u8, which the format has not"):
+    with pytest.raises(DTypeError, match="y is u8, which the format lacks"):
         wx.save_gguf(tmp_path / "b.gguf", {"y": wx.zeros(2, wx.uint8)})
 
 

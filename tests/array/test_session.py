@@ -99,7 +99,7 @@ def test_a_memory_limit_refuses_what_is_too_large_and_says_both_numbers(session)
     wx.eval(x)
     wx.set_memory_limit(session.active_nbytes + 100)
     try:
-        with pytest.raises(OutOfMemory, match=r"\d+ bytes beside \d+ in use, the limit is \d+"):
+        with pytest.raises(OutOfMemory, match=r"\d+ bytes on top of \d+ in use, the limit is \d+"):
             wx.eval(x + 1)
     finally:
         assert wx.set_memory_limit(None) is not None

@@ -5,8 +5,8 @@
     x = wx.array([[1.0, 2.0], [3.0, 4.0]])
     print((x @ x.T + 1).tolist())
 
-Nothing is computed before somebody asks for values (`wx.eval`, ``x.numpy()``, ``x.item()``).
-Arrays are values: what is done to one leaves all others alone.
+Nothing is computed before values are read (`wx.eval`, ``x.numpy()``, ``x.item()``).
+Arrays are values: changing one leaves all others unchanged.
 """
 
 from math import e, inf, nan, pi
@@ -338,9 +338,11 @@ euler_gamma = 0.57721566490153286060651209008240243  # which `math` does not hav
 newaxis = None
 
 __array_api_version__ = "2025.12"
+# Here, as functions of real numbers may not import those of complex ones, which use them.
 _COMPLEX.update(_OF_COMPLEX)
 
-if not _TYPE_CHECKING:  # else a type checker would take any name
+# Type checkers would accept any name of a module with `__getattr__`.
+if not _TYPE_CHECKING:
 
     def __getattr__(name: str) -> None:
         if name in ("grad", "value_and_grad", "vjp", "jvp", "checkpoint", "custom_function"):

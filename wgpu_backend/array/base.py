@@ -1,7 +1,8 @@
-"""What an array is: a node of a session, and its values on the host.
+"""The base of arrays: a node of a session, and its values on the host.
 
-Functions of this package make arrays with `wrap`; the class they see is `arrays.Array`, which adds
-the operators. So functions and operators need not import each other.
+Functions of this package make arrays with `wrap`, and test for them with `ArrayBase`. The public
+class is `arrays.Array`, which adds operators and methods. These are the same functions, so the
+class is defined after them, and `wrap` looks it up.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from wgpu_backend.dtypes import BF16, DType, as_dtype, convert_values, f32_to_bf
 from wgpu_backend.errors import ContextError, DTypeError, ShapeError
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.graph.node import Node
-from wgpu_backend.graph.spec import Shape, Spec
+from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ml.display import as_html
 from wgpu_backend.ml.executor import Array as HostArray
 from wgpu_backend.ops.constants import as_array
@@ -27,7 +28,8 @@ from wgpu_backend.ops.constants import as_array
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
-_kind: list[type[ArrayBase]] = []  # what `wrap` makes: the class with the operators
+# The class that `wrap` makes: `arrays.Array`, once it is defined.
+_kind: list[type[ArrayBase]] = []
 
 
 class ArrayBase:
@@ -36,9 +38,10 @@ class ArrayBase:
     Attributes
     ----------
     kept : bool
-        Whether `sweep` leaves it alone.
+        `sweep` does not free it.
     """
 
+    # Sessions hold arrays by weak references, which need a slot of their own.
     __slots__ = ("__weakref__", "_node", "kept")
 
     def __init__(self, values: Any, dtype: Any = None, *, device: object = None) -> None:
@@ -52,6 +55,7 @@ class ArrayBase:
     @classmethod
     def looking_at(cls, node: Node) -> Self:
         """Return an array of a node; see `wrap`."""
+        # Not `__init__`, which would convert values.
         made = object.__new__(cls)
         made._node, made.kept = None, False
         made.node = node
@@ -59,7 +63,7 @@ class ArrayBase:
 
     @property
     def node(self) -> Node:
-        """What it looks at.
+        """The node of its values.
 
         Raises
         ------
@@ -77,17 +81,17 @@ class ArrayBase:
 
     @property
     def session(self) -> Session:
-        """Where it is computed."""
+        """The session that computes it."""
         return cast("Session", self.node.builder)
 
     def free(self) -> None:
-        """Let go of what it looks at; using the array afterwards is an error."""
+        """Release its values; using the array afterwards is an error."""
         if self._node is not None:
             self.session.leave(self)
         self._node = None
         self.kept = False
 
-    # What it is.
+    # Shape, type and place.
 
     @property
     def shape(self) -> Shape:
@@ -126,10 +130,10 @@ class ArrayBase:
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether its values have been computed, or are under way."""
+        """True if its values have been computed, or are under way."""
         return self._node is not None and is_done(self._node)
 
-    # Its values.
+    # Values.
 
     def numpy(self) -> HostArray:
         """Return the values on the host, computed first if necessary; bf16 comes as f32."""
@@ -150,8 +154,7 @@ class ArrayBase:
     def _scalar(self, asked: str) -> Any:
         if self.ndim and self.size != 1:
             raise ShapeError(
-                f"{asked}: {self.shape} has {self.size} values, needs 1; any() or all() says "
-                "what is meant"
+                f"{asked}: {self.shape} has {self.size} values, needs 1; use any() or all()"
             )
         return self.item()
 
@@ -169,6 +172,7 @@ class ArrayBase:
 
     def __index__(self) -> int:
         value = self._scalar("index")
+        # A bool is an int of Python, but as an index it is a mask.
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"index: an array of {self.dtype}, needs integers")
         return value
@@ -179,6 +183,7 @@ class ArrayBase:
         return self.shape[0]
 
     def __repr__(self) -> str:
+        # A debugger that shows the array must not raise.
         if self._node is None:
             return "array(freed)"
         values = np.array2string(self.numpy(), separator=", ", prefix="array(", threshold=100)
@@ -186,6 +191,7 @@ class ArrayBase:
 
     def _repr_html_(self) -> str:
         head = f"array({self.shape}, {self.dtype})"
+        # A notebook that shows the array does not compute it.
         return as_html(head, self.numpy() if self.is_evaluated else None)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> HostArray:
@@ -206,7 +212,8 @@ class ArrayBase:
         return self.numpy().__dlpack__(max_version=max_version, dl_device=dl_device, **options)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)  # the host's memory: values are copied there
+        # kDLCPU, device 0: values are copied to the host.
+        return (1, 0)
 
 
 def wrap(node: Node) -> Array:
@@ -220,7 +227,7 @@ def make_node(values: Any, dtype: DType | None = None, device: object = None) ->
     Raises
     ------
     DTypeError, ShapeError
-        They are no numbers, do not fit the type, or lists have rows of several lengths.
+        They are not numbers, do not fit the type, or lists have rows of several lengths.
     """
     if isinstance(values, ArrayBase):
         return values.node if dtype is None else convert(values.node, dtype)
@@ -235,6 +242,7 @@ def constant(session: Session, host: HostArray, dtype: DType) -> Node:
     if dtype.numpy is None:
         raise DTypeError(f"array: {dtype} has blocks, needs a plain type; quantize makes blocks")
     if dtype == BF16:
+        # NumPy has no bfloat16.
         stored = f32_to_bf16(convert_values("array", host, as_dtype("f32")))
     else:
         stored = convert_values("array", host, dtype)
@@ -252,11 +260,7 @@ def _gather(values: Any) -> HostArray:
 
 def _own_dtype(host: HostArray, values: Any) -> DType:
     """Return NumPy's own type, or the default type of Python's numbers."""
+    # NumPy gives lists of Python's numbers 64 bits, which GPUs do not have: those get the defaults.
     if isinstance(values, np.ndarray | np.generic):
         return as_dtype(host.dtype)
     return default_dtype(host.dtype)
-
-
-def spec_of(shape: Shape, dtype: DType) -> Spec:
-    """Return the spec of a fresh array."""
-    return Spec.dense(shape, dtype)

@@ -1,8 +1,8 @@
 """Functions that are traced once for each shape, and replayed as a program of the device.
 
-A trace runs the function with arrays that stand for its arguments, fuses what came of it, and
-records it. A call copies arguments into their places on the device, replays, and copies results
-out: no code of the function runs. An argument that is the same as before stays where it is.
+A trace runs the function with stand-ins for its arguments, fuses the graph, and records it. A call
+copies arguments into their places on the device, replays, and copies results out: no code of the
+function runs. An argument that is the same as before stays where it is.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# A list, since functions change the value.
 _enabled = [True]
 
 
@@ -49,7 +50,8 @@ class Compiled(Generic[P, R]):
         self._function: Callable[..., Any] = function
         self._inputs, self._outputs = inputs, outputs
         self._traces: dict[Any, Trace] = {}
-        self._lock = threading.RLock()  # the function and its containers are those of all threads
+        # Threads share the function and its containers. A compiled function may call itself.
+        self._lock = threading.RLock()
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -71,8 +73,10 @@ class Compiled(Generic[P, R]):
         sessions = {id(a.session): a.session for a in given}
         if len(sessions) > 1:
             raise ContextError("compile: arguments lie on several devices; use to_device")
-        if any(a.session.is_traced(a.node) for a in given):  # it becomes a part of that trace
+        # Called by a function that is being traced, it becomes a part of that trace.
+        if any(a.session.is_traced(a.node) for a in given):
             return self._function(*args, **kwargs)
+        # The session is part of the key: a trace holds memory of one device.
         key = (form(arguments), *sessions)
         trace = self._traces.get(key)
         if trace is None:
@@ -90,6 +94,7 @@ class Compiled(Generic[P, R]):
     def _body(self, arguments: Any) -> Any:
         """Return results and new states for stand-ins of arguments and states."""
         args, kwargs, inputs = arguments
+        # Copies of the containers: stand-ins must not stay in the user's own after the trace.
         before = map_tree(lambda a: a, self._inputs), map_tree(lambda a: a, self._outputs)
         _assign(self._inputs, inputs)
         try:
@@ -123,25 +128,27 @@ class Trace:
         self, session: Session, arguments: Any, given: list[Array], body: Callable[[Any], Any]
     ) -> None:
         self._session = session
+        # Nodes are numbered as they are made: smaller numbers than this one are from outside.
         start = Node(Spec((), F32, ()), Storage(0, "input")).sequence
         self._places = [session.place(Spec.dense(a.shape, a.dtype), "argument") for a in given]
-        # What lies in each place: the storage and how an argument looked at it.
+        # The storage and spec of the argument that lies in each place.
+        # Weak references: a trace must not keep its last arguments alive.
         self._filled: list[tuple[weakref.ref[Storage], Spec] | None] = [None] * len(given)
         stand_ins = iter([wrap(place) for place in self._places])
         storages = {place.storage for place in self._places}
-        session.standing_in |= storages
+        session.trace_arguments |= storages
         try:
             self._tree = body(map_tree(lambda _: next(stand_ins), arguments))
         finally:
-            session.standing_in -= storages
+            session.trace_arguments -= storages
         self._outputs = [_as_output(a.node) for a in leaves(self._tree)]
         self._compute_captured(start)
         self._recorded = session.executor.record(self._outputs, shared=False, read=False)
-        # What the results look at is in the recorded graph; the tree need not keep it.
+        # The recorded graph has the nodes of results; arrays here would count as held by Python.
         self._tree = map_tree(lambda _: _Result(), self._tree)
 
     def _compute_captured(self, start: int) -> None:
-        """Compute what the function found outside, once: it is a constant here."""
+        """Compute arrays from outside the function once: they are constants of the trace."""
         outside = [n for n in schedule(self._outputs) if n.sequence < start]
         self._session.evaluate(outside)
 
@@ -154,6 +161,7 @@ class Trace:
             after = [p for p in zip(self._outputs, made, strict=True) if p[0].spec.size]
             before, news = self._fill(given)
             self._recorded.replay_between(before, after)
+            # Only now: if the replay fails, the places count as empty.
             for i in news:
                 self._filled[i] = weakref.ref(given[i].storage), given[i].spec
         results = iter(made)
@@ -165,10 +173,12 @@ class Trace:
         news = [i for i, node in enumerate(given) if node.spec.size and not self._is_there(i, node)]
         whole = {i: _whole(given[i]) for i in news}
         session.evaluate(whole.values())
-        for i in news:  # what a place had goes, and what comes is not there before the replay
+        # The old contents go, and the new ones are not there before the replay.
+        for i in news:
             self._filled[i] = None
         pairs: list[tuple[Node, Node]] = []
         for i, node in whole.items():
+            # A constant has its bytes on the host, and no buffer to copy from.
             if node.storage.kind == "input":
                 session.executor.write(self._places[i], node.storage.handle)
             else:
@@ -180,6 +190,7 @@ class Trace:
         if filled is None:
             return False
         storage, spec = filled
+        # Values of an array never change, so the same storage and spec have the same values.
         return storage() is node.storage and spec == node.spec and is_done(node)
 
     def close(self) -> None:
@@ -188,7 +199,7 @@ class Trace:
 
 
 class _Result:
-    """Where a result goes in a tree."""
+    """A placeholder for a result in a tree."""
 
 
 def _assign(container: Any, values: Any) -> None:
@@ -215,11 +226,13 @@ def _whole(node: Node) -> Node:
     """Return a node whose values are all of its storage."""
     spec = node.spec
     is_all = spec.is_dense and spec.offset == 0 and node.storage.nbytes == spec.nbytes
+    # A weight may be stored in another layout than its plain bytes.
     return node if is_all and node.storage.kind != "weight" else contiguous(node)
 
 
 def _as_output(node: Node) -> Node:
     """Return `_whole` of a node that the graph computes; a copy of any other node."""
+    # An output that the function was given is copied, as its storage belongs to another array.
     return _whole(node) if node.storage.kind == "intermediate" else contiguous(node)
 
 

@@ -1,4 +1,4 @@
-"""Arrays from nothing: zeros, ones, full, arange and their like."""
+"""Functions that make arrays: zeros, ones, full, arange, eye."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from wgpu_backend.ops.shape.views import make_view
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
-LARGE = 2**31  # numbers that the op of integers of 32 bits does not hold
+# Numbers from here on do not fit the parameters of the op, which are i32.
+LARGE = 2**31
 
 
 def asarray(
@@ -59,7 +60,7 @@ def full(
         None is the type of the value.
     """
     wanted = extents("full", shape)
-    Spec.dense(wanted, F32)  # refuses what is no shape
+    Spec.dense(wanted, F32)  # raises ShapeError for negative extents
     from wgpu_backend.array.manipulation import astype, broadcast_to
 
     if isinstance(fill_value, ArrayBase):
@@ -68,6 +69,7 @@ def full(
     host = np.asarray(fill_value)
     kind = default_dtype(host.dtype) if dtype is None else as_dtype(dtype)
     node = devices.on(device).constant(_bytes(host, kind), kind, host.shape)
+    # One value in memory, with strides of 0.
     return broadcast_to(wrap(make_view(node, node.spec)), wanted)
 
 
@@ -148,9 +150,11 @@ def arange(
     kind = (I32 if whole else F32) if dtype is None else as_dtype(dtype)
     numbers = {"start": begin, "stop": end, "step": step}
     if kind in INTEGERS and not whole:
+        # NumPy truncates fractions of the results; the op would truncate the step.
         return wrap(make_node(np.arange(begin, end, step), kind, device))
     if kind in WIDE and step and max(map(abs, (begin, end, step))) >= LARGE:
         return _wide_range(range(int(begin), int(end), int(step)), kind, device)
+    # The op has no bool: numbers first, then whether they are 0.
     first = F32 if kind == BOOL else kind
     return wrap(convert(ops.arange.add_to(devices.on(device), **numbers, dtype=first), kind))
 
@@ -166,6 +170,7 @@ def _wide_range(numbers: range, kind: DType, device: object) -> Array:
             )
     if not numbers:
         return zeros(0, kind, device=device)
+    # Integers of 64 bits wrap around, so a step below 0 is added modulo 2⁶⁴.
     begin, step = (n if kind == I64 else n % 2**64 for n in (numbers[0], numbers.step))
     return arange(len(numbers), dtype=kind, device=device) * step + begin
 
@@ -182,6 +187,7 @@ def linspace(
 ) -> Array:
     """Return evenly spaced values from `start` to `stop`, float32 by default."""
     kind = F32 if dtype is None else as_dtype(dtype)
+    # The op computes floats only.
     first = kind if kind in (F32, F16, BF16) else F32
     made = ops.linspace.add_to(
         devices.on(device), start=start, stop=stop, num=num, endpoint=endpoint, dtype=first
@@ -201,14 +207,14 @@ def eye(
 ) -> Array:
     """Return a matrix of ones on diagonal `k`, float32 by default; above 0 is above the main one.
 
-    The number of columns is that of rows where nobody says it; ``m=`` is MLX's name for it, and
-    ``n_cols=`` the array API's.
+    The number of columns is that of rows by default; ``m=`` is MLX's name for it, and ``n_cols=``
+    the array API's.
     """
     kind = F32 if dtype is None else as_dtype(dtype)
     for name in ("m", "n_cols"):
         m = named.pop(name, m)
     if named:
-        raise OptionError(f"eye: {', '.join(named)} is no argument; columns are m=, or n_cols=")
+        raise OptionError(f"eye: {', '.join(named)} is not an argument; columns are m=, or n_cols=")
     cols = n if m is None else m
     return wrap(ops.eye.add_to(devices.on(device), rows=n, cols=cols, k=k, dtype=kind))
 

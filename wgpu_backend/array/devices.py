@@ -21,8 +21,10 @@ from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.ml.opening import choose_device, open_executor
 
 _sessions: dict[str, Session] = {}  # by the id of their device
-_default: list[Session] = []  # at most one
+# At most one; a list, since functions change it.
+_default: list[Session] = []
 _opening = threading.RLock()
+# A context variable: `stream` is for one thread or task, not for all.
 _preferred: ContextVar[Session | None] = ContextVar("preferred", default=None)
 
 
@@ -39,7 +41,8 @@ def session(which: str | DeviceInfo | None = None) -> Session:
     if which is None and _default:
         return _default[0]
     with _opening:
-        if which is None and _default:  # another thread was first
+        # Another thread may have opened the device while this one waited for the lock.
+        if which is None and _default:
             return _default[0]
         _, info = choose_device(which)
         found = _sessions.get(info.id)
@@ -56,12 +59,13 @@ def set_default_device(which: str | DeviceInfo) -> None:
     Parameters
     ----------
     which : str or DeviceInfo
-        What ``Devices().find`` understands: an id, a kind, a part of a name; ``"cpu"`` is NumPy.
+        An id, a kind, or a part of a name, as for ``Devices().find``; ``"cpu"`` is NumPy.
     """
     found = session(which)
     if _preferred.get() is None:
         _default[:] = [found]
-    else:  # inside `preferring`, which undoes it
+    else:
+        # Inside `preferring`, which restores the device before.
         _preferred.set(found)
 
 
@@ -83,6 +87,7 @@ def default_device() -> DeviceInfo:
 def close(which: str | DeviceInfo | None = None) -> None:
     """Close a device with all its arrays, or all devices; the next array opens one again."""
     wanted = None if which is None else choose_device(which)[1].id
+    # A copy of the keys: sessions leave the dictionary meanwhile.
     for key in [k for k in _sessions if wanted in (None, k)]:
         closed = _sessions.pop(key)
         _default[:] = [s for s in _default if s is not closed]
@@ -113,7 +118,7 @@ _STANDARD: dict[str, DType] = {
 
 
 class Namespace:
-    """What the namespace has; `__array_namespace_info__` gives one."""
+    """The devices, types and abilities of the namespace; see `__array_namespace_info__`."""
 
     def capabilities(self) -> dict[str, Any]:
         """Return abilities by name; views and copies take eight axes that cannot be joined."""
@@ -143,7 +148,7 @@ class Namespace:
     def dtypes(self, *, device: object = None, kind: Any = None) -> dict[str, DType]:
         """Return the standard's types by name, all or those of a kind; see `isdtype`.
 
-        Of float64 arrays are stored and moved, and nothing is computed.
+        Arrays of float64 can be stored and moved, but not computed with.
         """
         return {n: d for n, d in _STANDARD.items() if kind is None or isdtype(d, kind)}
 

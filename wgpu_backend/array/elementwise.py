@@ -1,6 +1,6 @@
 """Functions of each value: rounding, exponentials, angles, activations, tests of floats.
 
-What is a function of floats converts integers and bools to float32 first.
+Functions of floats convert integers and bools to float32 first.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def float_function(op: Op[...], name: str = "", summary: str = "") -> Unary:
 
     def function(x: Array, /, **options: Any) -> Array:
         node = as_node(name, x)
+        # Options are those of activations, which complex numbers do not have.
         if is_complex(node) and not options:
             return call_complex(name, wrap(node))
         return apply_op(op, name, to_floats(node), **options)
@@ -145,7 +146,8 @@ isfinite = float_test(float_bits.isfinite, whole=True)
 signbit = float_function(float_bits.signbit)
 
 
-arcsin, arccos, arctan = asin, acos, atan  # as MLX and NumPy spell them
+# Spellings of MLX and NumPy.
+arcsin, arccos, arctan = asin, acos, atan
 arcsinh, arccosh, arctanh = asinh, acosh, atanh
 
 
@@ -190,6 +192,7 @@ def abs(x: Array, /) -> Array:
     node = as_node("abs", x)
     if is_complex(node):
         return call_complex("abs", wrap(node))
+    # Unsigned integers and bools are their own absolute values.
     signed = node.spec.dtype.numpy is not None and node.spec.dtype.numpy.kind in "if"
     if not signed and node.spec.dtype not in FLOATING:
         return wrap(node)
@@ -207,6 +210,7 @@ def round(x: Array, /, decimals: int = 0) -> Array:
         return wrap(join_parts(*(round(p(x), decimals).node for p in (real, imag))))
     if not decimals:
         return apply_op(rounding.round, "round", node)
+    # Powers of ten with exponents below 0 are not exact: divide instead.
     scale = 10.0 ** builtins.abs(decimals)
     if decimals > 0:
         return round(x * scale) / scale

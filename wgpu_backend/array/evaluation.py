@@ -66,8 +66,9 @@ def form(tree: Any) -> Any:
         return (dict, tuple((k, form(v)) for k, v in cast("dict[Any, Any]", tree).items()))
     if isinstance(tree, list | tuple):
         return (type(tree), tuple(form(v) for v in cast("list[Any]", tree)))  # pyright: ignore[reportUnknownArgumentType]
-    hash(tree)
-    # 1, 1.0 and True are equal and not the same; nor are 0.0 and -0.0, which repr tells apart.
+    hash(tree)  # raises TypeError, which names the type
+    # 1, 1.0 and True are equal keys, so the type is added. 0.0 and -0.0 are equal too, and NaN is
+    # not equal to itself: their texts are the keys.
     return (type(tree), repr(tree) if isinstance(tree, float | complex) else tree)
 
 
@@ -100,12 +101,13 @@ def keep(*trees: Any) -> None:
 def sweep(*trees: Any) -> None:
     """Compute arrays, and free all others that are not kept; using those is an error then.
 
-    What the wanted ones are made of is freed as soon as it is not needed any more.
+    Operands of the arrays are freed as soon as they are not needed any more.
     """
     wanted = {id(a) for a in leaves(trees)}
     for array in live_arrays():
         if not array.kept and id(array) not in wanted:
             array.free()
+    # Last, so that intermediates which are no longer held need not be kept.
     eval(*trees)
 
 
@@ -158,7 +160,7 @@ def get_cache_memory() -> int:
 
 
 def clear_cache() -> None:
-    """Give what is kept for reuse back to the device."""
+    """Give memory that is kept for reuse back to the device."""
     devices.session().executor.cached_nbytes(0)
 
 
@@ -172,7 +174,7 @@ def set_cache_limit(nbytes: int) -> None:
 
 
 def set_memory_limit(nbytes: int | None) -> int | None:
-    """Refuse what would take more bytes than these; None lifts the limit.
+    """Limit the bytes in use; arrays beyond it raise OutOfMemory. None lifts the limit.
 
     Returns
     -------
@@ -190,7 +192,7 @@ def get_memory_limit() -> int | None:
 
 
 def synchronize(stream: Stream | None = None) -> None:
-    """Wait until the device has done all it was given."""
+    """Wait until the device has finished all work."""
     (stream.session if stream else devices.session()).wait()
 
 

@@ -1,6 +1,7 @@
 """Norms, rotary positions and attention in one kernel each: ``wx.fast``, as ``mx.fast`` is.
 
-Computed in float32; results are of the type of the first operand, of norms with its weights'.
+Computed in float32. Results have the type of the first operand; those of norms are promoted with
+the weights.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def rope(
     offset : int, array of one, or (batch,) integers
         Position of the first token.
     freqs : (dims / 2,) or None
-        Positions over which a pair turns by one radian.
+        Positions over which a pair rotates by one radian.
     """
     node = to_floats(as_node("rope", x))
     shape = node.spec.shape
@@ -113,8 +114,10 @@ def rope(
     heads = math.prod(shape[1:-2])
     positions = _positions(node, offset, batch, tokens)
     table = position.rope_table(positions, _frequencies(node, dims, base, scale, freqs))
+    # MLX has heads before tokens, the kernel tokens before heads: one row of the table a token.
     four = permute(reshape_node(node, (batch, heads, tokens, cols)), 0, 2, 1, 3)
     rows = contiguous(reshape_node(four, (batch * tokens, heads, cols)))
+    # The kernel reads f32 and f16.
     rows = rows if rows.spec.dtype.name in ("f32", "f16") else convert(rows, F32)
     y = reshape_node(
         position.rope(rows, table, interleaved=traditional), (batch, tokens, heads, cols)
@@ -126,6 +129,8 @@ def _positions(x: Node, offset: Any, batch: int, tokens: int) -> Node:
     """Return the position of each token of each sequence, (batch * tokens,)."""
     session: Any = x.builder
     steps = np.arange(tokens, dtype=np.int32)
+    # Positions that the host knows are a constant; those on the device stay there, so that a
+    # compiled function may count tokens.
     if not isinstance(offset, ArrayBase):
         offset = np.asarray(offset)
         rows = np.broadcast_to(offset.reshape(-1, 1) + steps, (batch, tokens))
@@ -145,8 +150,9 @@ def _frequencies(x: Node, dims: int, base: float | None, scale: float, freqs: Ar
             raise ShapeError(f"rope: freqs is {freqs.shape}, {dims} dims need {dims // 2}")
         return contiguous((scale / wrap(convert(freqs.node, F32))).node)
     assert base is not None
-    turns = scale * base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
-    return constant(session, turns, F32)
+    # In float64: errors of a frequency are multiplied by the position.
+    frequencies = scale * base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
+    return constant(session, frequencies, F32)
 
 
 def scaled_dot_product_attention(
@@ -167,8 +173,8 @@ def scaled_dot_product_attention(
     k, v : (batch, kv_heads, keys, cols)
         `kv_heads` divides `heads`; neighbours share one.
     scale : float
-    mask : None, ``"causal"``, or what broadcasts to (batch, heads, tokens, keys)
-        Floats are added to scores, bool says what is seen.
+    mask : None, ``"causal"``, or an array that broadcasts to (batch, heads, tokens, keys)
+        Floats are added to scores; bools are true for keys that are seen.
     sinks : (heads,) or None
         Further score of each head, in the denominator alone.
     window : int
@@ -180,6 +186,7 @@ def scaled_dot_product_attention(
     if isinstance(mask, str) and mask != "causal":
         raise OptionError(f"attention: mask is {mask!r}, needs 'causal', an array, or None")
     given = None if mask is None or isinstance(mask, str) else as_node("attention", mask)
+    # Masks are added to scores, which are float32.
     if given is not None and given.spec.dtype != BOOL:
         given = convert(given, F32)
     y = dot_product.scaled_dot_product_attention(

@@ -1,8 +1,8 @@
 """Fourier transforms, as the array API's extension and ``mx.fft`` have them: ``wx.fft``.
 
-Computed on the device in complex64: lengths whose prime factors are at most 13 by passes of up to
-32 values, others by way of a power of two (Bluestein 1970). Errors are some 1e-6 of the root mean
-square of results. Integers and other floats are converted to float32 first.
+Computed on the device in complex64: lengths whose prime factors are at most 13 in passes of up to
+32 values, others as a convolution of a power of two (Bluestein 1970). Errors are about 1e-6 of the
+root mean square of results. Integers and other floats are converted to float32 first.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ __all__ = [
 ]  # fmt: skip
 
 Axes = int | Sequence[int] | None
+# hfft is an inverse transform without conjugates, so its normalisation is the other one.
 _SWAPPED = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
@@ -49,11 +50,11 @@ def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward
     ----------
     x : (...), any numbers
     n : int or None
-        Values that are transformed: others are left out, or zeros added. None is all.
+        Length of the transform: further values are dropped, missing ones are zeros. None is all.
     axis : int
     norm : str
-        Where results are divided by `n`: ``backward``: of the inverse. ``forward``: of this one.
-        ``ortho``: both, by its square root.
+        ``backward`` divides the inverse by `n`, ``forward`` this transform, ``ortho`` both by the
+        square root of `n`.
     """
     return _transform("fft", x, n, axis, norm, inverse=False)
 
@@ -66,6 +67,7 @@ def ifft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwar
 def rfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
     """Compute the first half of `fft` of real numbers, ``n // 2 + 1`` values."""
     if is_complex(as_node("rfft", x)):
+        # Raises DTypeError: the other half would be lost.
         to_floats(x.node)
     found = _transform("rfft", x, n, axis, norm, inverse=False)
     return _resize("rfft", found, found.shape[axis] // 2 + 1, axis)
@@ -78,6 +80,7 @@ def irfft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backwa
     count = 2 * (node.spec.shape[at] - 1) if n is None else n
     _require_length("irfft", count)
     half = moveaxis(_resize("irfft", _complex("irfft", x), count // 2 + 1, at), at, -1)
+    # The other half of the spectrum of real numbers: conjugates in reverse order.
     rest = conj(flip(half[..., 1 : (count + 1) // 2], axis=-1))
     whole = concat([half, rest], axis=-1)
     return moveaxis(real(_transform("irfft", whole, None, -1, norm, inverse=True)), -1, at)
@@ -136,7 +139,7 @@ def _over_two_axes(transform: Callable[..., Array], name: str) -> Callable[..., 
         return transform(x, s, axes, norm)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"`{transform.__name__}` along two axes, the last ones by default."
+    function.__doc__ = f"Compute `{transform.__name__}` along two axes, the last by default."
     return function
 
 
@@ -242,6 +245,7 @@ def _transform(name: str, x: Array, n: int | None, axis: int, norm: str, *, inve
     rows = moveaxis(_complex(name, _resize(name, x, length, at)), at, -1)
     if not rows.size:
         return moveaxis(rows, -1, at)
+    # True: divide by n here; False: do not; None: ortho.
     whole = {"backward": inverse, "forward": not inverse}.get(norm)
     scale = 1 / math.sqrt(length) if whole is None else 1 / length if whole else 1.0
     pairs = _pairs(rows.node, length)
@@ -261,6 +265,7 @@ def _transform_rows(x: Node, *, inverse: bool, scale: float) -> Node:
     """Transform of (rows, length, 2)."""
     length = x.spec.shape[1]
     radices = factor_length(length)
+    # A prime factor above 13.
     if radices is None:
         return _transform_by_chirps(x, inverse=inverse, scale=scale)
     session: Any = x.builder
@@ -273,19 +278,23 @@ def _transform_rows(x: Node, *, inverse: bool, scale: float) -> Node:
             table,
             radix=radix,
             done=done,
+            # The inverse transform is the forward one with real and imaginary parts exchanged on
+            # both ends.
             swap_in=inverse and done == 1,
             swap_out=inverse and last,
+            # The factor is multiplied in the last pass, so it costs no pass of its own.
             scale=scale if last else 1.0,
         )
         done *= radix
     return x
 
 
+# The transform of a chirp costs as much as that of the values; calls repeat lengths.
 @lru_cache(maxsize=4)
 def _chirps(length: int, size: int, inverse: bool) -> tuple[NDArray[np.complex64], ...]:
     """Return a chirp, and the transform of its conjugate on both sides of 0."""
     sign = 1 if inverse else -1
-    # Squares are taken modulo a turn, as f64 does not hold the turns of long ones.
+    # Squares are taken modulo a full rotation: float64 loses the fraction of large squares.
     chirp = np.exp(sign * 1j * np.pi / length * (np.arange(length) ** 2 % (2 * length)))
     around = np.zeros(size, np.complex128)
     around[:length] = chirp.conj()
@@ -296,13 +305,14 @@ def _chirps(length: int, size: int, inverse: bool) -> tuple[NDArray[np.complex64
 def _transform_by_chirps(x: Node, *, inverse: bool, scale: float) -> Node:
     """Transform by a convolution with a chirp, whose length is a power of two (Bluestein 1970)."""
     rows, length, _ = x.spec.shape
+    # A cyclic convolution of at least 2 n - 1 values does not wrap around.
     size = 1 << (2 * length - 2).bit_length()
     session: Any = x.builder
-    turn, spread = (
+    chirp, spread = (
         wrap(constant(session, values, COMPLEX64)) for values in _chirps(length, size, inverse)
     )
     values = wrap(make_view(x, Spec(x.spec.shape[:2], COMPLEX64, (length, 1), x.spec.offset // 2)))
-    padded = _resize("fft", values * turn, size, -1)
+    padded = _resize("fft", values * chirp, size, -1)
     forward = wrap(
         make_view(
             _transform_rows(_pairs(padded.node, size), inverse=False, scale=1.0),
@@ -310,6 +320,6 @@ def _transform_by_chirps(x: Node, *, inverse: bool, scale: float) -> Node:
         )
     )
     folded = _transform_rows(_pairs((forward * spread).node, size), inverse=True, scale=1.0)
-    found = wrap(make_view(folded, Spec((rows, length), COMPLEX64, (size, 1)))) * turn
+    found = wrap(make_view(folded, Spec((rows, length), COMPLEX64, (size, 1)))) * chirp
     parts = (contiguous((part(found) * scale).node) for part in (real, imag))
     return _pairs(join_parts(*parts), length)

@@ -1,7 +1,7 @@
 """Arrays in files: safetensors, NumPy's npy and npz, and GGUF.
 
-What `load` gives of a file with several arrays is a mapping that reads each when it is asked for,
-so a large file costs nothing but what is used.
+`load` returns a mapping for a file with several arrays. It reads each array on access, so a large
+file costs only the arrays that are used.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ _SAFE_NAMES = {
     "bf16": "BF16", "u32": "U32", "i32": "I32", "f32": "F32", "u64": "U64", "i64": "I64",
     "f64": "F64",
 }  # fmt: skip
-_BF16 = np.dtype("V2")  # in npy and npz
+# bfloat16 in npy and npz: NumPy has no such type, and MLX and ml_dtypes write raw pairs of bytes.
+_BF16 = np.dtype("V2")
 _OWN_NAMES = {safe: own for own, safe in _SAFE_NAMES.items()}
 
 
 class Arrays(Mapping[str, "Array"]):
-    """Arrays of a file, each read when it is asked for.
+    """The arrays of a file, each read on access.
 
     Parameters
     ----------
@@ -76,7 +77,8 @@ class Arrays(Mapping[str, "Array"]):
         self._close()
 
     def __del__(self) -> None:
-        self._close()  # who writes `wx.load(path)["x"]` has nothing to close
+        # `wx.load(path)["x"]` leaves the caller nothing to close.
+        self._close()
 
 
 @overload
@@ -94,19 +96,19 @@ def load(path: str | Path, *, return_metadata: bool = False, device: object = No
     ----------
     path : str or Path
     return_metadata : bool
-        Of safetensors and gguf: also what the file says of itself, as a dictionary.
+        Of safetensors and gguf: also return the metadata of the file, as a dictionary.
     device : DeviceInfo, str or None
 
     Returns
     -------
     array, or mapping of str to Array
-        The mapping reads each array when it is asked for. Block formats of GGUF files stay what
-        they are, for products.
+        The mapping reads each array on access. Tensors of GGUF files in block formats keep their
+        format; products take them.
 
     Raises
     ------
     ModelError, GGUFError
-        The file is damaged; the message says where, with both numbers.
+        The file is damaged; the message has the place and both numbers.
     """
     where = Path(path)
     readers: dict[str, Callable[[Path, object], tuple[Any, dict[str, Any]]]] = {
@@ -116,13 +118,14 @@ def load(path: str | Path, *, return_metadata: bool = False, device: object = No
         ".gguf": _gguf,
     }
     if where.suffix not in readers:
-        raise ModelError(f"load: {where} has no suffix that is known: {', '.join(readers)}")
+        raise ModelError(f"load: {where} has no known suffix: {', '.join(readers)}")
     arrays, metadata = readers[where.suffix](where, device)
     return (arrays, metadata) if return_metadata else arrays
 
 
 def _npy(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
     try:
+        # A pickle in a file could run code.
         return _from_numpy(np.load(path, allow_pickle=False), device), {}
     except (ValueError, EOFError, OSError) as error:
         raise ModelError(f"{path}: {error}") from None
@@ -152,7 +155,9 @@ def _safetensors(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
 def _read_stored(tensor: StoredTensor, device: object) -> Array:
     own = _OWN_NAMES.get(tensor.kind)
     if own is None:
-        raise DTypeError(f"{tensor.file.path}: {tensor.name} is {tensor.kind}, which no array has")
+        raise DTypeError(
+            f"{tensor.file.path}: {tensor.name} is {tensor.kind}, which arrays do not have"
+        )
     data = tensor.file.read(tensor.name, tensor.offset, tensor.nbytes)
     return _upload(bytes(data), named(own), tensor.shape, device)
 
@@ -170,6 +175,7 @@ def _gguf(path: Path, device: object) -> tuple[Any, dict[str, Any]]:
 def _from_gguf(file: GGUFFile, name: str, device: object) -> Array:
     info = file.tensors[name]
     data = file.data(name)
+    # A block format has no empty tensors on a device.
     if info.dtype.quantised and not info.nbytes:
         return _upload(b"", F32, tuple(info.shape), device)
     if info.dtype.quantised:
@@ -179,7 +185,7 @@ def _from_gguf(file: GGUFFile, name: str, device: object) -> Array:
 
 
 def save(path: str | Path, array: Array) -> None:
-    """Write an array as npy; bf16, which NumPy does not have, as MLX does: raw pairs of bytes."""
+    """Write an array as npy; bf16 as raw pairs of bytes, as MLX does."""
     np.save(path, _as_numpy(array), allow_pickle=False)
 
 
@@ -208,12 +214,12 @@ def save_safetensors(
 ) -> None:
     """Write arrays as safetensors, one after the other, each in its type.
 
-    The file gets its name when all of it is on the disk.
+    The file appears under its name when it is complete.
 
     Raises
     ------
     DTypeError
-        The format has no such type, as block formats.
+        The format has no such type, for example block formats.
     """
     where = Path(path)
     if not where.suffix:
@@ -222,12 +228,13 @@ def save_safetensors(
     at = 0
     for name, array in arrays.items():
         if array.dtype.name not in _SAFE_NAMES:
-            raise DTypeError(f"save_safetensors: {name} is {array.dtype}, which the format has not")
+            raise DTypeError(f"save_safetensors: {name} is {array.dtype}, which the format lacks")
         kind = _SAFE_NAMES[array.dtype.name]
         place = [at, at + array.nbytes]
         head[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": place}
         at += array.nbytes
     text = json.dumps(head, separators=(",", ":")).encode()
+    # Data begins at a multiple of 8 bytes, as in files of the reference writer; spaces are legal.
     text += b" " * (-len(text) % 8)
     with whole_file(where, 8 + len(text) + at) as file:
         file.write(struct.pack("<Q", len(text)) + text)
@@ -238,19 +245,19 @@ def save_safetensors(
 def save_gguf(
     path: str | Path, arrays: Mapping[str, Array], metadata: Mapping[str, Value] | None = None
 ) -> None:
-    """Write arrays as GGUF, each in its type, with keys of a header.
+    """Write arrays as GGUF, each in its type, with metadata.
 
     Raises
     ------
     DTypeError
-        The format has no such type, as unsigned integers.
+        The format has no such type, for example unsigned integers.
     """
     where = Path(path)
     if not where.suffix:
         where = where.with_suffix(".gguf")
     for name, array in arrays.items():
         if array.dtype.ggml is None or array.dtype.quantised:
-            raise DTypeError(f"save_gguf: {name} is {array.dtype}, which the format has not")
+            raise DTypeError(f"save_gguf: {name} is {array.dtype}, which the format lacks")
     outgoing = [
         OutgoingTensor(name, array.dtype, array.shape, lambda array=array: [_bytes(array)])
         for name, array in arrays.items()

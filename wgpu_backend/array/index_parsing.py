@@ -23,12 +23,12 @@ from wgpu_backend.ops.index import compacting
 
 
 class OutOfRange(ShapeError, IndexError):
-    """An index that an array does not have."""
+    """An index outside an array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Values of an axis in steps; a step below 0 goes backwards. None as axis is a new one."""
+    """Values of an axis in steps; a step below 0 goes backwards. None as axis is a new axis."""
 
     axis: int | None
     start: int
@@ -38,7 +38,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class One:
-    """One value of an axis, which goes."""
+    """One value of an axis, which the result lacks."""
 
     axis: int
     at: int
@@ -46,7 +46,7 @@ class One:
 
 @dataclass(frozen=True, slots=True)
 class Ids:
-    """Values of an axis by their numbers, from 0 on; `host` has them where the host knows them."""
+    """Values of an axis by their ids, from 0 on; `host` has the ids unless they are on a device."""
 
     axis: int
     node: Node
@@ -62,6 +62,7 @@ def parse(shape: Shape, index: Any, session: Session) -> list[Place]:
     places: list[Place] = []
     axis = 0
     for item in items:
+        # A mask without axes, True or False, makes a new axis of 1 or 0 values, as in NumPy.
         if item is None or (_is_mask(item) and not _rank(item)):
             places.append(Range(None, 0, 1 if item is None else int(bool(item)), 1))
             continue
@@ -98,6 +99,7 @@ def _rank(item: Any) -> int:
 def _is_mask(item: Any) -> bool:
     if isinstance(item, ArrayBase):
         return item.dtype == BOOL
+    # Before integers: a bool of Python is an int.
     if isinstance(item, bool | np.bool):
         return True
     return isinstance(item, list | np.ndarray) and _host(item).dtype == np.bool
@@ -144,6 +146,7 @@ def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
     if isinstance(item, ArrayBase):
         node = item.node
     else:
+        # An empty list has no type of its own; NumPy makes it float64.
         host = np.asarray(item) if np.size(item) else np.zeros(np.shape(item), np.int32)
         outside = host[(host < -extent) | (host >= extent)] if host.dtype.kind in "iu" else host[:0]
         if outside.size:
@@ -153,11 +156,12 @@ def _ids(item: Any, axis: int, extent: int, session: Session) -> Ids:
     if node.spec.dtype.numpy is None or node.spec.dtype.numpy.kind not in "iu":
         raise DTypeError(f"index: an array of {node.spec.dtype}, needs integers or bool")
     ids = convert(node, I32)
-    turned = apply_to_nodes(
+    # The host cannot check ids on a device, so ids below 0 are corrected there.
+    raised = apply_to_nodes(
         arithmetic.add, "index", ids, constant(session, np.asarray(extent), I32)
     )
     below = apply_to_nodes(comparison.less, "index", ids, constant(session, np.asarray(0), I32))
-    return Ids(axis, apply_to_nodes(comparison.where, "index", below, turned, ids), known)
+    return Ids(axis, apply_to_nodes(comparison.where, "index", below, raised, ids), known)
 
 
 def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[Place]:
@@ -171,11 +175,15 @@ def _true_places(item: Any, axis: int, shape: Shape, session: Session) -> list[P
 
 
 def find_true(mask: Node) -> list[Node]:
-    """Return the ids of true values along each axis, in row-major order."""
+    """Return the ids of true values along each axis, in row-major order.
+
+    The host reads their number, as shapes depend on it.
+    """
     count = int(wrap(compacting.count_true(mask)).item())
     rest = compacting.compact(mask, count)
     found: list[Node] = []
     session = cast("Session", mask.builder)
+    # Row-major numbers split into an id for each axis, the last axis first.
     for extent in reversed(mask.spec.shape):
         divisor = constant(session, np.asarray(max(extent, 1)), I32)
         found.append(arithmetic.remainder(rest, divisor))

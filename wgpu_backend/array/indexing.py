@@ -3,6 +3,7 @@
 Integers and slices make views; a slice of negative step is a view of the values in order, reversed.
 Arrays of integers and of bools gather: an id for every value of the result is computed from the
 entries of the index, then one `take` fetches them, or one `scatter` writes them.
+
 ``x.at[index].add(values)`` folds values into places, which may repeat.
 """
 
@@ -61,11 +62,12 @@ def getitem(x: Array, index: Any) -> Array:
 def setitem(x: Array, index: Any, values: Any) -> Array:
     """Return an array with other values at an index.
 
-    Where it looks twice the last value stays, as in NumPy, if the host knows the ids: numbers,
-    lists, NumPy's arrays. Of equal ids in an array of the device either may win, as in MLX.
+    Of equal ids the last value stays, as in NumPy, if they are on the host: numbers, lists, NumPy's
+    arrays. Of equal ids in an array of the device either may win, as in MLX.
     """
     node = x.node
     mask = _mask(node.spec.shape, index)
+    # One value into a mask is a `where`: the host need not count the true values.
     if mask is not None and _is_number(values):
         given = _values(values, node, x.session)
         truth = convert(mask, BOOL)
@@ -74,11 +76,13 @@ def setitem(x: Array, index: Any, values: Any) -> Array:
         return wrap(apply_to_nodes(comparison.where, "setitem", whole, given, node))
     places = parse(node.spec.shape, index, x.session)
     ranges = _forwards(places)
+    # A slice is written by one copy of the array, without ids.
     if ranges and len(node.spec.shape) <= MOST_AXES:
         return wrap(_update_slice(node, places, ranges, _values(values, node, x.session)))
     ids, given = _ids_and_values(node, places, values, x.session)
     if not given.spec.size:
         return x
+    # Of equal ids with one value any may win.
     if not _is_number(values):
         ids = _drop_repeats(ids, places, node.spec.size, x.session)
     dst = reshape_node(write_out(node, node.spec.shape), (node.spec.size,))
@@ -88,12 +92,12 @@ def setitem(x: Array, index: Any, values: Any) -> Array:
 
 def _drop_repeats(ids: Node, places: Sequence[Place], size: int, session: Session) -> Node:
     """Move repeated ids out of range, all but the last of each, so that no writes race."""
-    beaten = _find_repeats([p.host for p in places if isinstance(p, Ids)])
-    if beaten is None:
+    repeated = _find_repeats([p.host for p in places if isinstance(p, Ids)])
+    if repeated is None:
         return ids
     first, count = _array_place(places), len(ids.spec.shape)
-    behind = count - beaten.ndim if first == -2 else _behind(places, first)
-    mask = constant(session, beaten.reshape(*beaten.shape, *(1,) * behind), BOOL)
+    after = count - repeated.ndim if first == -2 else _axes_after(places, first)
+    mask = constant(session, repeated.reshape(*repeated.shape, *(1,) * after), BOOL)
     outside = constant(session, np.asarray(size), I32)
     return apply_to_nodes(comparison.where, "index", mask, outside, ids)
 
@@ -104,13 +108,14 @@ def _find_repeats(hosts: Sequence[HostArray | None]) -> HostArray | None:
     if not known or len(known) < len(hosts):
         return None
     common = np.broadcast_arrays(*known)
+    # One number for each tuple of ids; the first in reverse order is the last of its equals.
     keys = np.ravel_multi_index(common, [int(ids.max()) + 1 for ids in known])
     _, last = np.unique(keys.reshape(-1)[::-1], return_index=True)
     if len(last) == keys.size:
         return None
-    beaten = np.ones(keys.size, np.bool)
-    beaten[keys.size - 1 - last] = False
-    return beaten.reshape(keys.shape)
+    repeated = np.ones(keys.size, np.bool)
+    repeated[keys.size - 1 - last] = False
+    return repeated.reshape(keys.shape)
 
 
 def locate_values(x: Array, index: Any, values: Any) -> tuple[Node, Node]:
@@ -140,6 +145,7 @@ def _update_slice(
     """Return a node with other values in a slice."""
     shape = tuple(p.count for p in places if isinstance(p, Range))
     window = tuple(count for _, count, _ in ranges)
+    # Values that do not fit an empty slice are an error all the same.
     if not math.prod(window):
         _fit_values(values, shape)
         return node
@@ -188,6 +194,7 @@ def _span(place: Place) -> tuple[int, int, int]:
 
 
 def _gather(node: Node, places: Sequence[Place], session: Session) -> Node:
+    # A single array and whole ranges need no id for each value of the result.
     single = [p for p in places if isinstance(p, Ids)]
     rest = [p for p in places if p is not single[0]]
     if len(single) == 1 and all(_is_whole(p, node.spec.shape) for p in rest):
@@ -209,10 +216,10 @@ def _is_whole(place: Place, shape: Shape) -> bool:
 def _take_axis(node: Node, place: Ids) -> Node:
     """Take values of one axis by ids: the usual case, in one dispatch."""
     shape = node.spec.shape
-    before, behind = shape[: place.axis], shape[place.axis + 1 :]
-    three = reshape_node(node, (math.prod(before), shape[place.axis], math.prod(behind)))
+    before, after = shape[: place.axis], shape[place.axis + 1 :]
+    three = reshape_node(node, (math.prod(before), shape[place.axis], math.prod(after)))
     y = taking.take_axes(three, flatten_node(place.node), 1)
-    return reshape_node(y, (*before, *place.node.spec.shape, *behind))
+    return reshape_node(y, (*before, *place.node.spec.shape, *after))
 
 
 def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[Node, Shape]:
@@ -221,13 +228,15 @@ def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[
     arrays = [p for p in places if isinstance(p, Ids)]
     common = common_shape("index", [p.node.spec.shape for p in arrays]) if arrays else ()
     first = _array_place(places) if arrays else -1
-    extents: list[Shape] = []  # of the result, in order; arrays count as one group
+    # Extents of the result, in order; all arrays together count as one group.
+    extents: list[Shape] = []
     for number, place in enumerate(places):
         if number == first:
             extents.append(common)
         if isinstance(place, Range):
             extents.append((place.count,))
-    if first == -2:  # arrays apart from each other: their axes come first
+    # NumPy puts the axes of arrays first if other entries separate them.
+    if first == -2:
         extents.insert(0, common)
     result = tuple(n for group in extents for n in group)
     total = constant(session, np.asarray(_base_id(places, steps)), I32)
@@ -240,7 +249,7 @@ def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[
                 host = place.step * steps[place.axis] * np.arange(place.count)
                 total = _plus(total, host.reshape(-1, *(1,) * (len(result) - at - 1)), session)
             at += 1
-    behind = _behind(places, first)
+    after = _axes_after(places, first)
     for place in arrays:
         scaled = apply_to_nodes(
             arithmetic.mul,
@@ -250,7 +259,7 @@ def _flat_ids(shape: Shape, places: Sequence[Place], session: Session) -> tuple[
         )
         placed = reshape_node(
             scaled,
-            (*scaled.spec.shape, *(1,) * (len(result) - len(common) if first == -2 else behind)),
+            (*scaled.spec.shape, *(1,) * (len(result) - len(common) if first == -2 else after)),
         )
         total = apply_to_nodes(arithmetic.add, "index", total, placed)
     return write_out(expand(total, result), result), result
@@ -274,13 +283,13 @@ def _plus(total: Node, host: Any, session: Session) -> Node:
 def _array_place(places: Sequence[Place]) -> int:
     """Return the place that the axes of arrays take; -2 if other entries separate them.
 
-    Beside arrays a number counts as one, as NumPy has it.
+    Next to arrays a number counts as an array, as in NumPy.
     """
     at = [i for i, p in enumerate(places) if isinstance(p, Ids | One)]
     return at[0] if at[-1] - at[0] + 1 == len(at) else -2
 
 
-def _behind(places: Sequence[Place], first: int) -> int:
+def _axes_after(places: Sequence[Place], first: int) -> int:
     """Return the number of axes of the result after those of arrays."""
     return sum(isinstance(p, Range) for p in places[first:]) if first >= 0 else 0
 
@@ -304,6 +313,7 @@ def _values(values: Any, node: Node, session: Session) -> Node:
     """Convert values to the type of the array that they are written to."""
     if isinstance(values, ArrayBase):
         return convert(values.node, node.spec.dtype)
+    # A float into integers would lose its fraction without notice.
     host = np.asarray(values)
     if (
         host.dtype.kind == "f"
@@ -317,6 +327,7 @@ def _values(values: Any, node: Node, session: Session) -> Node:
 def _fit_values(values: Node, shape: Shape) -> Node:
     """Broadcast values to the shape they are written to; leading axes of one may go."""
     own = values.spec.shape
+    # NumPy allows more axes than the target has, if they are of one value.
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]
     if common_shape("setitem", [own, shape]) != shape:
@@ -333,7 +344,7 @@ def _reciprocal(x: Array) -> Array:
 
 
 class Places:
-    """Places of an array, to fold values into."""
+    """Places of an array that values are folded into; `Array.at` makes one."""
 
     def __init__(self, x: Array, index: Any = ...) -> None:
         self._x, self._index = x, index

@@ -1,8 +1,8 @@
 """Linear algebra, as the array API's extension and ``mx.linalg`` have it: ``wx.linalg``.
 
 Products, norms, powers, cross products, diagonals and traces run on the device. Factorisations,
-inverses, determinants and solutions go through NumPy's LAPACK on the host, in float64, and come
-back as float32 or complex64: they wait for the device, and a compiled function cannot use them.
+inverses, determinants and solutions are computed by NumPy's LAPACK on the host, in float64, and
+returned as float32 or complex64: they wait for the device, and a compiled function cannot use them.
 """
 
 from __future__ import annotations
@@ -82,6 +82,7 @@ class SVDResult(NamedTuple):
 
 # On the host.
 
+# Any: functions are looked up by name.
 _LAPACK: Any = np.linalg
 
 
@@ -90,8 +91,8 @@ def _matrices(name: str, x: Array, *, square: bool = False) -> Any:
     node = as_node(name, x)
     shape = node.spec.shape
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
-        what = "square matrices" if square else "matrices"
-        raise ShapeError(f"{name}: {shape}, needs {what} as the last two axes")
+        needed = "square matrices" if square else "matrices"
+        raise ShapeError(f"{name}: {shape}, needs {needed} as the last two axes")
     return _double(x)
 
 
@@ -157,6 +158,7 @@ def slogdet(x: Array, /) -> SlogdetResult:
 
 def eig(x: Array, /) -> EigResult:
     """Return eigenvalues and eigenvectors, as columns, of any square matrices; complex64."""
+    # Real matrices may have complex eigenvalues: the type must not depend on the values.
     values = _matrices("eig", x, square=True).astype(np.complex128)
     return EigResult(*_compute("eig", x, values))
 
@@ -193,6 +195,7 @@ def inv(x: Array, /) -> Array:
 def pinv(x: Array, /, *, rtol: Any = None) -> Array:
     """Compute pseudo-inverses; singular values up to `rtol` times the largest count as 0."""
     values = _matrices("pinv", x)
+    # NumPy's default is for float64, but values come from float32.
     cut = _tolerance(x) if rtol is None else np.asarray(rtol)
     return _compute("pinv", x, values, rcond=cut)
 
@@ -205,6 +208,7 @@ def matrix_rank(x: Array, /, *, rtol: Any = None) -> Array:
     """Count singular values above `rtol` times the largest, int32."""
     sizes = np.linalg.svd(_matrices("matrix_rank", x), compute_uv=False)
     cut = np.asarray(_tolerance(x) if rtol is None else rtol)[..., None]
+    # `initial`: matrices without values have rank 0.
     largest = sizes.max(axis=-1, keepdims=True, initial=0)
     return _single(np.count_nonzero(sizes > largest * cut, axis=-1), x)
 
@@ -248,6 +252,8 @@ def _solution(name: str, x1: Array, left: Any, x2: Array) -> Array:
     right = _double(x2)
     if right.ndim > 1:
         return _compute(name, x1, left, right, by="solve")
+    # From NumPy 2 on `solve` takes only a right side of one axis as a vector; a column is the same
+    # in all versions.
     return _compute(name, x1, left, right[:, None], by="solve")[..., 0]
 
 
@@ -269,6 +275,7 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
             raise ShapeError(f"cross: axis {axis} of {x.shape}, needs 3 values")
     (a, b, c), (u, v, w) = (manipulation.unstack(x, axis=axis) for x in (x1, x2))
     parts = [b * w - c * v, c * u - a * w, a * v - b * u]
+    # Counted from the end: broadcasting may add leading axes.
     at = axis if axis < 0 else axis - len(x1.shape)
     return manipulation.moveaxis(manipulation.stack(parts, axis=-1), -1, at)
 
@@ -289,6 +296,7 @@ def matrix_power(x: Array, n: int, /) -> Array:
     shape = node.spec.shape
     if len(shape) < 2 or shape[-1] != shape[-2]:
         raise ShapeError(f"matrix_power: {shape}, needs square matrices as the last two axes")
+    # Exponentiation by squaring: log2(n) products.
     base, left = (inv(x), -n) if n < 0 else (wrap(node), n)
     if not left:
         return manipulation.broadcast_to(eye(shape[-1], dtype=x.dtype, device=x.session), shape)

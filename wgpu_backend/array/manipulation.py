@@ -179,6 +179,8 @@ def join_nodes(nodes: Sequence[Node], axis: int) -> Node:
     if len(rest) > 1 or len({len(s) for s in shapes}) > 1:
         raise ShapeError(f"concat: {shapes} differ beyond axis {axis}")
     three = [split_around(n, axis)[0] for n in nodes]
+    # Joining one after another would copy the first array n - 1 times; a tree copies each log2(n)
+    # times.
     while len(three) > 1:
         pairs = zip(three[::2], three[1::2], strict=False)
         odd = three[-1:] if len(three) % 2 else []
@@ -302,7 +304,7 @@ def pad(
     ----------
     x : (...)
     pad_width : int, (int, int), or a pair for each axis
-        How many before and behind; one number or pair is for all axes.
+        Numbers of values before and after; one number or pair is for all axes.
     mode : str
         ``constant``, ``edge``, ``reflect``, ``symmetric`` or ``wrap``; see
         `wgpu_backend.ops.conv.padding.pad_mode`.
@@ -383,7 +385,8 @@ def as_strided(
     steps = dense_strides(wanted) if strides is None else extents("as_strided: strides", strides)
     if len(wanted) != len(steps):
         raise ShapeError(f"as_strided: shape {wanted}, strides {steps}, needs as many")
-    if not node.spec.is_dense:  # strides are those of the values in a row
+    # Strides count values in row-major order, whatever the strides of `x` are.
+    if not node.spec.is_dense:
         node = copying.contiguous(node)
     low = sum(min(s, 0) * (n - 1) for n, s in zip(wanted, steps, strict=True))
     high = sum(max(s, 0) * (n - 1) for n, s in zip(wanted, steps, strict=True))
@@ -392,11 +395,12 @@ def as_strided(
             f"as_strided: shape {wanted}, strides {steps} from {offset} reach values "
             f"{offset + low} to {offset + high}, there are {node.spec.size}"
         )
+    # A Spec has no negative strides: view the values forwards, then reverse the axes.
     ahead = tuple(abs(s) for s in steps)
     view = Spec(wanted, node.spec.dtype, ahead, node.spec.offset + offset + low)
-    turned = [a for a, s in enumerate(steps) if s < 0]
+    backwards = [a for a, s in enumerate(steps) if s < 0]
     found = make_view(node, view)
-    return wrap(copying.flip(found, axes=turned) if turned else found)
+    return wrap(copying.flip(found, axes=backwards) if backwards else found)
 
 
 def view(x: Array, /, dtype: Any) -> Array:
@@ -405,34 +409,26 @@ def view(x: Array, /, dtype: Any) -> Array:
     Raises
     ------
     ShapeError
-        The bytes of a row are no whole number of values.
+        The bytes of a row are not a whole number of values.
     """
     kind, node = as_dtype(dtype), as_node("view", x)
     own, size = node.spec.dtype.block_nbytes, kind.block_nbytes
     if kind.quantised:
         raise DTypeError(f"view: {kind} has blocks, needs a plain type")
     if own == size:
-        return wrap(_reinterpreted(node, Spec(x.shape, kind, node.spec.strides, node.spec.offset)))
+        return wrap(make_view(node, Spec(x.shape, kind, node.spec.strides, node.spec.offset)))
     if not x.ndim or x.shape[-1] * own % size:
         raise ShapeError(
             f"view: rows of {x.shape[-1:] or (1,)} {node.spec.dtype} values, needs a multiple of "
             f"{size} bytes for {kind}"
         )
-    dense = node if node.spec.is_dense and node.spec.offset * own % size == 0 else _fresh(node)
+    # A view must begin at a whole value of the new type.
+    whole = node.spec.is_dense and node.spec.offset * own % size == 0
+    dense = node if whole else copying.contiguous(node)
     shape = (*x.shape[:-1], x.shape[-1] * own // size)
     return wrap(
-        _reinterpreted(
-            dense, Spec(shape, kind, dense_strides(shape), dense.spec.offset * own // size)
-        )
+        make_view(dense, Spec(shape, kind, dense_strides(shape), dense.spec.offset * own // size))
     )
-
-
-def _fresh(node: Node) -> Node:
-    return copying.contiguous(node)
-
-
-def _reinterpreted(node: Node, spec: Spec) -> Node:
-    return make_view(node, spec)
 
 
 def unflatten(x: Array, /, axis: int, shape: Sequence[int]) -> Array:

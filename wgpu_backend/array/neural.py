@@ -42,10 +42,12 @@ relu_squared = float_function(activation.relu_squared)
 def softmax(x: Array, /, axis: Axis = None, *, precise: bool = False) -> Array:
     """Divide exponentials over axes, all by default, by their sum.
 
-    Computed in float32, whatever `precise` says; of the type of `x`, float32 for integers.
+    Computed in float32 in any case, so `precise` changes nothing. The result has the type of `x`,
+    float32 for integers.
     """
     node = to_floats(as_node("softmax", x))
     axes = normalise_axes("softmax", node, axis)
+    # One value alone is its own sum: its softmax is 1.
     if not axes or not node.spec.size:
         return wrap(node) * 0 + 1
     rest = [a for a in range(len(node.spec.shape)) if a not in axes]
@@ -56,6 +58,7 @@ def softmax(x: Array, /, axis: Axis = None, *, precise: bool = False) -> Array:
         count *= node.spec.shape[a]
     rows = contiguous(reshape_node(moved, (node.spec.size // count, count)))
     y = reshape_node(norm.softmax(rows), moved.spec.shape)
+    # The inverse of the permutation.
     back = [order.index(a) for a in range(len(order))]
     return wrap(convert(permute(y, *back), node.spec.dtype))
 
@@ -197,7 +200,7 @@ def conv_general(
     stride, kernel_dilation, input_dilation : int, or one for each axis
         The last is the distance of values, with zeros between them.
     padding : int, one for each axis, or two sequences
-        Zeros on both sides, or those before and those behind each axis.
+        Zeros on both sides, or those before and those after each axis.
     groups : int
         Each part of the outputs sees its part of the channels.
     flip : bool
@@ -211,6 +214,7 @@ def conv_general(
     if not 1 <= axes <= 3:
         raise ShapeError(f"conv_general: input is {input.shape}, needs 3 to 5 axes")
     left, right = _operands("conv_general", input, weight, axes)
+    # The kernel has three axes: leading axes of 1 make a row or an image a volume.
     missing, ones = 3 - axes, (1,) * (3 - axes)
     y = convolution.convolve(
         convolution.with_axes(left, missing),
@@ -227,8 +231,8 @@ def conv_general(
 
 def _sides(padding: Any, axes: int) -> tuple[Any, ...]:
     if not isinstance(padding, int) and padding and not isinstance(padding[0], int):
-        before, behind = (_each(side if len(side) > 1 else side[0], axes) for side in padding)
-        return tuple(zip(before, behind, strict=True))
+        before, after = (_each(side if len(side) > 1 else side[0], axes) for side in padding)
+        return tuple(zip(before, after, strict=True))
     return _each(padding, axes)
 
 
@@ -250,7 +254,7 @@ def conv_transpose1d(
     output_padding: int = 0,
     groups: int = 1,
 ) -> Array:
-    """Compute the transposed convolution of (n, length, channels): `conv1d`'s gradient."""
+    """Compute the transposed convolution of (n, length, channels): the gradient of `conv1d`."""
     options = stride, padding, dilation, output_padding
     op = transposed.conv_transpose1d
     return _convolve_transposed(op, "conv_transpose1d", 1, input, weight, groups, *options)
@@ -298,6 +302,7 @@ def convolve(a: Array, v: Array, /, mode: str = "full") -> Array:
         ``full``: n + m - 1 values; ``same``: as many as the longer has; ``valid``: where both
         overlap whole.
     """
+    # A convolution is symmetric; the kernel is the shorter row.
     long, short = (a, v) if a.size >= v.size else (v, a)
     m = short.size
     margins = {"full": (m - 1, m - 1), "same": (m // 2, m - 1 - m // 2), "valid": (0, 0)}
@@ -305,8 +310,9 @@ def convolve(a: Array, v: Array, /, mode: str = "full") -> Array:
         raise OptionError(
             f"convolve: {a.shape}, {v.shape}, mode {mode!r}; needs two rows and one of {[*margins]}"
         )
-    before, behind = margins[mode]
+    before, after = margins[mode]
+    # `flip`: the layers correlate, a convolution reverses the kernel.
     y = conv_general(
-        long.reshape(1, -1, 1), short.reshape(1, -1, 1), padding=([before], [behind]), flip=True
+        long.reshape(1, -1, 1), short.reshape(1, -1, 1), padding=([before], [after]), flip=True
     )
     return y.reshape(-1)

@@ -135,7 +135,8 @@ bitwise_xor = bitwise_function(bitwise.bitwise_xor)
 left_shift = bitwise_function(bitwise.left_shift, bools=False)
 right_shift = bitwise_function(bitwise.right_shift, bools=False)
 
-pow, arctan2 = power, atan2  # other spellings of one function
+# Other spellings of one function.
+pow, arctan2 = power, atan2
 bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 
 
@@ -154,6 +155,7 @@ def where(condition: Any, a: Any, b: Any, /) -> Array:
     a, b : array, number or array-like
         Shapes of all three broadcast.
     """
+    # Two numbers: the device is that of the condition.
     if not any(hasattr(v, "session") for v in (a, b)):
         a = wrap(make_node(a, None, getattr(condition, "session", None)))
     chosen = promote_operands("where", a, b)
@@ -178,6 +180,7 @@ def clip(x: Array, /, min: Any = None, max: Any = None) -> Array:
 
 def _reachable(bound: Any, kind: DType, upper: int) -> Any:
     """Clamp a whole bound to the ends of a type of integers."""
+    # A bound of 300 for u8 would not convert, but limits nothing.
     if kind not in INTEGERS or isinstance(bound, bool) or not isinstance(bound, int):
         return bound
     ends = iinfo(kind)
@@ -186,7 +189,7 @@ def _reachable(bound: Any, kind: DType, upper: int) -> Any:
     return max(bound, ends.min)
 
 
-clamp = clip  # as Ollama spells it
+clamp = clip  # the name in Ollama
 
 
 def isclose(
@@ -209,6 +212,7 @@ def isclose(
     """
     nodes = promote_operands("isclose", a, b)
     x, y = (wrap(n if is_complex(n) else to_floats(n)) for n in nodes)
+    # ∞ - ∞ is NaN, so equal infinities are added afterwards.
     near = less_equal(abs(x - y), abs(y) * rtol + atol) & isfinite(x) & isfinite(y)
     found = near | equal(x, y)
     return found | (isnan(x) & isnan(y)) if equal_nan else found
@@ -235,6 +239,7 @@ def array_equal(a: Any, b: Any, /, equal_nan: bool = False) -> Array:
 
     x, y = (wrap(n) for n in promote_operands("array_equal", a, b))
     if x.shape != y.shape:
+        # False as one byte: an array, as the function never waits for values.
         return wrap(x.session.constant(b"\0", BOOL, ()))
     same = equal(x, y)
     if equal_nan and x.dtype in (*FLOATING, COMPLEX64):

@@ -34,9 +34,13 @@ from wgpu_backend.ops.shape.views import expand, make_view
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
-FEW = 1 << 16  # products of integers that are made one by one and added
-DIGIT = 8  # bits
-EXACT = 256  # products of two digits whose sum f32 holds: 256 * 255² < 2²⁴
+# Up to so many products of integers are computed one by one and added; more are computed by digits
+# with the kernels of floats.
+FEW = 1 << 16
+# Bits of a digit.
+DIGIT = 8
+# Products of two digits that float32 sums exactly: 256 * 255² < 2²⁴.
+EXACT = 256
 
 
 def matmul(a: Any, b: Any, /) -> Array:
@@ -61,6 +65,8 @@ def matmul(a: Any, b: Any, /) -> Array:
         return wrap(convert(product(left, right), kind))
     if kind == COMPLEX64:
         return call_complex("matmul", wrap(left), wrap(right))
+    # Products modulo 2³² are the same for signed and unsigned integers, and smaller types are cut
+    # afterwards.
     word = kind if kind in WIDE else U32
     return wrap(convert(_whole(convert(left, word), convert(right, word)), kind))
 
@@ -103,6 +109,7 @@ def _by_digits(a: Node, b: Node) -> Node:
         left = _digits(make_view(a, slice_axis(a.spec, -1, start, stop)))
         right = _digits(make_view(b, slice_axis(b.spec, -2, start, stop)))
         for i in range(count):
+            # Higher digits leave the range of the type.
             for j in range(count - i):
                 part = convert(product(left[i], right[j]), a.spec.dtype)
                 placed = _over_number(bitwise.left_shift, part, DIGIT * (i + j))
@@ -140,7 +147,7 @@ def product(a: Node, b: Node) -> Node:
 
 def _leading(x: Node) -> Spec:
     if len(x.spec.shape) < 2:
-        raise ShapeError(f"matmul: {x.spec.shape} beside a batch, needs at least 2 axes")
+        raise ShapeError(f"matmul: {x.spec.shape} with a batch, needs at least 2 axes")
     return Spec.dense(x.spec.shape[:-2], F32)
 
 
@@ -248,11 +255,11 @@ def einsum(subscripts: str, *operands: Array) -> Array:
     Parameters
     ----------
     subscripts : str
-        Names of each array's axes, with ``...`` for those that broadcast, and behind ``->`` those
-        of the result; without it, all that are named once, in the order of the alphabet. An axis
-        named twice in one array is its diagonal.
+        Names of each array's axes, with ``...`` for those that broadcast, and after ``->`` those
+        of the result. Without ``->``, the result has all axes that are named once, in alphabetical
+        order. An axis named twice in one array is its diagonal.
     *operands : arrays
-        Joined in pairs, those first whose product is smallest.
+        Multiplied in pairs, beginning with the smallest product.
 
     Raises
     ------
@@ -287,6 +294,7 @@ def _parse_subscripts(subscripts: str, operands: tuple[Array, ...]) -> tuple[lis
         if width < 0 or (width and "..." not in part):
             raise ShapeError(f"einsum: {part!r} in {subscripts!r} for an array of {x.shape}")
     most = max([w for p, w in zip(parts, widths, strict=True) if "..." in p], default=0)
+    # Greek letters: subscripts may have ASCII letters only, so none is taken.
     dots = "".join(chr(0x391 + i) for i in range(most))
     names = [
         p.replace("...", dots[most - w :] if w else "") for p, w in zip(parts, widths, strict=True)
@@ -316,6 +324,7 @@ def _diagonal(x: Array, names: str) -> _Term:
         if len(extents) > 1:
             raise ShapeError(f"einsum: axis {name} has {sorted(extents)} values in one array")
         shape.append(extents.pop())
+        # The diagonal takes a step along all its axes at once.
         strides.append(sum(node.spec.strides[i] for i in at))
     spec = Spec(tuple(shape), node.spec.dtype, tuple(strides), node.spec.offset)
     return _Term(wrap(make_view(node, spec)), own)
@@ -360,6 +369,8 @@ def _contract(a: _Term, b: _Term, needed: set[str]) -> _Term:
     """Multiply two terms, and sum over the axes that both have and no other term needs."""
     a = _sum_out(a, needed | set(b.names))
     b = _sum_out(b, needed | set(a.names))
+    # One batched matrix product: axes of both that are needed are the batch, the others of both are
+    # summed, the rest are rows and columns.
     both = [n for n in a.names if n in b.names]
     batch = [n for n in both if n in needed]
     folded = [n for n in both if n not in needed]

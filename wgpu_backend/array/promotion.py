@@ -1,7 +1,7 @@
-"""How functions of arrays call ops: numbers become constants, types are promoted, axes are folded.
+"""Calls of ops by functions of arrays: constants of numbers, promotion of types, joining of axes.
 
-Kernels take up to four axes. Neighbouring axes that every operand steps through as one count as
-one; where more than four are left, operands are first written out in full.
+Kernels take up to four axes. Neighbouring axes that every operand steps through as one are joined.
+If more than four are left, operands are first copied in full.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def to_floats(x: Node) -> Node:
     return x if x.spec.dtype in FLOATING else convert(x, F32)
 
 
-# Functions of complex64, by the name of the one of real numbers; the package puts in what
-# `complexes` has, which imports this module.
+# Functions of complex64, by the name of the function of real numbers. The package enters those of
+# `complexes`, which imports this module.
 COMPLEX: dict[str, Callable[..., Array]] = {}
 
 
@@ -73,6 +73,7 @@ def promote_operands(name: str, *operands: Any) -> list[Node]:
     """
     arrays = [o for o in operands if isinstance(o, ArrayBase)]
     if not arrays:
+        # The first operand becomes an array of the default device.
         return promote_operands(name, wrap(make_node(operands[0])), *operands[1:])
     session = arrays[0].session
     kind = _together(operands)
@@ -86,6 +87,7 @@ def _together(operands: Sequence[Any]) -> DType:
             own = other.dtype if isinstance(other, ArrayBase) else _infer_dtype(other)
             kind = own if kind is None else promote(kind, own)
     assert kind is not None
+    # Last: a Python number takes the type of all arrays together.
     for number in operands:
         if isinstance(number, Scalar):
             kind = promote_scalar(kind, number)
@@ -141,6 +143,7 @@ def fold(shape: Shape, nodes: Sequence[Node]) -> tuple[Shape, list[Node]]:
     strides = [broadcast_strides(n.spec, shape) for n in nodes]
     extents, steps = _merge_axes(shape, strides)
     if len(extents) > MOST_AXES:
+        # Dense operands step through all axes as one.
         whole = [write_out(n, shape) for n in nodes]
         extents, steps = _merge_axes(shape, [dense_strides(shape)] * len(nodes))
         nodes = whole
@@ -163,8 +166,10 @@ def _merge_axes(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Sha
     steps: list[list[int]] = [[] for _ in strides]
     for axis, extent in enumerate(shape):
         own = [s[axis] for s in strides]
+        # Axes of one value need no stride.
         if extent == 1:
             continue
+        # One step of the outer axis is `extent` steps of the inner one, for every operand.
         if extents and all(s[-1] == extent * o for s, o in zip(steps, own, strict=True)):
             extents[-1] *= extent
             for s, o in zip(steps, own, strict=True):
@@ -179,9 +184,9 @@ def _merge_axes(shape: Shape, strides: Sequence[Shape]) -> tuple[Shape, list[Sha
 def split_around(x: Node, axis: int) -> tuple[Node, Shape, Shape]:
     """Return a node as (before, extent, after) an axis, and the shapes before and after."""
     shape = x.spec.shape
-    before, behind = shape[:axis], shape[axis + 1 :]
-    three = reshape_node(x, (math.prod(before), shape[axis], math.prod(behind)))
-    return three, before, behind
+    before, after = shape[:axis], shape[axis + 1 :]
+    three = reshape_node(x, (math.prod(before), shape[axis], math.prod(after)))
+    return three, before, after
 
 
 def normalise_axis(name: str, x: Node, axis: int) -> int:

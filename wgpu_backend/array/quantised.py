@@ -23,6 +23,7 @@ from wgpu_backend.ops.mlx_quant.modes import get_coding
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
+# 1.75 · 2⁸: the bits above it mean NaN.
 LARGEST_FP8 = 448.0
 
 
@@ -39,7 +40,7 @@ def quantize(
     ----------
     w : (..., rows, values), floats
     group_size, bits : int or None
-        None is what the mode has as a rule: 64 and 4 for ``affine``.
+        None is the default of the mode: 64 and 4 for ``affine``.
     mode : str
         ``affine``, ``mxfp4``, ``mxfp8`` or ``nvfp4``.
     """
@@ -173,7 +174,8 @@ def from_fp8(x: Array, /, dtype: Any = BF16) -> Array:
     if node.spec.dtype != U8:
         raise DTypeError(f"from_fp8: {node.spec.dtype}, needs uint8")
     bits = wrap(convert(node, U16))
-    # The same bits as a float16 are 2⁻⁸ of the value, subnormals included.
+    # E4M3 has a bias of 7, float16 of 15: the same bits as a float16 are 2⁻⁸ of the value,
+    # subnormals included.
     halves = view(((bits & 0x80) << 8) | ((bits & 0x7F) << 7), F16)
     values = where((bits & 0x7F) == 0x7F, np.float32("nan"), halves.astype(F32) * 256)
     return values.astype(dtype)
@@ -183,7 +185,9 @@ def to_fp8(x: Array, /) -> Array:
     """Convert floats to bytes in E4M3, rounded to nearest even; larger ones become 448."""
     values = wrap(convert(to_floats(as_node("to_fp8", x)), F32))
     size = clip(abs(values), None, LARGEST_FP8)
-    exponent = maximum(view(size, I32) >> 23, 127 - 6)  # as float32 has it; 2⁻⁶ is the least normal
+    # The exponent as float32 stores it; 2⁻⁶ is the smallest normal number of E4M3.
+    exponent = maximum(view(size, I32) >> 23, 127 - 6)
+    # Three bits of mantissa: neighbours differ by 2⁻³ of the power of two.
     step = view((exponent - 3) << 23, F32)
     halves = view((round(size / step) * step * 2**-8).astype(F16), U16).astype(U32)
     sign = view(values, U32) >> 31 << 7

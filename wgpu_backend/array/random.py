@@ -37,7 +37,7 @@ __all__ = [
 
 
 class _Sequence:
-    """Keys one after the other; made by the host, so a draw hangs on none before it."""
+    """A sequence of keys, made by the host, so that a draw does not depend on earlier ones."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,6 +51,7 @@ class _Sequence:
     def following(self) -> Any:
         """Return the words of the next key, and split the rest of the sequence off."""
         if self._words is None:
+            # As MLX: without a seed, the time in microseconds.
             self.begin(time.time_ns() // 1000 % 2**64)
         with self._lock:
             assert self._words is not None
@@ -109,6 +110,7 @@ def uniform(
     source = _key("uniform", key)
     if not _is_array(low) and not _is_array(high):
         return wrap(draws.random_uniform(source, wanted, kind, low=float(low), high=float(high)))
+    # Bounds that are arrays are applied afterwards; the op takes numbers.
     unit = wrap(draws.random_uniform(source, wanted, F32))
     return (unit * (high - low) + low).astype(kind)
 
@@ -209,7 +211,8 @@ def categorical(
     if 0 < node.spec.size == node.spec.shape[at]:
         drawn = (*node.spec.shape[:at], *node.spec.shape[at + 1 :]) if wanted is None else wanted
         drawn = drawn if num_samples is None else (*drawn, num_samples)
-        if drawn:  # a single number is drawn as those of several rows
+        # MLX draws a single number as those of several rows, so that the same keys agree.
+        if drawn:
             return _draw_from_row(node, drawn, _key("categorical", key))
     if wanted is not None:
         from wgpu_backend.array.manipulation import broadcast_to, moveaxis
@@ -230,9 +233,11 @@ def _draw_from_row(logits: Node, shape: Shape, key: Node) -> Array:
     from wgpu_backend.array.searching import searchsorted
 
     row = wrap(convert(flatten_node(logits), F32))
+    # Less the maximum, so that no exponential overflows.
     sums = cumsum(exp(row - row.max()))
     numbers = wrap(draws.random_uniform(key, (math.prod(shape),), F32)) * sums[-1]
     found = searchsorted(sums, numbers, side="right").astype(I32)
+    # A number rounded up to the last sum would be out of range.
     return minimum(found, row.size - 1).reshape(shape)
 
 

@@ -1,4 +1,4 @@
-"""Functions that fold axes: sum, mean, max and their like."""
+"""Functions that fold axes: sum, prod, mean, var, max, any, argmax."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
 Axis = int | tuple[int, ...] | list[int] | None
+# Types of sums and products: small integers are added in the default type of 32 bits, as the array
+# API demands; those of 64 bits keep their type.
 SUMMED = {BOOL: I32, I8: I32, I16: I32, I32: I32, U8: U32, U16: U32, U32: U32}
-MOST_AXES = 8  # of an operand of a kernel that folds axes
+# Axes that the ops of reductions take; nodes with more are reshaped to two.
+MOST_AXES = 8
 
 
 def normalise_axes(name: str, x: Node, axis: Axis) -> tuple[int, ...]:
@@ -45,7 +48,8 @@ def fold_axes(
     if len(set(axes)) < len(axes):
         raise ShapeError(f"{name}: axes {axis}, needs each once")
     shape = x.spec.shape
-    if not axes and shape:  # nothing to fold: one value for each
+    # Nothing to fold: each value is folded alone, along a new axis of 1.
+    if not axes and shape:
         x, axes = reshape_node(x, (*shape, 1)), (len(shape),)
     if len(x.spec.shape) > MOST_AXES:
         x, axes = _move_axes_last(x, axes), (1,)
@@ -84,7 +88,7 @@ def sum(x: Array, /, axis: Axis = None, keepdims: bool = False, *, dtype: Any = 
     keepdims : bool
         Leave the axes in the shape, as 1.
     dtype : DType or None
-        In which numbers are added; None keeps floats, and takes 32 bits for integers.
+        Type of the sum; None keeps floats, and takes 32 bits for integers.
     """
     return _accumulate(reduction.sum, "sum", x, axis, keepdims, dtype)
 
@@ -129,6 +133,7 @@ def min(x: Array, /, axis: Axis = None, keepdims: bool = False) -> Array:
 def _extreme(op: Callable[..., Node], name: str, x: Array, axis: Axis, keepdims: bool) -> Array:
     node = as_node(name, x)
     kind = node.spec.dtype
+    # The kernel orders numbers; true is 1.
     numbers = convert(node, U8) if is_bool(node) else node
     return wrap(convert(fold_axes(op, name, numbers, axis, keepdims), kind))
 
@@ -194,11 +199,12 @@ def var(
     x, axis, keepdims
         As in `mean`.
     ddof, correction : float
-        Taken from the number of values that squares are divided by; two names of one number.
+        Subtracted from the number of values in the divisor; two names of one number.
     """
     node = to_floats(as_node("var", x))
-    less = {"ddof": float(ddof or correction)}
-    y = fold_axes(reduction.variance, "var", node, axis, keepdims, **less)
+    # NumPy has `ddof`, the array API `correction`.
+    options = {"ddof": float(ddof or correction)}
+    y = fold_axes(reduction.variance, "var", node, axis, keepdims, **options)
     return wrap(convert(y, _float(node)))
 
 

@@ -1,4 +1,4 @@
-"""Functions that run along an axis: cumsum and its like, and differences."""
+"""Running sums, products and extremes along an axis, and differences."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def cumsum(
     x : (...), any numbers
     axis : int or None
     reverse : bool
-        From the end on.
+        Begin at the end.
     inclusive : bool
-        With the value itself; without it, the first result is what comes before all values.
+        Include the value itself; otherwise the first result is the neutral element: 0 for a sum.
     dtype : DType or None
-        In which numbers are added; None keeps floats, and takes 32 bits for integers.
+        Type of the sum; None keeps floats, and takes 32 bits for integers.
     """
     return _scan(scan.cumsum, "cumsum", x, axis, reverse, inclusive, dtype)
 
@@ -95,6 +95,7 @@ def _scan(
     row, along = (flatten_node(node), 0) if axis is None else (node, axis)
     if not row.spec.shape:
         row, along = reshape_node(row, (1,)), 0
+    # Here, as the functions of complex numbers take a type and an axis that are settled.
     if kind == COMPLEX64:
         return call_complex(name, wrap(convert(row, kind)), along, reverse, inclusive)
     found = op(convert(row, kind), along, reverse=reverse, exclusive=not inclusive)
@@ -132,7 +133,7 @@ def _cumulative(
     from wgpu_backend.array.manipulation import concat
 
     if axis is None and x.ndim > 1:
-        raise ShapeError(f"cumulative: {x.shape} has {x.ndim} axes, needs `axis` to say which")
+        raise ShapeError(f"cumulative: {x.shape} has {x.ndim} axes, needs `axis`")
     along = 0 if axis is None else axis
     found = scanned(x, along, dtype=dtype)
     if first is None:
@@ -158,7 +159,7 @@ def diff(
     x : (..., m, ...), any numbers; of bools, whether they differ
     axis, n : int
     prepend, append : arrays or None
-        Joined to `x` before; they have its other extents.
+        Joined to `x` first; they have its other extents.
 
     Returns
     -------
@@ -174,10 +175,11 @@ def diff(
     joined = concat(parts, axis=axis) if len(parts) > 1 else wrap(x.node)
     for _ in range(n):
         node = joined.node
+        # max and min: an axis of 0 values stays one of 0.
         at, extent = node.spec.axis(axis, "diff"), node.spec.shape[axis]
-        behind, before = (
+        after, before = (
             wrap(make_view(node, slice_axis(node.spec, at, a, max(a, b))))
             for a, b in ((min(1, extent), extent), (0, extent - 1))
         )
-        joined = (not_equal if joined.dtype == BOOL else subtract)(behind, before)
+        joined = (not_equal if joined.dtype == BOOL else subtract)(after, before)
     return joined

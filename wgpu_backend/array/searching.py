@@ -1,4 +1,4 @@
-"""Functions that look values up and write them by ids, and find where values are."""
+"""Functions that read and write values by ids, and find the places of values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
     ----------
     x : (..., n, ...)
     indices : integers of any shape
-        Ids below 0 count from the end; what ids outside would take is 0.
+        Ids below 0 count from the end; ids outside give 0.
     axis : int or None
 
     Returns
@@ -57,10 +57,10 @@ def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
         (flatten_node(node), 0) if axis is None else (node, normalise_axis("take", node, axis))
     )
     shape = node.spec.shape
-    before, behind = shape[:at], shape[at + 1 :]
-    three = reshape_node(node, (math.prod(before), shape[at], math.prod(behind)))
+    before, after = shape[:at], shape[at + 1 :]
+    three = reshape_node(node, (math.prod(before), shape[at], math.prod(after)))
     found = taking.take_axes(three, flatten_node(ids), 1)
-    return wrap(reshape_node(found, (*before, *ids.spec.shape, *behind)))
+    return wrap(reshape_node(found, (*before, *ids.spec.shape, *after)))
 
 
 def take_along_axis(x: Array, indices: Any, /, axis: int | None = -1) -> Array:
@@ -95,7 +95,7 @@ def put_along_axis(x: Array, indices: Any, values: Any, /, axis: int | None = -1
     ----------
     x : (..., n, ...)
     indices : (..., k, ...), integers; of equal ids either may win
-    values : number, or what broadcasts to `indices`
+    values : number, or array that broadcasts to `indices`
     axis : int or None
         None counts through all values.
     """
@@ -114,6 +114,7 @@ def _prepare_write(
 ) -> tuple[Node, Node, Node, int]:
     node = as_node(name, x)
     dst, ids, at = _align(name, node, as_ids(name, indices, node), axis)
+    # Broadcasting may not enlarge the array that is written to.
     if dst.spec.size != node.spec.size:
         raise ShapeError(f"{name}: ids are {ids.spec.shape}, the array is {node.spec.shape}")
     given = values.node if isinstance(values, ArrayBase) else promote_operands(name, x, values)[1]
@@ -133,7 +134,7 @@ def searchsorted(
     x1 : (n,), ascending, or in the order of `sorter`
     x2 : any shape
     side : str
-        Before equal values with ``left``, behind them with ``right``.
+        Before equal values with ``left``, after them with ``right``.
     sorter : (n,) integers or None
         Places of `x1` in its order, as `argsort` gives.
     """
@@ -170,7 +171,7 @@ def slice(x: Array, start: Any, axes: Sequence[int], slice_size: Sequence[int]) 
     ----------
     x : (...)
     start : (n,) integers
-        Where the window begins along each of `axes`.
+        Start of the window along each of `axes`.
     axes : sequence of int
     slice_size : sequence of int
         Extents of the window along all axes. Values outside the array are 0.
@@ -183,11 +184,13 @@ def slice(x: Array, start: Any, axes: Sequence[int], slice_size: Sequence[int]) 
             f"({len(axes)},) and {x.ndim} extents"
         )
     window = wrap(node)
+    # Axes with a fixed start are cut by views, which costs nothing.
     for axis, extent in enumerate(slice_size):
         if axis not in [a % x.ndim for a in axes]:
             window = window[(builtins.slice(None),) * axis + (builtins.slice(0, extent),)]
     for i, axis in enumerate(axes):
         at = axis % x.ndim
+        # The op, not the function, whose module imports this one by way of `manipulation`.
         steps = creation.arange.add_to(x.session, start=0, stop=slice_size[at], step=1, dtype=I32)
         ids = wrap(begin)[i] + wrap(steps)
         window = take(window, ids, axis=at)
@@ -202,7 +205,7 @@ def slice_update(x: Array, update: Array, start: Any, axes: Sequence[int]) -> Ar
     x : (...)
     update : (...), as many axes, none longer
     start : (n,) integers
-        Where the window begins along each of `axes`; what would lie outside is dropped.
+        Start of the window along each of `axes`; values that would lie outside are dropped.
     axes : sequence of int
     """
     node = as_node("slice_update", x)

@@ -1,8 +1,8 @@
-"""Where arrays of one device are made and computed: a graph without end, freed as arrays go.
+"""The session of a device: an endless graph of arrays, whose nodes are freed as arrays go.
 
-A session is what ops call a builder. An op makes a node and computes nothing; `evaluate` records
-and runs what some nodes need, and turns them into leaves, whose bytes live as long as anything
-looks at them. What Python still holds is kept too, so nothing is computed twice.
+A session is a builder for ops. An op makes a node and computes nothing. `evaluate` records and runs
+the graph that some nodes need, and turns them into leaves. The bytes of a leaf live as long as any
+node refers to them. Results that Python still holds are kept too, so nothing is computed twice.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from wgpu_backend.ml.executor import Array, Executor, Recorded
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.layouts.planes import stored_nbytes
 
-CONSTANT_NBYTES = 256  # arrays up to this size are written with the graphs that use them
+# Arrays up to this size travel with the graphs that use them; larger ones get a storage of their
+# own, so that a graph does not carry them again each time.
+CONSTANT_NBYTES = 256
 
 
 class Holder(Protocol):
-    """What looks at a node from outside the graph: an array."""
+    """An array: it refers to a node from outside the graph."""
 
     @property
     def node(self) -> Node:
-        """What it looks at."""
+        """The node of its values."""
         ...
 
 
@@ -50,9 +52,9 @@ class Session:
     executor : Executor
         Runs compiled functions.
     peak_nbytes : int
-        Most that was ever in use, what graphs needed meanwhile included.
+        Most that was ever in use, temporary results of graphs included.
     limit_nbytes : int or None
-        What `peak_nbytes` may not exceed.
+        Limit of the bytes in use; None is no limit.
     arrays : weak mapping of int to Holder
         All arrays, by their identity.
     """
@@ -61,19 +63,25 @@ class Session:
         self.executor = executor
         self._eager = _without_rules(executor)
         self._owned = self.peak_nbytes = 0
-        self._freed: deque[int] = deque()  # finalisers add here, between any two steps of a thread
+        # Finalisers run between any two steps of a thread, also while it holds the lock. They
+        # append here, which needs no lock, and `active_nbytes` subtracts later.
+        self._freed: deque[int] = deque()
         self.limit_nbytes: int | None = None
         self.arrays: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
+        # Arrays that may still have to be computed: a few of `arrays`, so that `evaluate` need not
+        # walk over all.
         self._waiting: weakref.WeakValueDictionary[int, Holder] = weakref.WeakValueDictionary()
+        # Reentrant: `evaluate` holds it while `_own` takes it.
         self.lock = threading.RLock()
-        self.standing_in: set[Storage] = set()  # for arguments of what is being traced
+        # Storages of stand-ins for the arguments of functions that are being traced.
+        self.trace_arguments: set[Storage] = set()
         self._closed = False
 
     def __repr__(self) -> str:
         return f"Session({self.executor.info.id}, {self.executor.info.name})"
 
     def enter(self, array: Holder) -> None:
-        """Note an array that looks at another node than before."""
+        """Note an array that has a new node."""
         self.arrays[id(array)] = array
         if not is_done(array.node):
             self._waiting[id(array)] = array
@@ -87,10 +95,11 @@ class Session:
         self.arrays.pop(id(array), None)
         self._waiting.pop(id(array), None)
 
-    # What ops call: see `wgpu_backend.graph.node.Builder`.
+    # The interface for ops: see `wgpu_backend.graph.node.Builder`.
 
     def add(self, call: Call, launch: Launch) -> Node:
         """Return a node for the result of an op."""
+        # The op writes into an operand, a cache for example: both share one storage.
         if launch.into is not None:
             return Node(launch.out, launch.into.storage, builder=self, call=call, launch=launch)
         storage = Storage(stored_nbytes(launch.out), "intermediate")
@@ -98,7 +107,7 @@ class Session:
 
     def view(self, source: Node, spec: Spec) -> Node:
         """Return a node that views the storage of another."""
-        # A view of a view waits for the same op: long chains of views keep no chain of nodes.
+        # A view of a view refers to the first node: long chains of views keep no chain of nodes.
         base = source.source if source.launch is None and source.source else source
         return Node(spec, source.storage, builder=self, source=base)
 
@@ -120,6 +129,7 @@ class Session:
     @uninterrupted
     def place(self, spec: Spec, label: str) -> Node:
         """Return a node in a storage of its own, to be written before it is read."""
+        # Checked before the device allocates, so that a refused array takes no memory.
         self._require(spec.nbytes)
         storage = self.executor.state(spec, label, zeroed=False)
         self._own(storage)
@@ -129,6 +139,7 @@ class Session:
     def weight(self, data: memoryview, spec: Spec, label: str) -> Node:
         """Return a node with the bytes of a weight in any format, stored as weights are."""
         self._require(spec.nbytes)
+        # `alone`: other weights stay until the executor closes, but an array may go at any time.
         storage = self.executor.weight(spec, data, label, alone=True)
         self._own(storage)
         return Node(spec, storage, builder=self)
@@ -137,10 +148,10 @@ class Session:
 
     @uninterrupted
     def evaluate(self, nodes: Iterable[Node]) -> None:
-        """Compute what nodes need, and hand the work to the device without waiting for it.
+        """Compute nodes, and hand the work to the device without waiting for it.
 
-        What hangs on arguments of a function that is being traced stays as it is: each call of the
-        function computes it.
+        Nodes that depend on arguments of a function that is being traced stay as they are: each
+        call of the function computes them.
 
         Raises
         ------
@@ -152,6 +163,8 @@ class Session:
             if not wanted:
                 return
             scheduled = {node.storage for node in schedule(wanted)}
+            # Other arrays that this graph computes on the way are kept. Otherwise a later
+            # evaluation would compute them again.
             also = [n for n in self._held() if n.storage in scheduled]
             self._compute([*wanted, *also])
 
@@ -164,16 +177,19 @@ class Session:
                 held.append(node)
                 continue
             self._waiting.pop(id(holder), None)
-            if _pending_node(holder) is not None:  # another thread has assigned to it meanwhile
+            # Another thread may have assigned a new node between the two steps.
+            if _pending_node(holder) is not None:
                 self._waiting[id(holder)] = holder
         return held
 
     def _compute(self, outputs: Sequence[Node]) -> None:
+        # Not `shared`, as outputs outlive the graph. Not `read`, as values stay on the device.
         recorded = self._eager.record(outputs, shared=False, read=False)
         try:
             self._require(recorded.plan.peak_nbytes)
             recorded.run({})
             self._keep(outputs, recorded)
+        # Also on Ctrl-C: a recording holds device memory.
         except BaseException:
             recorded.close()
             raise
@@ -185,6 +201,7 @@ class Session:
         recorded.keep(list(kept))
         for node in recorded.scheduled:
             if node.storage in kept:
+                # Without a launch the node is a leaf: it lets go of its operands.
                 node.launch = node.call = None
         for storage in kept:
             self._own(storage)
@@ -197,10 +214,12 @@ class Session:
         if self.is_traced(node):
             raise ContextError(
                 "compile: the function reads values of its arguments (numpy, item, an index by a "
-                "mask, or a function of the host), which a trace has none of; read them outside"
+                "mask, or a function of the host), but a trace has no values; read them outside"
             )
+        # `read` copies a whole storage to the host. A small part of a large one is copied out on
+        # the device first.
         whole = node.storage.nbytes <= 4 * max(node.spec.nbytes, 64)
-        if not whole and not node.spec.dtype.quantised:  # a part of what is much larger
+        if not whole and not node.spec.dtype.quantised:
             from wgpu_backend.ops.shape.copying import contiguous
 
             node = contiguous(node)
@@ -209,10 +228,11 @@ class Session:
 
     def is_traced(self, node: Node) -> bool:
         """Return whether a node's values depend on arguments of a function that is being traced."""
-        return bool(self.standing_in) and not self.standing_in.isdisjoint(_needed(node))
+        # The walk over the graph costs time, and nothing is being traced as a rule.
+        return bool(self.trace_arguments) and not self.trace_arguments.isdisjoint(_needed(node))
 
     def wait(self) -> None:
-        """Wait until the device has done all it was given."""
+        """Wait until the device has finished all work."""
         if isinstance(self.executor, WgpuExecutor):
             self.executor.device.wait()
 
@@ -220,25 +240,28 @@ class Session:
 
     @property
     def active_nbytes(self) -> int:
-        """Bytes of what has been computed or uploaded and is still in use."""
+        """Bytes that have been computed or uploaded and are still in use."""
         with self.lock:
             while self._freed:
                 self._owned -= self._freed.popleft()
             return self._owned
 
     def _own(self, storage: Storage) -> None:
-        """Count bytes in that are given back when nothing looks at them any more."""
+        """Count bytes that are released with the last node that refers to them."""
         with self.lock:
             self._owned += storage.nbytes
             self.peak_nbytes = max(self.peak_nbytes, self.active_nbytes)
+        # A weak reference: the finaliser must not keep the session alive.
         gone = weakref.finalize(
             storage, _release, weakref.ref(self), storage.handle, storage.nbytes
         )
+        # At exit `close` gives back all memory at once, maybe before this would run.
         gone.atexit = False
 
     def gone(self, handle: object, nbytes: int) -> None:
-        """Give back what a storage held; from finalisers."""
+        """Release the bytes of a storage; called by finalisers."""
         self._freed.append(nbytes)
+        # A closed device has no buffers left to drop.
         if not self._closed:
             self.executor.drop(handle)
 
@@ -246,12 +269,12 @@ class Session:
         limit, active = self.limit_nbytes, self.active_nbytes
         if limit is not None and active + nbytes > limit:
             raise OutOfMemory(
-                f"arrays: {nbytes} bytes beside {active} in use, the limit is {limit}; free "
+                f"arrays: {nbytes} bytes on top of {active} in use, the limit is {limit}; free "
                 "arrays, or raise it with set_memory_limit"
             )
 
     def close(self) -> None:
-        """Give back all memory, and the device; again is harmless."""
+        """Give back all memory, and the device; calling it again is harmless."""
         if not self._closed:
             self._closed = True
             self.executor.close()
@@ -277,7 +300,8 @@ def _release(session: weakref.ref[Session], handle: object, nbytes: int) -> None
 
 def _list_alive(holders: weakref.WeakValueDictionary[int, Holder]) -> list[Holder]:
     """Return the values of a weak mapping while other threads add to it."""
-    found = (reference() for reference in holders.valuerefs())  # one step of the interpreter
+    # `items` raises if another thread adds meanwhile; `valuerefs` copies in one step.
+    found = (reference() for reference in holders.valuerefs())
     return [holder for holder in found if holder is not None]
 
 
@@ -294,6 +318,7 @@ def is_done(node: Node) -> bool:
     """Return whether the values of a node are there."""
     if node.storage.kind == "input":
         return True
+    # A view has no launch: it waits for that of its source.
     waits = node.launch is not None or (node.source is not None and node.source.launch is not None)
     return node.storage.handle is not None and not waits
 
@@ -302,6 +327,8 @@ def _without_rules(executor: Executor) -> Executor:
     """Return an executor over the same memory that fuses nothing."""
     if not isinstance(executor, WgpuExecutor):
         return executor
+    # A fused chain of ops is a kernel of its own, and eager graphs differ each time: every chain
+    # would be compiled anew.
     plain = executor.as_if(executor.capabilities)
     plain.rules = {}
     return plain

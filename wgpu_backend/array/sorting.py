@@ -32,7 +32,8 @@ def sort(
 ) -> Array:
     """Sort values along an axis, or all values where it is None.
 
-    NaN counts as larger than any number; equal values keep their order, whatever `stable` says.
+    NaN counts as larger than any number. Equal values always keep their order: `stable` changes
+    nothing.
     """
     node, at = _along("sort", x, axis)
     return wrap(sorting.sort(node, at, descending=descending))
@@ -66,8 +67,10 @@ def topk(x: Array, /, k: int, axis: int | None = -1) -> Array:
         raise ShapeError(f"topk: k is {k}, axis {axis} of {x.shape} has {extent} values")
     from wgpu_backend.array.manipulation import flip
 
+    # The op needs at least one value.
     if k == 0:
         return wrap(node)[(slice(None),) * (at % len(node.spec.shape)) + (slice(0, 0),)]
+    # The op gives the largest first, MLX the smallest.
     return flip(wrap(sorting.topk(node, k, at)), axis=at)
 
 
@@ -89,8 +92,10 @@ def median(x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: boo
     if not count:
         raise ShapeError(f"median: axes {axes} of {x.shape} have no values")
     low, high = ordered[..., (count - 1) // 2], ordered[..., count // 2]
-    halves = low if count % 2 else low * 0.5 + high * 0.5  # the sum of two f16 may overflow
-    middle = where(isnan(ordered[..., -1]), math.nan, halves)  # NaN is the last of all
+    # Halves are added, since the sum of two f16 may overflow.
+    halves = low if count % 2 else low * 0.5 + high * 0.5
+    # NaN is sorted last.
+    middle = where(isnan(ordered[..., -1]), math.nan, halves)
     return middle.reshape(reduced_shape(x.shape, axes, keepdims))
 
 
@@ -111,7 +116,7 @@ def _check_kth(name: str, x: Array, kth: int, axis: int | None) -> tuple[Node, i
 
 
 class UniqueAll(NamedTuple):
-    """What `unique_all` gives."""
+    """The result of `unique_all`."""
 
     values: Array
     indices: Array
@@ -120,32 +125,33 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """What `unique_counts` gives."""
+    """The result of `unique_counts`."""
 
     values: Array
     counts: Array
 
 
 class UniqueInverse(NamedTuple):
-    """What `unique_inverse` gives."""
+    """The result of `unique_inverse`."""
 
     values: Array
     inverse_indices: Array
 
 
 class _Runs(NamedTuple):
-    """Values in order, and where runs of equal ones begin among them."""
+    """Sorted values, and the places where runs of equal values begin."""
 
     ordered: Array
     order: Array
-    first: Array  # bool: whether a value is the first of its run
-    begin: Array  # where runs begin
+    first: Array  # bool: true for the first value of each run
+    begin: Array  # places of first values
 
 
 def _runs(name: str, x: Array) -> _Runs:
     row = wrap(flatten_node(as_node(name, x)))
     order = argsort(row)
     ordered = take(row, order)
+    # The first value begins a run, if there is one.
     begins = ones((min(row.size, 1),), BOOL, device=x.session)
     first = concat([begins, ordered[1:] != ordered[:-1]])
     return _Runs(ordered, order, first, wrap(find_true(first.node)[0]))
@@ -157,6 +163,7 @@ def _counts(x: Array, runs: _Runs) -> Array:
 
 
 def _inverse(x: Array, runs: _Runs) -> Array:
+    # The number of a run, written back to the places that its values came from.
     numbers = cumsum(runs.first.astype(I32), 0) - 1
     return put_along_axis(runs.order, runs.order, numbers, axis=0).reshape(x.shape)
 
@@ -192,6 +199,7 @@ def isin(x1: Any, x2: Any, /, *, invert: bool = False) -> Array:
     if not among.size:
         return full(wanted.shape, invert, BOOL, device=wanted.session)
     ordered = sort(among, axis=None)
+    # A value above all is searched after the last.
     at = minimum(searchsorted(ordered, wanted), among.size - 1)
     found = equal(take(ordered, at), wanted)
     return ~found if invert else found

@@ -1,7 +1,7 @@
-"""Element types of arrays: their names, kinds and limits, and what two of them make together.
+"""Element types of arrays: their names, kinds and limits, and their promotion.
 
-Promotion is the array API standard's table, with the types that a GPU has: defaults are float32 and
-int32, and Python's numbers take the type of the array beside them.
+Promotion is the table of the array API standard, with the types of a GPU: defaults are float32 and
+int32, and Python's numbers take the type of the array that they meet.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def promote(a: DType, b: DType) -> DType:
     Raises
     ------
     DTypeError
-        No type holds the values of both, as of u64 beside i8.
+        No type holds the values of both, for example of u64 and i8.
     """
     if a == b:
         return a
@@ -76,7 +76,8 @@ def promote(a: DType, b: DType) -> DType:
         if kind in (a, b):
             return kind
     floats = [d for d in (a, b) if d in FLOATING]
-    if floats:  # f16 beside bf16: neither holds the other
+    # Neither f16 nor bf16 holds the other; a float of any width wins over integers.
+    if floats:
         return floats[0] if len(floats) == 1 else F32
     integers = [d for d in (a, b) if d != BOOL]
     if len(integers) == 1:
@@ -88,6 +89,7 @@ def _wider(a: DType, b: DType) -> DType:
     """Return the smallest integer type that holds both."""
     if (a in _SIGNED) == (b in _SIGNED):
         return max(a, b, key=lambda d: d.block_nbytes)
+    # A signed type holds an unsigned one if it has more bytes.
     signed, unsigned = (a, b) if a in _SIGNED else (b, a)
     fitting = [
         d
@@ -162,8 +164,10 @@ def finfo(kind: Any) -> FloatInfo:
     """Return the limits of a floating type, or of that of an array."""
     dtype = as_dtype(getattr(kind, "dtype", kind))
     if dtype == BF16:
+        # NumPy has no limits of bfloat16: 8 bits of exponent, 7 of mantissa.
         largest = float.fromhex("0x1.fep127")
         return FloatInfo(16, 2.0**-7, largest, -largest, 2.0**-126, BF16)
+    # As NumPy: limits of a complex type are those of its parts.
     dtype = F32 if dtype == COMPLEX64 else dtype
     if dtype not in FLOATING or dtype.numpy is None:
         raise DTypeError(f"finfo: {dtype}, needs a floating type")

@@ -1,7 +1,7 @@
 """Layers of networks, as MLX's ``nn`` has them: ``import wgpu_backend.array.nn as nn``.
 
 A `Module` has its parameters and parts as attributes; `load_weights` takes arrays by their paths.
-Weights keep the type they are stored in; layers compute in float32 and give float32.
+Weights keep the type they are stored in; layers compute in float32 and return float32.
 """
 
 from wgpu_backend.array.nn.activations import (

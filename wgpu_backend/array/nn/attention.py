@@ -46,15 +46,15 @@ def attend(
     Parameters
     ----------
     q : (n, tokens, heads, cols), or (n, tokens, heads * cols) with `heads`
-    k, v : (n, keys, kv_heads, cols), or joined likewise; `kv_heads` divides `heads`
+    k, v : (n, keys, kv_heads, cols), or with joined heads as `q`; `kv_heads` divides `heads`
     scale : float or None
         Factor of scores; None is one over the square root of `cols`.
     mask : broadcasts to (n, heads, tokens, keys), or None
-        Floats are added to scores, bool says what is seen.
+        Floats are added to scores; bools are true for keys that are seen.
     causal : bool
-        A token sees no key behind it.
+        A token does not see later keys.
     heads : int or None
-        In the last axis of all three, where they are joined.
+        Number of heads that are joined in the last axis of all three; None: they are not.
 
     Returns
     -------
@@ -80,6 +80,7 @@ def _apart(x: Array, heads: int) -> Array:
 
 
 def _neighbours(x: Node) -> Node:
+    # The kernel reads rows as vectors, so their values must be neighbours.
     return x if x.spec.strides[-1] == 1 or x.spec.shape[-1] == 1 else contiguous(x)
 
 
@@ -89,12 +90,12 @@ class MultiHeadAttention(Module):
     Parameters
     ----------
     dims : int
-        Of queries, and of results unless `value_output_dims` says otherwise.
+        Width of queries, and of results without `value_output_dims`.
     num_heads : int
     query_input_dims, key_input_dims, value_input_dims, value_dims, value_output_dims : int or None
         None is `dims`, or for values' inputs the keys'.
     bias : bool
-        Of all four projections.
+        Add one in all four projections.
     """
 
     def __init__(
@@ -155,12 +156,14 @@ class RoPE(Module):
         self, dims: int, traditional: bool = False, base: float = 10000, scale: float = 1.0
     ) -> None:
         self._dims, self._interleaved = dims, traditional
+        # In float64: errors of a frequency are multiplied by the position.
         self._frequencies = scale * base ** (-np.arange(0, dims, 2, dtype=np.float64) / dims)
 
     def __call__(self, x: Array, offset: int = 0) -> Array:
         """Map (..., tokens, cols) to the same, float32; `offset` is the first token's position."""
         from wgpu_backend.array.arrays import Array
 
+        # On the host, as the position is a number of Python.
         angles = np.outer(offset + np.arange(x.shape[-2]), self._frequencies)
         table = Array(np.stack([np.cos(angles), np.sin(angles)], -1).astype(np.float32))
         return rotated_heads_first(x, table, interleaved=self._interleaved)
@@ -170,22 +173,25 @@ def rotated_heads_first(x: Array, table: Array, *, interleaved: bool) -> Array:
     """Rotate (..., tokens, cols) by a table (tokens, pairs, 2) of cosines and sines."""
     *leading, tokens, cols = x.shape
     heads = math.prod(leading)
+    # The kernel has tokens before heads; leading axes count as heads, as all share positions.
     three = reshape_node(as_floats("rope", x), (heads, tokens, cols))
-    turned = rope(permute(three, 1, 0, 2), as_node("rope", table), interleaved=interleaved)
-    return wrap(reshape_node(contiguous(permute(turned, 1, 0, 2)), x.shape))
+    y = rope(permute(three, 1, 0, 2), as_node("rope", table), interleaved=interleaved)
+    return wrap(reshape_node(contiguous(permute(y, 1, 0, 2)), x.shape))
 
 
 def rotated(x: Array, table: Array, *, interleaved: bool = False) -> Array:
     """Rotate (n, tokens, heads, cols) by a table (tokens, pairs, 2) of cosines and sines."""
     n, tokens, heads, cols = x.shape
     node = as_floats("rope", x)
+    # The kernel takes a row of the table for each token: sequences, which share the table, are
+    # rotated one by one.
     parts = [reshape_node(_row(node, i), (tokens, heads, cols)) for i in range(n)]
-    turned = [rope(p, as_node("rope", table), interleaved=interleaved) for p in parts]
+    rows = [rope(p, as_node("rope", table), interleaved=interleaved) for p in parts]
     from wgpu_backend.array.manipulation import stack
 
     if n == 1:
-        return wrap(reshape_node(turned[0], x.shape))
-    return stack([wrap(t) for t in turned])
+        return wrap(reshape_node(rows[0], x.shape))
+    return stack([wrap(row) for row in rows])
 
 
 def _row(x: Node, index: int) -> Node:
@@ -203,13 +209,13 @@ class SinusoidalPositionalEncoding(Module):
     dims : int
         Values of a position, an even number.
     min_freq, max_freq : float
-        Radians that the slowest and the fastest wave turn from one position to the next.
+        Radians per position of the slowest and of the fastest wave.
     scale : float or None
         Factor of results; None is ``sqrt(2 / dims)``.
     cos_first : bool
-        Cosines stand before sines.
+        Put cosines before sines.
     full_turns : bool
-        Frequencies count turns.
+        Frequencies are in rotations per position, not in radians.
     """
 
     def __init__(
@@ -238,7 +244,7 @@ class SinusoidalPositionalEncoding(Module):
 
 
 class ALiBi(Module):
-    """Scores of attention less the distance of tokens, by a slope a head (Press et al. 2022)."""
+    """A bias of scores: minus the distance of tokens times a slope (Press et al. 2022)."""
 
     @staticmethod
     def create_alibi_slope(num_heads: int, dtype: Any = F32) -> Array:
@@ -277,7 +283,7 @@ Activation = Callable[[Any], Any]
 
 
 class _Layer(Module):
-    """Parts with a residual and a norm each, before the part or behind the sum.
+    """A base class: parts with a residual and a norm each, before the part or after the sum.
 
     Parameters
     ----------
@@ -285,10 +291,10 @@ class _Layer(Module):
     mlp_dims : int or None
         None is four times `dims`.
     dropout : float
-        Taken for compatibility: nothing is dropped.
+        Ignored: nothing is dropped without training.
     activation : callable
     norm_first : bool
-        Whether norms stand before parts.
+        Apply norms before parts, not after sums.
     """
 
     def __init__(
@@ -305,7 +311,7 @@ class _Layer(Module):
         self.linear2 = Linear(mlp_dims or 4 * dims, dims)
         self._activation, self.norm_first = activation, norm_first
 
-    def _added(self, x: Array, norm: LayerNorm, part: Callable[[Array], Array]) -> Array:
+    def _add(self, x: Array, norm: LayerNorm, part: Callable[[Array], Array]) -> Array:
         return x + part(norm(x)) if self.norm_first else norm(x + part(x))
 
     def _mlp(self, x: Array) -> Array:
@@ -321,8 +327,8 @@ class TransformerEncoderLayer(_Layer):
 
     def __call__(self, x: Array, mask: Array | None = None) -> Array:
         """Map (n, tokens, dims) to the same."""
-        x = self._added(x, self.ln1, lambda y: self.attention(y, y, y, mask))
-        return self._added(x, self.ln2, self._mlp)
+        x = self._add(x, self.ln1, lambda y: self.attention(y, y, y, mask))
+        return self._add(x, self.ln2, self._mlp)
 
 
 class TransformerDecoderLayer(_Layer):
@@ -342,13 +348,13 @@ class TransformerDecoderLayer(_Layer):
         memory_mask: Array | None = None,
     ) -> Array:
         """Map (n, tokens, dims), with (n, keys, dims) to attend to, to the first's shape."""
-        x = self._added(x, self.ln1, lambda y: self.self_attention(y, y, y, x_mask))
-        x = self._added(x, self.ln2, lambda y: self.cross_attention(y, memory, memory, memory_mask))
-        return self._added(x, self.ln3, self._mlp)
+        x = self._add(x, self.ln1, lambda y: self.self_attention(y, y, y, x_mask))
+        x = self._add(x, self.ln2, lambda y: self.cross_attention(y, memory, memory, memory_mask))
+        return self._add(x, self.ln3, self._mlp)
 
 
 class TransformerEncoder(Module):
-    """Layers of `TransformerEncoderLayer`, and a norm.
+    """A stack of `TransformerEncoderLayer`, and a norm.
 
     Parameters
     ----------
@@ -356,12 +362,12 @@ class TransformerEncoder(Module):
     mlp_dims : int or None
         None is four times `dims`.
     dropout : float
-        Taken for compatibility: nothing is dropped.
+        Ignored: nothing is dropped without training.
     activation : callable
     norm_first : bool
-        Whether norms stand before parts.
+        Apply norms before parts, not after sums.
     checkpoint : bool
-        Taken for compatibility: nothing trains.
+        Ignored: nothing trains.
     """
 
     def __init__(
@@ -387,7 +393,7 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Layers of `TransformerDecoderLayer`, and a norm; parameters as of `TransformerEncoder`."""
+    """A stack of `TransformerDecoderLayer`, and a norm; parameters as of `TransformerEncoder`."""
 
     def __init__(
         self,
@@ -418,7 +424,7 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder, and a decoder that attends to what it gives.
+    """An encoder, and a decoder that attends to its output.
 
     Parameters
     ----------
@@ -426,7 +432,7 @@ class Transformer(Module):
     mlp_dims, dropout, activation, norm_first, checkpoint
         As of `TransformerEncoder`.
     custom_encoder, custom_decoder : Module or None
-        In the place of the standard ones.
+        Used instead of the standard ones.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ def for_axes(value: Any, axes: int) -> tuple[Any, ...]:
 
 
 class _Convolution(Module):
-    """What convolutions have in common, whatever the number of axes."""
+    """The base of convolutions over any number of axes."""
 
     axes: ClassVar[int]
     op: ClassVar[Callable[..., Node]]
@@ -62,10 +62,10 @@ class _Convolution(Module):
         """Map (n, ..., in_channels) to (n, ..., out_channels), float32."""
         name = type(self).__name__
         node = require_width(name, as_floats(name, x), self.weight.shape[-1] * self._groups)
-        y = wrap(self._convolved(node))
+        y = wrap(self._convolve(node))
         return y if self.bias is None else y + self.bias
 
-    def _convolved(self, x: Node) -> Node:
+    def _convolve(self, x: Node) -> Node:
         return type(self).op(x, self.weight.node, **self._options, groups=self._groups)
 
 
@@ -76,7 +76,7 @@ class Conv1d(_Convolution):
     ----------
     in_channels, out_channels : int
     kernel_size, stride, padding, dilation : int
-        A padding may be a sequence of one pair, before and behind.
+        A padding may be a sequence of one pair, before and after.
     groups : int
     bias : bool
 
@@ -89,7 +89,8 @@ class Conv1d(_Convolution):
     axes = 1
     published_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"weight": (0, 2, 1)}
 
-    def _convolved(self, x: Node) -> Node:
+    def _convolve(self, x: Node) -> Node:
+        # The op of one axis takes numbers, not sequences.
         strides, paddings, dilations = self._options.values()
         return convolution.conv1d(
             x, self.weight.node, strides[0], paddings[0], dilations[0], self._groups
@@ -103,7 +104,7 @@ class Conv2d(_Convolution):
     ----------
     in_channels, out_channels : int
     kernel_size, stride, padding, dilation : int or two int
-        Of height and width; a padding may be two pairs, before and behind.
+        Of height and width; a padding may be two pairs, before and after.
     groups : int
     bias : bool
 
@@ -125,7 +126,7 @@ class Conv3d(_Convolution):
     ----------
     in_channels, out_channels : int
     kernel_size, stride, padding, dilation : int or three int
-        A padding may be three pairs, before and behind.
+        A padding may be three pairs, before and after.
     groups : int
     bias : bool
 
@@ -141,7 +142,7 @@ class Conv3d(_Convolution):
 
 
 class _Transposed(Module):
-    """What transposed convolutions have in common."""
+    """The base of transposed convolutions."""
 
     axes: ClassVar[int]
     op: ClassVar[Callable[..., Node]]
@@ -167,10 +168,10 @@ class _Transposed(Module):
         """Map (n, ..., in_channels) to (n, ..., out_channels), float32."""
         name = type(self).__name__
         node = require_width(name, as_floats(name, x), self.weight.shape[-1])
-        y = wrap(self._convolved(node))
+        y = wrap(self._convolve(node))
         return y if self.bias is None else y + self.bias
 
-    def _convolved(self, x: Node) -> Node:
+    def _convolve(self, x: Node) -> Node:
         return type(self).op(x, self.weight.node, *self._options)
 
 
@@ -180,7 +181,7 @@ class ConvTranspose1d(_Transposed):
     axes = 1
     published_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {"weight": (1, 2, 0)}
 
-    def _convolved(self, x: Node) -> Node:
+    def _convolve(self, x: Node) -> Node:
         options = (value[0] for value in self._options)
         return transposed.conv_transpose1d(x, self.weight.node, *options)
 
@@ -219,9 +220,9 @@ class _Pool(Module):
     Parameters
     ----------
     kernel_size : int or a sequence
-        Sides of the window.
+        Size of the window along each axis.
     stride : int, a sequence or None
-        None is as far as the window is long.
+        None is the size of the window.
     padding : int or a sequence
     """
 
@@ -308,17 +309,17 @@ def resized(
 
 
 class Upsample(Module):
-    """Signals, pictures or volumes some times as large along each axis between first and last.
+    """A layer that resizes signals, images or volumes by a factor along their axes.
 
     Parameters
     ----------
     scale_factor : int, float, or a tuple with one for each axis
     mode : str
-        ``nearest``, ``linear`` or ``cubic``; for pictures also as `resized` takes it.
+        ``nearest``, ``linear`` or ``cubic``; for images also the modes of `resized`.
     align_corners : bool
-        Of linear and cubic: the outermost values stay where they are.
+        For linear and cubic: keep the outermost values in their places.
     antialias : bool
-        Of linear and cubic: what becomes smaller is filtered.
+        For linear and cubic: filter before making an axis smaller.
     """
 
     def __init__(

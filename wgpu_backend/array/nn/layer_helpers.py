@@ -44,12 +44,13 @@ def as_optional_singles(name: str, x: Array | None) -> Node | None:
 
 
 def require_width(name: str, x: Node, wanted: int) -> Node:
-    """Refuse rows of another length than a layer's; ShapeError with both."""
+    """Raise ShapeError unless rows have the width of a layer."""
     if not x.spec.shape or x.spec.shape[-1] != wanted:
         raise ShapeError(f"{name}: input is {x.spec.shape}, needs {wanted} values a row")
     return x
 
 
+# Each draw has a key of its own, or all weights would be equal.
 _keys = itertools.count(1)
 
 
@@ -60,5 +61,5 @@ def draw(*shape: int, scale: float) -> Array:
 
 
 def draw_weights(shape: Sequence[int]) -> Array:
-    """Draw weights (outputs, ..., inputs) that about keep the variance of their inputs."""
+    """Draw weights (outputs, ..., inputs) that keep about the variance of their inputs."""
     return draw(*shape, scale=1 / math.sqrt(max(math.prod(shape[1:]), 1)))

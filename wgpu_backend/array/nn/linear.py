@@ -41,7 +41,6 @@ class Linear(Module):
     ----------
     input_dims, output_dims : int
     bias : bool
-        Whether there is one.
 
     Attributes
     ----------
@@ -52,41 +51,41 @@ class Linear(Module):
     def __init__(self, input_dims: int, output_dims: int, bias: bool = True) -> None:
         self.weight = draw_weights((output_dims, input_dims))
         self.bias = zeros((output_dims,)) if bias else None
-        self._added: list[tuple[Array, Array]] = []
+        self._low_rank: list[tuple[Array, Array]] = []
 
     def __call__(self, x: Array) -> Array:
         """Map (..., input_dims) to (..., output_dims), float32."""
         node = require_width("Linear", as_singles("Linear", x), self.weight.shape[1])
         addend = None if self.bias is None else as_singles("Linear", self.bias)
         y = wrap(multiply(self.weight.node, node, addend))
-        for down, up in self._added:
+        # Adapters (LoRA): two thin products, where a weight in a block format cannot be changed.
+        for down, up in self._low_rank:
             low = multiply(down.node, node, None)
             y = y + wrap(multiply(up.node, low, None))
         return y
 
     def add_low_rank(self, down: Array, up: Array) -> None:
-        """Add ``x @ down.T @ up.T`` to results, where the weight itself cannot be changed.
+        """Add ``x @ down.T @ up.T`` to results without changing the weight.
 
         Parameters
         ----------
         down : (rank, input_dims)
         up : (output_dims, rank)
         """
-        self._added.append((down, up))
+        self._low_rank.append((down, up))
 
     def remove_low_rank(self) -> None:
         """Remove all that `add_low_rank` added."""
-        self._added.clear()
+        self._low_rank.clear()
 
 
 class Bilinear(Module):
-    """For each output a matrix between rows of two inputs: ``x2 @ weight[i] @ x1 + bias[i]``.
+    """A matrix between rows of two inputs for each output: ``x2 @ weight[i] @ x1 + bias[i]``.
 
     Parameters
     ----------
     input1_dims, input2_dims, output_dims : int
     bias : bool
-        Whether there is one.
 
     Attributes
     ----------
@@ -109,6 +108,7 @@ class Bilinear(Module):
         *leading, _ = first.spec.shape
         if second.spec.shape[:-1] != tuple(leading):
             raise ShapeError(f"Bilinear: inputs are {x1.shape} and {x2.shape}, need as many rows")
+        # One product with all matrices, then a sum over the second rows.
         flat = reshape_node(self.weight.node, (outputs * rows, cols))
         pairs = wrap(multiply(flat, first, None)).reshape((*leading, outputs, rows))
         y = (pairs * wrap(second).reshape((*leading, 1, rows))).sum(-1)
@@ -116,7 +116,7 @@ class Bilinear(Module):
 
 
 class Embedding(Module):
-    """Rows of a table by their numbers.
+    """Rows of a table by their ids.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ class Embedding(Module):
         self.weight = draw(num_embeddings, dims, scale=1 / math.sqrt(dims))
 
     def __call__(self, ids: Array) -> Array:
-        """Map (...) integers to (..., dims), float32; numbers outside the table give anything."""
+        """Map (...) integers to (..., dims), float32; ids outside the table give arbitrary rows."""
         from wgpu_backend.array.types import INTEGERS
 
         node = as_node("Embedding", ids)
@@ -224,6 +224,7 @@ class QuantizedLinear(_Quantised):
         cls, linear: Linear, group_size: int = 64, bits: int = 4, mode: str = "affine"
     ) -> QuantizedLinear:
         """Quantise the weight of another layer."""
+        # Not `__init__`, which would draw weights.
         made = cls.__new__(cls)
         made._start(linear, group_size, bits, mode)
         return made
@@ -235,7 +236,7 @@ class QuantizedLinear(_Quantised):
 
 
 class QuantizedEmbedding(_Quantised):
-    """Rows of a quantised table by their numbers.
+    """Rows of a quantised table by their ids.
 
     Attributes
     ----------
@@ -298,8 +299,8 @@ def quantize(
     group_size, bits : int
     mode : str
     class_predicate : callable or None
-        Gets the path of a layer and the layer, and says whether it is quantised, or how: a
-        dictionary of these three. None is all whose rows are whole groups.
+        Takes the path of a layer and the layer; returns whether to quantise it, or a dictionary of
+        `group_size`, `bits` and `mode`. None quantises all layers whose rows are whole groups.
 
     Returns
     -------

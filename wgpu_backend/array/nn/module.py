@@ -18,13 +18,14 @@ from wgpu_backend.errors import ModelError, OptionError
 if TYPE_CHECKING:
     from wgpu_backend.array.arrays import Array
 
-_SHOWN = 3  # names in a message
+# Names that a message lists; the rest is counted.
+_SHOWN = 3
 Container = dict[Any, Any] | list[Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where a parameter is.
+    """The place of a parameter.
 
     Parameters
     ----------
@@ -53,13 +54,12 @@ class Slot:
 
 
 class Module:
-    """What networks and their parts inherit from.
+    """The base class of networks and layers.
 
     Attributes
     ----------
     published_axes : dict of str to tuple of int
-        For parameters that PyTorch has with other axes than this package: the order to bring its
-        axes into.
+        For parameters whose axes PyTorch orders differently: the permutation of its axes.
     """
 
     published_axes: ClassVar[Mapping[str, tuple[int, ...]]] = {}
@@ -99,6 +99,7 @@ class Module:
 
     def apply_to_modules(self, change: Callable[[str, Module], Any]) -> Self:
         """Call something with the path of each part, and the part."""
+        # A list: the function may replace parts.
         for path, module in list(self.named_modules()):
             change(path, module)
         return self
@@ -118,6 +119,7 @@ class Module:
             for name in before:
                 here = _within(here)[_key(here, name)]
             container, key = _within(here), _key(here, last)
+            # Raises if there is nothing at the path.
             container[key]
         except (KeyError, IndexError, ValueError, TypeError):
             raise OptionError(f"{type(self).__name__}: has no part {path!r}") from None
@@ -142,7 +144,7 @@ class Module:
         return self
 
     def apply(self, change: Callable[[Array], Array]) -> Self:
-        """Replace each parameter by what a function makes of it."""
+        """Replace each parameter by the result of a function."""
         for slot in self.slots():
             slot.put(change(slot.array))
         return self
@@ -164,12 +166,12 @@ class Module:
         ----------
         weights : path, dict, or pairs of str and Array
         strict : bool
-            All parameters have to be there, and nothing else.
+            Require all parameters, and no others.
 
         Raises
         ------
         ModelError
-            Weights are missing, have no place, or have another shape than theirs.
+            Weights are missing or unexpected, or have another shape than their parameters.
         """
         given: dict[str, Any] = dict(_load(weights))
         slots = {s.path: s for s in self.slots()}
@@ -178,13 +180,14 @@ class Module:
         surplus = [name for name in given if name not in slots]
         if surplus:
             raise ModelError(f"{type(self).__name__}: has no parameter {_list_names(surplus)}")
+        # All shapes are checked before the first parameter changes.
         for path, array in given.items():
             require_shape(type(self).__name__, slots[path], array.shape)
         for path, array in given.items():
             slots[path].put(array)
         return self
 
-    # What training would change: nothing here trains.
+    # Switches of training, which change nothing here.
 
     def eval(self) -> Self:
         """Return the module itself: it never trains."""
@@ -199,7 +202,7 @@ class Module:
 
 
 def require_shape(owner: str, slot: Slot, shape: Sequence[int]) -> None:
-    """Refuse an array of another shape than the parameter's; ModelError with both."""
+    """Raise ModelError unless a shape is that of the parameter."""
     if tuple(shape) != slot.array.shape:
         raise ModelError(
             f"{owner}: parameter {slot.path!r} has shape {list(slot.array.shape)}, given is "
@@ -219,10 +222,10 @@ def _require_all(owner: str, slots: Mapping[str, Slot], given: Mapping[str, Any]
     missing = [path for path in slots if path not in given]
     surplus = [path for path in given if path not in slots]
     if missing:
-        beside = f"; given and unknown is {_list_names(surplus)}" if surplus else ""
+        also = f"; given and unknown is {_list_names(surplus)}" if surplus else ""
         raise ModelError(
             f"{owner}: {len(missing)} of {len(slots)} parameters are missing: "
-            f"{_list_names(missing)}{beside}"
+            f"{_list_names(missing)}{also}"
         )
     if surplus:
         raise ModelError(
@@ -293,7 +296,7 @@ def _paths(prefix: str, tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 class Sequential(Module):
-    """Layers, each called with what the one before gave.
+    """A chain of layers, each called with the result of the one before.
 
     Parameters
     ----------
@@ -311,7 +314,7 @@ class Sequential(Module):
 
 
 class Identity(Module):
-    """Gives what it gets, whatever it is made with."""
+    """A layer that returns its input; it takes any arguments."""
 
     def __init__(self, *_args: object, **_options: object) -> None:
         pass
@@ -322,20 +325,20 @@ class Identity(Module):
 
 
 class Dropout(Identity):
-    """Nothing is dropped: networks do not train here."""
+    """A dropout layer, which drops nothing: networks do not train here."""
 
 
 class Dropout2d(Identity):
-    """Nothing is dropped: networks do not train here."""
+    """A dropout layer, which drops nothing: networks do not train here."""
 
 
 class Dropout3d(Identity):
-    """Nothing is dropped: networks do not train here."""
+    """A dropout layer, which drops nothing: networks do not train here."""
 
 
 N = TypeVar("N", bound=type[Module])
 NETWORKS: dict[str, type[Module]] = {}
-"""By ``UNet2DConditionModel``, ``CLIPTextModel``; each is made of its settings."""
+"""Networks by the class names of files, such as ``UNet2DConditionModel``."""
 
 
 def published(*names: str) -> Callable[[N], N]:

@@ -1,4 +1,4 @@
-"""Normalisations, in float32."""
+"""Layers that normalise, computed in float32."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RMSNorm(Module):
     eps : float
         Added to the mean square.
     affine : bool
-        Whether there is a weight.
+        Multiply by a weight.
     """
 
     def __init__(self, dims: int, eps: float = 1e-5, affine: bool = True) -> None:
@@ -64,9 +64,9 @@ class LayerNorm(Module):
     eps : float
         Added to the variance.
     affine : bool
-        Whether there is a weight.
+        Multiply by a weight.
     bias : bool
-        Whether there is a bias beside it.
+        Add a bias too.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class GroupNorm(Module):
     eps : float
         Added to the variance.
     affine : bool
-        Whether there are weight and bias.
+        Apply a weight and a bias.
     pytorch_compatible : bool
-        Neighbouring channels are a group. Otherwise, as MLX has it unless asked, a group is every
+        Neighbouring channels are a group. Otherwise, as in MLX by default, a group is every
         `num_groups`-th channel.
     """
 
@@ -123,6 +123,7 @@ class GroupNorm(Module):
         weight, bias = as_optional(self.weight), as_optional(self.bias)
         if self.pytorch_compatible:
             return wrap(groups.group_norm(node, self.num_groups, weight, bias, self.eps))
+        # The op takes neighbouring channels as a group: channels are reordered and put back.
         plain = _regroup(node, self.num_groups)
         normed = groups.group_norm(plain, self.num_groups, None, None, self.eps)
         y = wrap(_regroup(normed, x.shape[-1] // self.num_groups))
@@ -146,7 +147,7 @@ class InstanceNorm(Module):
     eps : float
         Added to the variance.
     affine : bool
-        Whether there are weight and bias.
+        Apply a weight and a bias.
     """
 
     def __init__(self, dims: int, eps: float = 1e-5, affine: bool = False) -> None:
@@ -171,7 +172,7 @@ class BatchNorm(Module):
     eps : float
         Added to the variance.
     affine : bool
-        Whether there are weight and bias.
+        Apply a weight and a bias.
     """
 
     def __init__(self, num_features: int, eps: float = 1e-5, affine: bool = True) -> None:
@@ -185,6 +186,7 @@ class BatchNorm(Module):
         """Map (..., num_features) to the same, float32."""
         from wgpu_backend.array.elementwise import sqrt
 
+        # As trained: means and variances of the batch are for training.
         y = (x - self.running_mean) / sqrt(self.running_var + self.eps)
         return y if self.weight is None else y * self.weight + self.bias
 

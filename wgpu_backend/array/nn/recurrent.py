@@ -1,4 +1,4 @@
-"""Recurrent layers: a state that each token of a sequence changes."""
+"""Recurrent layers, whose state each token of a sequence updates."""
 
 from __future__ import annotations
 
