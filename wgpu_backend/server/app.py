@@ -70,9 +70,9 @@ def make_app(settings: Settings) -> ASGIApp:
     app = Starlette(routes=[endpoint.route() for endpoint in table], lifespan=lifespan_context)
     for kind in _FORESEEN:
         app.add_exception_handler(kind, _make_error_handler(apis, statuses))
-    guarded = AccessControl(app, settings, apis)
+    controlled = AccessControl(app, settings, apis)
     return Recorder(
-        guarded,
+        controlled,
         strict=settings.strict,
         debug=settings.debug,
         private=_list_private_folders(settings),
@@ -137,22 +137,22 @@ def _make_status_endpoints(state: State, statuses: Mapping[int, int]) -> list[En
 
     return [
         *(
-            Endpoint("others", "GET", path, "Whether the server is up", health)
+            Endpoint("others", "GET", path, "Health check", health)
             for path in ("/health", "/v1/health")
         ),
-        Endpoint("others", "GET", "/metrics", "Figures for Prometheus", metrics),
+        Endpoint("others", "GET", "/metrics", "Metrics for Prometheus", metrics),
     ]
 
 
 def _make_openapi_endpoint(table: list[Endpoint], settings: Settings) -> Endpoint:
-    async def described(_: Request, __: Fields) -> Response:
+    async def describe(_: Request, __: Fields) -> Response:
         return JSONResponse(make_document(table, settings.version, strict=settings.strict))
 
-    return Endpoint("others", "GET", "/openapi.json", "This table, in OpenAPI 3.1", described)
+    return Endpoint("others", "GET", "/openapi.json", "This document, in OpenAPI 3.1", describe)
 
 
 def _make_error_handler(apis: Mapping[str, str], statuses: Counter[int]) -> ExceptionHandler:
-    async def failed(request: Request, error: Exception) -> Response:
+    async def handle_error(request: Request, error: Exception) -> Response:
         headers: dict[str, str] = {}
         # The client went away within its body; the status is for the log.
         if isinstance(error, ClientDisconnect):
@@ -169,4 +169,4 @@ def _make_error_handler(apis: Mapping[str, str], statuses: Counter[int]) -> Exce
         # In ASCII: a message may quote half of a surrogate pair, which UTF-8 cannot encode.
         return Response(json.dumps(body), status, headers, media_type="application/json")
 
-    return failed
+    return handle_error

@@ -25,18 +25,18 @@ from wgpu_backend.server.core.sse import encode_line, make_error_line, make_head
 from wgpu_backend.server.core.state import State, cancel_when_gone, read_options, start_stream
 from wgpu_backend.server.worker.image_messages import ImageResult
 
-SIDE = Field((int,), "pixels of the picture, of models of pictures", least=1, most=MAX_SIDE)
-STEPS = Field((int,), "steps of the picture, likewise", least=0, most=10_000)
+SIDE = Field((int,), "pixels of the image, for image models", least=1, most=MAX_SIDE)
+STEPS = Field((int,), "steps of the image, for image models", least=0, most=10_000)
 _SIZE = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})")
 _COMMON = {
     "model": Field((str,), f"name of a model of pictures; `{PICTURES}` where it is missing"),
-    "prompt": Field((str,), "what to show", required=True),
-    "n": Field((int,), "pictures, each of the next seed", least=1, most=10),
+    "prompt": Field((str,), "description of the image", required=True),
+    "n": Field((int,), "number of images; each has the next seed", least=1, most=10),
     "size": Field((str,), "WIDTHxHEIGHT in pixels, or auto"),
-    "seed": Field((int,), "the same gives the same picture", least=0, most=(1 << 63) - 1),
+    "seed": Field((int,), "the same seed gives the same image", least=0, most=(1 << 63) - 1),
     "steps": STEPS,
-    "guidance_scale": Field((float,), "how closely to keep to the prompt", least=0, most=1000),
-    "negative_prompt": Field((str,), "what to stay away from"),
+    "guidance_scale": Field((float,), "how closely to follow the prompt", least=0, most=1000),
+    "negative_prompt": Field((str,), "description of what to avoid"),
     "response_format": Field((str,), among=("b64_json",)),
     "output_format": Field((str,), among=("png",)),
     **schema.ignore_fields("user", "quality", "style", "moderation", "background"),
@@ -44,10 +44,12 @@ _COMMON = {
 _EDIT = {
     **_COMMON,
     "image": Field(
-        (str,), "picture to begin with, base64 or a data: URL", required=True, is_file=True
+        (str,), "image to start from, as base64 or a data: URL", required=True, is_file=True
     ),
-    "mask": Field((str,), "likewise; white, or clear, where to paint anew", is_file=True),
-    "strength": Field((float,), "how much of the picture is made anew", least=0, most=1),
+    "mask": Field(
+        (str,), "image as base64 or a data: URL; white or clear where to paint", is_file=True
+    ),
+    "strength": Field((float,), "how much of the image to change", least=0, most=1),
 }
 _RENAMED = {
     "n": "num_images_per_prompt",
@@ -63,17 +65,17 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def make(request: Request, fields: Fields) -> Response:
         name, prompt = fields.text("model", PICTURES), fields.require("prompt")
-        painted = await cancel_when_gone(
+        result = await cancel_when_gone(
             request, _generate(state, name, prompt, _read_options(fields))
         )
-        data = [{"b64_json": base64.b64encode(png).decode()} for png in painted.pngs]
+        data = [{"b64_json": base64.b64encode(png).decode()} for png in result.pngs]
         return JSONResponse({"created": int(time.time()), "data": data})
 
     path = "/v1/images"
     return [
-        Endpoint("OpenAI", "POST", f"{path}/generations", "Pictures of a text", make, _COMMON),
+        Endpoint("OpenAI", "POST", f"{path}/generations", "Images for a prompt", make, _COMMON),
         Endpoint(
-            "OpenAI", "POST", f"{path}/edits", "Pictures of a picture and a text", make, _EDIT
+            "OpenAI", "POST", f"{path}/edits", "Images for an image and a prompt", make, _EDIT
         ),
     ]
 
@@ -141,8 +143,8 @@ async def answer_generate(state: State, request: Request, fields: Fields, name: 
         lines = _stream_lines(state, name, prompt, options)
         return await start_stream(request, lines, "application/x-ndjson", make_error_line)
     begin = time.monotonic()
-    painted = await cancel_when_gone(request, _generate(state, name, prompt, options))
-    return JSONResponse(_make_last_line(name, painted, begin))
+    result = await cancel_when_gone(request, _generate(state, name, prompt, options))
+    return JSONResponse(_make_last_line(name, result, begin))
 
 
 def _read_ollama_options(fields: Fields) -> dict[str, Any]:
@@ -174,13 +176,13 @@ async def _stream_lines(
         yield encode_line(_make_last_line(name, await asyncio.wrap_future(made), begin))
 
 
-def _make_last_line(name: str, painted: ImageResult, begin: float) -> dict[str, Any]:
+def _make_last_line(name: str, result: ImageResult, begin: float) -> dict[str, Any]:
     return {
         **make_head(name),
         "response": "",
-        "image": base64.b64encode(painted.pngs[0]).decode(),
-        "completed": painted.steps,
-        "total": painted.steps,
+        "image": base64.b64encode(result.pngs[0]).decode(),
+        "completed": result.steps,
+        "total": result.steps,
         "done": True,
         "done_reason": "stop",
         "total_duration": int((time.monotonic() - begin) * 1e9),

@@ -23,12 +23,12 @@ from wgpu_backend.server.core.state import State
 _PROMPT = 128
 _ATTENTION = {
     "model": schema.MODEL,
-    "prompt": Field((str,), "a text, continued as it is", required=True),
+    "prompt": Field((str,), "a text, without a template", required=True),
     "layer": Field((int,), "counted from 0", least=0),
 }
 _GRAPH = {
     "model": schema.MODEL,
-    "tokens": Field((int,), "of the prompt", least=1, most=1 << 16),
+    "tokens": Field((int,), "tokens of the prompt", least=1, most=1 << 16),
 }
 
 
@@ -60,7 +60,7 @@ def endpoints(state: State) -> list[Endpoint]:
             "page",
             "POST",
             "/inspect/attention",
-            "How the tokens of a text attend to each other in a layer",
+            "Attention weights of a text in a layer",
             attention,
             _ATTENTION,
         ),
@@ -68,7 +68,7 @@ def endpoints(state: State) -> list[Endpoint]:
             "page",
             "POST",
             "/inspect/graph",
-            "Steps of a prompt and of the step after it, before and after fusion",
+            "Graphs of a prompt and of a decode step, before and after fusion",
             graph,
             _GRAPH,
         ),

@@ -15,13 +15,13 @@ from wgpu_backend.server.core.schema import Field
 from wgpu_backend.server.core.structured_output import schema_grammar
 from wgpu_backend.text.grammar import Grammar
 
-_JSON = "a JSON Schema that the text follows, an object or a text"
+_JSON = "a JSON Schema that the text must match, an object or a text"
 _STRUCTURED = {
     "json": Field((dict, str), _JSON),
     "json_object": Field((bool,), "whether the text is any JSON object"),
-    "regex": Field((str,), "a regular expression that the text matches"),
-    "choice": Field((list,), "texts, of which the answer is one"),
-    "grammar": Field((str,), "a grammar in GBNF, or in Lark's form, that the text keeps to"),
+    "regex": Field((str,), "a regular expression that the text must match"),
+    "choice": Field((list,), "texts of which the answer must be one"),
+    "grammar": Field((str,), "a grammar in GBNF or Lark that the text must match"),
     **schema.refuse_fields("needs a JSON Schema, regex or grammar in its place", "structural_tag"),
     **schema.ignore_fields(
         "disable_any_whitespace", "disable_fallback", "disable_additional_properties",
@@ -45,15 +45,15 @@ FORM: Mapping[str, Field] = {
     "structured_outputs": Field((dict,), "json, regex, choice, grammar or json_object"),
     "regex": _STRUCTURED["regex"],
     "ebnf": _STRUCTURED["grammar"],
-    "min_tokens": Field((int,), "tokens before which no token may end the answer", least=0),
-    "stop_token_ids": Field((list,), "tokens that end the answer, and are not given"),
+    "min_tokens": Field((int,), "least tokens of the answer", least=0),
+    "stop_token_ids": Field((list,), "tokens that end the answer, and are not returned"),
     "repetition_penalty": Field(
-        (float,), "repeat_penalty, over all of the prompt and the answer", least=0.01, most=100
+        (float,), "repeat_penalty over the whole prompt and answer", least=0.01, most=100
     ),
-    "skip_special_tokens": Field((bool,), "false spells control tokens out in the text"),
+    "skip_special_tokens": Field((bool,), "false: spell control tokens out in the text"),
     "enable_thinking": Field((bool,), "whether to reason first"),
     "chat_template_kwargs": Field((dict,), "variables of the model's own template"),
-    "ignore_eos": Field((bool,), "go on behind tokens that end a text"),
+    "ignore_eos": Field((bool,), "continue after tokens that end a text"),
     "stop": schema.STOP,
 }  # fmt: skip
 # Fields that constrain the text, by kind.

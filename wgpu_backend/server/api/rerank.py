@@ -24,12 +24,12 @@ from wgpu_backend.server.core.state import State, cancel_when_gone
 _ALIASES = ("/v1/reranking", "/rerank", "/reranking")
 _RERANK = {
     "model": schema.MODEL_OR_OWN,
-    "query": Field((str,), "what is asked", required=True),
-    "documents": Field((str, list), "texts that may answer it"),
-    "texts": Field((str, list), "the same, as TEI has it: the answer is then a list of scores"),
-    "top_n": Field((int,), "how many are given, the best first", least=0),
-    "return_documents": Field((bool,), "give the texts, too"),
-    "return_text": Field((bool,), "the same, as TEI has it"),
+    "query": Field((str,), "the query", required=True),
+    "documents": Field((str, list), "texts that may answer the query"),
+    "texts": Field((str, list), "TEI's name for documents; the answer is then a list of scores"),
+    "top_n": Field((int,), "number of results to return, the best first", least=0),
+    "return_documents": Field((bool,), "return the texts as well"),
+    "return_text": Field((bool,), "TEI's name for return_documents"),
     **schema.ignore_fields("raw_scores", "truncate"),
 }
 

@@ -46,7 +46,7 @@ def endpoints(state: State) -> list[Endpoint]:
         return _send_file(found, request.path_params["name"])
 
     return [
-        Endpoint("Ollama", "GET", "/", "Whether the server runs; a page for browsers", root),
+        Endpoint("Ollama", "GET", "/", "Health check; a page for browsers", root),
         Endpoint("page", "GET", "/page/{name}", "A file of the page", file),
     ]
 

@@ -171,7 +171,7 @@ class AccessControl:
             raise RequestError(413, f"body: {length[:20]} bytes, needs at most {limit}")
         seen, whole = 0, False
 
-        async def counted() -> Message:
+        async def receive_counted() -> Message:
             nonlocal seen, whole
             # The time limit applies to the body only: after it, `receive` waits for the disconnect.
             message = await receive() if whole else await self._receive_in_time(receive)
@@ -181,7 +181,7 @@ class AccessControl:
                 raise RequestError(413, f"body: more than {limit} bytes")
             return message
 
-        return counted
+        return receive_counted
 
     async def _receive_in_time(self, receive: Receive) -> Message:
         """Return the next piece of a body."""

@@ -95,7 +95,7 @@ class ImageQueue:
         queue: asyncio.Queue[Progress | None] = asyncio.Queue()
         loop, left = asyncio.get_running_loop(), threading.Event()
 
-        def tell(progress: Progress | None) -> None:
+        def report(progress: Progress | None) -> None:
             # A closed loop has no listener any more.
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(queue.put_nowait, progress)
@@ -103,7 +103,7 @@ class ImageQueue:
         folder = str(self.folders[name.removesuffix(":latest")])
         order = ImageRequest(name, folder, prompt, options)
         self._waiting += 1
-        made = self._thread.submit(self._run, order, tell, left)
+        made = self._thread.submit(self._run, order, report, left)
         try:
             yield queue, made
         finally:
@@ -113,19 +113,19 @@ class ImageQueue:
             self._worker.cancel(order)
 
     def _run(
-        self, order: ImageRequest, tell: Callable[[Progress | None], None], left: threading.Event
+        self, order: ImageRequest, report: Callable[[Progress | None], None], left: threading.Event
     ) -> ImageResult:
         """Generate images; runs in the thread, which waits for them."""
         try:
             if left.is_set():
                 raise RequestError(499, "the client has gone")
-            return self._worker.generate(order, lambda done, every: tell((done, every)), left)
+            return self._worker.generate(order, lambda done, every: report((done, every)), left)
         except BackendError:
             if left.is_set():
                 raise RequestError(499, "the client has gone") from None
             raise
         finally:
-            tell(None)
+            report(None)
 
     async def close(self) -> None:
         """End the process and the thread. Safe to call twice."""

@@ -65,9 +65,9 @@ class Loaded:
         Positions that were requested when it was loaded; None for the default.
     leaving : bool
         It is unloaded when its requests are done, and takes no new ones.
-    defaults : Manner
+    defaults : ModelDefaults
         The operator's defaults for its answers.
-    embedded : Embedded
+    embedded : EmbeddingTotals
         Totals over the texts that it embedded so far.
     slots : dict of int to list of int
         Tokens of the newest requests that named a slot, by its number.
@@ -200,13 +200,13 @@ class ModelPool:
             self._release(found)
 
     async def _acquire(
-        self, stored: Stored, wish: RequestedContext, keep_seconds: float | None
+        self, stored: Stored, requested: RequestedContext, keep_seconds: float | None
     ) -> Loaded:
-        found = self._find_loaded(stored, wish)
+        found = self._find_loaded(stored, requested)
         if found is None:
-            num_ctx = None if wish == "any" else wish
+            num_ctx = None if requested == "any" else requested
             async with self._changing:
-                found = self._find_loaded(stored, wish) or await self._load_or_reload(
+                found = self._find_loaded(stored, requested) or await self._load_or_reload(
                     stored, num_ctx
                 )
         if keep_seconds is not None:

@@ -14,8 +14,8 @@ from wgpu_backend.server.core.schema import make_schema
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _JSON = "application/json"
 _FAILURES = {
-    "4XX": "What is wrong with the request",
-    "503": "Too many requests wait; Retry-After says when to come again",
+    "4XX": "Error of the request",
+    "503": "Too many requests are waiting; retry after Retry-After seconds",
 }
 
 

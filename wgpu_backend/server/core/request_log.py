@@ -155,7 +155,7 @@ class Recorder:
         record, begin, status, whole = Record(self._strict), time.monotonic(), 0, False
         record.private = self._private
 
-        async def recorded(message: Message) -> None:
+        async def send_recorded(message: Message) -> None:
             nonlocal status, whole
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -165,7 +165,7 @@ class Recorder:
                 whole = not message.get("more_body", False)
             await send(message)
 
-        async def watched() -> Message:
+        async def receive_watched() -> Message:
             message = await receive()
             if message["type"] == "http.disconnect" and not whole:
                 record.reason = record.reason or GONE
@@ -173,7 +173,7 @@ class Recorder:
 
         token = _CURRENT.set(record)
         try:
-            await self._app(scope, watched, recorded)
+            await self._app(scope, receive_watched, send_recorded)
         finally:
             _CURRENT.reset(token)
             # An answer that was not begun has no status yet.

@@ -131,23 +131,25 @@ NUMBER, LIST, OBJECT = Field((float,)), Field((list,)), Field((dict,))
 TEXTS = Field((str, list), "a text, or a list of them")
 ANYTHING = Field((str, bool, float, list, dict))
 MODEL = Field((str,), "name of a model", required=True)
-MODEL_OR_OWN = Field((str,), "name of a model; where it is missing, that of `serve --model`")
-STREAM = Field((bool,), "give the answer in pieces, as they are made")
-MESSAGES = Field((list,), "what was said, the oldest first", required=True)
+MODEL_OR_OWN = Field((str,), "name of a model; default that of `serve --model`")
+STREAM = Field((bool,), "stream the answer while it is generated")
+MESSAGES = Field((list,), "the conversation, the oldest message first", required=True)
 TOOLS = Field((list,), "functions that the model may call")
-STOP = Field((str, list), "texts that end the answer, and are not given")
-CHOICES = Field((int,), "answers to one prompt", least=1, most=128)
-LOGPROBS = Field((int,), "most likely tokens that are given at each place", least=0, most=20)
-PROGRESS = Field((bool,), "tell in a stream how far the prompt was read")
-SLOT = Field((int,), "number by which `/slots` saves what was read; -1 for none", least=-1, most=31)
-TIMINGS = Field((bool,), "tell in a stream, with each piece, how long it all took")
-MOST = Field((int,), "tokens that the answer may have")
-DURATION = Field((str, float), "how long the model stays loaded, such as 5m; negative for ever")
+STOP = Field((str, list), "texts that end the answer, and are not returned")
+CHOICES = Field((int,), "number of answers to one prompt", least=1, most=128)
+LOGPROBS = Field(
+    (int,), "number of most likely tokens to return at each position", least=0, most=20
+)
+PROGRESS = Field((bool,), "report in a stream how much of the prompt was read")
+SLOT = Field((int,), "slot whose tokens `/slots` can save; -1 for none", least=-1, most=31)
+TIMINGS = Field((bool,), "report timings with each piece of a stream")
+MOST = Field((int,), "most tokens of the answer")
+DURATION = Field((str, float), "how long the model stays loaded, such as 5m; negative for no limit")
 
 
 def ignore_fields(*names: str) -> Form:
     """Describe fields that clients send by default, and that have no effect here."""
-    return dict.fromkeys(names, Field(ANYTHING.kinds, "taken, and without meaning here"))
+    return dict.fromkeys(names, Field(ANYTHING.kinds, "accepted, without effect"))
 
 
 def refuse_fields(why: str, *names: str) -> Form:

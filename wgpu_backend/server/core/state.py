@@ -68,7 +68,7 @@ class Settings:
         Load that model at start-up, and keep it loaded.
     aliases, tags : tuple of str
         Further names of that model, and tags for lists of models.
-    defaults : Manner
+    defaults : ModelDefaults
         Defaults for that model's answers.
     pooling : str or None
         Pooling of the vectors of a text's tokens; None for the model's own.
@@ -378,7 +378,7 @@ async def start_stream(
     request: Request,
     lines: AsyncGenerator[bytes],
     kind: str,
-    failed: Callable[[int, str], bytes],
+    make_last: Callable[[int, str], bytes],
 ) -> StreamingResponse:
     """Start a stream after its first line, so that earlier failures get their own status.
 
@@ -386,7 +386,7 @@ async def start_stream(
     ----------
     kind : str
         Type of the content.
-    failed : callable
+    make_last : callable
         The last line where an error follows others, of its status and message.
 
     Raises
@@ -407,6 +407,6 @@ async def start_stream(
                     yield line
         except Exception as error:
             # The status was sent, so the error becomes the last line.
-            yield failed(*describe_error(error))
+            yield make_last(*describe_error(error))
 
     return StreamingResponse(send_all(), media_type=kind)

@@ -65,9 +65,9 @@ class Channel:
 
     Parameters
     ----------
-    told : callable
+    receive : callable
         Called with each message and its bytes, in the reading thread.
-    ended : callable
+    handle_exit : callable
         Called once with the exit of the process, after the last message.
     program : str
         Module of this folder whose `main` the process runs.
@@ -75,12 +75,12 @@ class Channel:
 
     def __init__(
         self,
-        told: Callable[[Message, bytes], None],
-        ended: Callable[[Exit], None],
+        receive: Callable[[Message, bytes], None],
+        handle_exit: Callable[[Exit], None],
         program: str = "process",
     ) -> None:
-        self._told = told
-        self._ended = ended
+        self._receive = receive
+        self._handle_exit = handle_exit
         self._socket, theirs = socket.socketpair()
         try:
             self._process = _start_process(theirs, program)
@@ -113,7 +113,7 @@ class Channel:
         try:
             with make_reader(self._socket) as source:
                 while (found := read_message(source)) is not None:
-                    self._told(*found)
+                    self._receive(*found)
         except OSError:
             pass
         except BackendError as error:
@@ -122,7 +122,7 @@ class Channel:
         ending = self._reap()
         self._queue.put(None)
         self._socket.close()
-        self._ended(ending)
+        self._handle_exit(ending)
 
     def _reap(self) -> Exit:
         """Wait for the process, so that no zombie is left."""

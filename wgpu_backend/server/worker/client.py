@@ -194,7 +194,7 @@ class Client:
                 self._fail_request(number, parse_error(message["error"]))
             case "lost":
                 error = parse_error(message["error"])
-                self._end(self._describe_loss(error), told=isinstance(error, DeviceLost))
+                self._end(self._describe_loss(error), report=isinstance(error, DeviceLost))
             case "loading":
                 # Receiving it is enough: it resets the time above.
                 pass
@@ -217,15 +217,15 @@ class Client:
         return waiters
 
     def _fail_request(self, number: int, error: BackendError) -> None:
-        told = self._describe_loss(error) if isinstance(error, DeviceLost) else error
+        failure = self._describe_loss(error) if isinstance(error, DeviceLost) else error
         call = self._calls.pop(number, None)
         if call is not None:
-            call.set_exception(told)
+            call.set_exception(failure)
         box = self._boxes.pop(number, None)
         if box is not None:
-            _fail(*box, told)
+            _fail(*box, failure)
         if isinstance(error, DeviceLost) and number:
-            self._end(told)
+            self._end(failure)
 
     def _describe_loss(self, error: BackendError) -> BackendError:
         if not isinstance(error, DeviceLost):
@@ -239,15 +239,15 @@ class Client:
         """Fail all pending work; the last call of the channel."""
         # An ending that the server requested is not a loss.
         if self._closing:
-            self._end(BackendError(f"{self._name}: the model was unloaded"), told=False)
+            self._end(BackendError(f"{self._name}: the model was unloaded"), report=False)
             return
         error = WorkerLost(
             f"{self._name}: its worker process {ending}; the model is loaded again, "
             "send the request again"
         )
-        self._end(error, told=ending.has_crashed)
+        self._end(error, report=ending.has_crashed)
 
-    def _end(self, error: BackendError, *, told: bool = True) -> None:
+    def _end(self, error: BackendError, *, report: bool = True) -> None:
         """Fail everything with an error, once."""
         with self._lock:
             if self._error is not None:
@@ -257,7 +257,7 @@ class Client:
             boxes, calls = list(self._boxes.values()), list(self._calls.values())
             self._boxes.clear()
             self._calls.clear()
-        if told:
+        if report:
             self._lost(error)
         for box in boxes:
             _fail(*box, error)

@@ -34,7 +34,7 @@ def connect(handle: str) -> tuple[BufferedReader, EventSender]:
     Parameters
     ----------
     handle : str
-        See `wgpu_backend.server.worker.frames.given`.
+        See `frames.open_socket`.
     """
     # A terminal sends Ctrl-C to the whole process group; only the server acts on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -84,8 +84,8 @@ class EventSender:
         try:
             while (first := self._waiting.get()) is not None:
                 waiting = [first]
-                while (told := self._take_next()) is not None:
-                    waiting.append(told)
+                while (message := self._take_next()) is not None:
+                    waiting.append(message)
                 self._socket.sendall(_encode(waiting))
         except OSError:
             # The server is gone; the reader handles that.
@@ -118,14 +118,14 @@ class _LogSender(logging.Handler):
 def _encode(waiting: list[News]) -> bytes:
     """Encode messages in order; consecutive events become one message."""
     parts: list[bytes] = []
-    for is_event, run in groupby(waiting, lambda told: isinstance(told[1], Event)):
+    for is_event, run in groupby(waiting, lambda message: isinstance(message[1], Event)):
         if is_event:
             events = cast("Iterator[tuple[int, Event]]", run)
             plain = [[number, to_plain(event)] for number, event in events]
             parts.append(encode_message({"type": "events", "events": plain}))
         else:
             parts += [
-                encode_message(*told) for told in cast("Iterator[tuple[Message, bytes]]", run)
+                encode_message(*message) for message in cast("Iterator[tuple[Message, bytes]]", run)
             ]
     return b"".join(parts)
 

@@ -1,7 +1,7 @@
 """The image process: it serves one request after another until its socket closes.
 
-Requests have one ``do``: paint, leave, close. Answers have one ``type``: begun, step, picture,
-painted, failed, lost, log.
+Requests have one ``do``: generate, cancel, close. Answers have one ``type``: begun, step, image,
+finished, failed, lost, log.
 """
 
 from __future__ import annotations
@@ -43,24 +43,24 @@ def main(handle: str) -> None:
     Parameters
     ----------
     handle : str
-        See `wgpu_backend.server.worker.frames.given`.
+        See `frames.open_socket`.
     """
     source, sender = connect(handle)
-    painter = ImageGenerator(sender)
+    generator = ImageGenerator(sender)
     threading.Thread(
-        target=_read_messages, args=(source, painter), name="reader", daemon=True
+        target=_read_messages, args=(source, generator), name="reader", daemon=True
     ).start()
-    code = painter.run()
+    code = generator.run()
     sender.close()
     # Exit without cleaning up: calls into the driver of a lost device may crash.
     os._exit(code)
 
 
-def _read_messages(source: BufferedReader, painter: ImageGenerator) -> None:
+def _read_messages(source: BufferedReader, generator: ImageGenerator) -> None:
     """Read messages; exit when the server is gone, whatever this process is doing."""
     try:
         while (found := read_message(source)) is not None:
-            painter.take(*found)
+            generator.take(*found)
     finally:
         os._exit(0)
 
@@ -112,14 +112,14 @@ class ImageGenerator:
         pipeline = self._pipeline(order.folder, message["device"])
         steps = 0
 
-        def tell(done: int, behind: Step) -> None:
+        def report(done: int, step: Step) -> None:
             nonlocal steps
             self._require_waited_for(number)
-            steps = behind.count
+            steps = step.count
             every = steps * cast("int", order.options.get("num_images_per_prompt", 1))
             self._sender.send({"type": "step", "id": number, "done": done, "all": every})
 
-        made = pipeline.generate(order.prompt, **order.options, callback=_count_steps(tell))
+        made = pipeline.generate(order.prompt, **order.options, callback=_count_steps(report))
         images = cast("list[Image]", made.images)
         for image, seed in zip(images, made.seeds, strict=True):
             png = png_bytes(image, _make_metadata(order, steps, seed))
@@ -144,16 +144,16 @@ class ImageGenerator:
             self._open = None
 
 
-def _count_steps(tell: Callable[[int, Step], None]) -> Callable[[Step], None]:
+def _count_steps(report: Callable[[int, Step], None]) -> Callable[[Step], None]:
     """Return a step callback that counts the steps of all images."""
     done = 0
 
-    def step(behind: Step) -> None:
+    def count(step: Step) -> None:
         nonlocal done
         done += 1
-        tell(done, behind)
+        report(done, step)
 
-    return step
+    return count
 
 
 def _make_metadata(order: ImageRequest, steps: int, seed: int) -> dict[str, object]:
@@ -166,7 +166,7 @@ def _error_to_plain(error: Exception) -> dict[str, str]:
     if isinstance(error, BackendError) or describe_mistake(error):
         return error_to_plain(error)
     _LOG.error("%s", "".join(traceback.format_exception(error)).rstrip())
-    told = f"internal error: {type(error).__name__}"
+    text = f"internal error: {type(error).__name__}"
     if isinstance(error, OSError) and error.strerror:
-        told = error.strerror
-    return {"kind": "BackendError", "message": told}
+        text = error.strerror
+    return {"kind": "BackendError", "message": text}

@@ -25,7 +25,7 @@ _CLOSE_SECONDS = 10.0
 # Steps and loads are reported at their end, and may take minutes.
 HANG_SECONDS = 1200.0
 _LOOKS = 4  # checks within that time
-Told = Callable[[int, int], None]
+ReportStep = Callable[[int, int], None]
 """A function that is called after each step with the finished steps and their total."""
 
 
@@ -57,13 +57,15 @@ class ImageWorker:
         child = self._child
         return None if child is None or child.error is not None else child.pid
 
-    def generate(self, order: ImageRequest, told: Told, left: threading.Event) -> ImageResult:
+    def generate(
+        self, order: ImageRequest, report: ReportStep, left: threading.Event
+    ) -> ImageResult:
         """Generate images, and wait for them; one request at a time.
 
         Parameters
         ----------
         left : Event
-            Set before a call of `leave`, when the client has gone.
+            Set before a call of `cancel`, when the client has gone.
 
         Raises
         ------
@@ -72,7 +74,7 @@ class ImageWorker:
         """
         while True:
             child, fresh = self._get_process()
-            found = child.generate(order, self._device, told, left)
+            found = child.generate(order, self._device, report, left)
             if found is not None:
                 return found
             # The process had ended unnoticed before this request.
@@ -111,10 +113,10 @@ class ImageWorker:
 class _Job:
     """A request in progress."""
 
-    def __init__(self, number: int, order: ImageRequest, told: Told) -> None:
+    def __init__(self, number: int, order: ImageRequest, report: ReportStep) -> None:
         self.number = number
         self.order = order
-        self.told = told
+        self.report = report
         self.begun = False
         self.pngs: list[bytes] = []
         self.found: Future[ImageResult] = Future()
@@ -149,11 +151,11 @@ class _Process:
         self.pid = self._channel.pid
 
     def generate(
-        self, order: ImageRequest, device: str | None, told: Told, left: threading.Event
+        self, order: ImageRequest, device: str | None, report: ReportStep, left: threading.Event
     ) -> ImageResult | None:
         """Return the images of a request; None if the process ended before it began with it."""
         plain, raw = image_request_to_plain(order)
-        asked = _Job(next(self._numbers), order, told)
+        asked = _Job(next(self._numbers), order, report)
         message = {"do": "generate", "id": asked.number, "device": device, **plain}
         message["imports"] = list(map(str, imported_files()))
         with self._lock:
@@ -162,7 +164,7 @@ class _Process:
             self._heard = time.monotonic()
             self._channel.post(message, raw)
             self._asked = asked
-        # `leave` was called before the request was registered.
+        # `cancel` was called before the request was registered.
         if left.is_set():
             self.cancel(order)
         try:
@@ -184,11 +186,11 @@ class _Process:
                     self._end_hung()
 
     def _end_hung(self) -> None:
-        told = (
+        message = (
             f"{self._name}: its worker has told nothing for {self._hang_seconds:g} s and was "
             "ended; send the request again, or have it wait longer (WGPU_BACKEND_HANG_SECONDS)"
         )
-        self._end(WorkerLost(told, hung=True), lost=True)
+        self._end(WorkerLost(message, hung=True), lost=True)
         self._channel.kill()
 
     def cancel(self, order: ImageRequest) -> None:
@@ -220,8 +222,8 @@ class _Process:
         if self._closing:
             self._end(BackendError("pictures: the server ends"), lost=False)
             return
-        told = f"{self._name}: its worker process {ending}; send the request again"
-        self._end(WorkerLost(told), lost=ending.has_crashed)
+        message = f"{self._name}: its worker process {ending}; send the request again"
+        self._end(WorkerLost(message), lost=ending.has_crashed)
 
     def _end(self, error: BackendError, *, lost: bool) -> None:
         """Fail the current request, once."""
@@ -246,7 +248,7 @@ def _handle_message(asked: _Job, what: str, message: Message, raw: bytes) -> Non
         case "begun":
             asked.begun = True
         case "step":
-            asked.told(message["done"], message["all"])
+            asked.report(message["done"], message["all"])
         case "image":
             asked.pngs.append(raw)
         case "finished":

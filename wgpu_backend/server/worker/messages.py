@@ -151,8 +151,8 @@ def error_to_plain(error: BaseException) -> Plain:
         return {"kind": type(error).__name__, "message": describe_mistake(error) or str(error)}
     if isinstance(error, OSError) and error.strerror:
         return {"kind": "BackendError", "message": f"{error.filename or 'file'}: {error.strerror}"}
-    told = describe_mistake(error) or f"{type(error).__name__}: {error}"
-    return {"kind": "BackendError", "message": told}
+    text = describe_mistake(error) or f"{type(error).__name__}: {error}"
+    return {"kind": "BackendError", "message": text}
 
 
 def parse_error(plain: Plain) -> BackendError:

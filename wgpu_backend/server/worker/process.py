@@ -59,7 +59,7 @@ def main(handle: str) -> None:
     Parameters
     ----------
     handle : str
-        See `wgpu_backend.server.worker.frames.given`.
+        See `frames.open_socket`.
     """
     source, sender = connect(handle)
     # Opening a device reports the same error.
@@ -108,12 +108,12 @@ def _serve(wanted: Message, source: BufferedReader, sender: EventSender) -> None
 
 def _report_loading(sender: EventSender) -> Progress:
     """Return a progress callback that reports loading to the server."""
-    told = 0.0
+    reported = 0.0
 
     def progress(share: float) -> None:
-        nonlocal told
-        if time.monotonic() - told >= _BEAT_SECONDS:
-            told = time.monotonic()
+        nonlocal reported
+        if time.monotonic() - reported >= _BEAT_SECONDS:
+            reported = time.monotonic()
             sender.send({"type": "loading", "share": share})
 
     return progress

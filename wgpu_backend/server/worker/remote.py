@@ -75,11 +75,11 @@ class WorkerEngine:
         self._client.ask("forget")
 
     def save_slot(self, tokens: Sequence[int], path: str) -> int:
-        """Save the cached keys and values of tokens to a file; waits. As `keeping.keep`."""
+        """Save the cached keys and values of tokens to a file; waits. As `process.save_slot`."""
         return self._client.ask("save", tokens=[*tokens], path=path)[0]["count"]
 
     def restore_slot(self, path: str) -> list[int]:
-        """Restore keys and values from a file; waits. As `keeping.bring`."""
+        """Restore keys and values from a file; waits. As `process.restore_slot`."""
         return self._client.ask("restore", path=path)[0]["tokens"]
 
     def drop_prefix(self, tokens: Sequence[int]) -> int:
@@ -284,7 +284,7 @@ class Workers:
         spec = self._spec_of(stored, num_ctx, device)
         clients: list[Client] = []
 
-        def started(client: Client) -> None:
+        def register(client: Client) -> None:
             clients.append(client)
             with self._lock:
                 if self._closed:
@@ -296,7 +296,7 @@ class Workers:
         try:
             hang = self._hang_seconds
             start = self.spares.start
-            return open_worker(name, spec, self._max_queue, lost, started, hang, start)
+            return open_worker(name, spec, self._max_queue, lost, register, hang, start)
         except DeviceLost as error:
             lost(error)
             raise

@@ -17,9 +17,9 @@ _LOG = logging.getLogger("wgpu_backend.worker")
 # Delay after a load, so that its first request gets the processor.
 AFTER_SECONDS = 2.0
 _EXIT_SECONDS = 2.0
-Told = Callable[[Message, bytes], None]
-Ended = Callable[[Exit], None]
-Start = Callable[[Told, Ended], Channel]
+Receive = Callable[[Message, bytes], None]
+HandleExit = Callable[[Exit], None]
+Start = Callable[[Receive, HandleExit], Channel]
 """A function that starts a worker process, as `Channel` does."""
 
 
@@ -28,7 +28,7 @@ class Spare:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._owner: tuple[Told, Ended] | None = None
+        self._owner: tuple[Receive, HandleExit] | None = None
         self._over = False
         self._channel = Channel(self._receive, self._handle_exit)
         self.pid = self._channel.pid
@@ -38,12 +38,12 @@ class Spare:
         """Return whether the process has ended."""
         return self._over
 
-    def hand_over(self, told: Told, ended: Ended) -> Channel | None:
+    def hand_over(self, receive: Receive, handle_exit: HandleExit) -> Channel | None:
         """Hand over the process to a new owner; None if it has ended."""
         with self._lock:
             if self._over:
                 return None
-            self._owner = told, ended
+            self._owner = receive, handle_exit
             return self._channel
 
     def _receive(self, message: Message, raw: bytes) -> None:
@@ -84,12 +84,12 @@ class Spares:
         spare = self._spare
         return None if spare is None or spare.over else spare.pid
 
-    def start(self, told: Told, ended: Ended) -> Channel:
+    def start(self, receive: Receive, handle_exit: HandleExit) -> Channel:
         """Return the spare process, or a new one."""
         with self._lock:
             spare, self._spare = self._spare, None
-        channel = None if spare is None else spare.hand_over(told, ended)
-        return channel or Channel(told, ended)
+        channel = None if spare is None else spare.hand_over(receive, handle_exit)
+        return channel or Channel(receive, handle_exit)
 
     def prepare(self) -> None:
         """Schedule a new spare; returns at once."""

@@ -49,10 +49,10 @@ _COUNTED = {
 }  # fmt: skip
 _MESSAGES = {
     **_COUNTED,
-    "max_tokens": Field((int,), "tokens that the answer may have", required=True, least=1),
+    "max_tokens": Field((int,), "most tokens of the answer", required=True, least=1),
     "stream": schema.STREAM,
-    "stop_sequences": Field((list,), "texts that end the answer, and are not given"),
-    "temperature": Field((float,), "1 where it is missing", least=0, most=2),
+    "stop_sequences": Field((list,), "texts that end the answer, and are not returned"),
+    "temperature": Field((float,), "default 1", least=0, most=2),
     "top_p": Field((float,), least=0, most=1),
     "top_k": Field((int,), least=0),
 }
@@ -84,7 +84,9 @@ def endpoints(state: State) -> list[Endpoint]:
     path, sse = "/v1/messages", "text/event-stream"
     return [
         Endpoint("Anthropic", "POST", path, "Answer a conversation", messages, _MESSAGES, sse),
-        Endpoint("Anthropic", "POST", f"{path}/count_tokens", "Tokens of one", count, _COUNTED),
+        Endpoint(
+            "Anthropic", "POST", f"{path}/count_tokens", "Tokens of a conversation", count, _COUNTED
+        ),
     ]
 
 

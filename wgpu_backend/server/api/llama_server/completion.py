@@ -44,15 +44,15 @@ _SAMPLING = {
     "stream": schema.STREAM,
     "n_cmpl": schema.CHOICES,
     "n": schema.CHOICES,
-    "logit_bias": Field((list, dict), "pairs of a token or a text and a number, or false"),
+    "logit_bias": Field((list, dict), "pairs of a token or a text, and a number or false"),
     "post_sampling_probs": Field(
-        (bool,), "give probabilities behind all options, among what could be chosen"
+        (bool,), "return probabilities after all sampling options"
     ),
     "id_slot": schema.SLOT,
     "timings_per_token": schema.TIMINGS,
-    "return_tokens": Field((bool,), "give the tokens, too"),
+    "return_tokens": Field((bool,), "return the tokens as well"),
     "return_progress": schema.PROGRESS,
-    "response_fields": Field((list,), "paths of fields that are given; all where it is missing"),
+    "response_fields": Field((list,), "paths of the fields to return; default all"),
 }  # fmt: skip
 _PROMPT = Field(
     (str, list, dict), "a text, tokens, both mixed, or several prompts", required=True, empty=True
@@ -61,9 +61,9 @@ _COMPLETION = {**_SAMPLING, "prompt": _PROMPT}
 _INFILL = {
     **_SAMPLING,
     "input_prefix": Field((str,), "text before the gap"),
-    "input_suffix": Field((str,), "text behind the gap"),
+    "input_suffix": Field((str,), "text after the gap"),
     "input_extra": Field((list,), "other files: objects of filename and text"),
-    "prompt": Field((str,), "how what is missing begins"),
+    "prompt": Field((str,), "beginning of the missing text"),
 }
 _EXTRA = {"filename": schema.TEXT, "text": Field((str,), required=True)}
 
@@ -83,7 +83,7 @@ def endpoints(state: State) -> list[Endpoint]:
             Endpoint(api, "POST", path, "Continue a prompt", complete, _COMPLETION, sse)
             for path in ("/completion", "/completions")
         ),
-        Endpoint(api, "POST", "/infill", "Write what is missing", fill, _INFILL, sse),
+        Endpoint(api, "POST", "/infill", "Fill a gap in a text", fill, _INFILL, sse),
     ]
 
 

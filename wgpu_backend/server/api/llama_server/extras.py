@@ -43,6 +43,8 @@ def endpoints(state: State) -> list[Endpoint]:
     api = "llama-cpp-python"
     return [
         Endpoint(api, "POST", "/extras/tokenize", "Tokens of a text", tokenize, _TOKENIZE),
-        Endpoint(api, "POST", "/extras/tokenize/count", "How many", count, _TOKENIZE),
+        Endpoint(
+            api, "POST", "/extras/tokenize/count", "Number of tokens of a text", count, _TOKENIZE
+        ),
         Endpoint(api, "POST", "/extras/detokenize", "Text of tokens", detokenize, _DETOKENIZE),
     ]

@@ -29,19 +29,19 @@ from wgpu_backend.text.tokenizer import Tokenizer
 _MOST = 1 << 20
 _TOKENIZE = {
     "model": schema.MODEL_OR_OWN,
-    "content": Field((str, list), "a text, or texts and tokens one behind another"),
-    "prompt": Field((str,), "vLLM's word for content; begins as a text does by itself"),
-    "add_special": Field((bool,), "add tokens that begin and end a text"),
-    "add_special_tokens": Field((bool,), "vLLM's word for add_special"),
-    "parse_special": Field((bool,), "read control tokens that the text spells; true by itself"),
-    "with_pieces": Field((bool,), "give what each token stands for, too"),
+    "content": Field((str, list), "a text, or a list of texts and tokens"),
+    "prompt": Field((str,), "vLLM's name for content; special tokens are added by default"),
+    "add_special": Field((bool,), "add the tokens that begin and end a text"),
+    "add_special_tokens": Field((bool,), "vLLM's name for add_special"),
+    "parse_special": Field((bool,), "parse control tokens in the text; default true"),
+    "with_pieces": Field((bool,), "return the text of each token as well"),
 }
 _DETOKENIZE = {"model": schema.MODEL_OR_OWN, "tokens": Field((list,), required=True)}
 _EMBEDDING = {
     **schema.ignore_fields("encoding_format", "embd_normalize"),
     "model": schema.MODEL_OR_OWN,
     "content": Field((str, list, dict), "a text, its tokens, or a list of such"),
-    "input": Field((str, list, dict), "another word for content"),
+    "input": Field((str, list, dict), "another name for content"),
 }
 
 
@@ -102,8 +102,8 @@ def endpoints(state: State) -> list[Endpoint]:
             Endpoint(api, "POST", path, "Vectors of texts", embed, _EMBEDDING)
             for path in ("/embedding", "/embeddings")
         ),
-        Endpoint(api, "GET", "/props", "What a model is (`?model=NAME`)", props),
-        Endpoint("vLLM", "GET", "/tokenizer_info", "Tokens by their roles", tokenizer_info),
+        Endpoint(api, "GET", "/props", "Properties of a model (`?model=NAME`)", props),
+        Endpoint("vLLM", "GET", "/tokenizer_info", "Special tokens by their roles", tokenizer_info),
     ]
 
 

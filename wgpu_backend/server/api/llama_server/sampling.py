@@ -32,24 +32,24 @@ _OFF: Mapping[str, float] = {
 }  # fmt: skip
 
 ADAPTER = {
-    "id": Field((int,), "its place among the model's adapters", required=True, least=0),
-    "scale": Field((float,), "0 where it is missing"),
+    "id": Field((int,), "index among the model's adapters", required=True, least=0),
+    "scale": Field((float,), "default 0"),
 }
 FORM: Mapping[str, Field] = {
     **schema.ignore_fields("adaptive_decay", "backend_sampling"),
     **dict.fromkeys(_OFF, schema.NUMBER),
     "t_max_predict_ms": Field(
-        (float,), "time from the first token after which an answer that has a line break ends"
+        (float,), "milliseconds from the first token after which an answer with a line break ends"
     ),
-    "lora": Field((list,), "scales of LoRA adapters: objects of id and scale; others have 0"),
-    "samplers": Field((list, str), "names of the samplers that apply, in their order, or letters"),
-    "dry_sequence_breakers": Field((list, str), "texts that no repetition goes across for DRY"),
+    "lora": Field((list,), "scales of LoRA adapters: objects with id and scale; others have 0"),
+    "samplers": Field((list, str), "names or letters of the samplers, in their order"),
+    "dry_sequence_breakers": Field((list, str), "texts that end a repetition for DRY"),
     **dict.fromkeys(NUMBERS, schema.NUMBER),
     **dict.fromkeys(WHOLE, schema.WHOLE),
     **dict.fromkeys(_LIMITS, schema.MOST),
     **dict.fromkeys(
         ("n_probs", "logprobs"),
-        Field((int,), "most likely tokens that are given at each place", most=MOST_LOGPROBS),
+        Field((int,), "most likely tokens to return at each position", most=MOST_LOGPROBS),
     ),
 }  # fmt: skip
 

@@ -50,9 +50,9 @@ def endpoints(state: State) -> list[Endpoint]:
             found = await run_in_threadpool(acts[action], loaded, slot, path)
         return JSONResponse({"id_slot": slot, **found})
 
-    api, about = "llama-server", "Save, restore or erase what a slot holds (`?action=`)"
+    api, about = "llama-server", "Save, restore or erase a slot (`?action=`)"
     return [
-        Endpoint(api, "GET", "/slots", "What models that are loaded do", slots),
+        Endpoint(api, "GET", "/slots", "Slots of the loaded models", slots),
         Endpoint(api, "POST", "/slots/{slot}", about, change),
     ]
 

@@ -51,11 +51,11 @@ _NAME = 100
 _SHORT = 64
 # Texts of this length are not shown.
 _LONG = 65_536
-_NAMES = {"model": schema.TEXT, "name": Field((str,), "an older word for model")}
+_NAMES = {"model": schema.TEXT, "name": Field((str,), "an older name for model")}
 _SHOW = {
     **_NAMES,
     **schema.ignore_fields("system", "template", "options"),
-    "verbose": Field((bool,), "give long lists, too"),
+    "verbose": Field((bool,), "return long lists as well"),
 }
 _COPY = {"source": Field((str,), required=True), "destination": Field((str,), required=True)}
 _PULL = {
@@ -77,7 +77,7 @@ _CREATE = {
     "quantize": Field((str,), "is refused"),
     "stream": schema.STREAM,
 }
-Tell = Callable[[dict[str, Any]], None]
+Send = Callable[[dict[str, Any]], None]
 
 
 def endpoints(state: State) -> list[Endpoint]:
@@ -106,7 +106,7 @@ def _make_fact_endpoints(state: State) -> list[Endpoint]:
 
     return [
         Endpoint("Ollama", "GET", "/api/version", "Version of the server", version),
-        Endpoint("Ollama", "GET", "/api/tags", "Models that there are", tags),
+        Endpoint("Ollama", "GET", "/api/tags", "List of models", tags),
         Endpoint("Ollama", "POST", "/api/show", "Facts about a model", show, _SHOW),
     ]
 
@@ -133,10 +133,10 @@ def _make_change_endpoints(state: State) -> list[Endpoint]:
         return Response(status_code=201)
 
     return [
-        Endpoint("Ollama", "POST", "/api/copy", "Give a model another name", copy, _COPY),
+        Endpoint("Ollama", "POST", "/api/copy", "Copy a model to another name", copy, _COPY),
         Endpoint("Ollama", "DELETE", "/api/delete", "Remove a model", delete, _NAMES),
-        Endpoint("Ollama", "HEAD", "/api/blobs/{digest}", "Whether there is a blob", blob),
-        Endpoint("Ollama", "POST", "/api/blobs/{digest}", "Take in a blob", blob),
+        Endpoint("Ollama", "HEAD", "/api/blobs/{digest}", "Check for a blob", blob),
+        Endpoint("Ollama", "POST", "/api/blobs/{digest}", "Upload a blob", blob),
     ]
 
 
@@ -145,11 +145,11 @@ def _make_transfer_endpoints(state: State) -> list[Endpoint]:
         name = await run_in_threadpool(_find_existing, state, _read_name(fields))
         insecure = fields.switch("insecure", default=False)
 
-        def work(tell: Tell, stop: threading.Event) -> None:
-            def told(progress: Progress) -> None:
-                tell(_format_progress(progress))
+        def work(send: Send, stop: threading.Event) -> None:
+            def report(progress: Progress) -> None:
+                send(_format_progress(progress))
 
-            puller = Puller(state.store, insecure=insecure, report=told, cancelled=stop.is_set)
+            puller = Puller(state.store, insecure=insecure, report=report, cancelled=stop.is_set)
             puller.pull(name)
 
         return await _run_in_background(request, work, fields)
@@ -160,13 +160,13 @@ def _make_transfer_endpoints(state: State) -> list[Endpoint]:
         # A missing model must fail before the stream begins, to get a status.
         await run_in_threadpool(state.store.entry, name)
 
-        def work(tell: Tell, stop: threading.Event) -> None:
-            def told(progress: Progress) -> None:
-                tell(_format_progress(progress))
+        def work(send: Send, stop: threading.Event) -> None:
+            def report(progress: Progress) -> None:
+                send(_format_progress(progress))
 
             key = state.settings.signing_key
             pusher = Pusher(
-                state.store, insecure=insecure, report=told, cancelled=stop.is_set, key=key
+                state.store, insecure=insecure, report=report, cancelled=stop.is_set, key=key
             )
             pusher.push(name)
 
@@ -176,18 +176,18 @@ def _make_transfer_endpoints(state: State) -> list[Endpoint]:
         name = await run_in_threadpool(_require_free_name, state, _read_name(fields))
         wanted = await run_in_threadpool(_make_modelfile, state, fields)
 
-        def work(tell: Tell, _: threading.Event) -> None:
-            def said(status: str) -> None:
-                tell({"status": status})
+        def work(send: Send, _: threading.Event) -> None:
+            def report(status: str) -> None:
+                send({"status": status})
 
-            create(state.store, name, wanted, Path("/"), said, fits=checked)
+            create(state.store, name, wanted, Path("/"), report, fits=checked)
 
         return await _run_in_background(request, work, fields)
 
     return [
-        Endpoint("Ollama", "POST", "/api/pull", "Bring a model here", pull, _PULL, _LINES),
-        Endpoint("Ollama", "POST", "/api/push", "Bring a model to a registry", push, _PULL, _LINES),
-        Endpoint("Ollama", "POST", "/api/create", "Make a model", make, _CREATE, _LINES),
+        Endpoint("Ollama", "POST", "/api/pull", "Pull a model", pull, _PULL, _LINES),
+        Endpoint("Ollama", "POST", "/api/push", "Push a model to a registry", push, _PULL, _LINES),
+        Endpoint("Ollama", "POST", "/api/create", "Create a model", make, _CREATE, _LINES),
     ]
 
 
@@ -406,7 +406,7 @@ async def _receive_blob(state: State, request: Request, path: Path) -> None:
 
 
 async def _run_in_background(
-    request: Request, work: Callable[[Tell, threading.Event], None], fields: Fields
+    request: Request, work: Callable[[Send, threading.Event], None], fields: Fields
 ) -> Response:
     """Do long work in a thread, and stream its progress."""
     lines = _stream_progress(work)
@@ -426,19 +426,19 @@ async def _run_in_background(
 
 
 async def _stream_progress(
-    work: Callable[[Tell, threading.Event], None],
+    work: Callable[[Send, threading.Event], None],
 ) -> AsyncGenerator[dict[str, Any]]:
     loop, stop = asyncio.get_running_loop(), threading.Event()
     queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
-    def tell(line: dict[str, Any] | None) -> None:
+    def send(line: dict[str, Any] | None) -> None:
         loop.call_soon_threadsafe(queue.put_nowait, line)
 
     def run() -> None:
         try:
-            work(tell, stop)
+            work(send, stop)
         finally:
-            tell(None)
+            send(None)
 
     task = loop.run_in_executor(_WORKERS, run)
     try:

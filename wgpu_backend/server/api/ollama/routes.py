@@ -40,45 +40,45 @@ from wgpu_backend.server.core.state import (
 from wgpu_backend.server.core.structured_output import check_tools, format_grammar
 from wgpu_backend.text.output_parsers import ToolCall, thinks
 
-_OPTION = Field(schema.ANYTHING.kinds, "as in options, which come first")
+_OPTION = Field(schema.ANYTHING.kinds, "as in options, which take precedence")
 _COMMON = {
     **dict.fromkeys(sorted(KNOWN_PARAMETERS), _OPTION),
     "model": schema.MODEL,
     "stream": schema.STREAM,
-    "format": Field((str, dict), "json, or a JSON Schema that the answer has to follow"),
+    "format": Field((str, dict), "json, or a JSON Schema that the answer must follow"),
     "keep_alive": schema.DURATION,
     "options": Field((dict,), "sampling options by Ollama's names, and num_ctx"),
     "think": Field((bool, str), "whether to reason first, or how much"),
     "truncate": Field(
         (bool,), "leave out the oldest messages, or the middle of the newest, for room"
     ),
-    "shift": Field((bool,), "go on where the context is full"),
-    "logprobs": Field((bool,), "give log probabilities of tokens"),
+    "shift": Field((bool,), "continue when the context is full"),
+    "logprobs": Field((bool,), "return log probabilities of tokens"),
     "top_logprobs": schema.LOGPROBS,
 }
 _GENERATE = {
     **_COMMON,
     "prompt": Field((str,), "text to continue"),
-    "suffix": Field((str,), "what comes behind the answer"),
-    "system": Field((str,), "in place of the model's own system message"),
-    "template": Field((str,), "is refused: the model's own is used"),
-    "context": Field((list,), "tokens of what was said before"),
+    "suffix": Field((str,), "text after the answer"),
+    "system": Field((str,), "replaces the model's own system message"),
+    "template": Field((str,), "is refused: the model's own template is used"),
+    "context": Field((list,), "tokens of the conversation so far"),
     "raw": Field((bool,), "continue the prompt as it is, without a template"),
-    "images": Field((list,), "what a model of pictures begins with; no other reads images"),
+    "images": Field((list,), "start images of an image model; other models read no images"),
     "width": images.SIDE,
     "height": images.SIDE,
     "steps": images.STEPS,
 }
 _CHAT = {
     **_COMMON,
-    "messages": Field((list,), "what was said; where there is nothing, the model is loaded"),
+    "messages": Field((list,), "the conversation; if it is empty, only load the model"),
     "tools": schema.TOOLS,
 }
 _EMBED = {
     "model": schema.MODEL,
     "input": Field((str, list), "a text, or a list of them"),
     "truncate": Field((bool,), "cut texts that are too long"),
-    "dimensions": Field((int,), "numbers of each vector; all where there are not so many"),
+    "dimensions": Field((int,), "length of each vector; longer than the model's own has no effect"),
     "keep_alive": schema.DURATION,
     "options": schema.OBJECT,
 }
@@ -173,7 +173,7 @@ def endpoints(state: State) -> list[Endpoint]:
         Endpoint("Ollama", "POST", "/api/chat", "Answer a conversation", chat, _CHAT, lines),
         Endpoint("Ollama", "POST", "/api/embed", "Vectors of texts", embed, _EMBED),
         Endpoint("Ollama", "POST", "/api/embeddings", "Vector of a text", embeddings_, _EMBEDDINGS),
-        Endpoint("Ollama", "GET", "/api/ps", "Models that are loaded", ps),
+        Endpoint("Ollama", "GET", "/api/ps", "Loaded models", ps),
     ]
 
 

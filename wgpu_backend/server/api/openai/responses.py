@@ -46,20 +46,20 @@ _FORM = {
     **schema.refuse_fields("no pictures are made here", "image"),
     "model": schema.MODEL_OR_OWN,
     "input": Field((str, list), "a text, or items of a conversation", required=True),
-    "instructions": Field((str,), "a system message in front of it"),
-    "max_output_tokens": Field((int,), "tokens that the answer may have", least=1),
-    "temperature": Field((float,), "1 where it is missing", least=0),
+    "instructions": Field((str,), "a system message before the input"),
+    "max_output_tokens": Field((int,), "most tokens of the answer", least=1),
+    "temperature": Field((float,), "default 1", least=0),
     "top_p": Field((float,), least=0, most=1),
     "tools": schema.TOOLS,
     "tool_choice": Field((str, dict), "auto, none, required, or a function"),
     "reasoning": Field((dict,), "effort: none, or how much"),
-    "text": Field((dict,), "format: what the answer has to look like"),
+    "text": Field((dict,), "format: format of the answer"),
     "truncation": Field(
-        (str,), "auto: leave out the oldest of what is too long", among=("auto", "disabled")
+        (str,), "auto: leave out the oldest items if they do not fit", among=("auto", "disabled")
     ),
     "include": Field((list,), "message.output_text.logprobs: log probabilities of tokens"),
     "top_logprobs": schema.LOGPROBS,
-    "metadata": Field((dict,), "taken, and given back"),
+    "metadata": Field((dict,), "accepted, and returned"),
     "parallel_tool_calls": Field((bool,), "false: at most one call"),
     "stream": schema.STREAM,
     "return_progress": schema.PROGRESS,
@@ -69,7 +69,7 @@ _FORM = {
     "conversation": Field((str, dict), "is refused: none is kept"),
 }  # fmt: skip
 _REASONING = {"effort": schema.TEXT, **schema.ignore_fields("summary", "generate_summary")}
-_TEXT = {"format": schema.OBJECT, "verbosity": Field((str,), "taken, and given back")}
+_TEXT = {"format": schema.OBJECT, "verbosity": Field((str,), "accepted, and returned")}
 _LIKELY = "message.output_text.logprobs"
 _KEPT = "no response is kept here, send the conversation itself"
 Item = dict[str, Any]
@@ -252,19 +252,19 @@ async def _stream_response(state: State, request: Request, asked: _ResponseReque
     """Stream the numbered events of a response."""
     head, numbers = asked.head(), count()
 
-    def numbered(data: Mapping[str, Any]) -> bytes:
+    def encode_numbered(data: Mapping[str, Any]) -> bytes:
         return encode_event({**data, "sequence_number": next(numbers)})
 
     async def events() -> AsyncGenerator[bytes]:
         async for data in _make_events(state, asked, head):
-            yield numbered(data)
+            yield encode_numbered(data)
 
-    def failed(_: int, message: str) -> bytes:
+    def make_failure(_: int, message: str) -> bytes:
         error = {"code": "server_error", "message": message}
         response = {**head, "status": "failed", "error": error}
-        return numbered({"type": "response.failed", "response": response})
+        return encode_numbered({"type": "response.failed", "response": response})
 
-    return await start_stream(request, events(), "text/event-stream", failed)
+    return await start_stream(request, events(), "text/event-stream", make_failure)
 
 
 async def _make_events(

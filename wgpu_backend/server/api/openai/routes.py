@@ -109,9 +109,9 @@ def endpoints(state: State) -> list[Endpoint]:
             "OpenAI", "POST", "/v1/completions", "Continue a prompt", completions, COMPLETIONS, sse
         ),
         Endpoint("OpenAI", "POST", "/v1/embeddings", "Vectors of texts", embed, EMBEDDINGS),
-        Endpoint("OpenAI", "GET", "/v1/models", "Models that there are", models),
-        Endpoint("llama-server", "GET", "/models", "Models that there are", models),
-        Endpoint("OpenAI", "GET", "/v1/models/{name:path}", "One of them", model),
+        Endpoint("OpenAI", "GET", "/v1/models", "List of models", models),
+        Endpoint("llama-server", "GET", "/models", "List of models", models),
+        Endpoint("OpenAI", "GET", "/v1/models/{name:path}", "One model", model),
     ]
 
 

@@ -32,17 +32,19 @@ _COMMON = {
     **_WITHOUT_MEANING,
     "model": schema.MODEL_OR_OWN,
     "stream": schema.STREAM,
-    "stream_options": Field((dict,), "include_usage: whether a stream ends with counts"),
+    "stream_options": Field((dict,), "include_usage: whether a stream ends with token counts"),
     "max_tokens": schema.MOST,
-    "temperature": Field((float,), "1 where it is missing", least=0),
+    "temperature": Field((float,), "default 1", least=0),
     "top_p": Field((float,), least=0, most=1),
     "top_k": schema.WHOLE,
     "min_p": Field((float,), least=0, most=1),
     "seed": schema.WHOLE,
-    "logit_bias": Field((dict,), "added to the logits of tokens, by their ids"),
+    "logit_bias": Field((dict,), "values added to the logits of tokens, by their ids"),
     "n": schema.CHOICES,
-    "best_of": Field((int,), "answers that are made: the likeliest n are given", least=1, most=128),
-    "verbose": Field((bool,), "give the prompt, too, as __verbose"),
+    "best_of": Field(
+        (int,), "number of answers to generate; the n most likely are returned", least=1, most=128
+    ),
+    "verbose": Field((bool,), "return the prompt as well, as __verbose"),
     "id_slot": schema.SLOT,
     "timings_per_token": schema.TIMINGS,
     "return_progress": schema.PROGRESS,
@@ -59,32 +61,34 @@ CHAT = {
     "tools": schema.TOOLS,
     "tool_choice": Field((str, dict), "auto, none, required, or a function"),
     "parallel_tool_calls": Field((bool,), "false: at most one call"),
-    "response_format": Field((dict,), "what the answer has to look like"),
+    "response_format": Field((dict,), "format of the answer"),
     "max_completion_tokens": schema.MOST,
-    "logprobs": Field((bool,), "give log probabilities of tokens"),
+    "logprobs": Field((bool,), "return log probabilities of tokens"),
     "top_logprobs": schema.LOGPROBS,
     "reasoning_effort": schema.TEXT,
     "reasoning_format": Field(
         (str,), "none: leave reasoning in the text", among=("none", "auto", "deepseek")
     ),
     "reasoning": Field((dict,), "effort: as reasoning_effort"),
-    "modalities": Field((list,), "taken, and without meaning here"),
-    "continue_final_message": Field((bool,), "as is done wherever the last message is an answer"),
-    "add_generation_prompt": Field((bool,), "is always done, but where an answer is continued"),
+    "modalities": Field((list,), "accepted, without effect"),
+    "continue_final_message": Field(
+        (bool,), "has no effect: an answer as last message is always continued"
+    ),
+    "add_generation_prompt": Field((bool,), "has no effect: true, unless an answer is continued"),
 }
 COUNTED = {name: field for name, field in CHAT.items() if name != "stream"}
 COMPLETIONS = {
     **_COMMON,
-    "prompt": Field((str, list), "a text, tokens, or a list of such; nothing begins a new text"),
+    "prompt": Field((str, list), "a text, tokens, or a list of such; empty for a new text"),
     "logprobs": schema.LOGPROBS,
     "suffix": Field((str,), "is refused"),
-    "echo": Field((bool,), "give the prompt, too, with logprobs those of its tokens"),
+    "echo": Field((bool,), "return the prompt as well, with logprobs of its tokens"),
 }
 EMBEDDINGS = {
     **_WITHOUT_MEANING,
     "model": schema.MODEL_OR_OWN,
     "input": Field((str, list, dict), "a text, its tokens, or a list of such"),
-    "dimensions": Field((int,), "numbers of each vector", least=1),
+    "dimensions": Field((int,), "length of each vector", least=1),
     "encoding_format": Field((str,), among=("float", "base64")),
 }
 USUAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
