@@ -8,6 +8,7 @@ import pytest
 
 from wgpu_backend.errors import ModelError, OptionError
 from wgpu_backend.files.huggingface.settings import Settings
+from wgpu_backend.images.schedule import KEPT, NOISE, OUTPUT, alphas_cumprod, beta_quantiles
 from wgpu_backend.images.schedulers import (
     CLASSES,
     NAMES,
@@ -17,8 +18,6 @@ from wgpu_backend.images.schedulers import (
     linear_mu,
     linear_sigmas,
 )
-from wgpu_backend.images.schedulers.diffusion import alphas_cumprod, beta_quantiles
-from wgpu_backend.images.schedulers.schedule import KEPT, NOISE, OUTPUT
 
 STORED = np.load(Path(__file__).with_name("data") / "schedulers.npz")
 PIPELINES = sorted({key.split("/")[0] for key in STORED})
