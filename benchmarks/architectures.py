@@ -41,10 +41,10 @@ from wgpu_backend.ml.wgpu.dry_run import DryRunExecutor
 from wgpu_backend.ml.wgpu.storage import Part
 from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_input_specs
 from wgpu_backend.nn.kvcache.cache import Cache
-from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
 from wgpu_backend.nn.kvcache.factory import make_cache
 from wgpu_backend.nn.kvcache.layered import LayeredCache
 from wgpu_backend.nn.kvcache.layers import LayerCache, LayerShape, StateShape, iterate_entries
+from wgpu_backend.nn.kvcache.recurrent import Checkpoints
 from wgpu_backend.nn.model import Model, model_class
 from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.op import fusions

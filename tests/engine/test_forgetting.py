@@ -15,11 +15,11 @@ from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.models.llama import Llama
 from wgpu_backend.nn.batch import Work
-from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
 from wgpu_backend.nn.kvcache.factory import make_cache
 from wgpu_backend.nn.kvcache.layered import LayeredCache
 from wgpu_backend.nn.kvcache.layers import StateShape
 from wgpu_backend.nn.kvcache.paged import PagedCache
+from wgpu_backend.nn.kvcache.recurrent import Checkpoints
 from wgpu_backend.ops.sampling.host import SamplingOptions
 from wgpu_backend.testing import nmse
 

@@ -8,7 +8,7 @@ import pytest
 import wgpu_backend as wb
 from tests.models.outlines import outlines, written
 from wgpu_backend.errors import ContextFull, OptionError
-from wgpu_backend.nn import self_attention
+from wgpu_backend.nn import attention
 from wgpu_backend.nn.attention_weights import attention_weights
 from wgpu_backend.nn.batch import Attended
 
@@ -23,7 +23,7 @@ def model(request):
 
 def test_weights_of_attention_make_of_the_values_what_the_layer_does(model, monkeypatch):
     seen = []
-    attend = self_attention.attend
+    attend = attention.attend
 
     def noted(layer, q, k, v, batch, **options):
         y = attend(layer, q, k, v, batch, **options)
@@ -31,7 +31,7 @@ def test_weights_of_attention_make_of_the_values_what_the_layer_does(model, monk
             seen.append((v, y))
         return y
 
-    monkeypatch.setattr(self_attention, "attend", noted)
+    monkeypatch.setattr(attention, "attend", noted)
     tokens = model.tokenizer.encode("Once upon a time there was a fox")
     weights = model.attention(tokens, 1)
     heads, count = weights.shape[0], len(tokens)

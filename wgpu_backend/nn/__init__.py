@@ -1,10 +1,13 @@
 """The blocks that models are made of, and the lookup of their weights."""
 
-from wgpu_backend.nn.attention import Temperature, attend
-from wgpu_backend.nn.classifier import Classifier
-from wgpu_backend.nn.cross_attention import CrossAttention, CrossLayer
-from wgpu_backend.nn.experts import Experts, Routing
-from wgpu_backend.nn.latent_attention import LatentAttention
+from wgpu_backend.nn.attention import (
+    CrossAttention,
+    CrossLayer,
+    LatentAttention,
+    SelfAttention,
+    Temperature,
+    attend,
+)
 from wgpu_backend.nn.layer import (
     DecoderLayer,
     FeedForward,
@@ -29,11 +32,10 @@ from wgpu_backend.nn.layers import (
     beside,
     fused_linear,
 )
-from wgpu_backend.nn.mlp import MLP, BoundedSwiglu, activated, gated
+from wgpu_backend.nn.mlp import MLP, BoundedSwiglu, Classifier, Experts, Routing, activated, gated
 from wgpu_backend.nn.module import Module, populate, weight
 from wgpu_backend.nn.recurrent import GatedDelta, Mamba, Mamba2, ShortConv
 from wgpu_backend.nn.rope import RopeOptions, Rotary
-from wgpu_backend.nn.self_attention import SelfAttention
 
 __all__ = [
     "MLP",

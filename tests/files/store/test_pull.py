@@ -16,7 +16,7 @@ from tests.files.store.killed import run_killed
 from tests.files.store.registry import Registry
 from tests.patience import PATIENCE
 from wgpu_backend.errors import ModelNotFound, StoreError
-from wgpu_backend.files.store import hub, pull
+from wgpu_backend.files.store import pull
 from wgpu_backend.files.store.files import sha256
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.pull import Progress, PullCancelled, Puller
@@ -191,7 +191,7 @@ def test_a_full_disk_keeps_what_is_there(registry, store: Store, monkeypatch):
 
 
 KILLED = """
-from wgpu_backend.files.store import hub, pull
+from wgpu_backend.files.store import pull
 from wgpu_backend.files.store.names import ModelName
 from wgpu_backend.files.store.store import Store
 pull.Puller._write = counted(pull.Puller._write)
@@ -256,7 +256,7 @@ def test_parts_whose_digests_nobody_tells_are_pulled(registry, store: Store, tmp
 
 def test_a_changed_part_is_refused(registry, store: Store, tmp_path: Path, monkeypatch):
     registry.fault, registry.files = "split", split_of(tmp_path)
-    listed = hub.list_files
+    listed = pull.list_files
 
     def changed(*given):
         found = listed(*given)
@@ -291,8 +291,8 @@ def test_a_tag_that_no_file_has_is_not_found(registry, store: Store):
 )  # fmt: skip
 def test_tags_name_files_as_on_the_hub(tag: str, want: str):
     stems = ["m-UD-Q4_K_M", "m-Q4_K_M", "Q8_0/m-Q8_0", "UD-Q8_K_XL/m-UD-Q8_K_XL", "BF16/m"]
-    files = [hub.HubFile(f"{stem}-00001-of-00001.gguf", 1, "") for stem in stems]
-    found = hub.find_parts(files, ModelName.parse(f"hf.co/a/b:{tag}"))
+    files = [pull.HubFile(f"{stem}-00001-of-00001.gguf", 1, "") for stem in stems]
+    found = pull.find_parts(files, ModelName.parse(f"hf.co/a/b:{tag}"))
     assert [f"{want}-00001-of-00001.gguf"] * bool(want) == [file.path for file in found]
 
 

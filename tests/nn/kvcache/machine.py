@@ -30,7 +30,6 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_input_specs
 from wgpu_backend.nn.kvcache.cache import GraphInputs, KeyValues
-from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
 from wgpu_backend.nn.kvcache.factory import make_cache
 from wgpu_backend.nn.kvcache.layered import LayeredCache
 from wgpu_backend.nn.kvcache.layers import (
@@ -42,7 +41,7 @@ from wgpu_backend.nn.kvcache.layers import (
     paged_layers,
 )
 from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
-from wgpu_backend.nn.kvcache.recurrent import RecurrentCache
+from wgpu_backend.nn.kvcache.recurrent import Checkpoints, RecurrentCache
 
 INTERVAL, REWIND, MOST = 48, 3, 40  # tokens between checkpoints, passes back, tokens of a pass
 SEQUENCES = range(4)

@@ -7,11 +7,11 @@ from wgpu_backend.dtypes import F16, F32, Q8_0
 from wgpu_backend.errors import CacheFull, ContextError, DTypeError, ModelError, ShapeError
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.nn.batch import BatchArrays, BatchShape, Work, all_input_specs
-from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
 from wgpu_backend.nn.kvcache.factory import make_cache, state_rows
 from wgpu_backend.nn.kvcache.layered import LayeredCache
 from wgpu_backend.nn.kvcache.layers import LayerShape, SharedLayer, StateShape, keep_keys
 from wgpu_backend.nn.kvcache.paged import BLOCK, PagedCache
+from wgpu_backend.nn.kvcache.recurrent import Checkpoints
 
 ALL, NEAR = LayerShape(64, 64), LayerShape(64, 64, window=512)
 SHORT = LayerShape(64, 64, window=128)

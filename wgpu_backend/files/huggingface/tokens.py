@@ -32,18 +32,16 @@ import numpy as np
 from wgpu_backend.errors import TokenizerError
 from wgpu_backend.files.gguf.config import Value
 from wgpu_backend.files.huggingface.json_files import read_json
-from wgpu_backend.files.huggingface.sentencepiece import (
-    BYTE_PAIRS,
-    is_sentencepiece,
-    read_sentencepiece,
-)
 from wgpu_backend.files.huggingface.settings import Settings
 from wgpu_backend.files.huggingface.special_tokens import SpecialTokens, chat_templates
 from wgpu_backend.files.huggingface.tokenizer_json import check, complete_json, pretokenizer_name
 from wgpu_backend.files.huggingface.vocab_files import (
+    BYTE_PAIRS,
     VOCABULARY,
     build_json,
     has_vocabulary,
+    is_sentencepiece,
+    read_sentencepiece,
 )
 from wgpu_backend.text.tokenizer.library import KEY, LIBRARY, walk_steps
 from wgpu_backend.text.tokenizer.vocabulary import TokenType

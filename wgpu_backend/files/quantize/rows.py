@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import BF16, F16, F32, DType, convert_values
 from wgpu_backend.errors import DTypeError, ShapeError
-from wgpu_backend.files.quantize import block_formats, k_quants
+from wgpu_backend.files.quantize import block_formats
 from wgpu_backend.files.quantize.blocks import Bytes, Quantiser, squares
 from wgpu_backend.files.quantize.decoding import decode_blocks
 from wgpu_backend.files.quantize.search import Floats
@@ -25,11 +25,11 @@ _QUANTISERS: Mapping[str, Quantiser] = {
     "q5_0": block_formats.q5_0,
     "q5_1": block_formats.q5_1,
     "q8_0": block_formats.q8_0,
-    "q2_k": k_quants.q2_k,
-    "q3_k": k_quants.q3_k,
-    "q4_k": k_quants.q4_k,
-    "q5_k": k_quants.q5_k,
-    "q6_k": k_quants.q6_k,
+    "q2_k": block_formats.q2_k,
+    "q3_k": block_formats.q3_k,
+    "q4_k": block_formats.q4_k,
+    "q5_k": block_formats.q5_k,
+    "q6_k": block_formats.q6_k,
     "iq4_nl": block_formats.iq4_nl,
     "iq4_xs": block_formats.iq4_xs,
     "mxfp4": block_formats.mxfp4,

@@ -9,7 +9,6 @@ from wgpu_backend.dtypes import F16, F32, DType
 from wgpu_backend.errors import ModelError
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.nn.kvcache.cache import Cache
-from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
 from wgpu_backend.nn.kvcache.encoded import EncodedCache
 from wgpu_backend.nn.kvcache.layered import LayeredCache, Part
 from wgpu_backend.nn.kvcache.layers import (
@@ -22,9 +21,8 @@ from wgpu_backend.nn.kvcache.layers import (
     paged_layers,
     require_type,
 )
-from wgpu_backend.nn.kvcache.paged import PagedCache
-from wgpu_backend.nn.kvcache.recurrent import RecurrentCache
-from wgpu_backend.nn.kvcache.windowed import Sight, WindowedCache
+from wgpu_backend.nn.kvcache.paged import PagedCache, Sight, WindowedCache
+from wgpu_backend.nn.kvcache.recurrent import Checkpoints, RecurrentCache
 
 # Checkpoints that there is room for, over all sequences.
 CHECKPOINTS = 8

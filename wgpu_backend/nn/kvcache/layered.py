@@ -16,8 +16,8 @@ from wgpu_backend.nn.kvcache.cache import (
     LayerState,
     require_shift,
 )
-from wgpu_backend.nn.kvcache.checkpoints import Checkpoints
 from wgpu_backend.nn.kvcache.encoded import EncodedCache
+from wgpu_backend.nn.kvcache.recurrent import Checkpoints
 from wgpu_backend.nn.kvcache.saving import Saved, SavedPart, require_parts
 
 

@@ -1,6 +1,6 @@
 """Chat templates: from messages to the text that a model was trained to continue.
 
-``template.py`` is the public class, ``sandbox.py`` its Jinja environment and ``filters.py`` the
+``template.py`` is the public class, ``sandbox.py`` its Jinja environment and the
 filters there. ``budget.py`` limits time, text and memory. ``estimates.py`` and ``formatting.py``
 estimate what a step is about to use. ``builtin_templates.py`` has templates by llama.cpp's names.
 """

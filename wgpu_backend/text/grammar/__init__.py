@@ -5,7 +5,7 @@
     Grammar ─ compiled once in a process of its own ─▶ GrammarVocabulary.matcher ─▶ Matcher
     Matcher: mask ─ a token is chosen ─ take ─ forced tokens ─ mask ─ … ─ end
 
-``grammar.py`` is the public class. ``schemas.py`` prepares JSON schemas. ``gbnf.py`` parses GBNF
+``grammar.py`` is the public class, and prepares JSON schemas. ``gbnf.py`` parses GBNF
 and ``gbnf_lark.py`` translates it for the compiler. ``vocabulary.py`` and
 ``compile_alone.py`` compile hostile grammars outside this process; the former also fits them to a
 model's tokens. ``matcher.py`` follows one answer, and ``masks.py`` applies a mask to logits on the

@@ -1,14 +1,428 @@
-"""A grammar as data that can be compared, hashed and sent to another process."""
+"""A grammar as data that can be compared, hashed and sent to another process; JSON schemas."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from decimal import Decimal
+from functools import lru_cache
+from math import lcm
+from typing import Any, Literal, NamedTuple, cast
+from urllib.parse import unquote
 
 from wgpu_backend.errors import GrammarError
-from wgpu_backend.text.grammar.schemas import prepare_schema
+
+# JSON schemas in a form that the compiler accepts, with closed objects.
+#
+# In llama.cpp, and so in Ollama and llama-cpp-python, an object has only the properties that its
+# schema names; by JSON Schema it may have any. Programs omit `additionalProperties` and mean the
+# former, and small models add unwanted properties if they may.
+
+
+Json = dict[str, Any]
+# Keywords for human readers.
+_ANNOTATIONS = ("title", "description", "$comment", "examples", "default")
+# Keywords whose values are data, not schemas.
+_DATA = ("const", "enum", "default", "examples")
+# Keywords whose values are schemas by name.
+_NAMED = ("properties", "patternProperties", "$defs", "definitions")
+_CLOSING = ("additionalProperties", "patternProperties", "minProperties")
+_FORMATS = {
+    *("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid"),
+    "unknown",
+}
+_LOG = logging.getLogger("wgpu_backend.grammar")
+# Steps through references: clients write schemas, so they may be hostile.
+_MOST_STEPS = 200_000
+
+
+def prepare_schema(schema: Json) -> Json:
+    """Return an equivalent schema for the compiler.
+
+    Objects with `properties` are closed unless the schema mentions others. Parts of an `allOf`, and
+    other places that describe the same object, stay open by themselves, since each would exclude
+    the properties of the others; they are closed together. Keywords that the compiler rejects are
+    rewritten (`unevaluatedProperties`, `propertyNames`, decimal bounds). They are dropped if they
+    have no effect (`uniqueItems` that is false) or cannot be enforced (unknown formats, with a
+    warning).
+
+    Raises
+    ------
+    GrammarError
+        It refers to itself too often, or requires names that cannot be enforced.
+    """
+    return _SchemaPreparer(schema).prepare(schema)
+
+
+class _SchemaPreparer:
+    """A rewriter of one schema and its parts."""
+
+    def __init__(self, root: Json) -> None:
+        self._root = root
+        self._steps = 0
+        self._joined = {id(n): n for n in _schemas(root) if self._is_joined(n)}
+        parts = (part for n in self._joined.values() for part in self._siblings(n))
+        self._parts = {id(part) for part in parts}
+
+    def prepare(self, schema: Any) -> Any:  # noqa: ANN401
+        """Return the schema, or its replacement."""
+        if isinstance(schema, list):
+            return [self.prepare(each) for each in cast("list[Any]", schema)]
+        if not isinstance(schema, dict):
+            return schema
+        given = cast("Json", schema)
+        kept = {k: v for k, v in given.items() if not _is_left_out(k, v)}
+        found = {name: self._value(name, value) for name, value in kept.items()}
+        named = self._close_by_names(given, found) if "propertyNames" in given else {}
+        closing = named or self._closing(given, found.get("properties"))
+        return _replace_bounds(given, found) | closing
+
+    def _close_by_names(self, given: Json, found: Json) -> Json:
+        """Replace `propertyNames` by properties or patterns that names must fit."""
+        names: Any = given["propertyNames"]
+        while isinstance(names, dict) and [*cast("Json", names)] == ["$ref"]:
+            self._count()
+            names = self._resolve(cast("Json", names)["$ref"])
+        own = cast("Json", found.get("properties", {}))
+        told = given.get("additionalProperties", given.get("unevaluatedProperties", not own))
+        other = self.prepare(told)
+        listed, pattern = _allowed_names(names)
+        if listed is not None:
+            kept = {name: value for name, value in own.items() if name in listed}
+            more = {} if told is False else dict.fromkeys(listed, other)
+            return {"properties": more | kept, "additionalProperties": False}
+        if told is False or pattern is None:
+            return {}
+        if "patternProperties" in given:
+            raise GrammarError(
+                "JSON schema: propertyNames with patternProperties cannot be kept; "
+                "write the patterns so that they hold for all names, and leave it out"
+            )
+        return {"patternProperties": {pattern: other}, "additionalProperties": False}
+
+    def _value(self, name: str, value: Any) -> Any:  # noqa: ANN401
+        if name in _DATA:
+            return value
+        if name in _NAMED and isinstance(value, dict):
+            inner = cast("Json", value)
+            return {key: self.prepare(each) for key, each in inner.items()}
+        return self.prepare(value)
+
+    def _closing(self, given: Json, own: Any) -> Json:  # noqa: ANN401
+        """Return the keywords that close an object; empty if they are given here or elsewhere."""
+        joined = id(given) in self._joined
+        is_told = "unevaluatedProperties" in given
+        if id(given) in self._parts or not (joined or is_told or isinstance(own, dict)):
+            return {}
+        parts = [given, *self._siblings(given)] if joined or is_told else [given]
+        if is_told:
+            told = any("additionalProperties" in part for part in parts)
+            if not told and any("patternProperties" in part for part in parts[1:]):
+                raise GrammarError(
+                    "JSON schema: unevaluatedProperties cannot be kept with patternProperties of "
+                    "another part of the same object; write these next to it"
+                )
+        else:
+            told = any(word in part for part in parts for word in _CLOSING)
+        if told:
+            return {}
+        others = {name: True for part in parts for name in _names(part)}
+        rest = self.prepare(given.get("unevaluatedProperties", False))
+        return {"properties": {**others, **(own or {})}, "additionalProperties": rest}
+
+    def _is_joined(self, schema: Json) -> bool:
+        """Return whether several places at once describe the same object."""
+        places = [[each] for each in _dicts(schema.get("allOf"))]
+        places += [_dicts(schema.get(word)) for word in ("anyOf", "oneOf")]
+        places += [[{"$ref": schema["$ref"]}]] if "$ref" in schema else []
+        own = bool(_names(schema))
+        if own + sum(map(bool, places)) < 2:
+            return False
+        return own + sum(any(map(self._has_names, place)) for place in places) > 1
+
+    def _has_names(self, schema: Json) -> bool:
+        return any(_names(each) for each in [schema, *self._siblings(schema)])
+
+    def _siblings(self, schema: Json) -> Iterator[Json]:
+        """Yield the other schemas that describe the same value, in their order."""
+        seen, waiting = {id(schema)}, self._next(schema)
+        while waiting:
+            self._count()
+            each = waiting.pop()
+            if id(each) not in seen:
+                seen.add(id(each))
+                yield each
+                waiting += self._next(each)
+
+    def _next(self, schema: Json) -> list[Json]:
+        referred = self._resolve(schema.get("$ref"))
+        inner = [each for word in ("allOf", "anyOf", "oneOf") for each in _dicts(schema.get(word))]
+        return [*inner[::-1], *_dicts([referred])]
+
+    def _resolve(self, where: object) -> object:
+        """Return the target of a reference within the schema."""
+        if not isinstance(where, str) or not (where + "/").startswith("#/"):
+            return None
+        found: Any = self._root
+        for step in where.split("/")[1:]:
+            self._count()
+            name = unquote(step).replace("~1", "/").replace("~0", "~")
+            if isinstance(found, list) and name.isdecimal() and int(name[:9]) < len(found):  # pyright: ignore[reportUnknownArgumentType]
+                found = cast("Any", found[int(name[:9])])
+            else:
+                found = cast("Json", found).get(name) if isinstance(found, dict) else None
+        return found
+
+    def _count(self) -> None:
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise GrammarError(
+                f"JSON schema: more than {_MOST_STEPS} steps through its references, needs fewer"
+            )
+
+
+def _is_left_out(name: str, value: object) -> bool:
+    """Return whether the compiler must not see a keyword; its effect is expressed otherwise."""
+    if name == "format" and isinstance(value, str) and value not in _FORMATS:
+        _warn_unknown_format(value[:60])
+        return True
+    return name in ("unevaluatedProperties", "propertyNames") or (
+        name == "uniqueItems" and value is False
+    )
+
+
+@lru_cache(256)
+def _warn_unknown_format(name: str) -> None:
+    """Warn once that a format is ignored."""
+    _LOG.warning("JSON schema: format %r is unknown and ignored; answers may be any text", name)
+
+
+def _allowed_names(schema: Any) -> tuple[list[str] | None, str | None]:  # noqa: ANN401
+    """Return the names that a schema of names lists, or else a pattern of them, or neither.
+
+    Raises
+    ------
+    GrammarError
+        It has more than one such keyword.
+    """
+    if schema is False:
+        return [], None
+    given = cast("Json", schema) if isinstance(schema, dict) else {}
+    words = {
+        k: v for k, v in given.items() if (k, v) != ("type", "string") and k not in _ANNOTATIONS
+    }
+    match words:
+        case {"enum": list(), **rest} if not rest:
+            listed = cast("list[Any]", words["enum"])
+            return [name for name in listed if isinstance(name, str)], None
+        case {"const": str() as name, **rest} if not rest:
+            return [name], None
+        case {"pattern": str() as pattern, **rest} if not rest:
+            return None, pattern
+        case _ if {*words} <= {"minLength", "maxLength"}:
+            ends = f"{words.get('minLength', 0)},{words.get('maxLength', '')}"
+            return None, rf"^[\s\S]{{{ends}}}$" if words else None
+        case _:
+            raise GrammarError(
+                f"JSON schema: propertyNames with {', '.join(words)}: names can be kept to one of "
+                "enum, const, pattern, or minLength and maxLength; leave the rest out"
+            )
+
+
+def _replace_bounds(given: Json, found: Json) -> Json:
+    """Replace decimal bounds by schemas that the compiler handles correctly."""
+    ranges, multiples = number_ranges(given), number_multiples(given)
+    gone = (*(BOUNDS if ranges else ()), *(("multipleOf",) if multiples else ()))
+    kept = {name: value for name, value in found.items() if name not in gone}
+    for choice in filter(None, (ranges, multiples)):
+        if "anyOf" not in kept:
+            kept["anyOf"] = choice
+        else:
+            kept["allOf"] = [*kept.get("allOf", ()), {"anyOf": choice}]
+    return kept
+
+
+def _schemas(schema: Any) -> Iterator[Json]:  # noqa: ANN401
+    """Yield a schema and all schemas in it."""
+    if isinstance(schema, list):
+        for each in cast("list[Any]", schema):
+            yield from _schemas(each)
+    elif isinstance(schema, dict):
+        given = cast("Json", schema)
+        yield given
+        for name, value in given.items():
+            if name in _NAMED and isinstance(value, dict):
+                yield from _schemas([*cast("Json", value).values()])
+            elif name not in _DATA:
+                yield from _schemas(value)
+
+
+def _names(schema: Json) -> list[str]:
+    """Return the properties that a schema names, with those that it only requires last."""
+    named, required = schema.get("properties"), schema.get("required")
+    found = [*cast("Json", named)] if isinstance(named, dict) else []
+    wanted = cast("list[object]", required) if isinstance(required, list) else []
+    return found + [each for each in wanted if isinstance(each, str) and each not in found]
+
+
+def _dicts(values: object) -> list[Json]:
+    items = cast("list[Any]", values) if isinstance(values, list) else []
+    return [each for each in items if isinstance(each, dict)]
+
+
+# Bounds of numbers. llguidance's expression for a range leaves out numbers that are the beginning
+# of a bound, 2.6 under 2.65, and some zeros at the end. It is correct for ranges whose ends differ
+# in one decimal place, with the lower end included and the upper one excluded. A range with a
+# decimal bound is therefore composed of such ranges.
+
+BOUNDS = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
+_OTHERS = ("string", "boolean", "null", "array", "object")
+# Decimal places at which doubles still differ.
+_MOST_PLACES = 12
+_LARGEST = 10**9
+# Decimal places after an excluded bound that may end in zeros.
+_NEAR = 8
+
+
+class _End(NamedTuple):
+    value: Decimal
+    included: bool
+
+
+def number_ranges(schema: Mapping[str, Any]) -> list[Json] | None:
+    """Return schemas of which a value must fit one to keep to a schema's bounds.
+
+    Returns
+    -------
+    list of dict, or None
+        None if the bounds can stay as they are: absent, whole, or bounds of integers.
+    """
+    kinds = schema.get("type", ["number", *_OTHERS])
+    types = cast("list[Any]", [kinds] if isinstance(kinds, str) else kinds)
+    given = [name for name in BOUNDS if name in schema]
+    if not isinstance(cast("object", types), list) or "number" not in types or not given:
+        return None
+    values: list[Any] = [schema[name] for name in given]
+    if not all(isinstance(value, int | float) and abs(value) < _LARGEST for value in values):
+        return None
+    exact = [Decimal(repr(value)) for value in values if not isinstance(value, bool)]
+    if len(exact) < len(values) or all(value == int(value) for value in exact):
+        return None
+    ends = {name: _End(v, not name.startswith("ex")) for v, name in zip(exact, given, strict=True)}
+    low = max(
+        (ends[name] for name in BOUNDS[:2] if name in ends),
+        key=lambda end: (end.value, not end.included),
+        default=None,
+    )
+    high = min(
+        (ends[name] for name in BOUNDS[2:] if name in ends),
+        key=lambda end: (end.value, end.included),
+        default=None,
+    )
+    found = [{"type": "number", **part} for part in _parts(low, high)]
+    others = [each for each in types if each in _OTHERS]
+    if not found or max(map(_places, exact)) > _MOST_PLACES:
+        return None
+    return [*found, {"type": others}] if others else found
+
+
+def number_multiples(schema: Mapping[str, Any]) -> list[Json] | None:
+    """Return schemas for the multiples of a decimal, or None if `multipleOf` can stay as it is.
+
+    The compiler accepts 0.25 as a multiple of 0.25, but not 0.5, which has fewer decimal places.
+    """
+    given = schema.get("multipleOf")
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < _LARGEST:
+        return None
+    value = Decimal(repr(given))
+    places = _places(value)
+    if not 2 <= places <= _MOST_PLACES:
+        return None
+    whole = int(value.scaleb(places))
+    return [
+        {"multipleOf": _json(Decimal(lcm(whole, 10**fewer)).scaleb(-places))}
+        for fewer in range(places + 1)
+    ]
+
+
+def _parts(low: _End | None, high: _End | None) -> Iterator[Json]:
+    zero = Decimal(0)
+    if low is None or low.value < 0:
+        least = None if low is None else _End(-low.value, low.included)
+        ceiling = _End(zero, False) if high is None or high.value >= 0 else high
+        for part in _positive(_End(-ceiling.value, ceiling.included), least):
+            yield _mirror(part)
+    if high is None or high.value > 0 or high == (zero, True):
+        floor = _End(zero, True) if low is None or low.value < 0 else low
+        yield from _positive(floor, high)
+
+
+def _mirror(part: Json) -> Json:
+    return {BOUNDS[BOUNDS.index(name) - 2]: -value for name, value in part.items()}
+
+
+def _positive(low: _End, high: _End | None) -> Iterator[Json]:
+    """Yield parts of a range of non-negative numbers."""
+    begin = low.value
+    end = begin.to_integral_value("ROUND_CEILING") + 1 if high is None else high.value
+    if begin > end or (begin == end and not (low.included and high and high.included)):
+        return
+    places = max(_places(begin), _places(end))
+    if not low.included:
+        step = Decimal(1).scaleb(-places)
+        yield from _near(begin, step)
+        begin += step
+    if begin < end:
+        yield from _cells(begin, end, places)
+    if high is None:
+        yield {"minimum": int(end)}
+    elif high.included and begin <= end:
+        yield {"minimum": _json(end), "maximum": _json(end)}
+
+
+def _near(bound: Decimal, step: Decimal) -> Iterator[Json]:
+    """Yield ranges of numbers above an excluded bound, less than a step away."""
+    for _ in range(_NEAR):
+        yield _cell(bound + step / 10, bound + step)
+        step /= 10
+    # With 1 and 1.01 both excluded, the compiler would accept 1.
+    if bound != int(bound):
+        yield {"exclusiveMinimum": _json(bound), "exclusiveMaximum": _json(bound + step)}
+
+
+def _cells(low: Decimal, high: Decimal, places: int) -> Iterator[Json]:
+    for place in range(places, 0, -1):
+        unit = Decimal(1).scaleb(1 - place)
+        up = (low / unit).to_integral_value("ROUND_CEILING") * unit
+        down = (high / unit).to_integral_value("ROUND_FLOOR") * unit
+        if up > down:
+            yield _cell(low, high)
+            return
+        if low < up:
+            yield _cell(low, up)
+        if down < high:
+            yield _cell(down, high)
+            # The bound with fewer places itself: 2.6 in the range 2.60 to 2.65.
+            yield {"minimum": _json(down), "maximum": _json(down)}
+        low, high = up, down
+    if low < high:
+        yield _cell(low, high)
+
+
+def _cell(low: Decimal, high: Decimal) -> Json:
+    return {"minimum": _json(low), "exclusiveMaximum": _json(high)}
+
+
+def _places(value: Decimal) -> int:
+    exponent = value.normalize().as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0
+
+
+def _json(value: Decimal) -> int | float:
+    return int(value) if value == int(value) else float(value)
+
 
 Kind = Literal["json_schema", "gbnf", "regex", "lark"]
 _KINDS = ("json_schema", "gbnf", "regex", "lark")

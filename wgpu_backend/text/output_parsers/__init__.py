@@ -1,7 +1,7 @@
 """Streaming parsers of models' answers: text, reasoning and tool calls.
 
-``registry.py`` finds a model's format by its chat template. Formats are in ``harmony.py``,
-``qwen.py``, ``gemma.py`` and ``families.py``; most are text with spans between tags, which
+``registry.py`` finds a model's format by its chat template, and has most formats; others are in
+``harmony.py``, ``qwen.py`` and ``gemma.py``. Most are text with spans between tags, which
 ``spans.py`` parses.
 """
 

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS, EXPERTS, MLP
-from wgpu_backend.files.huggingface.family import Family, Names, family, make_names
+from wgpu_backend.files.huggingface.families.llama import (
+    ATTENTION,
+    ENDS,
+    EXPERTS,
+    MLP,
+    SHARED,
+    expert_keys,
+    is_before_end,
+)
+from wgpu_backend.files.huggingface.family import Family, family, make_names
 from wgpu_backend.files.huggingface.rope import rope_kind, stretch, yarn_magnitude
 from wgpu_backend.files.huggingface.settings import Settings
-from wgpu_backend.files.huggingface.shared_settings import layer_count
 from wgpu_backend.files.huggingface.transforms import slice_rows, split_matrices, transpose
 from wgpu_backend.files.huggingface.values import Values
 
-_LAYER = re.compile(r"^layers\.(\d+)\.")
 # Epsilon of the norms of latents, independent of that of the others.
 _LATENT_EPS = 1e-6
-_GATING = {"softmax": 1, "sigmoid": 2}
-SHARED: Names = {
-    "mlp.gate.e_score_correction": "exp_probs_b",
-    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
-    "mlp.shared_experts.up_proj": "ffn_up_shexp",
-    "mlp.shared_experts.down_proj": "ffn_down_shexp",
-}
 
 
 def latent_keys(x: Values, settings: Settings) -> Values:
@@ -41,33 +39,6 @@ def latent_values(x: Values, settings: Settings) -> Values:
 
 def _heads(x: Values, settings: Settings) -> Values:
     return split_matrices(x, settings.uint("num_attention_heads"))
-
-
-def is_before_end(made: Family, name: str) -> bool:
-    """Return whether a tensor does not belong to a layer after the last one."""
-    found = _LAYER.match(made.bare(name))
-    return found is None or int(found[1]) < layer_count(made.settings)
-
-
-def expert_keys(settings: Settings, gating: str) -> dict[str, Value]:
-    """Return the keys of routing, with this kind of score unless the settings name another.
-
-    Raises
-    ------
-    ModelError
-        They name an unknown kind, or lack the experts' width.
-    """
-    kind = settings.text("scoring_func", default=gating)
-    if kind not in _GATING:
-        raise settings.error("scoring_func", f"is {kind!r}, known are {', '.join(_GATING)}")
-    return {
-        "leading_dense_block_count": settings.uint("first_k_dense_replace", default=0),
-        "expert_feed_forward_length": settings.uint("moe_intermediate_size"),
-        "expert_shared_count": settings.uint("n_shared_experts", default=0),
-        "expert_weights_scale": settings.number("routed_scaling_factor", default=1.0),
-        "expert_weights_norm": settings.flag("norm_topk_prob", default=False),
-        "expert_gating_func": _GATING[kind],
-    }
 
 
 @family("DeepseekV2ForCausalLM")

@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from wgpu_backend.files.gguf.config import Value
-from wgpu_backend.files.huggingface.families.deepseek import SHARED, expert_keys, is_before_end
-from wgpu_backend.files.huggingface.families.llama import ATTENTION, ENDS, EXPERTS, MLP, Decoder
+from wgpu_backend.files.huggingface.families.llama import (
+    ATTENTION,
+    ENDS,
+    EXPERTS,
+    MLP,
+    SHARED,
+    Decoder,
+    expert_keys,
+    is_before_end,
+)
 from wgpu_backend.files.huggingface.family import family, make_names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -70,6 +71,42 @@ EXPERTS: Names = {
     "mlp.experts.gate_up_proj": {"ffn_gate_exps": first_half, "ffn_up_exps": second_half},
     "mlp.experts.down_proj": "ffn_down_exps",
 }
+# The names of routing functions, and their numbers in GGUF files.
+_GATING = {"softmax": 1, "sigmoid": 2}
+SHARED: Names = {
+    "mlp.gate.e_score_correction": "exp_probs_b",
+    "mlp.shared_experts.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_experts.up_proj": "ffn_up_shexp",
+    "mlp.shared_experts.down_proj": "ffn_down_shexp",
+}
+_LAYER = re.compile(r"^layers\.(\d+)\.")
+
+
+def is_before_end(made: Family, name: str) -> bool:
+    """Return whether a tensor does not belong to a layer after the last one."""
+    found = _LAYER.match(made.bare(name))
+    return found is None or int(found[1]) < layer_count(made.settings)
+
+
+def expert_keys(settings: Settings, gating: str) -> dict[str, Value]:
+    """Return the keys of routing, with this kind of score unless the settings name another.
+
+    Raises
+    ------
+    ModelError
+        They name an unknown kind, or lack the experts' width.
+    """
+    kind = settings.text("scoring_func", default=gating)
+    if kind not in _GATING:
+        raise settings.error("scoring_func", f"is {kind!r}, known are {', '.join(_GATING)}")
+    return {
+        "leading_dense_block_count": settings.uint("first_k_dense_replace", default=0),
+        "expert_feed_forward_length": settings.uint("moe_intermediate_size"),
+        "expert_shared_count": settings.uint("n_shared_experts", default=0),
+        "expert_weights_scale": settings.number("routed_scaling_factor", default=1.0),
+        "expert_weights_norm": settings.flag("norm_topk_prob", default=False),
+        "expert_gating_func": _GATING[kind],
+    }
 
 
 class Decoder(Family):
