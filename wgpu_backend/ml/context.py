@@ -24,6 +24,7 @@ from wgpu_backend.ops.constants import as_array, default_dtype
 from wgpu_backend.ops.layouts.planes import stored_nbytes
 from wgpu_backend.ops.shape import creation
 
+# A loop that adds to one graph for ever would otherwise end in a full memory.
 MAX_GRAPH_NODES = 1 << 20
 # See `wgpu_backend.dtypes.as_dtype`.
 Type = DType | str | np.dtype[Any] | type[np.generic]
@@ -281,6 +282,7 @@ class Context:
             How often one submit may run it, see `Recorded.replays`.
         """
         self._check()
+        # Results are read as one range of bytes.
         whole = [t if _is_whole(t) else t.contiguous() for t in outputs]
         return self._executor.record([*whole, *self._take_forward(whole)], times=times)
 
@@ -300,6 +302,7 @@ class Context:
         if not wanted:
             notify()
             return
+        # Not in the shared slots: the results stay after the next graph has run.
         recorded = self._executor.record(wanted, shared=False, read=False)
         try:
             result = recorded.run({})
@@ -383,6 +386,7 @@ class Context:
             raise ContextError(f"assign: {spec.shape} is the result of an op or a named input")
 
     def _take_forward(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        # By identity: `in` would compare the values of tensors.
         given = {id(t) for t in tensors}
         forward = [n for n in self._forward if id(n) not in given]
         self._forward.clear()
@@ -393,6 +397,7 @@ class Context:
         kept = {n.storage for n in nodes if n.storage.kind == "intermediate"}
         for node in recorded.scheduled:
             if node.storage in kept or (node.launch and node.launch.into is not None):
+                # Without a launch a node is a leaf, so later graphs do not compute it again.
                 node.launch = node.call = None
         recorded.keep(list(kept))
         self._states += kept

@@ -69,4 +69,5 @@ def _fits(run: Sequence[TensorInfo], after: TensorInfo, limit: int) -> bool:
     # The rows of experts lie below each other. What comes last may have any number.
     rows = (math.prod(info.shape[:-1] or info.shape) for info in run)
     whole = all(count % STACK_ROWS == 0 for count in rows)
+    # A stack in several bindings could not be read by the kernels that stacks are made for.
     return alike and whole and sum(i.nbytes for i in [*run, after]) <= limit

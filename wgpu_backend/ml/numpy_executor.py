@@ -58,6 +58,7 @@ class NumpyExecutor:
     info = NUMPY_DEVICE
 
     def __init__(self, capabilities: Capabilities | None = None) -> None:
+        # Rules may depend on the device: without one, none that only hardware has.
         self.capabilities = capabilities or Capabilities(software=True)
         self.rules: Mapping[str, Sequence[Rule]] = {}
         # Weak, so that a storage is freed with its last other reference, and its array with it.
@@ -193,6 +194,7 @@ def _argument(argument: Any, launch: Launch, keep_f16: bool) -> Any:  # noqa: AN
         return np.zeros(argument.spec.shape, _reference_dtype(argument.spec.dtype))
     if written and argument.spec.dtype != BF16:
         return view_stored(argument)
+    # References write values; a device rounds rows to the format of the cache as it stores them.
     if into is not None and into.spec.dtype.quantised and argument is launch.operands.get("x"):
         return round_to_blocks(into.spec.dtype, get_values(argument))
     return get_values(argument, keep_f16=keep_f16)
@@ -275,6 +277,7 @@ class NumpyRecorded:
     ) -> None:
         self.scheduled: Sequence[Node] = schedule(outputs)
         nodes = fuse(self.scheduled, outputs) if fuse else self.scheduled
+        # References return new arrays, so slots would not save memory.
         self.plan: MemoryPlan = plan(nodes, outputs, reuse=False)
         self._outputs = tuple(outputs)
         self._read = self._outputs if read else ()
@@ -353,6 +356,7 @@ class NumpyRecorded:
             ]
         finally:
             for name, storage in self._inputs.items():
+                # A named input keeps its spec there between runs.
                 storage.handle = self._specs[name]
 
     def _execute(self, done: Callable[[Call], None]) -> None:

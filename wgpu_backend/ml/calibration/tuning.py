@@ -198,6 +198,7 @@ def _weight(executor: WgpuExecutor, spec: Spec, *, rounded: bool = False) -> Ten
 
     Where they lie may hang on whether products round activations.
     """
+    # This mask clears a bit of the exponent, so that no f16 is NaN or infinite.
     data = np.random.default_rng(1).integers(0, 128, spec.nbytes, np.uint8) & np.uint8(0x3B)
     loading = executor.as_if(executor.capabilities)
     loading.rules = fusions(["linear_q8"], exact=False) if rounded else {}
@@ -224,6 +225,7 @@ def _compare_rounding(
 ) -> Iterator[Compared]:
     """Measure whether activations in eight bits are faster, on devices where that is open."""
     nothing = frozenset[str]()
+    # What a family settles is not measured.
     known = complete(replace(executor.capabilities, rounded=nothing, unrounded=nothing))
     settled = known.rounded | known.unrounded
     for n in effort.columns if weight.dtype in FORMATS else ():
@@ -267,6 +269,7 @@ def _forms(dtype: DType, columns: int, capabilities: Capabilities) -> Mapping[Pr
 
     Eight bits alone are taken only where a caller allows them.
     """
+    # A former measurement must not decide which form is measured now.
     fresh = replace(capabilities, unrounded=frozenset[str]())
     in_q16 = pays_in_q16(dtype, columns, fresh)
     return {Q8: _multiply_q8, Q8_PAIR: _multiply_q16 if in_q16 else _multiply_q8_pair}
@@ -309,7 +312,9 @@ def _measure(executor: WgpuExecutor, case: _Case, rounds: int) -> list[Measured]
         ]
         wanted, *others = [graph.run({}).wait()[0] for graph in recorded]
         right = [True, *(_is_close(values, wanted) for values in others)]
+        # Tiles in turn, round by round: a busy moment or a change of clock then hits all of them.
         times = [[_seconds(graph) for graph in recorded] for _ in range(rounds)]
+    # The minimum: other work on the machine only ever adds time.
     best = [min(column) for column in zip(*times, strict=True)]
     return _choose_tile(case, [s if ok else inf for s, ok in zip(best, right, strict=True)])
 

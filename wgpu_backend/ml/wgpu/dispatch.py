@@ -38,6 +38,7 @@ def kernels(
     launch = select(op, launch, capabilities)
     shader, width = _shader(op, launch, capabilities)
     if not isinstance(op.shader, str):
+        # Names in ops of the package are checked by its tests, not at every launch.
         check_interface(op.name, launch, shader)
     parts = _parts(op, launch, shader, parts_of)
     specs = _bound_specs(launch, parts_of)
@@ -71,6 +72,7 @@ def _parts(
         if len(parts) < 2:
             continue
         rows = sum(part.rows for part in parts)
+        # Only kernels with this field count rows from the start of the whole weight.
         knows = any(field.name == "first_row" for field in shader.params)
         if not knows or node.spec.offset or rows * node.spec.shape[-1] != node.spec.size:
             raise DeviceError(
@@ -143,6 +145,7 @@ def _snippet(op: str, name: str, default: str, spec: Spec) -> str:
         raise DTypeError(
             f"{op}: {name} is {spec.dtype}, which only products, rows and cast can read"
         )
+    # The declared import names the folder; the operand's type names the file.
     return f"{folder}/{spec.dtype}"
 
 
@@ -189,6 +192,8 @@ def _field(
         raise ShaderError(f"{op.name}: Params has {field}, operands are {sorted(specs)}")
     spec = specs[name]
     if what == "offset":
+        # A new result begins at its buffer's start; one written into a view begins where the view
+        # does.
         return 0 if name == "y" and launch.into is None else spec.offset
     if what == "rows":
         return part.rows if part else spec.shape[-2]

@@ -221,6 +221,7 @@ class WgpuRecorded:
         if not places:
             return [None] * len(packed)
         buffer = self._own(end, "params", "params")
+        # Each block starts at the alignment of a uniform binding.
         blocks = (block.ljust(align(len(block)), b"\0") for block in places)
         self._device.write(buffer, b"".join(blocks))
         return [Binding(buffer, places[b], len(b)) if b else None for b in packed]
@@ -284,6 +285,7 @@ class WgpuRecorded:
         for storage in storages:
             storage.kind, storage.handle = "state", self._parts[storage]
             (buffer,) = {id(b.buffer): b.buffer for b in storage.handle[0].planes.values()}.values()
+            # `close` below must not release what a state now has.
             self._owned.remove(buffer)
         self.close()
 

@@ -32,6 +32,7 @@ from wgpu_backend.ops.layouts.super_blocks import Bytes
 
 # Shared buffers double from the first to the second: small models stay small.
 FIRST_BUFFER_NBYTES, SHARED_BUFFER_NBYTES = 4 << 20, 64 << 20
+# Bytes uploaded at once: as much as is read from a file at once.
 CHUNK_NBYTES = 8 << 20
 # Parts and chunks begin at even rows, so that two-byte scales begin at whole words.
 ROW_STEP = 8
@@ -62,6 +63,7 @@ def find_part(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], in
     All parts and 0 where the node looks at several.
     """
     dtype = node.spec.dtype
+    # An empty slice lies in any part.
     if len(parts) > 1 and node.spec.size:
         rows = sum(part.rows for part in parts)
         width = node.storage.nbytes // dtype.block_nbytes * dtype.block // rows
@@ -75,6 +77,7 @@ def find_part(node: Node, parts: tuple[Part, ...]) -> tuple[tuple[Part, ...], in
 def whole_binding(node: Node, parts: tuple[Part, ...]) -> Binding:
     """Return the binding of a dense tensor of a plain type that is all of its storage."""
     ((at,),) = (part.planes.values() for part in parts)
+    # Copies take whole words; storages have slack after their last value.
     return Binding(at.buffer, at.offset, -(-node.spec.nbytes // 4) * 4)
 
 
@@ -114,6 +117,7 @@ class WeightStore:
 
     def __init__(self, device: Device, *, shared: bool = True) -> None:
         self._device = device
+        # Larger planes would leave too much of a shared buffer unused.
         self._largest_shared = SHARED_BUFFER_NBYTES // 4 if shared else 0
         self._buffers: list[Buffer] = []
         self._shared: Buffer | None = None
@@ -196,6 +200,7 @@ class WeightStore:
         book = codebook(dtype)
         if book is None:
             return {}
+        # A codebook depends on the format alone, so weights share one.
         if dtype not in self._codebooks:
             self._codebooks[dtype] = at = self._reserve(book.nbytes, "codebook")
             self._device.write(at.buffer, book, at.offset)
@@ -246,9 +251,11 @@ def _ranges(
     rows: int, row_nbytes: int, label: str, limits: Capabilities, layout: WeightLayout | None
 ) -> Iterator[tuple[int, int]]:
     """Yield the rows of each part that a binding can show: the first, and one past the last."""
+    # Each part has slack of its own: kernels read whole vectors at its end.
     largest = min(limits.max_binding_nbytes, limits.max_buffer_nbytes) - align(SLACK)
     count = min(largest // row_nbytes, layout.most_rows(limits) if layout else rows)
     step = max(ROW_STEP, layout.slice_rows if layout else 1)
+    # A single part may have any number of rows.
     if count < rows:
         count -= count % step
     if count < 1:
@@ -269,6 +276,7 @@ class SharedSlots:
 
     def take(self, sizes: tuple[int, ...]) -> list[Buffer]:
         """Return buffers of at least these sizes, no two the same."""
+        # The largest slot takes the largest buffer: if it does not fit, no buffer does.
         free = sorted(self._buffers, key=lambda b: -b.nbytes)
         taken: dict[int, Buffer] = {}
         for index in sorted(range(len(sizes)), key=lambda i: -sizes[i]):

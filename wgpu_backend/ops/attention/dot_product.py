@@ -135,11 +135,13 @@ def scaled_attention_reference(
     if mask is not None and mask.dtype == np.bool_:
         seen = seen & mask
     elif mask is not None:
+        # A -inf in a mask of floats hides a key, as false does in a mask of truth values.
         seen, scores = seen & ~np.isneginf(mask), scores + mask
     scores = np.where(seen, scores, np.float32(-np.inf))
     sink = np.full(heads, -np.inf, np.float32) if sinks is None else sinks
     sink = sink[:, None, None]
     largest = np.maximum(scores.max(axis=-1, keepdims=True, initial=-np.inf), sink)
+    # A row that sees nothing: -inf less -inf would be NaN. Its result is zero, as on devices.
     largest = np.where(np.isneginf(largest), np.float32(0), largest)
     e = np.exp(scores - largest)
     total = e.sum(axis=-1, keepdims=True) + np.exp(sink - largest)
@@ -154,6 +156,7 @@ def _result(q: Node, v: Node, splits: int) -> Spec:
     (batch, tokens, heads, _), v_cols = q.spec.shape, v.spec.shape[3]
     if splits == 1:
         return Spec.dense((batch, tokens, heads, v_cols), F32)
+    # Four more values: the largest score, the total, and two that fill up the vector.
     return Spec.dense((batch * tokens, heads, splits, v_cols + 4), F32)
 
 
@@ -175,6 +178,7 @@ def _extents(q: Node, v: Node, out: Spec) -> dict[str, int]:
     """Return the size parameters of a kernel; zero tokens where the result is empty."""
     _, tokens, heads, cols = q.spec.shape
     _, keys, kv_heads, v_cols = v.spec.shape
+    # An empty result still dispatches, and its threads must store nothing.
     tokens = tokens if out.size else 0
     return {
         "tokens": tokens,
@@ -271,6 +275,7 @@ def _require_sinks(sinks: Node | None, heads: int) -> None:
 
 
 def _seen(tokens: int, keys: int, causal: bool, window: int) -> Array:
+    # Queries are the last tokens of the keys, as with a cache.
     own = np.arange(tokens)[:, None] + keys - tokens
     key = np.arange(keys)
     seen = np.ones((tokens, keys), np.bool_)
@@ -382,6 +387,7 @@ def _require_mode(mode: str | None, mask: Node | None) -> None:
 def _splits(q: Node, v: Node, window: int) -> int:
     """Return how many key ranges keep a device busy; 1 where vectors cannot merge results."""
     (batch, tokens, heads, _), (_, keys, _, cols) = q.spec.shape, v.spec.shape
+    # `attention_merge` works on vectors of four.
     if cols % 4:
         return 1
     tiles = -(-tokens // QUERIES)
@@ -393,6 +399,7 @@ def _four_axes(node: Node, heads_first: bool, query: Node) -> Node:
     rank = len(query.spec.shape)
     require_rank("attention", "key or value", node, rank, rank)
     if node.spec.dtype.quantised:
+        # Kernels read keys of plain types only.
         node = cast(node, dtype=F32)
     spec = node.spec
     if rank == 3:

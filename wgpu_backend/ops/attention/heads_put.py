@@ -80,6 +80,7 @@ def heads_put(
     )
     tokens, heads, cols = q.spec.shape
     kv_heads, v_cols = v.spec.shape[1:]
+    # A work group takes one head; by these ends it knows whether of a query, a key or a value.
     counts = heads, heads + kv_heads, heads + 2 * kv_heads
     weights = {"query_norm": query_norm, "key_norm": key_norm}
     return Launch(
@@ -214,6 +215,7 @@ def _behind_rope_put(node: OpNode, put: OpNode, graph: Graph) -> Node | None:
 def _behind_writes(node: OpNode, graph: Graph) -> Node | None:
     """Fuse norms with the cache writes that follow, where there is no `rope_put`."""
     put_keys, put_values = (graph.write(node.operands[name], "set_rows") for name in "kv")
+    # One write for both is a cache whose values are parts of keys, which `latent_put` handles.
     if put_keys is None or put_values is None or put_keys.node is put_values.node:
         return None
     slots, keys, values = put_keys.operands["ids"], put_keys.launch.into, put_values.launch.into
@@ -246,8 +248,10 @@ def _put_heads(
         norms.append(of_values)
         v = of_values.operands["x"]
     epsilons = {norm.options["eps"] for norm in norms}
+    # The kernel has one epsilon for all norms.
     if len(epsilons) != 1 or not _fits(query, key, v, keys, values, weights):
         return None
+    # `rope_attention` does all of this and the attention in one dispatch.
     if query.order == "before" and not plain and _attends_so(query.x, graph):
         return None
     queries = graph.call(

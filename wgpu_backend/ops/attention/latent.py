@@ -98,6 +98,7 @@ def rope_join(
         },
         work=2 * (first.spec.nbytes + second.spec.nbytes),
     )
+    # The kernel binds every operand; without a rotation it does not read this one.
     angles = first if table is None else table
     launch = replace(launch, operands={**launch.operands, "angles": angles})
     return launch if dst is None or slots is None else _into(launch, dst, slots)
@@ -259,6 +260,7 @@ def _one_head(repeated: OpNode) -> Node | None:
 def _for_heads(spec: Spec, heads: int) -> Spec:
     """Return the spec of one head read as every one of `heads`."""
     tokens, _, cols = spec.shape
+    # Stride 0 along heads: every head reads the same values.
     strides = (spec.strides[0], 0, spec.strides[2])
     return Spec((tokens, heads, cols), spec.dtype, strides, spec.offset)
 
@@ -273,6 +275,8 @@ def _source(x: Node, graph: Graph) -> Node:
 def joined_parts(node: OpNode, graph: Graph) -> Node | None:
     """Fuse two parts of heads, a rotation of the second, and the copies that made them dense."""
     found = _parts(node, graph)
+    # Without a dispatch to save, `concat` alone is as fast, and the rule would match its own result
+    # for ever.
     if found is None or not found.saved or node.spec.dtype != F32:
         return None
     if not fits(found.first, found.second, found.table, None):
@@ -383,6 +387,7 @@ def latent_put(
             "keys": keys,
             "slots": slots,
         },
+        # One more row for each token: its key.
         groups=grid_for(tokens * (heads + 1)),
         params={
             "rows": tokens * (heads + 1),
@@ -464,6 +469,7 @@ def before_latent_attention(node: OpNode, graph: Graph) -> Node | None:
     write = graph.write(node.operands["k"], JOIN)
     if queries is None or write is None or queries.launch.into is not None:
         return None
+    # In latent attention values are columns of keys, so the cache is one.
     if node.operands["v"].storage is not write.node.storage:
         return None
     table, turn = _table(queries), _turn(queries)

@@ -94,6 +94,7 @@ class RopeOptions:
         if dims % 2:
             needs = "an even number"
             raise ModelError(f"{config.source}: rope.dimension_count is {dims}, needs {needs}")
+        # A factor of 0 switches YaRN's extrapolation off.
         yarn = kind == "yarn"
         return cls(
             dims=dims,
@@ -147,6 +148,7 @@ class RopeOptions:
         """Return the factor of cosine and sine, including YaRN's temperature."""
         if not self.extrapolation:
             return self.attention
+        # The attention temperature of Peng et al. 2023, "YaRN", §3.4.
         return self.attention * (1 + 0.1 * math.log(1 / self.scale))
 
     @property
@@ -163,6 +165,7 @@ class RopeOptions:
             return np.zeros(len(pair), np.int32)
         place = pair % sum(self.sections)
         if self.sectioning == "interleaved":
+            # Time, height and width take turns, until one has all of its pairs.
             of_three = place % 3
             inside = place < 3 * np.array(self.sections)[of_three]
             return np.where(inside, of_three, POSITION_AXES - 1).astype(np.int32)
@@ -182,6 +185,7 @@ class RopeOptions:
         if self.truncate:
             low, high = math.floor(low), math.ceil(high)
         low, high = max(0.0, low), min(self.dims - 1.0, high)
+        # 0.001 as in llama.cpp: both ends may be the same pair.
         steps = (np.arange(pairs) - low) / max(0.001, high - low)
         return np.clip(1 - steps, 0.0, 1.0).astype(np.float64)
 

@@ -206,6 +206,7 @@ def attention(
     terms = {name: node for name, node in (("sinks", sinks), ("bias", bias)) if node is not None}
     v = k if v is None else v
     pages, terms = _bindable(pages, {"q": q, "k": k, "v": v}, terms)
+    # Tokens of an image see to its end, which may be outside their window.
     seen = longest if causal and pages.ends is not None else scores.seen(longest)
     step = _most_tokens(q, v, scores, seen)
     parts = [
@@ -403,11 +404,13 @@ def paged_attention_reference(
     kv_heads, block = scores.kv_heads, scores.block
     keys = k.reshape(len(k), kv_heads, -1)
     values = keys[..., : scores.v_cols] if scores.v_cols else v.reshape(len(v), kv_heads, -1)
+    # Tokens at position -1 (padding) see nothing and keep zeros.
     y = np.zeros((tokens, heads, values.shape[-1]), np.float32)
     sees = [
         _seen(int(position), None if ends is None else int(ends[token]), scores)
         for token, position in enumerate(positions)
     ]
+    # Padded tokens have sequence -1.
     owners = np.maximum(sequences, 0)
     known = {
         owner: _read((keys, values), [sees[t] for t in np.flatnonzero(owners == owner)], row, block)
@@ -533,6 +536,8 @@ def alibi_slopes(heads: int, largest: float) -> Array:
     if not largest:
         return np.zeros(heads)
     whole = 1 << (heads.bit_length() - 1)
+    # Press et al. 2022, "Train Short, Test Long": for other numbers than powers of two, every
+    # second slope of twice as many heads is added.
     exponents = [*range(2, 2 * whole + 1, 2), *range(1, 2 * whole, 2)][:heads]
     return np.exp2(-largest / (2 * whole) * np.array(exponents))
 

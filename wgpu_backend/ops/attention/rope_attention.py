@@ -169,6 +169,7 @@ def rope_attention_reference(
         q[...] = rms_norm_reference(q, query_norm, eps=eps)
         key = rms_norm_reference(key, key_norm, eps=eps)
     q[...] = rope_put_reference(q, key, value, angles, slot, k, v, interleaved=interleaved)
+    # Found by name: that op belongs to a kernel family, which imports this file.
     attend = get_reference("paged_attention_q8") if rounds else paged_attention_reference
     return attend(q, k, v, positions, sequences, table, scores=scores, sinks=sinks)
 
@@ -335,6 +336,7 @@ def fuse_prologue(
     if (
         put is None
         or not 0 < put.spec.shape[0] <= most_tokens
+        # `rope_attention` has no such operands.
         or {"ends", "bias"} & node.operands.keys()
     ):
         return None
@@ -345,6 +347,7 @@ def fuse_prologue(
     if arguments is None:
         return None
     q, key = (norm.operands["x"] for norm in norms) if norms else (q, key)
+    # The kernel writes rotated queries over `q`, so it may not be an input or a weight.
     fits = lie_together(q, key) and _in_vectors(value) and q.storage.kind == "intermediate"
     fits = fits and not angles.spec.offset and not slot.spec.offset
     same = (

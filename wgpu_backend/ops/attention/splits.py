@@ -57,6 +57,7 @@ def attention_merge(x: Node) -> Launch:
 def attention_merge_reference(x: Array) -> Array:
     """Merge splits by their largest scores and totals."""
     cols = x.shape[-1] - 4
+    # Each split is relative to its own largest score.
     factor = np.exp(x[..., cols] - x[..., cols].max(axis=-1, keepdims=True))
     total = (x[..., cols + 1] * factor).sum(axis=-1)
     return (x[..., :cols] * factor[..., None]).sum(axis=-2) / np.maximum(total, 1e-37)[..., None]
@@ -66,6 +67,7 @@ def in_first_split(whole: Array, splits: int) -> Array:
     """Store a whole result of (tokens, heads, cols) as splits of which only the first has sums."""
     tokens, heads, cols = whole.shape
     y = np.zeros((tokens, heads, splits, cols + 4), np.float32)
+    # The lowest finite value: -inf less -inf would be NaN.
     y[..., cols] = np.finfo(np.float32).min
     y[:, :, 0, :cols] = whole
     y[:, :, 0, cols : cols + 2] = (0.0, 1.0)

@@ -139,6 +139,7 @@ def convolve_reference(
 ) -> Array:
     """Sum, over taps, shifted pixels times the tap's matrix, group by group."""
     padded = padded_by(apart(x, spread), paddings)
+    # A transposed convolution is one with the kernel turned around.
     weight = weight[:, ::-1, ::-1, ::-1] if flipped else weight
     kernel, inner = weight.shape[1:4], weight.shape[4]
     out = [
@@ -283,6 +284,7 @@ def conv2d(
     """
     require_rank("conv2d", "x", x, 4)
     require_rank("conv2d", "weight", weight, 4)
+    # A copy costs less than the kernel for single values.
     if weight.spec.shape[3] % 4 == 0:
         x, weight = _channels_last(x), _channels_last(weight)
     return over(x, weight, strides, paddings, dilations, groups)

@@ -77,6 +77,7 @@ def padded_reference(
 
 
 def _cycle(extent: int, mode: PadMode) -> int:
+    # Values come again after a run forth and back, which repeats neither end.
     if mode == "reflect":
         return max(2 * extent - 2, 1)
     return max(2 * extent if mode == "symmetric" else extent, 1)
@@ -135,6 +136,7 @@ def _require_value(value: float, dtype: DType) -> None:
     """Raise DTypeError if an integer type cannot hold the padding value."""
     require_number("pad_mode", "value", value)
     assert dtype.numpy is not None
+    # BF16 is stored as u16 on the host, yet takes any value.
     if dtype == BF16 or dtype.numpy.kind not in "biu":
         return
     low, high = 0, 1
@@ -180,6 +182,7 @@ def _at_most_four(axes: Sequence[tuple[int, Pair]]) -> list[list[tuple[int, Pair
     """Split a padding into steps over at most four axes each."""
     if len(axes) <= 4:
         return [list(axes)]
+    # The axes without padding merge into one, so a step over three axes has four at most.
     first = [(n, p) if i < 3 else (n, (0, 0)) for i, (n, p) in enumerate(axes)]
     rest = [(n + sum(p), (0, 0)) if i < 3 else (n, p) for i, (n, p) in enumerate(axes)]
     steps = (_merge_axes([n for n, _ in part], [p for _, p in part]) for part in (first, rest))

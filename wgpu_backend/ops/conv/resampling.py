@@ -133,6 +133,7 @@ def interpolate_reference(x: Array, shape: Sequence[int], mode: str = "nearest")
         if mode == "nearest" or axis < x.ndim - 2:
             x = np.take(x, np.arange(want) * have // want, axis=axis)
             continue
+        # Pixels have their values in their middle ("half-pixel centres").
         place = np.maximum((np.arange(want) + 0.5) * have / want - 0.5, 0)
         low = place.astype(np.int64)
         share = (place - low).reshape(-1, *[1] * (x.ndim - 1 - axis))

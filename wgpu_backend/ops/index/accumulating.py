@@ -129,6 +129,8 @@ def fold_at(x: Node, ids: Node, values: Node, axis: int, mode: str = "add") -> N
         f"fold_at: ids is {ids.spec.shape}, values is {values.spec.shape}, x is {x.spec.shape}, "
         f"needs (k,) ids, and values of the shape of x but for k along axis {axis}",
     )
+    # Sorted ids let one thread fold all values of a place, in their order: sums do not depend on
+    # timing, as those of atomic additions do.
     order = argsort(ids)
     ordered = take_along_axis(ids, order, 0)
     found = fold_sorted(x, values, ordered, order, axis=axis, kind=MODES[mode], along=False)

@@ -126,6 +126,7 @@ def set_rows_quantised(dst: Node, x: Node, ids: Node) -> Launch:
         f"set_rows: a {dst.spec.dtype} dst has {cols} columns at offset {dst.spec.offset}, needs "
         f"a dense matrix and multiples of {GROUP}",
     )
+    # Two blocks a thread, so that no two threads write one word; else atomic writes.
     taken = 1 if cols % PAIR or dst.spec.offset % PAIR else 2
     size = x.spec.size // (GROUP * taken)
     wanted = x.spec.shape[:-1]

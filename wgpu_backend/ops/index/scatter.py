@@ -49,6 +49,7 @@ def put_at(dst: Node, x: Node, *ids: Node, axes: Sequence[int], window: Shape) -
     """
     require_plain("scatter", "x", dst)
     require_writable("scatter", dst)
+    # The kernel binds four tensors of ids and reads COUNT of them.
     given = [*ids, *[ids[0]] * (4 - len(ids))]
     missing = 4 - len(dst.spec.shape)
     return Launch(
@@ -78,6 +79,7 @@ def put_at_reference(
         at = list(offsets)
         for axis, places in zip(axes, ids, strict=True):
             start = int(places[k]) + (dst.shape[axis] if places[k] < 0 else 0)
+            # A start outside moves the whole window outside, where nothing is written.
             at[axis] += start if 0 <= start < dst.shape[axis] else dst.shape[axis]
         if all(a < n for a, n in zip(at, dst.shape, strict=True)):
             dst[tuple(at)] = values[k][offsets]

@@ -49,6 +49,7 @@ def take_axes_reference(x: Array, ids: Array, axis: int) -> Array:
     """Gather along an axis; 0 for ids outside."""
     axis %= x.ndim
     extent = x.shape[axis]
+    # A further entry of zeros stands for all ids outside.
     whole = np.concatenate([x, np.zeros((*x.shape[:axis], 1, *x.shape[axis + 1 :]), x.dtype)], axis)
     return np.take(whole, _inside(ids, extent), axis)
 

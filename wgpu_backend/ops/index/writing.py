@@ -129,6 +129,7 @@ def _convert_like(x: Node, dst: Node) -> Node:
     """Return `x` in the type of `dst`, in storage of its own."""
     if x.spec.dtype != dst.spec.dtype:
         return cast(x, dtype=dst.spec.dtype)
+    # A kernel may not read the buffer that it writes.
     return contiguous(x) if x.storage is dst.storage else x
 
 

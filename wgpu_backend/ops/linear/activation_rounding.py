@@ -72,6 +72,7 @@ def rounding_key(dtype: DType, columns: int, prologue: Prologue = Q8) -> str:
 
 def products_in(form: Prologue) -> frozenset[str]:
     """Return the names of all products of activations in a form."""
+    # One number of columns for each class: one, few, many.
     return frozenset(rounding_key(dtype, n, form) for dtype in FORMATS for n in (1, FEW, FEW + 1))
 
 
@@ -253,6 +254,7 @@ def precise_product(node: OpNode, graph: Graph) -> Node | None:
     """Split the activations of a product of logits, or of any without f16, into two parts."""
     precision = get_attributes(node.launch).precision
     known = graph.capabilities
+    # There f16 is as fast, except for logits ("full"), which are never in f16.
     in_f16 = known.f16 and not known.few_registers
     if precision == "f16" or (precision == "default" and in_f16):
         return None
@@ -265,9 +267,12 @@ def _in_eight_bits(node: OpNode, graph: Graph, rounding: Callee, prologue: Prolo
     if get_attributes(node.launch).prologue != VALUES or not fits_q8(weight):
         return None
     columns, known = row_count(x.spec), graph.capabilities
+    # f32 from such a layout takes 1.4 to 3.8 times as long as from planes
+    # (benchmarks/log/decode.md).
     faster = _lies_for_bytes(weight) or is_faster(weight.spec.dtype, columns, known, prologue)
     if len(x.spec.shape) > 2 or not faster:
         return None
+    # Kernels of more columns read whole groups.
     planar = known.planar_groups and prologue.parts * columns <= PLANAR_COLUMNS
     return again(node, graph, x=graph.shared(rounding, x, planar=planar), prologue=prologue)
 

@@ -96,6 +96,7 @@ def _columns_in_f16(x: Node, weight: Node) -> Shape:
 
 
 def _is_planar(x: Node) -> bool:
+    # Groups in planes end in vectors of 4 words, others in all 12 words of a group.
     return len(x.spec.shape) > 2 and x.spec.shape[-1] != WORDS
 
 

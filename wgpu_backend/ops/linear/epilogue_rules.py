@@ -63,6 +63,7 @@ def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
         )
         if found is None or not is_bare(found) or other.spec.dtype != F32:
             continue
+        # A residual, or a bias.
         if other.spec.shape in (found.spec.shape, found.spec.shape[-1:]):
             return again(found, graph, addend=other)
     return None
@@ -72,6 +73,8 @@ def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
 def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     """Fuse products of one input with their gated activation, if their weights are adjacent."""
     gate, up = (graph.single_use_producer(node.operands[name], "linear") for name in "ab")
+    # A bias of either would have to be applied before the activation, where the kernel has no place
+    # for it.
     if gate is None or up is None or not is_bare(gate) or adds(up):
         return None
     x, other = gate.operands["x"], up.operands["x"]
@@ -96,6 +99,7 @@ def _neighbours(a: Node, b: Node) -> Node | None:
     spec = a.spec
     if a.storage is not b.storage or spec.shape != b.spec.shape:
         return None
+    # The gate's rows come first: `Model.fused_weights` stores them so.
     if spec.offset + spec.size != b.spec.offset:
         return None
     shape = (2 * spec.shape[0], *spec.shape[1:])

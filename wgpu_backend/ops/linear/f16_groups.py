@@ -71,8 +71,11 @@ def _round(groups: Array, nibbles: bool) -> Array:
     exponent = np.clip((largest >> np.uint32(23)).astype(np.int32), _SMALLEST, _LARGEST) - 123
     scale = np.where(plain, np.ldexp(np.float32(1), exponent), np.float32(0))
     values = np.where(plain, groups, np.float32(0)) * np.ldexp(np.float32(1), -exponent)
+    # Divided by a power of two so that values are below an eighth: sums of 32 products then stay
+    # far below the largest f16.
     halves = values.astype(np.float16)
     halves = _for_nibbles(halves) if nibbles else halves
+    # Sums are of the rounded values, as products see them: a minimum is multiplied by the sum.
     stood_for = _values(halves.astype(np.float32), nibbles)
     sums = [stood_for[..., :n].sum(axis=-1, keepdims=True) for n in (32, 16)]
     given = np.where(largest >= _INFINITY, np.float32(np.nan), scale)

@@ -28,6 +28,7 @@ def lies_whole(weight: Node) -> bool:
 def _parts(weight: Node) -> int:
     """Count the bindings of a weight; the host's storage is not a tuple."""
     handle: object = weight.storage.handle
+    # A dry run, and NumPy, have no tuple of parts.
     return len(cast("tuple[object, ...]", handle)) if isinstance(handle, tuple) else 1
 
 

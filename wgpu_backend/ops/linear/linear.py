@@ -197,6 +197,7 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
     columns = check_columns(x, weight, prologue)
     n = math.prod(columns) * prologue.parts
     # What goes with a group in f16 is read as f32, its values as f16.
+    # A binding has one element type, so there are two of one buffer.
     tails = {"tails": x} if prologue.in_f16 else {}
     return Launch(
         Spec.dense((*columns, m), F32),
@@ -362,6 +363,7 @@ def _require_operands(name: str, weight: Node, x: Node) -> None:
     require_rows(name, x, weight.spec.shape[-1])
     if weight.spec.dtype.quantised:
         require_dtype(name, "x", x, (F32,))
+        # Types fit, so what is wrong is the shape or the strides.
         raise ShapeError(
             f"{name}: a {weight.spec.dtype} weight is {weight.spec.shape} of strides "
             f"{weight.spec.strides}, needs one dense matrix"
@@ -419,6 +421,7 @@ def _apply_epilogue(
         return _rounded_reference(y, None, epilogue) if epilogue.is_rounded else y
     assert total is not None
     assert scale is not None
+    # The epilogue writes the residual, too: later layers read it.
     total[...] = y
     return (
         _rounded_reference(total, scale, epilogue)

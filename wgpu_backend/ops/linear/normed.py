@@ -82,6 +82,7 @@ def norm_weighted_reference(x: Array, weight: Array) -> Array:
     """Return weighted rows, with the sums of squares of the rows appended."""
     *lead, k = x.shape
     count = square_count(k)
+    # Zeros fill the last sum, and sums up to a whole vector.
     padded = np.zeros((*lead, count * SQUARED), x.dtype)
     padded[..., :k] = x * x
     squares = padded.reshape(*lead, count, SQUARED).sum(axis=-1)

@@ -38,6 +38,7 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
     require_whole(launch)
     _require_bindings(launch, capabilities)
     epilogue, prologue = get_attributes(launch).epilogue, get_attributes(launch).prologue
+    # Other attributes save a dispatch and cost more than the ops that they replace.
     pays = epilogue == Epilogue(epilogue.activation) and (prologue == VALUES or prologue.in_bytes)
     choices = {**launch.choices, **_prologue(launch)}
     launch = replace(launch, choices=choices, last_resort=not pays)

@@ -79,6 +79,7 @@ def _transpose(b: Node, a: Node) -> Node:
     """Return the rows of `mulmat`'s weight: a view, or a copy if that allows a fast kernel."""
     axes = range(len(b.spec.shape))
     weight = permute(b, *axes[:-2], axes[-1], axes[-2])
+    # The conditions of `linear`; `matmul_strided` takes the view as it is.
     fast = len(axes) == 2 and a.spec.dtype == F32 and b.spec.shape[0] % GROUP == 0
     large = a.spec.size >= WORTH_COPYING * max(a.spec.shape[-1], 1)
     if fast and large and not weight.spec.is_dense and weight.builder is not None:

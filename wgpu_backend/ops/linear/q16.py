@@ -98,6 +98,7 @@ def q16_weighted(x: Node, weight: Node) -> Launch:
 def q16_weighted_reference(x: Array, weight: Array) -> Array:
     """Apply `q16_activations` to weighted rows, with the squares of the unweighted rows."""
     groups = _round(_in_groups(x * weight))
+    # A norm's factor is of the rows before its weight.
     groups[..., 19:] = _squares(_in_groups(x)).view(np.uint32)
     return _in_planes(groups)
 
@@ -128,6 +129,7 @@ def q16_spec(rows: Shape, groups: int) -> Spec:
 
 
 _SMALLEST, _INFINITY = np.uint32(0x0D800000), np.uint32(0x7F800000)
+# 127 * 256 + 127: the largest value whose upper and lower byte are both signed bytes.
 _STEPS = np.float32(32639)
 
 
@@ -150,6 +152,7 @@ def _round(groups: Array) -> Array:
     sums = [quants[..., :count].sum(axis=-1, keepdims=True, dtype=np.int32) for count in (32, 16)]
     given = np.where(largest >= _INFINITY, np.float32(np.nan), scale)
     parts = [given, *(s.astype(np.float32) * scale for s in sums), _squares(groups)]
+    # Rounded to the nearest, so that what remains is a signed byte.
     upper = (quants + 128) >> 8
     words = [each.astype(np.int8).view(np.uint32) for each in (upper, quants - 256 * upper)]
     return np.concatenate([*words, np.concatenate(parts, axis=-1).view(np.uint32)], axis=-1)

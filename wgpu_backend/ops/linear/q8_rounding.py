@@ -98,6 +98,7 @@ def q8_weighted(x: Node, weight: Node, *, planar: bool = False) -> Launch:
 def q8_weighted_reference(x: Array, weight: Array, *, planar: bool = False) -> Array:
     """Apply `q8_activations` to weighted rows, with the squares of the unweighted rows."""
     groups = _round(x * weight)
+    # A norm's factor is of the rows before its weight.
     groups[..., 11:] = _squares(_in_groups(x)).view(np.uint32)
     return to_planes(groups) if planar else groups
 
@@ -149,6 +150,7 @@ def _round(x: Array) -> Array:
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
     plain = (largest >= _SMALLEST) & (largest < _INFINITY)
     magnitude = np.where(plain, largest, np.float32(1).view(np.uint32)).view(np.float32)
+    # Multiplied, not divided, as in the shader: division there may be off by 2.5 ULP.
     scale = np.where(plain, magnitude * np.float32(1 / 127), np.float32(0))
     scaled = np.where(plain, groups, np.float32(0)) * (np.float32(127) / magnitude)
     quants = np.rint(scaled).astype(np.int8)

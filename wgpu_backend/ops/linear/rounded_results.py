@@ -64,6 +64,7 @@ def _fits(found: OpNode, node: OpNode) -> bool:
     """Return whether a product has rounded activations, and whole groups to round."""
     prologue = get_attributes(found.launch).prologue
     rounded = prologue.form != "values" and prologue.parts == 1
+    # A group of results must not be split over the parts of a weight.
     whole = lies_whole(found.operands["weights"]) and found.spec.shape[-1] % GROUP == 0
     return rounded and whole and found.spec.shape == node.operands["x"].spec.shape
 

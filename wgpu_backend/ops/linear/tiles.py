@@ -80,4 +80,5 @@ def select_tile(capabilities: Capabilities, shader: str, dtype: DType, columns: 
 
 def even_share(columns: int, most: int) -> int:
     """Return the columns of a tile, at most `most`, that share all columns evenly."""
+    # 9 columns in tiles of at most 8 are 5 and 4, not 8 and 1.
     return -(-columns // max(-(-columns // most), 1)) or 1

@@ -141,6 +141,7 @@ def fuse_weighted_rows(node: OpNode, graph: Graph) -> Node | None:
     weighing = _weighing(maker) if maker.op == "mul" else (x, None)
     if weighing is None or maker.spec.shape != x.spec.shape or not _fits(weighing[0]):
         return None
+    # A mean is a sum with a divisor.
     factor = 1 / how["divisor"]
     return graph.call(expert_sum, *weighing, factor=factor, shape=node.spec.shape)
 
@@ -179,6 +180,7 @@ def fuse_addend(node: OpNode, graph: Graph) -> Node | None:
 def fuse_scale(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a sum of experts with a scale."""
     found = graph.single_use_producer(node.operands["x"], SUM)
+    # The factor applies before the addend, so a scale of both cannot be fused.
     if found is None or found.launch.choices["ADDS"] or node.call.kwargs.get("bias", 0.0) != 0.0:
         return None
     factor = found.call.kwargs["factor"] * node.call.kwargs["factor"]

@@ -78,6 +78,8 @@ def expert_tiles_reference(ids: Array, *, experts: int, size: int) -> Array:
     y = np.full((count_tiles(flat.size, experts, size), 1 + size), -1, np.int32)
     for expert in range(experts):
         pairs = np.flatnonzero(flat == expert)
+        # Every expert before may leave one tile partly empty. So places need no running sum, and
+        # work groups run in any order.
         first = int(np.sum((flat >= 0) & (flat < expert))) // size + expert
         for tile, start in enumerate(range(0, len(pairs), size), first):
             some = pairs[start : start + size]
@@ -87,6 +89,7 @@ def expert_tiles_reference(ids: Array, *, experts: int, size: int) -> Array:
 
 def columns_for(pairs: int, experts: int, capabilities: Capabilities) -> int:
     """Return how many pairs a tile should have on a device; 1 for a product by pairs."""
+    # The average decides: how many pairs an expert really has is known on the device only.
     each = pairs / experts if experts else 0
     return next((size for size, least in capabilities.expert_tiles if each >= least), 1)
 
@@ -118,6 +121,7 @@ def bias_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     if weights.spec.dtype not in BIASED or bias.spec.dtype not in FLOATS:
         return None
     tiles = graph.producer(chosen, "expert_tiles") if in_tiles(found.launch) else None
+    # The bias is looked up by the ids themselves, so they must be those of the tiles.
     own = tiles.operands["ids"] if tiles else chosen
     if own.storage is not ids.storage or own.spec != ids.spec:
         return None

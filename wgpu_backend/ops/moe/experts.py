@@ -49,6 +49,7 @@ def select_portable(launch: Launch, capabilities: Capabilities) -> Launch:
         return launch
     require_whole(launch)
     joins = joined_rows(launch)
+    # Rules join gate and projection only where one kernel for both is faster.
     launch = replace(launch, last_resort=joins > 1 and not capabilities.gated_experts)
     sizes = {"ROWS": VECTOR_ROWS, "SOURCES": VECTOR_ROWS * joins, "WG": 64}
     rounded = get_attributes(launch).prologue.in_bytes
@@ -249,6 +250,7 @@ def _use_tiles(launch: Launch) -> Launch:
 
 def count_tiles(pairs: int, experts: int, size: int) -> int:
     """Return how many tiles the pairs need at most, whatever they choose."""
+    # Each expert may leave one tile partly empty. Tiles without pairs return at once.
     return pairs // size + experts
 
 
@@ -359,6 +361,7 @@ def _rows_below_each_other(name: str, weights: Node) -> tuple[Node, int]:
         f"needs whole experts, strides {(m * k, k, 1)}",
     )
     skipped = weights.spec.offset // max(k, 1)
+    # From the first row of the storage: a weight in parts is bound from there.
     spec = Spec.dense((skipped + experts * m, k), weights.spec.dtype)
     return make_view(weights, spec), skipped
 

@@ -240,6 +240,7 @@ def threads_alone(kept: Spec, reduced: Spec, part: int) -> bool:
     """Return whether each thread reduces alone: values are few, or neighbours are other outputs."""
     if reduced.size < FEW or part < FEW:
         return True
+    # Then neighbouring threads read neighbouring values.
     return reduced.strides[-1] != 1 and kept.strides[-1:] == (1,)
 
 
@@ -273,10 +274,12 @@ def fold(
     x, axes = _arrange(x, axes)
     kept, reduced = split_axes(x.spec, axes)
     part = THREAD_PART if threads_alone(kept, reduced, GROUP_PART) else GROUP_PART
+    # Twice a part in one stage is less than a second dispatch.
     if reduced.size <= 2 * part:
         whole = reduced.size or 1
         return reduce(x, centre, kind=kind, axes=axes, part=whole, divisor=divisor)
     parts = reduce(x, centre, kind=kind, axes=axes, part=part)
+    # Squares are taken in the first stage only.
     return fold(parts, "sum" if kind == "squares" else kind, (1,), divisor)
 
 

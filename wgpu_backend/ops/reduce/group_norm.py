@@ -127,11 +127,14 @@ def group_moments_reference(
 ) -> Array:
     """Merge the moments of all parts of a group's channels."""
     batch, parts, channels, _ = moments.shape
+    # The last part may be shorter.
     counts = np.array([min(part, positions - i * part) for i in range(parts)], np.float32)
     shape = (batch, parts, groups, channels // groups)
     means, squares = (moments[..., i].reshape(shape) for i in (0, 1))
     weights, count = counts[:, None, None], np.float32(positions * (channels // groups))
     mean = (means * weights).sum(axis=(1, 3)) / count
+    # Chan et al. 1983: merging moments keeps digits that a sum of squares less a squared mean would
+    # lose.
     apart = means - mean[:, None, :, None]
     variance = (squares + weights * apart**2).sum(axis=(1, 3)) / count
     return np.stack([mean, 1 / np.sqrt(variance + np.float32(eps))], axis=-1)

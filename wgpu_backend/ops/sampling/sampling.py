@@ -406,6 +406,7 @@ def _best(values: Array, k: int, first: int) -> Array:
 
 
 def _chosen(logits: Array, ids: Array, sampling: SamplingParams, draw: int) -> int:
+    # -1 fills up rows with fewer candidates.
     ids = ids[ids >= 0].astype(np.int64)
     if not np.isfinite(logits[ids[0]]):
         return -1

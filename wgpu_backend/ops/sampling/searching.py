@@ -52,6 +52,7 @@ def searchsorted(x: Node, v: Node, side: str = "left") -> Launch:
         f"searchsorted: side is {side!r}, needs 'left' or 'right'",
     )
     out = Spec.dense(v.spec.shape, I32)
+    # No key of 32 bits orders integers of 64 bits: another kernel compares two words.
     wide = x.spec.dtype in WIDE
     order = {"SIGNED": x.spec.dtype == I64} if wide else integer_keys(x.spec.dtype)
     return Launch(

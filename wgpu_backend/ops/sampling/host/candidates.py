@@ -45,6 +45,7 @@ def largest(logits: NDArray[np.float32], count: int) -> Candidates:
     """
     total = len(logits)
     if count == 1:
+        # Greedy sampling: one pass instead of a partition.
         ids = np.array([np.argmax(logits)])
     elif 0 < count < total:
         ids = _largest_ids(logits, count)
@@ -59,5 +60,6 @@ def _largest_ids(logits: NDArray[np.float32], count: int) -> NDArray[np.int64]:
     """Return ids of the largest logits, ascending; of those equal to the smallest, the first."""
     smallest = np.partition(logits, len(logits) - count)[len(logits) - count]
     above = np.flatnonzero(logits > smallest)
+    # Ties go to the lowest ids, as on devices; `np.partition` alone leaves them in any order.
     equal = np.flatnonzero(logits == smallest)[: count - len(above)]
     return np.sort(np.concatenate([above, equal]))

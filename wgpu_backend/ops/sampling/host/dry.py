@@ -90,6 +90,7 @@ class Dry(SamplerStep):
         return choice.replace_logits(lower)
 
     def _penalty(self, beyond: int) -> float:
+        # llama.cpp's bound: for a base near 1 the logarithm would be about 0.
         if self.base > 1.000001:
             beyond = min(beyond, int(LARGEST_EXPONENT / np.log(self.base)))
         return min(self.multiplier * self.base**beyond, LARGEST_PENALTY)
@@ -98,6 +99,7 @@ class Dry(SamplerStep):
 def repetitions(seen: NDArray[np.int64], most: int) -> dict[int, int]:
     """Return the tokens that followed earlier copies of the end, with the copies' lengths."""
     found: dict[int, int] = {}
+    # All earlier places of the last token at once: copies of the end must end there.
     ends = np.flatnonzero(seen[:-1] == seen[-1])
     length = 0
     while len(ends) and length < min(most, FEW):
@@ -182,6 +184,7 @@ class Spelling:
             for token, tail in self._spell(text) if text else ():
                 if tail not in found.setdefault(token, []):
                     found[token].append(tail)
+        # Texts come from requests, so the cache must not grow without bound.
         if len(self._remembered) >= REMEMBERED:
             self._remembered.clear()
         self._remembered[texts] = found

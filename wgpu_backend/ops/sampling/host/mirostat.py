@@ -42,6 +42,7 @@ class MirostatV2(Dist):
 
     def count_kept(self, found: Candidates) -> int:
         """Return how many of the likeliest may be chosen."""
+        # log2(0) would warn; such a token is beyond any bound.
         surprise = -np.log2(np.maximum(probabilities(found), 1e-300))
         return max(1, int(np.count_nonzero(surprise <= self.bound)))
 
@@ -93,6 +94,7 @@ class Mirostat(MirostatV2):
         drops = np.log(p[:-1] / p[1:])
         exponent = float(np.sum(ranks * drops) / np.sum(ranks**2))
         left = exponent - 1
+        # The formula below divides by 0 at an exponent of 1: this is its limit.
         if abs(left) < 1e-9 or exponent <= 0:
             return max(1, min(len(found), int(2.0 ** min(self.bound, 60.0))))
         shrunk = 1 - float(self.n_vocab) ** -left
@@ -130,6 +132,7 @@ class XTC(Random):
         if self.p <= 0 or self.t > 0.5 or self.draw() >= self.p * 2**32:
             return choice.restrict(found)
         first = int(np.count_nonzero(probabilities(found) >= self.t)) - 1
+        # One token above the threshold is no reason to drop it.
         if first < 1 or len(found) - first < self.min_keep:
             return choice.restrict(found)
         return replace(choice.restrict(Candidates(found.ids[first:], found.logits[first:])))

@@ -259,6 +259,7 @@ def whole_number(name: str, value: object) -> int:
 
 
 def _real_number(name: str, value: object) -> float:
+    # An int stays one: 2**64 as a float would be another number in the message.
     if type(value) is int:
         return value
     known = isinstance(value, str | Real)

@@ -57,6 +57,7 @@ def plan(options: SamplingOptions) -> Plan:
     wanted = 1 if options.greedy else options.top_k
     if wanted == 0 or wanted > CANDIDATES[-1]:
         return HOST
+    # No kernel orders candidates by how typical they are.
     if options.typical_p < 1 and not options.greedy:
         return HOST
     history = options.repeat_last_n if options.penalised else 0

@@ -173,11 +173,13 @@ class Sampler:
         BackendError
             A logit is NaN or infinite, or all tokens are ruled out.
         """
+        # Drawn for greedy choices, too: so a stream's place depends only on the number of tokens.
         draw = self.draw()
         values = self._values(logits)
         if self._chain is None:
             values = self._penalise(values, history)
         top = values.max()
+        # `max` of a row with NaN is NaN, so one comparison finds all faults.
         if not np.isfinite(top):
             raise BackendError(
                 f"sample: the largest of {len(values)} logits is {top}, needs finite"

@@ -63,6 +63,7 @@ def make_sampling_params(options: SamplingOptions) -> SamplingParams:
         -math.log(options.min_p) if options.min_p > 0 else float(EVERY_GAP),
         math.log2(math.e) / max(options.temperature, LOWEST_TEMPERATURE),
         options.repeat_penalty,
+        # The inverse is rounded here once: division on a device may round otherwise.
         1 / options.repeat_penalty,
         options.presence_penalty,
         options.frequency_penalty,

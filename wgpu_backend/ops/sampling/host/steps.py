@@ -82,8 +82,10 @@ class Choice:
             return replace(self, logits=change(self.logits))
         found = self.sort_candidates()
         ids, logits = found.ids, np.full_like(self.logits, -np.inf)
+        # Tokens that were dropped before stay at -inf.
         logits[ids] = found.logits
         logits = change(logits)[ids]
+        # Ties by id, as everywhere.
         order = np.lexsort((ids, -logits))
         return self.restrict(Candidates(ids[order], logits[order]))
 
@@ -155,6 +157,7 @@ class Dist(Random):
     def apply(self, choice: Choice) -> Choice:
         """Choose the token that the next random number falls on."""
         pending = max(choice.temperature, LOWEST_TEMPERATURE)
+        # The temperature goes into the exponent of 2, rounded once, as on devices.
         found = replace(choice, temperature=1.0).sort_candidates()
         reached = np.cumsum(weights(found.logits, float(np.float32(log2(np.e) / pending))))
         at = share(int(reached[-1]), self.draw())

@@ -42,6 +42,7 @@ def penalise(
     old = logits[ids]
     penalised = logits.copy()
     with np.errstate(over="ignore"):
+        # Keskar et al. 2019, "CTRL", with llama.cpp's correction for negative logits.
         scaled = old * np.where(old > 0, inverse, repeat)
         penalised[ids] = scaled - (counts.astype(np.float32) * frequency + presence)
     return penalised

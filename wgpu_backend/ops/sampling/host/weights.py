@@ -44,6 +44,7 @@ def weights(logits: NDArray[np.float32], sharpness: float) -> Weights:
     """
     bits = FEW_BITS if len(logits) <= FEW else MANY_BITS
     with np.errstate(over="ignore"):
+        # Weights beyond 2^-63 are 0 in any case, and the fixed point below has no room for more.
         powers = np.minimum((logits[0] - logits) * np.float32(sharpness), np.float32(63))
     fixed = (powers * np.float32(1 << FRACTION_BITS)).astype(np.uint64)
     whole, fraction = np.divmod(fixed, np.uint64(1 << FRACTION_BITS))
@@ -51,6 +52,7 @@ def weights(logits: NDArray[np.float32], sharpness: float) -> Weights:
     shift = np.minimum(whole, np.uint64(bits)) + np.uint64(63 - bits)
     half = _UNIT << (shift - _UNIT)
     rounded = ((powers_of_fractions << _WORD) + half) >> shift
+    # A shift is at most 63, so what is further away is cleared here.
     rounded[whole > bits] = 0
     return rounded
 
