@@ -176,9 +176,9 @@ class Bench:
         # Counters run on for the life of the device, so differences count.
         dispatches, host = self._dispatches(), self._model.runner.clock.host
         rates = [tokens / self._time(run, tokens) for _ in range(repetitions)]
-        made = tokens * repetitions
+        total = tokens * repetitions
         dispatches = self._dispatches() - dispatches
-        host = (self._model.runner.clock.host - host) / made
+        host = (self._model.runner.clock.host - host) / total
         if run == self.write and self._model.depth > 1:
             host = self.host_seconds(tokens)
         mean = statistics.fmean(rates)
@@ -194,7 +194,7 @@ class Bench:
             repetitions=repetitions,
             tokens_per_second=mean,
             stddev=statistics.stdev(rates) if repetitions > 1 else 0.0,
-            dispatches_per_token=dispatches / made,
+            dispatches_per_token=dispatches / total,
             host_us_per_token=host * 1e6,
             # Prompts are bound by arithmetic, so only generation is compared with the bandwidth.
             bandwidth_fraction=self._share(mean) if label.startswith("tg") else None,
@@ -238,16 +238,16 @@ def measure_read_bandwidth(device: Device) -> float:
     nbytes = threads * VECTORS_A_THREAD * VECTOR_NBYTES
     with ExitStack() as stack:
 
-        def buffer(size: int, purpose: Purpose) -> Buffer:
-            made = device.buffer(size, purpose=purpose, label="roof")
-            stack.callback(made.release)
-            return made
+        def allocate(size: int, purpose: Purpose) -> Buffer:
+            buffer = device.buffer(size, purpose=purpose, label="roof")
+            stack.callback(buffer.release)
+            return buffer
 
         program = _make_program(
             device,
-            buffer(nbytes, "weights"),
-            buffer(threads * VECTOR_NBYTES, "activations"),
-            buffer(WORKGROUP, "params"),
+            allocate(nbytes, "weights"),
+            allocate(threads * VECTOR_NBYTES, "activations"),
+            allocate(WORKGROUP, "params"),
             groups,
         )
         stack.callback(program.close)

@@ -57,7 +57,7 @@ copy = Op(_copy, name="copy", shader=Inline("copy", COPY), trusted=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class OpTimes:
     """The times of an op and of a copy of as many bytes.
 
     Parameters
@@ -102,58 +102,59 @@ def bench_file(path: Path, nbytes: int, device: str | None, *, as_json: bool) ->
         stack.callback(executor.close)
         file = OpFile(path)
         stack.callback(file.forget)
-        trials = [t for made in file.read() for t in get_trials(made)]
-        measured = [_measure(executor, trial, nbytes) for trial in trials]
+        trials = [t for op in file.read() for t in get_trials(op)]
+        times = [_measure(executor, trial, nbytes) for trial in trials]
     if as_json:
-        rows = [{**asdict(m), "ratio": m.ratio} for m in measured]
+        rows = [{**asdict(m), "ratio": m.ratio} for m in times]
         print_text(json.dumps(rows, indent=2) + "\n")
         return
     columns = ("op", "operands", "bytes", "time", "GB/s", "copy GB/s", "of a copy")
-    print_table(columns, map(_row, measured), right=columns[2:], title=executor.info.name)
+    print_table(columns, map(_make_row, times), right=columns[2:], title=executor.info.name)
 
 
-def _row(m: Measured) -> tuple[str, ...]:
+def _make_row(m: OpTimes) -> tuple[str, ...]:
     operands = ", ".join("×".join(map(str, shape)) for shape in m.shapes)
     speeds = (f"{m.nbytes / s / 1e9:.2f}" for s in (m.seconds, m.copy_seconds))
     return (m.op, operands, human_bytes(m.nbytes), human_seconds(m.seconds), *speeds,
             f"{m.ratio:.0%}")  # fmt: skip
 
 
-def _measure(executor: Executor, trial: Trial, nbytes: int) -> Measured:
-    shapes = _shapes(trial, nbytes // F32.block_nbytes)
+def _measure(executor: Executor, trial: Trial, nbytes: int) -> OpTimes:
+    shapes = _choose_shapes(trial, nbytes // F32.block_nbytes)
     with Context(executor) as context, ExitStack() as stack:
 
-        def recorded(tensor: Tensor) -> Recorded:
-            made = context.record(tensor)
-            stack.callback(made.close)
-            return made
+        def record(tensor: Tensor) -> Recorded:
+            graph = context.record(tensor)
+            stack.callback(graph.close)
+            return graph
 
         operands = [
-            _operand(context, text, shape) for text, shape in zip(trial.shapes, shapes, strict=True)
+            _make_operand(context, text, shape)
+            for text, shape in zip(trial.shapes, shapes, strict=True)
         ]
         y = cast("Tensor", trial.op(*operands, **trial.options))
         moved = sum(t.spec.nbytes for t in (*operands, y))
         # A copy reads and writes, so half of the op's bytes give the same traffic.
         x = context.from_numpy(np.zeros(moved // 2 // F32.block_nbytes, np.float32))
-        pair = recorded(y), recorded(cast("Tensor", copy(x)))
+        pair = record(y), record(cast("Tensor", copy(x)))
         # Alternating runs, so that a change of the clock rate affects op and copy alike.
-        times = [[_seconds(graph) for graph in pair] for _ in range(RUNS)]
+        times = [[_sum_seconds(graph) for graph in pair] for _ in range(RUNS)]
     # Other work only makes runs slower, so the fastest says most about the kernel.
     own, copied = (min(column) for column in zip(*times, strict=True))
     extents = [list(shape) for shape in shapes]
-    return Measured(trial.op.name, extents, moved, own, copied, executor.info.name)
+    return OpTimes(trial.op.name, extents, moved, own, copied, executor.info.name)
 
 
-def _seconds(graph: Recorded) -> float:
+def _sum_seconds(graph: Recorded) -> float:
     return sum(seconds for _, _, seconds in graph.timed())
 
 
-def _operand(context: Context, text: str, shape: tuple[int, ...]) -> Tensor:
+def _make_operand(context: Context, text: str, shape: tuple[int, ...]) -> Tensor:
     dtype: DType = named(text.partition(":")[2]) if ":" in text else F32
     return context.from_numpy(np.zeros(shape, np.float32), dtype)
 
 
-def _shapes(trial: Trial, values: int) -> list[tuple[int, ...]]:
+def _choose_shapes(trial: Trial, values: int) -> list[tuple[int, ...]]:
     """Choose extents: rows of a fixed length, and as many rows as fill the largest operand."""
     words = [text.partition(":")[0].split() for text in trial.shapes]
     largest = max(words, key=lambda ws: (len(ws), [w for w in ws if not w.isdigit()]))

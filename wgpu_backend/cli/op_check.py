@@ -113,35 +113,35 @@ class _Checker:
         except (BackendError, UsageError) as error:
             remark(str(error))
             return False
-        results = [self._check_op(made) for made in ops]
+        results = [self._check_op(op) for op in ops]
         return all(results)
 
-    def _check_op(self, made: Op[Any]) -> bool:
+    def _check_op(self, op: Op[Any]) -> bool:
         try:
-            trials = get_trials(made)
+            trials = get_trials(op)
         except BackendError as error:
             # The other ops of the file are checked all the same.
             remark(str(error))
             return False
-        cases = self._run(made, trials)
-        print_table(COLUMNS, _rows(cases), right=COLUMNS[3:])
+        cases = self._run(op, trials)
+        print_table(COLUMNS, _make_rows(cases), right=COLUMNS[3:])
         failed = [c for c in cases if c.problem and not c.refused]
         _print_problems(failed)
         if advice := find_hint(cases):
-            remark(f"{made.name}: {advice}")
-        if not has_reference(made):
+            remark(f"{op.name}: {advice}")
+        if not has_reference(op):
             remark(
-                f"{made.name}: it has no NumPy reference, so its values were compared with "
-                f"nothing; write one under @{made.name}.reference"
+                f"{op.name}: it has no NumPy reference, so its values were compared with "
+                f"nothing; write one under @{op.name}.reference"
             )
         if all(c.refused for c in cases):
-            remark(f"{made.name}: every case is refused: {cases[0].problem}")
+            remark(f"{op.name}: every case is refused: {cases[0].problem}")
             return False
         return not failed
 
-    def _run(self, made: Op[Any], trials: Sequence[Trial]) -> list[Case]:
+    def _run(self, op: Op[Any], trials: Sequence[Trial]) -> list[Case]:
         cases: list[Case] = []
-        with bar(f"Checking {made.name}") as progress:
+        with bar(f"Checking {op.name}") as progress:
             total = sum(count_cases(t, self._executors) for t in trials) if progress else 1
             for case in (c for t in trials for c in run_trial(t, self._executors)):
                 cases.append(case)
@@ -153,7 +153,7 @@ class _Checker:
 COLUMNS = ("op", "profile", "dtype", "cases", "refused", "failed", "worst NMSE")
 
 
-def _rows(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
+def _make_rows(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
     # In order of first appearance, as a set would not keep it.
     groups = dict.fromkeys((c.op, c.profile, c.dtype) for c in cases)
     for op, profile, dtype in groups:
@@ -183,17 +183,17 @@ def _compile_error(case: Case) -> str:
 
 def _check_shader(path: Path, executors: dict[str, WgpuExecutor]) -> bool:
     shader = load(path)
-    print_facts(_interface(path, shader))
+    print_facts(_list_interface(path, shader))
     print_text("\n")
     problems: dict[str, str] = {}
-    rows = list(_compiled(path, executors, problems))
+    rows = list(_compile_variants(path, executors, problems))
     print_table(("choices", *executors), rows)
     for problem in list(problems)[:SHOWN_PROBLEMS]:
         remark(problem)
     return not problems
 
 
-def _interface(path: Path, shader: Shader) -> Iterator[tuple[str, str]]:
+def _list_interface(path: Path, shader: Shader) -> Iterator[tuple[str, str]]:
     yield "file", str(path)
     for binding in shader.bindings:
         yield f"binding {binding.index}", f"{binding.name} ({binding.access})"
@@ -206,7 +206,7 @@ def _interface(path: Path, shader: Shader) -> Iterator[tuple[str, str]]:
         yield "parameters", ", ".join(sorted(declared.parameters))
 
 
-def _compiled(
+def _compile_variants(
     path: Path, executors: dict[str, WgpuExecutor], problems: dict[str, str]
 ) -> Iterator[tuple[str, ...]]:
     for choices in _variants(path):

@@ -41,15 +41,15 @@ class OpFile:
             sys.modules.pop(MODULE, None)
             # Also after an error in the middle of the file, so that `forget` removes what came
             # before it.
-            self.ops = [made for name, made in REGISTRY.items() if name not in before]
+            self.ops = [op for name, op in REGISTRY.items() if name not in before]
         if not self.ops:
             raise UsageError(f"{self.path}: it registers no op, needs a function under @op")
         return self.ops
 
     def forget(self) -> None:
         """Remove the file's ops from the registry, and clear the cache of shaders."""
-        for made in self.ops:
-            testing.forget(made)
+        for op in self.ops:
+            testing.forget(op)
         self.ops = []
         module.forget()
 

@@ -259,7 +259,7 @@ def _parse_scaled(
     option: str, plain: list[Path] | None, scaled: list[str] | None
 ) -> Sequence[Scaled]:
     """Return files with their scales, those without a scale first."""
-    found = [(path, 1.0) for path in plain or []]
+    pairs = [(path, 1.0) for path in plain or []]
     for text in scaled or []:
         # From the right: a path on Windows begins with a letter and a colon.
         path, _, scale = text.rpartition(":")
@@ -269,8 +269,8 @@ def _parse_scaled(
             number = math.nan
         if not path or not math.isfinite(number):
             raise UsageError(f"{option}: {text!r}, needs a file and a scale, such as FILE:0.5")
-        found.append((Path(path), number))
-    return [(_file(path), scale) for path, scale in found]
+        pairs.append((Path(path), number))
+    return [(_file(path), scale) for path, scale in pairs]
 
 
 def _file(path: Path) -> Path:
@@ -340,8 +340,8 @@ def replace_argument(
 
     @wraps(command)
     def with_options(**given: object) -> Result:
-        made = make(**{part.name: given.pop(part.name) for part in options})
-        return command(**given, **{place: made})
+        value = make(**{part.name: given.pop(part.name) for part in options})
+        return command(**given, **{place: value})
 
     # Typer reads the options of a command from its signature.
     with_options.__signature__ = inspect.Signature(offered)  # pyright: ignore[reportAttributeAccessIssue]

@@ -171,13 +171,13 @@ def options() -> list[inspect.Parameter]:
 
 def _option(parameter: Parameter) -> inspect.Parameter:
     number, several = parameter.kind != "texts", list[str] | None
-    made = typer.Option(
+    option = typer.Option(
         parameter.option,
         metavar="NUMBER" if number else "TEXT",
         help=parameter.help_text,
     )
     # Text, so that `number` checks it: its message names the range, as in a chat.
-    kind = Annotated[str | None, made] if number else Annotated[several, made]
+    kind = Annotated[str | None, option] if number else Annotated[several, option]
     return inspect.Parameter(
         parameter.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=kind
     )

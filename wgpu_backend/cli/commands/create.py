@@ -88,14 +88,14 @@ def _write_file(
     if importance is not None:
         importance = require_matrix(importance)
     began = perf_counter()
-    with Interrupts() as interrupts, bar(f"Writing {out.name}") as shown:
+    with Interrupts() as interrupts, bar(f"Writing {out.name}") as show_share:
 
         def progress(share: float) -> None:
             if interrupts.requested:
                 # Raised from within the writer, which then removes its unfinished file.
                 raise KeyboardInterrupt
-            if shown is not None:
-                shown(share)
+            if show_share is not None:
+                show_share(share)
 
         report = create(
             require_writable(out),
@@ -107,8 +107,8 @@ def _write_file(
         )
     note_unweighted(report, importance)
     size, seconds = out.stat().st_size, perf_counter() - began
-    what = f"{report.mix.name}, {report.bits_per_weight:.2f} bits per weight"
-    return f"{size / 1e6:,.1f} MB, {what}, in {seconds:.1f} s"
+    summary = f"{report.mix.name}, {report.bits_per_weight:.2f} bits per weight"
+    return f"{size / 1e6:,.1f} MB, {summary}, in {seconds:.1f} s"
 
 
 def _require_known_type(type_name: str) -> None:
@@ -154,7 +154,7 @@ def _create_model(name: str, modelfile: Path) -> None:
     store.root.mkdir(parents=True, exist_ok=True)
     # In the store's folder, since the large file then becomes a blob without a copy.
     with TemporaryDirectory(dir=store.root, prefix=".create-") as temporary:
-        made = Path(temporary, "model.gguf")
-        note(f"{parsed_file.base}: {_write_file(made, folder, None, None, None)}")
-        parsed_file.base = str(made)
+        converted = Path(temporary, "model.gguf")
+        note(f"{parsed_file.base}: {_write_file(converted, folder, None, None, None)}")
+        parsed_file.base = str(converted)
         create(store, parsed, parsed_file, modelfile.parent, note, fits=fits)

@@ -76,10 +76,10 @@ def make_load_settings(
     known = {info.id: info for info in devices}
 
     def make_spec(stored: Stored, num_ctx: int | None, device: str) -> LoadSpec:
-        made = replace(make_load_spec(stored, num_ctx, device, settings, parallel), engine=engine)
-        if not made.num_ctx:
-            made = replace(made, num_ctx=_choose_context(made, known[device]))
-        return _limit_context(made, num_ctx)
+        spec = replace(make_load_spec(stored, num_ctx, device, settings, parallel), engine=engine)
+        if not spec.num_ctx:
+            spec = replace(spec, num_ctx=_choose_context(spec, known[device]))
+        return _limit_context(spec, num_ctx)
 
     workers = Workers(Health([*known]), make_spec, max_queue, hang_seconds)
     return {
@@ -137,22 +137,22 @@ def make_load_spec(
     )
 
 
-def _limit_context(made: LoadSpec, requested: int | None) -> LoadSpec:
+def _limit_context(spec: LoadSpec, requested: int | None) -> LoadSpec:
     """Limit a default context to the model's table of position embeddings.
 
     The command's or the environment's default is for all models, so a model with fewer positions
     must not be refused.
     """
-    if requested is not None or made.num_ctx is None:
-        return made
+    if requested is not None or spec.num_ctx is None:
+        return spec
     from wgpu_backend.files.huggingface.folder import open_model_file
 
-    with suppress(BackendError, OSError), open_model_file(made.path) as file:
+    with suppress(BackendError, OSError), open_model_file(spec.path) as file:
         # Models with learned positions have a row for each.
         if (table := file.tensors.get("position_embd.weight")) is not None:
-            return replace(made, num_ctx=min(made.num_ctx, table.shape[0]))
+            return replace(spec, num_ctx=min(spec.num_ctx, table.shape[0]))
     # Loading reports errors of the file.
-    return made
+    return spec
 
 
 def _default_context() -> int | None:
