@@ -137,7 +137,7 @@ class Chat:
     def _stream_chat(self, messages: list[Message]) -> Iterator[Part]:
         if isinstance(self.model, ServedModel):
             return self.model.parts(messages, self._list_chosen(), self.grammar, self.think)
-        parser = self._parser(self.model, messages)
+        parser = self._make_parser(self.model, messages)
         pieces = self.model.chat(
             messages,
             stream=True,
@@ -145,16 +145,16 @@ class Chat:
             num_predict=self.num_predict,
             stop=self.stop,
             format=self.grammar,
-            chat_template_kwargs=self._thinking(),
+            chat_template_kwargs=self._make_thinking_variables(),
         )
         return parse_parts(pieces, parser)
 
-    def _parser(self, model: LanguageModel, messages: list[Message]) -> OutputParser | None:
+    def _make_parser(self, model: LanguageModel, messages: list[Message]) -> OutputParser | None:
         """Return the parser that separates reasoning; None if the text has no tags of it."""
         template = self._template or ""
         if not thinks(template):
             return None
-        ids = model.prompter.chat(messages, chat_template_kwargs=self._thinking())
+        ids = model.prompter.chat(messages, chat_template_kwargs=self._make_thinking_variables())
         # Some templates end in the tag that opens the reasoning.
         tail = model.tokenizer.decode(ids[-_TAIL:], skip_special=False)
         parser = parser_for(template, prompt=tail)
@@ -168,7 +168,7 @@ class Chat:
             )
         return None
 
-    def _thinking(self) -> dict[str, object]:
+    def _make_thinking_variables(self) -> dict[str, object]:
         """Return the template variables for reasoning, under both common names."""
         # Qwen's templates read `enable_thinking`, DeepSeek's and others `thinking`.
         return {} if self.think is None else {"enable_thinking": self.think, "thinking": self.think}

@@ -97,7 +97,7 @@ class ChatModel:
             raise UsageError("run: --keepalive needs a running server that has the model")
         self._name, self._path = name, find_model(name)
         self._options, self._settings = fill_from_store(name, options, settings)
-        self.model = open_model(self._path, self._settings, label=_label(name, self._path))
+        self.model = open_model(self._path, self._settings, label=_make_label(name, self._path))
 
     def __enter__(self) -> ChatModel:
         return self
@@ -152,10 +152,10 @@ class ChatModel:
         # Close first: there may not be memory for two models.
         self.model.close()
         try:
-            self.model = open_model(path, settings, label=_label(name, path))
+            self.model = open_model(path, settings, label=_make_label(name, path))
         # Ctrl-C during loading, too, must leave a model for the chat to go on with.
         except BaseException:
-            self.model = open_model(self._path, before, label=_label(self._name, self._path))
+            self.model = open_model(self._path, before, label=_make_label(self._name, self._path))
             raise
         return self.model
 
@@ -180,7 +180,7 @@ def find_on_server(name: str, options: RunOptions, settings: ModelSettings) -> S
     return find_served(name, options.keep_alive, settings.num_ctx)
 
 
-def _label(name: str, path: Path) -> str:
+def _make_label(name: str, path: Path) -> str:
     """Return a short name for the progress bar; the name of a blob would be a digest."""
     return path.name if exists(name) or name == STORY else name
 

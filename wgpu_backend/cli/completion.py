@@ -16,7 +16,7 @@ def complete_model(incomplete: str) -> list[str]:
     incomplete : str
         Input so far.
     """
-    return [*_complete_path(incomplete, STORY, _models), *complete_stored(incomplete)]
+    return [*_complete_path(incomplete, STORY, _list_models), *complete_stored(incomplete)]
 
 
 def complete_pipeline(incomplete: str) -> list[str]:
@@ -29,7 +29,7 @@ def complete_pipeline(incomplete: str) -> list[str]:
     """
     from wgpu_backend.images.bundled import PICTURES
 
-    return _complete_path(incomplete, PICTURES, _pipelines)
+    return _complete_path(incomplete, PICTURES, _list_pipelines)
 
 
 def complete_stored(incomplete: str) -> list[str]:
@@ -55,14 +55,14 @@ def _complete_path(incomplete: str, own: str, among: Callable[[Path], Iterator[s
     return [own, *found] if own.startswith(incomplete) else found
 
 
-def _pipelines(folder: Path) -> Iterator[str]:
+def _list_pipelines(folder: Path) -> Iterator[str]:
     """Yield folders of pipelines, and other folders with a slash."""
     for path in _list_folder(folder):
         if path.is_dir() and not path.name.startswith("."):
             yield path.name if (path / "model_index.json").exists() else f"{path.name}/"
 
 
-def _models(folder: Path) -> Iterator[str]:
+def _list_models(folder: Path) -> Iterator[str]:
     """Yield the GGUF files of a folder and of its subfolders, and other subfolders with a slash."""
     for path in _list_folder(folder):
         if path.is_dir() and not path.name.startswith("."):

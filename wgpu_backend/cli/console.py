@@ -123,7 +123,7 @@ def print_table(
     for pad in (1, 0):
         # A narrow screen gets less space between columns.
         gap = 2 * pad + 1
-        widths = _widths(texts, figures, screen.width - gap * (len(columns) - 1))
+        widths = _fit_widths(texts, figures, screen.width - gap * (len(columns) - 1))
         if sum(widths) + gap * (len(columns) - 1) <= screen.width:
             break
     else:
@@ -163,7 +163,7 @@ def print_facts(facts: Iterable[tuple[str, str]]) -> None:
     _print(table, console())
 
 
-def _widths(texts: Sequence[Sequence[str]], figures: Sequence[bool], room: int) -> list[int]:
+def _fit_widths(texts: Sequence[Sequence[str]], figures: Sequence[bool], room: int) -> list[int]:
     """Compute column widths: the widest text columns shrink, without breaking words or numbers."""
     from rich.cells import cell_len
 

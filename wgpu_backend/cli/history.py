@@ -42,7 +42,7 @@ def open_history(keeps: Callable[[], bool]) -> History:
     Prints a note if the file cannot be written.
     """
     try:
-        return _Kept(make_history_file() if keeps() else history_file(), keeps)
+        return _SwitchedHistory(make_history_file() if keeps() else history_file(), keeps)
     except OSError as error:
         if keeps():
             remark(f"the input history is not stored: {describe_error(error)}")
@@ -57,10 +57,10 @@ def make_history_file() -> Path:
     OSError
         The file cannot be written.
     """
-    return _private(history_file())
+    return _make_private(history_file())
 
 
-def _private(path: Path) -> Path:
+def _make_private(path: Path) -> Path:
     """Make a file that only its user can read and write."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Private from the start: with chmod alone, others could open the file before.
@@ -70,7 +70,7 @@ def _private(path: Path) -> Path:
     return path
 
 
-class _Kept(FileHistory):
+class _SwitchedHistory(FileHistory):
     """A history in a file that ignores write errors, so that a full disk does not end a chat."""
 
     def __init__(self, path: Path, keeps: Callable[[], bool]) -> None:

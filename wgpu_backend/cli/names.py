@@ -50,7 +50,7 @@ def split_model_and_prompt(first: str | None, second: str | None) -> tuple[str, 
     if first is None:
         return STORY, None
     # Of two words the first is the model, even if it does not exist: that is reported later.
-    if second is not None or _names_a_file(first):
+    if second is not None or _is_model(first):
         return first, second
     if _NAME.fullmatch(first):
         hint = f"; to give the word as a prompt: {PROGRAM} run {STORY} {shlex.quote(first)}"
@@ -58,7 +58,7 @@ def split_model_and_prompt(first: str | None, second: str | None) -> tuple[str, 
     return STORY, first
 
 
-def _names_a_file(name: str) -> bool:
+def _is_model(name: str) -> bool:
     """Return whether a word is the bundled model, a stored model or a file."""
     return (
         name == STORY or name.endswith(".gguf") or exists(name) or find_in_store(name) is not None

@@ -72,7 +72,7 @@ def check_forever(path: Path, device: str | None) -> int:
         stack.callback(checker.file.forget)
         seen: dict[Path, int] = {}
         while not interrupts.requested:
-            now = times(path.resolve().parent)
+            now = read_change_times(path.resolve().parent)
             # The first pass finds an empty `seen`, and so checks at once.
             if now == seen:
                 time.sleep(POLL_SECONDS)
@@ -83,7 +83,7 @@ def check_forever(path: Path, device: str | None) -> int:
     return 0
 
 
-def times(folder: Path) -> dict[Path, int]:
+def read_change_times(folder: Path) -> dict[Path, int]:
     """Return the times of the last changes of a folder's Python and WGSL files."""
     found: dict[Path, int] = {}
     for pattern in ("*.py", "*.wgsl"):
@@ -167,7 +167,7 @@ def _make_rows(cases: Sequence[Case]) -> Iterator[tuple[str, ...]]:
 
 def _print_problems(failed: Sequence[Case]) -> None:
     """Print each problem once: a shader that does not compile fails all cases."""
-    same = Counter(_compile_error(c) or c.problem for c in failed)
+    same = Counter(_extract_compile_error(c) or c.problem for c in failed)
     first = {c.problem: str(c) for c in reversed(failed)}
     for text, count in list(same.items())[:SHOWN_PROBLEMS]:
         remark(first.get(text, text) + (f"\n({count} cases)" if count > 1 else ""))
@@ -175,7 +175,7 @@ def _print_problems(failed: Sequence[Case]) -> None:
         remark(f"… and {len(same) - SHOWN_PROBLEMS} more")
 
 
-def _compile_error(case: Case) -> str:
+def _extract_compile_error(case: Case) -> str:
     """Return a compiler's message without the variant of the shader; empty for others."""
     _, bar, _ = case.problem.partition(" │ ")
     return case.problem.partition(": ")[2] if bar else ""
@@ -209,7 +209,7 @@ def _list_interface(path: Path, shader: Shader) -> Iterator[tuple[str, str]]:
 def _compile_variants(
     path: Path, executors: dict[str, WgpuExecutor], problems: dict[str, str]
 ) -> Iterator[tuple[str, ...]]:
-    for choices in _variants(path):
+    for choices in _list_variants(path):
         named = ", ".join(f"{name} = {value}" for name, value in choices.items()) or "defaults"
         results: list[str] = []
         for executor in executors.values():
@@ -222,7 +222,7 @@ def _compile_variants(
         yield (named, *results)
 
 
-def _variants(path: Path) -> Iterable[dict[str, Choice]]:
+def _list_variants(path: Path) -> Iterable[dict[str, Choice]]:
     """Yield the default choices, then every other file for each named import."""
     yield {}
     for name, default in imports(path).modules.items():

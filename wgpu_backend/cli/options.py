@@ -25,14 +25,14 @@ CacheType = Literal["f16", "f32", "q8_0", "q4_0"]
 Result = TypeVar("Result")
 
 
-def _debug(context: typer.Context, value: bool) -> bool:
+def _set_debug(context: typer.Context, value: bool) -> bool:
     debugging = context.find_root().obj
     if value and isinstance(debugging, Debugging):
         debugging.on = True
     return value
 
 
-def _imports(context: typer.Context, files: list[Path] | None) -> list[Path]:
+def _import_files(context: typer.Context, files: list[Path] | None) -> list[Path]:
     """Import the user's files, so that the command can use the ops they register."""
     # Shell completion parses the line as well, and must not run the user's code.
     if files and not context.resilient_parsing:
@@ -135,14 +135,14 @@ Imports = Annotated[
     list[Path] | None,
     typer.Option(
         "--import",
-        callback=_imports,
+        callback=_import_files,
         metavar="FILE.py",
         help="Python file that registers your own architecture or ops.",
     ),
 ]
 Debug = Annotated[
     bool,
-    typer.Option("--debug", callback=_debug, help="Print the traceback of an error."),
+    typer.Option("--debug", callback=_set_debug, help="Print the traceback of an error."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON.")]
 ImportanceMatrix = Annotated[
@@ -270,10 +270,10 @@ def _parse_scaled(
         if not path or not math.isfinite(number):
             raise UsageError(f"{option}: {text!r}, needs a file and a scale, such as FILE:0.5")
         pairs.append((Path(path), number))
-    return [(_file(path), scale) for path, scale in pairs]
+    return [(_require_file(path), scale) for path, scale in pairs]
 
 
-def _file(path: Path) -> Path:
+def _require_file(path: Path) -> Path:
     from wgpu_backend.cli.names import require_file
 
     try:

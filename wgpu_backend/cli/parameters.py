@@ -166,10 +166,10 @@ SAMPLING = tuple(p.name for p in _TABLE if p.name not in ("num_predict", "stop",
 
 def options() -> list[inspect.Parameter]:
     """Make the options of a command for answers; `num_ctx` is an option of loading a model."""
-    return [_option(parameter) for parameter in _TABLE if parameter.name != "num_ctx"]
+    return [_make_option(parameter) for parameter in _TABLE if parameter.name != "num_ctx"]
 
 
-def _option(parameter: Parameter) -> inspect.Parameter:
+def _make_option(parameter: Parameter) -> inspect.Parameter:
     number, several = parameter.kind != "texts", list[str] | None
     option = typer.Option(
         parameter.option,

@@ -32,7 +32,7 @@ def converse(chat: Chat) -> None:
         remark("the model has no chat template: each prompt is continued on its own")
     while True:
         try:
-            _turn(chat, read(session))
+            _handle_input(chat, read(session))
         except KeyboardInterrupt:
             remark("Ctrl-D or /bye leaves")
         except (EOFError, ChatEnded):
@@ -41,7 +41,7 @@ def converse(chat: Chat) -> None:
             remark(one_line(describe_error(error)))
 
 
-def _turn(chat: Chat, text: str) -> None:
+def _handle_input(chat: Chat, text: str) -> None:
     if text.startswith("/") and "\n" not in text:
         run_slash_command(text, chat)
     elif text.strip():
@@ -50,7 +50,7 @@ def _turn(chat: Chat, text: str) -> None:
             write_stats(chat.model.stats)
 
 
-def _hint() -> HTML | str:
+def _make_hint() -> HTML | str:
     """Return the hint for an empty line; none for a finished line, which stays on the screen."""
     return "" if get_app().is_done else _HINT
 
@@ -65,7 +65,7 @@ def read(session: PromptSession[str]) -> str:
     KeyboardInterrupt
         The user pressed Ctrl-C.
     """
-    line = session.prompt(">>> ", placeholder=_hint)
+    line = session.prompt(">>> ", placeholder=_make_hint)
     if not line.lstrip().startswith(FENCE):
         return line
     lines = [line.lstrip().removeprefix(FENCE)]

@@ -150,25 +150,27 @@ def print_pass(step: TimedPass, *, full: bool) -> None:
 
 def make_chrome_trace(model: str, steps: Sequence[TimedPass]) -> dict[str, object]:
     """Convert steps to the Trace Event Format, in sequence, with times in microseconds."""
-    return {"displayTimeUnit": "ns", "traceEvents": [*_names(model), *_events(steps)]}
+    return {"displayTimeUnit": "ns", "traceEvents": [*_make_names(model), *_make_events(steps)]}
 
 
-def _names(model: str) -> Iterator[dict[str, object]]:
+def _make_names(model: str) -> Iterator[dict[str, object]]:
     for key, number, name in (("process_name", 0, model), ("thread_name", 1, "passes")):
         yield {"ph": "M", "name": key, "pid": 1, "tid": number, "args": {"name": name}}
     yield {"ph": "M", "name": "thread_name", "pid": 1, "tid": 2, "args": {"name": "dispatches"}}
 
 
-def _events(steps: Sequence[TimedPass]) -> Iterator[dict[str, object]]:
+def _make_events(steps: Sequence[TimedPass]) -> Iterator[dict[str, object]]:
     now = 0.0
     for step in steps:
-        yield _span(step.name, "pass", 1, now, step.total)
+        yield _make_span(step.name, "pass", 1, now, step.total)
         for op, shader, seconds in zip(step.ops, step.shaders, step.seconds, strict=True):
-            yield {**_span(op, "dispatch", 2, now, seconds), "args": {"shader": shader}}
+            yield {**_make_span(op, "dispatch", 2, now, seconds), "args": {"shader": shader}}
             now += seconds
 
 
-def _span(name: str, kind: str, thread: int, start: float, seconds: float) -> dict[str, object]:
+def _make_span(
+    name: str, kind: str, thread: int, start: float, seconds: float
+) -> dict[str, object]:
     return {
         "ph": "X",
         "name": name,

@@ -40,7 +40,7 @@ def pull(
 
     parsed = ModelName.parse(name)
     streams = os.environ.get(STREAMS_VARIABLE, "")
-    with Interrupts() as interrupts, _bars() as report:
+    with Interrupts() as interrupts, _show_bars() as report:
         puller = Puller(
             open_store(),
             insecure=insecure,
@@ -98,7 +98,7 @@ def push(
     from wgpu_backend.files.store.push import PushCancelled, Pusher
 
     parsed = ModelName.parse(name)
-    with Interrupts() as interrupts, _bars() as report:
+    with Interrupts() as interrupts, _show_bars() as report:
         pusher = Pusher(
             open_store(),
             insecure=insecure,
@@ -114,7 +114,7 @@ def push(
 
 
 @contextmanager
-def _bars() -> Generator[Callable[[Progress], None]]:
+def _show_bars() -> Generator[Callable[[Progress], None]]:
     """Show a progress bar for each file on a terminal, else a line for each step."""
     if not is_terminal(sys.stderr):
         printed: list[str] = []

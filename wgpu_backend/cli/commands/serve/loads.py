@@ -84,7 +84,7 @@ def make_load_settings(
     workers = Workers(Health([*known]), make_spec, max_queue, hang_seconds)
     return {
         "open_model": workers,
-        "measure": _measure(workers, known),
+        "measure": _make_measure(workers, known),
         "max_queue": max_queue,
         "picture_hang_seconds": _PICTURE_HANGS * hang_seconds,
         "max_loaded": read_number("OLLAMA_MAX_LOADED_MODELS", 0) or 3,
@@ -101,7 +101,7 @@ def _choose_context(spec: LoadSpec, info: DeviceInfo) -> int | None:
         return None
 
 
-def _measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
+def _make_measure(workers: Workers, known: Mapping[str, DeviceInfo]) -> Measure:
     """Make the function that estimates the memory of a model, and the available memory."""
     from wgpu_backend.server.worker.estimate import estimate_memory
 

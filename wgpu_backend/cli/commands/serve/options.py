@@ -103,7 +103,7 @@ class AddressOptions:
         text = self.cors_origins
         if text is not None and not split_words(text):
             raise UsageError(f"--cors-origins: {brief(text)}, {_NEEDED}")
-        return _origins("--cors-origins", text or "")
+        return _parse_origins("--cors-origins", text or "")
 
     @property
     def prefix(self) -> str:
@@ -136,7 +136,9 @@ class AddressOptions:
         # Ollama's defaults.
         own = [f"{scheme}://{host}" for scheme in _SCHEMES for host in _LOCAL]
         own += [f"{scheme}://*" for scheme in _PROGRAMS]
-        others = _origins("OLLAMA_ORIGINS", os.environ.get("OLLAMA_ORIGINS", "").strip("\"' "))
+        others = _parse_origins(
+            "OLLAMA_ORIGINS", os.environ.get("OLLAMA_ORIGINS", "").strip("\"' ")
+        )
         return {
             # Checked against DNS rebinding: a page elsewhere may have a name that resolves to this
             # machine.
@@ -147,7 +149,7 @@ class AddressOptions:
         }
 
 
-def _origins(name: str, text: str) -> tuple[str, ...]:
+def _parse_origins(name: str, text: str) -> tuple[str, ...]:
     """Parse a list of origins, without `localhost`; raise for invalid ones."""
     # Browsers write origins in lower case.
     found = split_words(text.lower())
@@ -241,14 +243,14 @@ class DefaultModelOptions:
             "aliases": split_words(self.alias),
             "tags": split_words(self.tags),
             "defaults": defaults,
-            "pooling": _pooling(self.pooling),
+            "pooling": _check_pooling(self.pooling),
         }
 
     def defaults(self, sampling: Mapping[str, object]) -> ModelDefaults:
         """Return the defaults for requests that do not set an option; raises as `settings`."""
         from wgpu_backend.server.core.defaults import ModelDefaults
 
-        template = _template(self.chat_template, self.chat_template_file)
+        template = _load_template(self.chat_template, self.chat_template_file)
         raw = self.reasoning_format == "none"
         return ModelDefaults(template, self.reasoning or "", sampling, raw_thoughts=raw)
 
@@ -268,7 +270,7 @@ class DefaultModelOptions:
             raise UsageError(f"{option}: requires --model")
 
 
-def _pooling(text: str | None) -> str | None:
+def _check_pooling(text: str | None) -> str | None:
     """Check the pooling; raises as `DefaultModelOptions.settings`."""
     from wgpu_backend.engine.pooling import known_pooling
     from wgpu_backend.errors import OptionError
@@ -279,7 +281,7 @@ def _pooling(text: str | None) -> str | None:
         raise UsageError(f"--{error}, or none") from None
 
 
-def _template(text: str | None, path: Path | None) -> str:
+def _load_template(text: str | None, path: Path | None) -> str:
     """Return the chat template given by name, as Jinja or in a file; empty if none is given."""
     from wgpu_backend.errors import TemplateError
     from wgpu_backend.text.chat_template import ChatTemplate
@@ -331,7 +333,7 @@ class EngineOptions:
         UsageError
             The folder does not exist.
         """
-        return {"slot_folder": _folder(self.slot_save_path)}
+        return {"slot_folder": _require_folder(self.slot_save_path)}
 
     def engine(self) -> dict[str, Any]:
         """Return the arguments of engines that were given."""
@@ -367,7 +369,7 @@ def make_draft_arguments(draft: str | None, tokens: int | None) -> dict[str, Any
     return {"draft": found} | ({} if tokens is None else {"draft_tokens": tokens})
 
 
-def _folder(path: Path | None) -> Path | None:
+def _require_folder(path: Path | None) -> Path | None:
     if path is None:
         return None
     if not exists(str(path)) or not path.is_dir():
