@@ -51,6 +51,7 @@ def make_app(settings: Settings) -> ASGIApp:
     statuses: Counter[int] = Counter()
     table = endpoints(state, statuses)
     table.append(_make_openapi_endpoint(table, settings))
+    # Errors that come before a handler also have the shape of their API.
     apis = {each.path: each.api for each in table if each.api != "others"}
 
     @asynccontextmanager
@@ -64,6 +65,7 @@ def make_app(settings: Settings) -> ASGIApp:
             expiring.cancel()
             with suppress(asyncio.CancelledError):
                 await expiring
+            # Workers end after the last request, which the shutdown has waited for.
             await state.pool.close()
             await state.image_queue.close()
 

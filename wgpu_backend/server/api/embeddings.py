@@ -217,6 +217,7 @@ def _shorten(
             return found
         raise RequestError(400, f"dimensions: {dimensions}, needs 1 to {found.shape[1]}")
     found = found[:, :dimensions]
+    # Cut vectors are no longer of length 1. The bound avoids a division by 0.
     return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
 
 

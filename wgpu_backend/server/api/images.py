@@ -113,6 +113,7 @@ def _decode_image(name: str, text: str) -> bytes | None:
 
 def _decode_mask(given: bytes | None) -> object:
     """Return a mask that is white where to paint; OpenAI's masks are clear there."""
+    # Imported late: most servers never edit images.
     from wgpu_backend.images.pictures import load_clear_mask
 
     if given is None:

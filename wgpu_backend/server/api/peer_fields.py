@@ -73,6 +73,7 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
     """
     found = llama_sampling.read_sampling(fields)
     if (penalty := fields.get("repetition_penalty", float)) is not None:
+        # vLLM has no window for its penalty.
         found = {"repeat_last_n": -1, **found, "repeat_penalty": penalty}
     if stop := fields.texts("stop"):
         found["stop"] = stop

@@ -33,6 +33,7 @@ _HEADERS = {
 def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints of the page, and of the text that Ollama's clients expect at ``/``."""
     page = files("wgpu_backend.server").joinpath("page")
+    # Read once: the files do not change while the server runs.
     found = {each.name: each.read_bytes() for each in page.iterdir() if _get_media_type(each.name)}
     shown = "page" in state.settings.shows
 

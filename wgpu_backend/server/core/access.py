@@ -25,7 +25,8 @@ from wgpu_backend.server.core.streaming import Sender
 # Preflights need not list HEAD.
 _METHODS = "GET, POST, DELETE, OPTIONS"
 _HEADERS = "Authorization, Content-Type, X-Api-Key, User-Agent"
-_MAX_HEADERS = 64 << 10  # bytes, the limit of h11
+# Bytes; the limit that h11 has for headers that come in pieces.
+_MAX_HEADERS = 64 << 10
 # Served without a key, so that probes work.
 _OPEN = ("/", "/health", "/v1/health")
 # The page prompts for the key itself.
@@ -61,6 +62,7 @@ class AccessControl:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
+        # ASGI's lifespan messages have no headers.
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -71,6 +73,7 @@ class AccessControl:
             _require_short(scope)
             host, name = self._require_host(headers)
             known = not origin or self._is_known(origin, host, name)
+            # Browsers send preflights without the key, so this comes before the check of the key.
             if scope["method"] == "OPTIONS" and origin:
                 wanted = headers.get("access-control-request-headers", "")
                 await _send_answer(
@@ -100,6 +103,7 @@ class AccessControl:
             await self._app(scope, receive, sending)
         except asyncio.CancelledError:
             # The shutdown's grace period is over.
+            # The status was sent; a second one would break the answer.
             if sending.begun:
                 raise
             body = json.dumps(
@@ -130,6 +134,7 @@ class AccessControl:
     def _require_host(self, headers: Headers) -> tuple[str, str]:
         """Return the host of a request, with its port and without."""
         hosts, host = self._settings.hosts, headers.get("host", "")
+        # An IPv6 address in brackets has colons of its own.
         name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
         if hosts and name.lower() not in hosts:
             raise RequestError(403, f"host {host[:60]!r} is none of this server's names")
@@ -167,6 +172,7 @@ class AccessControl:
             # Models are uploaded as blobs, in pieces, so their size is bounded by the disk alone.
             limit = sys.maxsize
         length = headers.get("content-length", "0")
+        # The header alone is enough to refuse a body, before any of it is read.
         if not length.isdecimal() or int(length) > limit:
             raise RequestError(413, f"body: {length[:20]} bytes, needs at most {limit}")
         seen, whole = 0, False
@@ -232,6 +238,7 @@ def _is_address(host: str) -> bool:
 def _is_allowed(origin: str, origins: Iterable[str]) -> bool:
     if "*" in origins:
         return True
+    # An allowed origin without a port stands for all ports.
     bare = origin.rpartition(":")[0] if origin.rpartition(":")[2].isdecimal() else origin
     return any(_matches(found, each) for each in origins for found in (origin, bare))
 
@@ -275,6 +282,7 @@ def _make_preflight_headers(origin: str, headers: str) -> tuple[tuple[str, str],
 
 
 def _make_refusal_headers(status: int, origin: str) -> tuple[tuple[str, str], ...]:
+    # No header allows it, so a foreign page cannot read the refusal either.
     if status == 403:
         return ()
     return (

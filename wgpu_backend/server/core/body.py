@@ -15,7 +15,9 @@ from wgpu_backend.server.core.request_log import ignore, note_body
 from wgpu_backend.server.core.schema import Form, require_kind
 from wgpu_backend.text.output_parsers.calls import replace_surrogates
 
+# Templates and schemas recurse into values, whose depth Python's stack limits.
 _MAX_DEPTH = 100
+# An escape of half a surrogate pair, or the half itself.
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
 
 
@@ -169,6 +171,7 @@ def _decode(body: bytes) -> object:
     ValueError
         It is not JSON, or has a NaN or a number that does not fit into a double.
     """
+    # RFC 4627 also allows UTF-16 and UTF-32. Halves of surrogate pairs are replaced below.
     text = body.decode(json.detect_encoding(body), "surrogatepass")
     value: object = json.loads(text, parse_constant=_reject_constant, parse_float=_parse_double)
     return replace_surrogates(value) if _HALF.search(text) else value
@@ -192,6 +195,7 @@ def _note_fields(values: Mapping[str, Any], form: Form | None) -> Fields:
 
 def _require_flat(value: object) -> None:
     """Refuse values that are nested too deep for templates and schemas."""
+    # Level by level: recursion would overflow on the values that this refuses.
     level = [value]
     for _ in range(_MAX_DEPTH):
         level = [item for each in level for item in _list_children(each)]

@@ -146,9 +146,11 @@ class Completion:
 
     async def __aiter__(self) -> AsyncIterator[CompletionOutput]:
         """Yield the outputs of the completion."""
+        # The list grows with the answer, so a slot has the tokens of a cut answer as well.
         if self._slot is not None:
             self._loaded.slots[self._slot] = self.tokens
         outputs: list[CompletionOutput] = []
+        # Leaving the loop early cancels the generation.
         with self.generation:
             async for event, more in self.generation.taken():
                 outputs += self._read_event(event)
@@ -167,6 +169,7 @@ class Completion:
     def _read_event(self, event: Event) -> list[CompletionOutput]:
         """Return the outputs of an event: one or none."""
         text = self._texts[event.choice]
+        # The engine may generate further tokens after an end that was found here.
         if event.prompt_logprobs or text.ended:
             self.prompt_logprobs += event.prompt_logprobs
             return []
@@ -211,6 +214,7 @@ class Completion:
 
 def _compute_mean_logprob(choice: CompletionOutput) -> float:
     """Return the mean log probability of a choice's tokens."""
+    # OpenAI ranks by the log probability per token, so that short answers have no advantage.
     return sum(each.logprob for each in choice.logprobs) / max(1, len(choice.logprobs))
 
 
@@ -307,6 +311,7 @@ class _ChoiceText:
             self.read(event.reading)
         if event.tokens:
             now = time.perf_counter()
+            # The first token belongs to the time of the prompt.
             self._first = self._first or now
             made = self._usage.completion_tokens + len(event.tokens)
             self._usage = replace(self._usage, completion_tokens=made, seconds=now - self._first)
@@ -322,6 +327,7 @@ class _ChoiceText:
         parts = self.parser.push(text)
         if finish is not None:
             self.ended = True
+            # Of a cut answer, an unfinished call is dropped: its arguments may be incomplete.
             parts += self.parser.finish(cut=finish.reason != "stop" or finish.stop is not None)
         if self._one_call and (calls := [i for i, each in enumerate(parts) if _is_call(each)]):
             parts, self.ended = parts[: calls[0] + 1], True
@@ -338,6 +344,7 @@ class _ChoiceText:
             usage = self._usage if finish is None else finish.usage
             ended = Finish("stop", found[1], context_full=False, usage=usage)
             return self._held[: found[0]], ended
+        # A piece that was sent cannot be taken back.
         ready = len(self._held) if finish is not None else count_safe(self._held, self._stops)
         text, self._held = self._held[:ready], self._held[ready:]
         return text, finish

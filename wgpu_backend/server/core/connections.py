@@ -24,8 +24,10 @@ class TimelyProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:  # noqa: ANN401
         """Start the timer of a new connection."""
         super().connection_made(transport)
-        bound = getattr(socket, "TCP_NOTSENT_LOWAT", None)  # missing on Windows
-        with suppress(OSError):  # Unix sockets have no TCP options
+        # Missing on Windows.
+        bound = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+        # Unix sockets have no TCP options.
+        with suppress(OSError):
             if bound is not None:
                 opened = transport.get_extra_info("socket")
                 opened.setsockopt(socket.IPPROTO_TCP, bound, UNSENT)

@@ -13,8 +13,10 @@ from wgpu_backend.text.output_parsers.formats import reasoning_spans
 
 Reasons = Literal["", "on", "off", "auto"]
 _DATES = {"date_string": "%d %b %Y", "datetime": "%b %d %Y"}
-_FUNCTIONS = "functools["  # marks Firefunction's templates
-_TOOLS = ("xml_tools", "available_tools")  # names of some templates for ``tools``
+# Marks Firefunction's templates.
+_FUNCTIONS = "functools["
+# Names of SmolLM 3's and Granite's templates for ``tools``.
+_TOOLS = ("xml_tools", "available_tools")
 _ASKED: Mapping[str, Mapping[str, bool]] = {
     "auto": {"enable_thinking": True},
     "on": {"enable_thinking": True, "thinking": True},

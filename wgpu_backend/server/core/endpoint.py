@@ -53,6 +53,7 @@ class Endpoint:
                 return await self.answer(request, fields)
             except (WorkerLost, DeviceLost) as error:
                 # No byte of an answer was sent yet, so the request can run again.
+                # Without a form the handler reads the body, perhaps as a stream, which works once.
                 if self.form is None or (isinstance(error, WorkerLost) and error.hung):
                     raise
                 _LOG.warning("%s %s: run again, as %s", self.method, self.path, error)

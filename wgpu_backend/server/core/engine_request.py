@@ -87,7 +87,9 @@ def make_engine_request(loaded: Loaded, wanted: CompletionRequest) -> Request:
     # The later ones override the earlier ones.
     sources = (loaded.stored.parameters, wanted.usual, loaded.defaults.sampling, wanted.options)
     options = {name: value for each in sources for name, value in drop_meaningless(each).items()}
+    # It was used when the model was loaded.
     options.pop("num_ctx", None)
+    # The default of Ollama.
     keep = whole_number("num_keep", options.pop("num_keep", 4))
     stop = options.pop("stop", None) or ()
     limit = options.pop("num_predict", None)
@@ -172,6 +174,7 @@ def _cut_middle(tokens: list[int], keep: int, room: int) -> list[int]:
     """Leave out the middle of tokens that leave the context no room for an answer."""
     if len(tokens) < room:
         return tokens
+    # The answer gets as much room as where messages are left out, see `fitting.PARTS`.
     size = room - max(room // PARTS, 1)
     first = min(keep if keep >= 0 else size, size // 2)
     return [*tokens[:first], *tokens[first - size :]]
@@ -190,6 +193,7 @@ def require_short(text: str, loaded: Loaded) -> None:
     tokenizer, room = loaded.model.tokenizer, loaded.model.num_ctx
     if len(text) <= _SHORT:
         return
+    # No token spells more bytes than the longest one, so this bounds the tokens from below.
     longest = max(len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size))
     size = sum(map(len, text.split()))
     if size > _SLACK * longest * room:
@@ -228,6 +232,7 @@ def _tokenize(
     if not wanted.truncate:
         return render(messages)
     try:
+        # A negative limit stands for an answer of any length.
         return fitted(messages, render, loaded.model.num_ctx, -1 if limit is None else limit).tokens
     except ContextFull:
         if not wanted.cut:

@@ -55,6 +55,7 @@ def make_error_body(
             return {"type": "error", "error": {"type": kind, "message": message, **beside}}
         case "OpenAI" | "Jina" | "llama-cpp-python":
             code = "model_not_found" if isinstance(error, ModelNotFound) else None
+            # OpenAI's code, by which agents know that they have to shorten the conversation.
             code = "context_length_exceeded" if full else code
             return {"error": {"message": message, "type": kind, "param": None, "code": code}}
         case "llama-server":

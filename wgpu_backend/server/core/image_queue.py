@@ -19,11 +19,12 @@ from wgpu_backend.server.core.request import RequestError
 from wgpu_backend.server.worker.image_messages import ImageRequest, ImageResult
 from wgpu_backend.server.worker.image_worker import HANG_SECONDS, ImageWorker
 
-MAX_SIDE = 4096  # pixels, Ollama's limit
-_MAX_WAITING = 32  # requests
-
-
-Progress = tuple[int, int]  # steps that are done, and their total
+# Pixels; Ollama's limit.
+MAX_SIDE = 4096
+# Requests that wait for the one image process.
+_MAX_WAITING = 32
+Progress = tuple[int, int]
+"""Steps that are done, and their total."""
 
 
 class ImageQueue:

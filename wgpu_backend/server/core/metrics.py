@@ -51,6 +51,7 @@ def _collect_metrics(loaded: Loaded) -> dict[str, float]:
         status = EngineStatus((None,) * loaded.model.num_parallel)
     busy = sum(slot is not None for slot in status.slots)
     return {
+        # llama-server counts the tokens that were computed, without cached ones.
         "prompt_tokens_total counter": status.prompt_tokens - status.cached_tokens + vectors.tokens,
         "prompt_tokens_cached_total counter": status.cached_tokens,
         "prompt_seconds_total counter": status.prompt_seconds + vectors.seconds,

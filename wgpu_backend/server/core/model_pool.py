@@ -19,6 +19,7 @@ from wgpu_backend.server.worker.estimate import MemoryEstimate
 from wgpu_backend.server.worker.remote import Workers
 
 _LOG = logging.getLogger("wgpu_backend.server")
+# Time between two looks for models to unload.
 _TICK_SECONDS = 0.1
 Open = Callable[[Stored, int | None], ModelInterface]
 """A function that loads a model with a context of so many positions; None for its own."""
@@ -130,6 +131,7 @@ class Loaded:
 
         A context that one client requested is not shared with clients that requested none.
         """
+        # `asked` is None for a model that was loaded with its default context.
         return num_ctx in ("any", self.asked, self.model.num_ctx)
 
     def close(self) -> None:
@@ -206,6 +208,7 @@ class ModelPool:
         if found is None:
             num_ctx = None if requested == "any" else requested
             async with self._changing:
+                # Another request may have loaded it while this one waited for the lock.
                 found = self._find_loaded(stored, requested) or await self._load_or_reload(
                     stored, num_ctx
                 )
@@ -221,6 +224,7 @@ class ModelPool:
     def _release(self, found: Loaded) -> None:
         found.users -= 1
         found.idle_since = time.monotonic()
+        # `_unload` waits for the last user.
         self._idle.set()
 
     def _find_loaded(self, stored: Stored, num_ctx: RequestedContext) -> Loaded | None:
@@ -229,6 +233,7 @@ class ModelPool:
         found = self._loaded.get(key)
         if found is None or found.leaving or found.lost:
             return None
+        # A pull or a new model may have given the name to another file.
         same = found.stored.entry.digest == stored.entry.digest
         if not same or not found.has(num_ctx):
             return None
@@ -250,6 +255,7 @@ class ModelPool:
 
     async def _evict(self) -> None:
         """Unload the least recently used model, an idle one first."""
+        # Dictionaries keep their order, so the first one was used longest ago.
         idle = [key for key, each in self._loaded.items() if not each.users or each.lost]
         await self._unload(idle[0] if idle else next(iter(self._loaded)))
 
@@ -298,6 +304,7 @@ class ModelPool:
             return
         found.keep_seconds = 0.0
         if not found.users and not self._changing.locked():
+            # Cancelling must not stop it half way: the model would take no more requests.
             await asyncio.shield(self._unload_expired())
 
     async def expire(self) -> None:

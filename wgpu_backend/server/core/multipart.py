@@ -49,6 +49,7 @@ async def read_multipart(request: Request, form: Form) -> dict[str, Any]:
 async def _value(form: Form, name: str, value: UploadFile | str) -> object:
     if isinstance(value, UploadFile):
         return base64.b64encode(await value.read()).decode()
+    # Parts of a form have no types; JSON in them is decoded for other fields.
     if name not in form or str in form[name].kinds:
         return value
     try:

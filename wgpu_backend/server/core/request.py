@@ -25,6 +25,7 @@ from wgpu_backend.files.store.pull import RegistryFailed
 from wgpu_backend.ops.plugins import describe_mistake
 from wgpu_backend.text.grammar import Grammar
 
+# Of the `Retry-After` header: a slot may be free soon.
 RETRY_SECONDS = 1
 _LARGER_CONTEXT = (
     "the context is num_ctx in options of Ollama's routes, serve --num-ctx or OLLAMA_CONTEXT_LENGTH"
@@ -70,6 +71,7 @@ def get_http_status(error: Exception) -> int:
         return error.status
     if isinstance(error, ModelNotFound):
         return 404
+    # The registry failed, for which this server is a gateway.
     if isinstance(error, RegistryFailed):
         return 502
     if isinstance(error, _BUSY):
@@ -90,6 +92,7 @@ def get_client_message(error: Exception) -> str:
         return str(error)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
+    # Other messages may have data of other users or paths of this machine.
     return f"internal error: {type(error).__name__}"
 
 

@@ -19,9 +19,12 @@ from wgpu_backend.server.core.request import RequestError
 _LOG = logging.getLogger("wgpu_backend.server")
 # The log warns once per name, up to this number: clients can make up any number of names.
 _MOST_NAMES = 1000
+# Names in the `Warning` header; servers and proxies limit the length of headers.
 _MOST_SHOWN = 20
+# Letters of a name of a client's.
 _LONGEST = 60
 _INDEX = re.compile(r"\[\d+\]")
+# Pages and probes ask for these every few seconds, which would hide other requests in the log.
 _POLLED = ("/health", "/v1/health", "/metrics", "/api/ps", "/slots", "/inspect/machine")
 _PAGE = "/page/"
 GONE = "the client has gone"
@@ -78,6 +81,7 @@ class Record:
         self.names |= {path.name: said for path, said in given.items() if _BLOB in path.name}
 
 
+# Starlette copies the context into its threads, so they find the record as well.
 _CURRENT: ContextVar[Record] = ContextVar("wgpu_backend_record")
 
 
@@ -117,6 +121,7 @@ def ignore(name: str, why: str) -> None:
     name = name[:_LONGEST]
     if record.strict:
         raise RequestError(400, f"{name}: {why}")
+    # One name for all items of a list.
     record.ignored[_INDEX.sub("[]", name)] = why
 
 
@@ -192,6 +197,7 @@ class Recorder:
         names = ", ".join(_clean_name(name) for name in [*ignored][:_MOST_SHOWN])
         if len(ignored) > _MOST_SHOWN:
             names += f" and {len(ignored) - _MOST_SHOWN} more"
+        # 299 is the code of warnings that are none of the others (RFC 7234, 5.5.7).
         MutableHeaders(scope=message)["Warning"] = f'299 wgpu-backend "ignored: {names}"'
 
     def _log(self, scope: Scope, status: int, record: Record, seconds: float) -> None:

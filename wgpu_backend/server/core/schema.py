@@ -17,6 +17,7 @@ _TYPES = {
     str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object",
 }  # fmt: skip
 
+# Seeds are unsigned numbers of 64 bits; no other field needs more.
 _MOST_WHOLE = (1 << 64) - 1
 
 
@@ -82,6 +83,7 @@ class Field:
     def schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the field."""
         types = [_TYPES[kind] for kind in self.kinds]
+        # null is as if the field was left out.
         found: dict[str, Any] = {"type": types if self.required else [*types, "null"]}
         if self.about:
             found["description"] = self.about
@@ -104,7 +106,9 @@ def require_kind(name: str, value: object, kinds: tuple[type, ...]) -> None:
     ------
     RequestError
     """
+    # JSON does not distinguish 1 from 1.0.
     allowed = (*kinds, int) if float in kinds else kinds
+    # In Python, true and false are whole numbers.
     wrong = isinstance(value, bool) and bool not in kinds
     if wrong or not isinstance(value, allowed):
         needed = " or ".join(_WORDS[kind] for kind in kinds)

@@ -10,6 +10,7 @@ from typing import Any
 
 def make_head(name: str) -> dict[str, Any]:
     """Return the first fields of Ollama's lines."""
+    # As Go writes UTC.
     return {"model": name, "created_at": datetime.now(UTC).isoformat().replace("+00:00", "Z")}
 
 

@@ -36,6 +36,7 @@ from wgpu_backend.server.worker.image_worker import HANG_SECONDS
 
 _LOG = logging.getLogger("wgpu_backend.server")
 Result = TypeVar("Result")
+# Durations as Go writes them, since Ollama's clients do.
 _DURATION = re.compile(r"([+-]?\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -218,6 +219,7 @@ class State:
 
     def _resolve(self, name: str) -> Stored:
         """Return the model that serves requests for a name."""
+        # An alias hides a model of the store that has the same name.
         if name in self.settings.aliases:
             return self.find(self.settings.default_model)
         try:
@@ -252,6 +254,7 @@ class State:
         async with self.pool.using(stored, wanted, keep) as found:
             defaults = self.settings.defaults
             if defaults != ModelDefaults() and found.defaults is not defaults:
+                # Compiling a template blocks, so it happens in a thread.
                 await run_in_threadpool(self._apply_defaults, found)
             yield found
 
@@ -308,6 +311,7 @@ def parse_keep_alive(keep_alive: object) -> float:
 def _parse_seconds(text: str) -> float | None:
     """Return the seconds of a text; None if it is not a duration."""
     with suppress(ValueError):
+        # A number alone is in seconds.
         return float(text)
     sign = -1.0 if text.startswith("-") else 1.0
     rest = text.lstrip("+-")
@@ -364,6 +368,7 @@ async def cancel_when_gone(request: Request, work: Awaitable[Result]) -> Result:
         for each in (task, gone):
             if not each.done():
                 each.cancel()
+        # A cancelled task still has to release its model.
         await asyncio.gather(task, gone, return_exceptions=True)
 
 

@@ -9,7 +9,8 @@ from starlette.types import Message, Send
 
 from wgpu_backend.server.core.request_log import get_record
 
-_MOST_HELD = 1 << 16  # bytes
+# Bytes that wait for the next write; with more, the next piece waits for the client.
+_MOST_HELD = 1 << 16
 
 
 class Sender:

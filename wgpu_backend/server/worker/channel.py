@@ -120,6 +120,7 @@ class Channel:
             _LOG.error("%s; the worker is ended", error)
             self.kill()
         ending = self._reap()
+        # Ends the writing thread, which may wait for a message.
         self._queue.put(None)
         self._socket.close()
         self._handle_exit(ending)
@@ -139,6 +140,7 @@ class Channel:
     def close(self, seconds: float) -> None:
         """Ask the worker to end, and end it where it has not within that time."""
         self.post({"do": "close"})
+        # The reader ends with the process, whose exit it waits for.
         self._reader.join(seconds)
         if self._reader.is_alive():
             self.kill()

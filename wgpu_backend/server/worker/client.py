@@ -25,7 +25,8 @@ _CLOSE_SECONDS = 10.0
 HANG_SECONDS = 300.0
 # Least time for loading: imports, driver start and compilers report nothing meanwhile.
 LOADING_SECONDS = 60.0
-_BEATS = 4  # checks within that time
+# Checks within that time.
+_BEATS = 4
 Reply = tuple[Message, bytes]
 Lost = Callable[[BackendError], None]
 
@@ -72,6 +73,7 @@ class Client:
         self._heard = time.monotonic()
         self._over = threading.Event()
         self._channel = start(self._receive, self._handle_exit)
+        # The channel keeps the order, so no later message can overtake this one.
         self._channel.post({"do": "load", "spec": to_plain(spec)})
         if hang_seconds:
             watch = threading.Thread(target=self._watch, args=(hang_seconds,), daemon=True)
@@ -166,6 +168,7 @@ class Client:
             except BackendError:
                 if self._over.is_set() or self._closing:
                     return
+                # With another message since then, the worker is slow, not hung.
                 if self._heard < asked:
                     self._end_hung(f"has not answered for {seconds:g} s")
 
@@ -207,6 +210,7 @@ class Client:
         found = self._boxes.get(number)
         if found is None or found[0].ended:
             return []
+        # Only the reading thread delivers, so events of a request stay in order.
         mailbox, give_back = found
         event = from_plain(Event, plain)
         if event.finish is not None:
@@ -257,6 +261,7 @@ class Client:
             boxes, calls = list(self._boxes.values()), list(self._calls.values())
             self._boxes.clear()
             self._calls.clear()
+        # First, so that a request that is sent again finds the loss counted.
         if report:
             self._lost(error)
         for box in boxes:

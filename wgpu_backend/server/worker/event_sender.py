@@ -148,6 +148,7 @@ class ForwardingMailbox(Mailbox):
         """Send an event; ignore it after the end."""
         if self.ended:
             return
+        # The mailbox of the server keeps the events; here only the end counts.
         self._left -= event.finish is not None
         self._sender.send_event(self._number, event)
 

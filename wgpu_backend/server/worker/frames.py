@@ -16,9 +16,11 @@ from typing import Any, cast
 
 from wgpu_backend.errors import BackendError
 
+# Lengths of the JSON and of the bytes after it.
 _LENGTHS = struct.Struct("<II")
 # Most bytes of a part of a message; a longer one is damaged.
 MOST_NBYTES = 1 << 30
+# Many small messages are read at once.
 _BUFFER = 1 << 16
 Message = dict[str, Any]
 
@@ -82,6 +84,7 @@ def read_message(source: BufferedReader) -> tuple[Message, bytes] | None:
             f"worker: a message of {max(lengths)} bytes, needs at most {MOST_NBYTES}"
         )
     text, raw = (source.read(length) for length in lengths)
+    # The process ended while it was sending.
     if (len(text), len(raw)) != lengths:
         return None
     try:

@@ -54,6 +54,7 @@ class Health:
         """Count a loss; after too many, the next device is used from now on."""
         with self._lock:
             now = self._clock()
+            # Only losses in quick succession count: most devices work again after one.
             recent = [t for t in self._losses.get(device, []) if now - t < WITHIN_SECONDS]
             self._losses[device] = [*recent, now]
             if len(recent) + 1 < MOST_LOSSES or device not in self._left:

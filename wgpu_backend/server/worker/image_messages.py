@@ -99,6 +99,7 @@ def _encode_piece(value: object) -> tuple[str, bytes] | None:
         values, out = cast("NDArray[Any]", value), io.BytesIO()
         if values.dtype.hasobject:
             return None
+        # Object arrays would need a pickle.
         np.save(out, values, allow_pickle=False)
         return "array", out.getvalue()
     return None
@@ -107,6 +108,7 @@ def _encode_piece(value: object) -> tuple[str, bytes] | None:
 def _encode_png(image: Any) -> bytes:  # noqa: ANN401  Pillow's, see above
     from PIL import ImageOps
 
+    # The metadata with the orientation is not sent, so it is applied here.
     upright, out = ImageOps.exif_transpose(image), io.BytesIO()
     if upright.mode not in _PNG_MODES:
         upright = upright.convert("RGBA" if upright.has_transparency_data else "RGB")

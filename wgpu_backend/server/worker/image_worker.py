@@ -24,7 +24,8 @@ from wgpu_backend.server.worker.messages import parse_error
 _CLOSE_SECONDS = 10.0
 # Steps and loads are reported at their end, and may take minutes.
 HANG_SECONDS = 1200.0
-_LOOKS = 4  # checks within that time
+# Checks within that time.
+_LOOKS = 4
 ReportStep = Callable[[int, int], None]
 """A function that is called after each step with the finished steps and their total."""
 
@@ -86,6 +87,7 @@ class ImageWorker:
         with self._lock:
             if self._closed:
                 raise BackendError("pictures: the server ends")
+            # Raises after too many losses.
             self._health.choose()
             if self._child is not None and self._child.error is None:
                 return self._child, False

@@ -101,6 +101,7 @@ def _serve(wanted: Message, source: BufferedReader, sender: EventSender) -> None
         sender.send({"type": "lost", "error": error_to_plain(error)})
         sender.close()
         os._exit(1)
+    # The device is intact, so its memory can be released in order.
     service.close()
     sender.close()
     os._exit(0)
@@ -120,9 +121,11 @@ def _report_loading(sender: EventSender) -> Progress:
 
 
 def _load(spec: LoadSpec, progress: Progress) -> tuple[LanguageModel, Engine | None]:
+    # Files of `--import` register architectures and ops that the model may need.
     for path in spec.imports:
         import_file(path)
     model = load(spec.path, progress=progress, **spec.arguments)
+    # An encoder has no engine; it only reads texts.
     if not model.model.has_logits:
         return model, None
     return model, make_engine(model, spec, progress, max_queue=_UNBOUND)
@@ -384,12 +387,14 @@ def save_slot(model: LanguageModel, engine: Engine, tokens: Sequence[int], path:
     StoreError
         They are no longer cached, or they are too few to be saved.
     """
+    # Those of the tokens that the cache still has, see `PrefixCache.saved`.
     known, saved = engine.kept_prefix(tokens)
     if saved is None and len(tokens) <= BLOCK:
         raise StoreError(f"slot: it holds {len(tokens)} tokens, needs more than {BLOCK} to be kept")
     if saved is None:
         raise StoreError("slot: what it held was forgotten since, for others that needed the room")
     data = pack_state(_layout(model), [SavedSequence(0, saved)], known)
+    # Two servers may save to the same name; a reader must never see half a file.
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

@@ -89,6 +89,7 @@ class Spares:
         with self._lock:
             spare, self._spare = self._spare, None
         channel = None if spare is None else spare.hand_over(receive, handle_exit)
+        # The spare may have died, or another load took it.
         return channel or Channel(receive, handle_exit)
 
     def prepare(self) -> None:

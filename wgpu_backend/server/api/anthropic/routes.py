@@ -193,6 +193,7 @@ class _Blocks:
         if self.open is None:
             return []
         thinks = self.open["type"] == "thinking"
+        # Clients read a signature of reasoning before the end of its block.
         signed = [self._make_delta("signature_delta", "signature", "")] if thinks else []
         self.done.append(self.open)
         self.open = None
@@ -229,6 +230,7 @@ def _make_end(
 def _make_usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
     """Return the token counts; tokens read from the cache are counted apart."""
     return {
+        # Anthropic counts cached tokens apart, not among the input.
         "input_tokens": prompt - cached,
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
@@ -264,6 +266,7 @@ async def _stream_events(
                 began = True
                 message = {**_make_head(name), "usage": _make_usage(prompt, 0, 0)}
                 yield encode_event({"type": "message_start", "message": message})
+                # Anthropic sends one after the start; SDKs ignore it.
                 yield encode_event({"type": "ping"})
             for part in output.parts:
                 for event in blocks.push(part):
@@ -333,6 +336,7 @@ def _merge_turns(turns: list[Turn]) -> list[Turn]:
 
 def _join_turns(one: Turn, other: Turn) -> Turn:
     """Merge two turns as if the blocks of both had been in one."""
+    # As the blocks of one turn are joined: an assistant's without, a user's with line breaks.
     between = "" if one["role"] == "assistant" else "\n"
     texts = [turn["content"] for turn in (one, other) if turn["content"]]
     joined: Turn = {**one, "content": between.join(texts)}

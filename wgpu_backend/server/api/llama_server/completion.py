@@ -142,6 +142,7 @@ async def _answer(state: State, request: Request, fields: Fields, given: Any) ->
             )
         ended = [each for choices in made for each in choices]
         for index, each in enumerate(ended):
+            # Numbered over all prompts, as in llama-server.
             each["index"] = index
         picked = [_pick_fields(each, asked.paths) for each in ended]
         return picked if several or len(picked) > 1 else picked[0]
@@ -191,6 +192,7 @@ def _make_request(
         None,
         tokens,
         asked.options,
+        # The parameters of the model's file come before llama-server's defaults.
         {name: value for name, value in DEFAULTS.items() if name not in own},
         engine={
             "logprobs": asked.probabilities,

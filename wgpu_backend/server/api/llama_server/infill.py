@@ -65,7 +65,9 @@ class Gap:
             The vocabulary has no tokens for that.
         """
         _require_roles(tokenizer)
+        # Room for the answer, and characters that may matter.
         kept, most = limit if limit > 0 else room // 4, _LONGEST * room
+        # llama-server divides a batch in this ratio: 3/4 before the gap, 1/4 after it.
         batch = min(_BATCH, max(room - kept, room // 2))
         begun, bos = _tokenize(tokenizer, self.begun), _begin_text(tokenizer)
         before = _tokenize(tokenizer, self.prefix[-most:])[-max(3 * (batch // 4) - len(bos), 1) :]

@@ -72,6 +72,7 @@ def tokenize_mixed(
     found: list[int] = []
     for number, item in enumerate([given] if isinstance(given, str) else given):
         if isinstance(item, str):
+            # Only the first text may begin with BOS.
             begins = add_special and number == 0
             found += tokenizer.encode(item, add_special=begins, parse_special=parse_special)
         else:
@@ -110,6 +111,7 @@ def parse_biases(given: Any, tokenizer: Tokenizer) -> dict[int, float]:  # noqa:
         if bias is not False and (isinstance(bias, bool) or not isinstance(bias, int | float)):
             raise RequestError(400, f"logit_bias: {str(bias)[:40]!r}, needs a number, or false")
         if isinstance(token, str) and token.isdecimal() and isinstance(given, dict):
+            # Keys of JSON objects are texts, also those that are ids. 20 digits hold 64 bits.
             token = int(token[:20])
         ids = [token] if not isinstance(token, str) else tokenizer.encode(token, add_special=False)
         for id_ in ids:

@@ -61,6 +61,7 @@ def _make_path(state: State, name: str) -> str:
     folder = state.settings.slot_folder
     if folder is None:
         raise RequestError(501, "slots: the server was started without --slot-save-path")
+    # No folder, so that no client can write outside of the slot folder.
     if not _NAME.fullmatch(name) or name.endswith(".part"):
         raise RequestError(400, f"filename: {name[:60]!r}, needs a file's name, and no folder's")
     return str(folder / name)
@@ -91,6 +92,7 @@ def _save(loaded: Loaded, slot: int, path: str) -> dict[str, Any]:
 def _restore(loaded: Loaded, slot: int, path: str) -> dict[str, Any]:
     begin, file = time.perf_counter(), Path(path)
     tokens = require_engine(loaded).restore_slot(path)
+    # A later save or erase has to find them.
     loaded.slots[slot] = tokens
     spent = {"restore_ms": (time.perf_counter() - begin) * 1e3}
     read = file.stat().st_size

@@ -119,6 +119,7 @@ def _make_change_endpoints(state: State) -> list[Endpoint]:
 
     async def delete(_: Request, fields: Fields) -> Response:
         name = await run_in_threadpool(_find_existing, state, _read_name(fields))
+        # Otherwise the pool would serve a model that is no longer listed.
         await state.pool.unload(str(name))
         await run_in_threadpool(state.store.remove, name)
         return Response()
@@ -333,6 +334,7 @@ def _format_value(value: object, *, verbose: bool) -> object:
 def _make_finite(value: object) -> object:
     """Return the value, as a string if JSON cannot express it."""
     wrong = isinstance(value, float) and not np.isfinite(value)
+    # JSON has no infinities and no NaN.
     return str(value) if wrong else value
 
 
@@ -402,6 +404,7 @@ async def _receive_blob(state: State, request: Request, path: Path) -> None:
         wanted = digest_hex(request.path_params["digest"])
         if found != wanted:
             raise StoreError(f"blob: its SHA-256 is {found}, its name says {wanted}")
+        # The blob gets its name at last, so no other request can find half of it.
         await run_in_threadpool(settle, written, path)
 
 
@@ -432,6 +435,7 @@ async def _stream_progress(
     queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
     def send(line: dict[str, Any] | None) -> None:
+        # Queues of asyncio are not safe to use from threads.
         loop.call_soon_threadsafe(queue.put_nowait, line)
 
     def run() -> None:
@@ -447,4 +451,5 @@ async def _stream_progress(
         await task
     finally:
         stop.set()
+        # The thread writes to the store until it sees `stop`.
         await asyncio.gather(asyncio.shield(task), return_exceptions=True)

@@ -243,6 +243,7 @@ async def _answer(
     if fields.switch("stream", default=False):
         options = Fields(fields.get("stream_options", dict) or {}, where="stream_options.")
         counts = options.switch("include_usage", default=False)
+        # With usage requested, all pieces but the last have it as null.
         head |= {"object": form.chunk, **({"usage": None} if counts else {})}
         lines = _stream_events(state, fields, wanted, form, head, counts=counts)
         return await start_stream(request, lines, "text/event-stream", _make_error_event)
@@ -323,6 +324,7 @@ async def _stream_events(
     if counts:
         beside = _make_llama_fields(answers[-1], usages, fields, state)
         yield event([], usage=_make_usage(answers, usages), **beside)
+    # OpenAI ends streams with this line, which is not JSON.
     yield b"data: [DONE]\n\n"
 
 
