@@ -14,7 +14,8 @@ import wgpu_backend.array as wx
 from wgpu_backend.errors import OptionError
 from wgpu_backend.images.pipelines.latent import LatentPipeline, last
 from wgpu_backend.images.requests import Draw, Floats, Request
-from wgpu_backend.images.schedulers import Schedule, linear_mu, linear_sigmas
+from wgpu_backend.images.schedule import Schedule
+from wgpu_backend.images.schedulers import linear_mu, linear_sigmas
 
 # Side of a square of latents.
 SIDE = 2

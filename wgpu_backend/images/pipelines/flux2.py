@@ -14,7 +14,8 @@ from wgpu_backend.images.pipelines.flow import FlowPipeline
 from wgpu_backend.images.pipelines.latent import apply_guidance, twice
 from wgpu_backend.images.pipelines.pipeline import Conditions
 from wgpu_backend.images.requests import Draw, Request
-from wgpu_backend.images.schedulers import Schedule, klein_mu
+from wgpu_backend.images.schedule import Schedule
+from wgpu_backend.images.schedulers import klein_mu
 
 # Most pixels of a reference image.
 AREA = 1024 * 1024

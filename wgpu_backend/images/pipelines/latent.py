@@ -17,7 +17,7 @@ from wgpu_backend.images.folder import Component, PipelineFolder
 from wgpu_backend.images.networks import open_network
 from wgpu_backend.images.pipelines.pipeline import Conditions, Pipeline, compile_method
 from wgpu_backend.images.requests import Draw, Floats, Request
-from wgpu_backend.images.schedulers import Schedule, first_step
+from wgpu_backend.images.schedule import Schedule, first_step
 from wgpu_backend.images.tiling import run_tiled, tile_side
 
 # Folder of a tiny autoencoder, next to those of the components.

@@ -48,7 +48,8 @@ from wgpu_backend.images.requests import (
     check_draw,
     make_draw,
 )
-from wgpu_backend.images.schedulers import Schedule, Scheduler
+from wgpu_backend.images.schedule import Schedule
+from wgpu_backend.images.schedulers import Scheduler
 from wgpu_backend.images.weights import reload_slot
 
 Conditions = dict[str, wx.Array]

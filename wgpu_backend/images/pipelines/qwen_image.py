@@ -14,7 +14,7 @@ from wgpu_backend.images.pipelines import register
 from wgpu_backend.images.pipelines.flow import FlowPipeline, pack, unpack
 from wgpu_backend.images.pipelines.pipeline import Conditions
 from wgpu_backend.images.requests import Draw, Request
-from wgpu_backend.images.schedulers import Schedule
+from wgpu_backend.images.schedule import Schedule
 from wgpu_backend.images.vision_patches import vision_patches
 
 _CHAT = "<|im_start|>system\n{}<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"

@@ -21,7 +21,7 @@ from wgpu_backend.images.pipelines import register
 from wgpu_backend.images.pipelines.latent import apply_guidance, first, last, twice
 from wgpu_backend.images.pipelines.pipeline import Conditions, Pipeline
 from wgpu_backend.images.requests import Draw, Floats, Request
-from wgpu_backend.images.schedulers import Schedule, first_step
+from wgpu_backend.images.schedule import Schedule, first_step
 
 _log = logging.getLogger("wgpu_backend.images")
 # Words that are ignored.

@@ -1,8 +1,7 @@
 """Streaming parsers of models' answers: text, reasoning and tool calls.
 
 ``registry.py`` finds a model's format by its chat template, and has most formats; others are in
-``harmony.py``, ``qwen.py`` and ``gemma.py``. Most are text with spans between tags, which
-``spans.py`` parses.
+``harmony.py`` and ``gemma.py``. Most are text with spans between tags, which ``spans.py`` parses.
 """
 
 from __future__ import annotations
