@@ -48,7 +48,7 @@ from wgpu_backend.device.device import Device
 from wgpu_backend.device.native import Native
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.queue import Queue
-from wgpu_backend.engine import pipelined_decoder
+from wgpu_backend.engine.batching import loop
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.loading import load
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
@@ -195,7 +195,7 @@ def measured(model: LanguageModel, name: str, steps: int) -> list[Measured]:
     if not isinstance(executor, WgpuExecutor):
         sys.exit("host.py: needs a GPU adapter or a software rasteriser")
     device, watch = executor.device, Stopwatch()
-    kinds = [Steps(model, 1), Steps(model, pipelined_decoder.TOGETHER)]
+    kinds = [Steps(model, 1), Steps(model, loop.TOGETHER)]
     before = asdict(device.counters)
     kinds[0].submit()
     dispatches = growth(before, device)["dispatches"]
@@ -242,7 +242,7 @@ def _row(seconds: Mapping[str, float]) -> dict[str, float]:
 def generated(model: LanguageModel, device: Device, tokens: int, kind: Steps) -> dict[str, int]:
     """Objects that a generation makes whose graphs were recorded by another."""
     before: dict[str, int] = {}
-    count, pipelined_decoder.BRIEF_SECONDS = 0, math.inf if kind.together > 1 else 0.0
+    count, loop.BRIEF_SECONDS = 0, math.inf if kind.together > 1 else 0.0
     for _ in range(2):
         before = asdict(device.counters)
         count = sum(1 for _ in model.tokens([1], SamplingOptions(temperature=0), tokens))

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tests.builders import Dims, tiny_model
+from tests.engine.streams import token_stream, tokens_of
 from wgpu_backend import nn
 from wgpu_backend.dtypes import F32
-from wgpu_backend.engine.generation import Session, TokenStream
+from wgpu_backend.engine.generation import Session
 from wgpu_backend.engine.runner import Head, Runner
-from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.errors import ContextError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend
@@ -65,7 +65,7 @@ class Running:
         self.model, self.cache = model, cache
         self.runner = Runner(model, cache, chunk)
         self.head = Head("logits", lambda _, hidden: [model.logits(hidden)])
-        self.session = Session()
+        self.session = Session(cache)
         self.vocabulary = model.token_embedding.weight.shape[0]
 
     def ask(self, tokens, step=32, sequence=0):
@@ -79,10 +79,10 @@ class Running:
 
     def answer(self, prompt, limit, depth=4, ends=()):
         """Greedy tokens after a prompt, and how many of the prompt were computed."""
-        sampler = StepSampler(SamplingOptions(temperature=0.0), self.vocabulary)
-        ends = frozenset(ends)
-        stream = TokenStream(self.runner, self.session, sampler, ends, POSITIONS, limit, depth)
-        return list(stream.run(prompt)), stream.stats.prompt_tokens
+        greedy, room = SamplingOptions(temperature=0.0), POSITIONS
+        how = {"vocabulary": self.vocabulary, "depth": depth, "ends": ends, "max_tokens": limit}
+        stream = token_stream(self.runner, self.session, prompt, greedy, room=room, **how)
+        return list(tokens_of(stream)), stream.stats.prompt_tokens
 
     def close(self):
         self.runner.close()

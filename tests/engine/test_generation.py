@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from tests.builders import tiny_model
+from tests.engine.streams import Letters, token_stream, tokens_of
 from wgpu_backend.dtypes import F32
-from wgpu_backend.engine import pipelined_decoder
-from wgpu_backend.engine.generation import Session, TokenStream, pieces
+from wgpu_backend.engine.batching import loop
+from wgpu_backend.engine.generation import Session
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
-from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
+from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionError, OutOfMemory
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend
@@ -44,22 +45,34 @@ class Talk:
         self.model = model_class(backend.config)(backend)
         self.cache = self.model.make_cache(backend.executor, 4, positions, F32)
         self.runner = Runner(self.model, self.cache)
-        self.session = Session()
+        self.session = Session(self.cache)
         self.vocabulary = backend.require("token_embd.weight").shape[0]
 
     def forget(self):
         self.session.tokens.clear()
         self.cache.remove(0)
 
-    def stream(self, depth, options, *, ends=(), room=128, limit=-1):
-        sampler = StepSampler(options, self.vocabulary)
-        ends = frozenset(ends)
-        return TokenStream(self.runner, self.session, sampler, ends, room, limit, depth)
+    def stream(self, depth, options, prompt=PROMPT, *, room=128, limit=-1, **how):
+        return token_stream(
+            self.runner,
+            self.session,
+            prompt,
+            options,
+            room=room,
+            vocabulary=self.vocabulary,
+            depth=depth,
+            max_tokens=limit,
+            **how,
+        )
+
+    def tokens(self, *args, **how):
+        """The tokens of a stream, as they come."""
+        return tokens_of(self.stream(*args, **how))
 
     def made(self, depth, options, prompt=PROMPT, **how):
         """Tokens, the reason for the end, and what is left in the session and the cache."""
-        stream = self.stream(depth, options, **how)
-        tokens = list(stream.run(prompt))
+        stream = self.stream(depth, options, prompt, **how)
+        tokens = list(tokens_of(stream))
         assert stream.stats.tokens == len(tokens)
         self.context_full = stream.stats.context_full
         return tokens, stream.stats.done_reason, self.left()
@@ -95,8 +108,8 @@ def empty(request):
 @pytest.fixture(autouse=True, params=[0, math.inf], ids=["one by one", "in pairs"])
 def brief(request, monkeypatch):
     """Whether all steps count as brief; they go together from the second token on then."""
-    monkeypatch.setattr(pipelined_decoder, "BRIEF_SECONDS", request.param)
-    monkeypatch.setattr(pipelined_decoder, "TIMED", 1 if request.param else 8)
+    monkeypatch.setattr(loop, "BRIEF_SECONDS", request.param)
+    monkeypatch.setattr(loop, "TIMED", 1 if request.param else 8)
     return bool(request.param)
 
 
@@ -149,7 +162,7 @@ def test_steps_that_nobody_reads_keep_no_place_for_their_results(talk):
     made = []
     for seed in range(7):
         talk.forget()
-        stream = talk.stream(4, seeded("greedy", seed)).run(PROMPT)
+        stream = talk.tokens(4, seeded("greedy", seed))
         next(stream)
         stream.close()
         made.append(counters.buffers)
@@ -185,14 +198,14 @@ def test_a_full_context_ends_the_text(talk, depth, room):
 def test_a_stream_broken_off_can_be_continued(talk, depth, read):
     expected, _, _ = talk.made(1, seeded("greedy", 1), limit=16)
     talk.forget()
-    run = talk.stream(depth, seeded("greedy", 1)).run(PROMPT)
+    run = talk.tokens(depth, seeded("greedy", 1))
     tokens = list(itertools.islice(run, read))
     run.close()
 
     everything = PROMPT + tokens[:-1]
     assert talk.left() == (everything, len(everything))
-    stream = talk.stream(depth, seeded("greedy", 1), limit=16 - read)
-    tokens += stream.run(PROMPT + tokens)
+    stream = talk.stream(depth, seeded("greedy", 1), PROMPT + tokens, limit=16 - read)
+    tokens += tokens_of(stream)
     assert expected == tokens
     assert (stream.stats.reused_tokens, stream.stats.prompt_tokens) == (len(everything), 1)
 
@@ -201,21 +214,21 @@ def test_a_stream_broken_off_can_be_continued(talk, depth, read):
 def test_an_exception_in_mid_stream_leaves_the_session_right(talk, depth, monkeypatch):
     expected, _, _ = talk.made(1, seeded("greedy", 1), limit=12)
     talk.forget()
-    run = talk.stream(depth, seeded("greedy", 1)).run(PROMPT)
+    run = talk.tokens(depth, seeded("greedy", 1))
     tokens = [next(run) for _ in range(4)]
 
     def fail(*_):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(pipelined_decoder.PipelinedDecoder, "token", fail)
+        patched.setattr(loop.TokenLoop, "step", fail)
         with pytest.raises(KeyboardInterrupt):
             next(run)
 
     everything = PROMPT + tokens[:-1]
     assert talk.left() == (everything, len(everything))
-    again = talk.stream(depth, seeded("greedy", 1), limit=8)
-    assert expected == tokens + list(again.run(PROMPT + tokens))
+    again = talk.tokens(depth, seeded("greedy", 1), PROMPT + tokens, limit=8)
+    assert expected == tokens + list(again)
 
 
 @pytest.mark.parametrize("depth", [1, *DEPTHS])
@@ -232,7 +245,7 @@ def test_a_failing_step_shows_after_the_tokens_before_it(talk, depth, monkeypatc
     monkeypatch.setattr(talk.cache, "extend", full)
     tokens = []
     with pytest.raises(CacheFull, match="no block"):
-        read_into(tokens, talk.stream(depth, seeded("sampled", 6)).run(PROMPT))
+        read_into(tokens, talk.tokens(depth, seeded("sampled", 6)))
 
     assert expected[:7] == tokens
     assert talk.left() == (PROMPT + tokens[:-1], room)
@@ -263,7 +276,7 @@ def test_logits_that_are_not_numbers_are_told_in_their_turn(talk, depth, monkeyp
     monkeypatch.setattr(BatchedSubmit, "submit", breaking)
     tokens = []
     with pytest.raises(BackendError, match="not finite"):
-        read_into(tokens, talk.stream(depth, seeded("greedy", 1)).run(PROMPT))
+        read_into(tokens, talk.tokens(depth, seeded("greedy", 1)))
 
     assert len(tokens) == 3
     assert talk.left() == (PROMPT + tokens[:-1], len(PROMPT) + 2)
@@ -285,8 +298,7 @@ def batches_of(monkeypatch):
 @pytest.mark.parametrize(("depth", "pairs"), [(1, False), (2, True), (4, True)])
 def test_an_end_is_seen_a_few_steps_late(talk, depth, pairs, brief, monkeypatch):
     counts, ahead_of_it = batches_of(monkeypatch), []
-    stream = talk.stream(depth, seeded("sampled", 2), limit=40)
-    for number, _ in enumerate(stream.run(PROMPT)):
+    for number, _ in enumerate(talk.tokens(depth, seeded("sampled", 2), limit=40)):
         ahead_of_it.append(talk.cache.length(0) - len(PROMPT) - number)
     together = 2 if brief and pairs else 1
     assert max(ahead_of_it) == (max(depth, 2 * together) - 1 if depth > 1 else 0)
@@ -298,10 +310,10 @@ def test_an_end_is_seen_a_few_steps_late(talk, depth, pairs, brief, monkeypatch)
 
 def test_steps_go_together_where_they_are_brief(talk, brief, monkeypatch):
     counts, now = batches_of(monkeypatch), 100.0
-    monkeypatch.setattr(pipelined_decoder, "TIMED", 4)
-    monkeypatch.setattr(pipelined_decoder, "BRIEF_SECONDS", 0.01)
-    monkeypatch.setattr(pipelined_decoder.time, "perf_counter", lambda: now)
-    run = talk.stream(2, seeded("greedy", 1), limit=64).run(PROMPT)
+    monkeypatch.setattr(loop, "TIMED", 4)
+    monkeypatch.setattr(loop, "BRIEF_SECONDS", 0.01)
+    monkeypatch.setattr(loop.time, "perf_counter", lambda: now)
+    run = talk.tokens(2, seeded("greedy", 1), limit=64)
     seen = []
     for seconds in (0.02, 0.009, 0.009, 0.011):
         for _ in range(16):
@@ -327,31 +339,21 @@ def test_a_submit_that_fails_shows_after_the_tokens_before_it(talk, brief, monke
     monkeypatch.setattr(recorded_class(talk), "replays", failing)
     tokens = []
     with pytest.raises(OutOfMemory, match="no room"):
-        read_into(tokens, talk.stream(4, seeded("sampled", 6)).run(PROMPT))
+        read_into(tokens, talk.tokens(4, seeded("sampled", 6)))
 
     assert calls == 5
     assert expected[: len(tokens)] == tokens
     assert len(tokens) >= 4
     assert talk.left() == (PROMPT + tokens[:-1], len(PROMPT) + len(tokens) - 1)
     monkeypatch.undo()
-    again = talk.stream(4, seeded("greedy", 6), limit=3)
-    assert len(list(again.run(PROMPT + tokens))) == 3
+    again = talk.tokens(4, seeded("greedy", 6), PROMPT + tokens, limit=3)
+    assert len(list(again)) == 3
 
 
 def recorded_class(talk):
     """Class of the graphs that the model's executor records."""
     numpy = isinstance(talk.model.backend.executor, NumpyExecutor)
     return NumpyRecorded if numpy else WgpuRecorded
-
-
-class Letters:
-    """A token is a letter."""
-
-    def push(self, token):
-        return chr(ord("a") + token % 26)
-
-    def flush(self):
-        return ""
 
 
 @pytest.mark.parametrize("depth", [1, *DEPTHS])
@@ -362,9 +364,9 @@ def test_a_stop_text_ends_the_stream_and_settles_the_cache(talk, depth, first):
     stop = text[first : first + 3]
     found = text.index(stop)
     talk.forget()
-    stream = talk.stream(depth, seeded("sampled", 8))
+    stream = talk.stream(depth, seeded("sampled", 8), stop=[stop])
 
-    parts = list(pieces(stream.run(PROMPT), Letters(), [stop], stream.stats))
+    parts = [event.text for event in stream.run()]
 
     assert "".join(parts) == text[:found]
     assert stream.stats.done_reason == "stop"
@@ -372,20 +374,12 @@ def test_a_stop_text_ends_the_stream_and_settles_the_cache(talk, depth, first):
     assert talk.left() == (everything, len(everything))
 
 
-def test_pieces_broken_off_close_their_stream(talk):
-    stream = talk.stream(4, seeded("greedy", 1))
-    text = pieces(stream.run(PROMPT), Letters(), [], stream.stats)
-    next(text)
-    text.close()
-    assert talk.left() == (PROMPT, len(PROMPT))
-
-
 def test_a_stream_that_was_overtaken_says_so_and_spoils_nothing(talk):
     expected, _, _ = talk.made(1, seeded("greedy", 1), limit=10)
     talk.forget()
-    old = talk.stream(4, seeded("sampled", 1)).run(PROMPT)
+    old = talk.tokens(4, seeded("sampled", 1))
     next(old)
-    new = talk.stream(4, seeded("greedy", 1), limit=10).run(PROMPT)
+    new = talk.tokens(4, seeded("greedy", 1), limit=10)
     tokens = [next(new)]
 
     with pytest.raises(
@@ -404,9 +398,10 @@ def test_sequences_that_take_turns_have_places_of_their_own(talk, name):
     talk.forget()
     streams = []
     for sequence, prompt in enumerate(prompts):
-        sampler = StepSampler(seeded(name, 3), talk.vocabulary, MOST_AHEAD * sequence)
-        stream = TokenStream(talk.runner, Session(sequence), sampler, frozenset(), 64, 12, 4)
-        streams.append(stream.run(prompt))
+        session = Session(talk.cache, sequence)
+        how = {"room": 64, "vocabulary": talk.vocabulary, "depth": 4, "max_tokens": 12}
+        stream = token_stream(talk.runner, session, prompt, seeded(name, 3), **how)
+        streams.append(tokens_of(stream))
     assert [list(tokens) for tokens in zip(*zip(*streams, strict=True), strict=True)] == expected
     talk.cache.remove(1)
 
@@ -416,9 +411,9 @@ def test_prompts_of_several_chunks_are_submitted_ahead(talk):
     prompt = [*range(40)]
     expected, _, _ = talk.made(1, seeded("greedy", 1), prompt, limit=6)
     talk.forget()
-    sampler = StepSampler(seeded("greedy", 1), talk.vocabulary)
-    stream = TokenStream(runner, talk.session, sampler, frozenset(), 128, 6, 4)
-    assert expected == list(stream.run(prompt))
+    how = {"room": 128, "vocabulary": talk.vocabulary, "depth": 4, "max_tokens": 6}
+    stream = token_stream(runner, talk.session, prompt, seeded("greedy", 1), **how)
+    assert expected == list(tokens_of(stream))
     assert stream.stats.prompt_tokens == 40
     runner.close()
 
@@ -428,6 +423,6 @@ def test_depths_and_prompts_that_do_not_fit_are_refused(talk):
         with pytest.raises(OptionError, match=f"depth: {depth} steps"):
             talk.stream(depth, SamplingOptions())
     with pytest.raises(ContextFull, match="0 tokens"):
-        next(talk.stream(1, SamplingOptions()).run([]))
+        next(talk.tokens(1, SamplingOptions(), []))
     with pytest.raises(ContextFull, match="has 5 tokens, the context holds 4"):
-        next(talk.stream(1, SamplingOptions(), room=4).run(PROMPT))
+        next(talk.tokens(1, SamplingOptions(), room=4))

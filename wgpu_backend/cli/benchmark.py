@@ -19,10 +19,9 @@ from wgpu_backend.device.device import Device
 from wgpu_backend.device.memory import Purpose
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.wgsl import module
-from wgpu_backend.engine.generation import Session, TokenStream
+from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Head
-from wgpu_backend.engine.step_sampler import StepSampler
 from wgpu_backend.files.gguf.reader import GGUFFile
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
@@ -159,13 +158,10 @@ class Bench:
 
     def _stream(self, tokens: int, depth: int) -> None:
         model = self._model
-        sampler = StepSampler(SamplingOptions(temperature=0), model.vocabulary)
-        room = model.cache.positions
-        stream = TokenStream(
-            model.runner, Session(SEQUENCE), sampler, frozenset(), room, tokens, depth
-        )
         first = int(self._random.integers(0, model.vocabulary))
-        for _ in stream.run([first]):
+        greedy = SamplingOptions(temperature=0)
+        request = Request([first], greedy, tokens, ignore_eos=True)
+        for _ in model.events(request, depth=depth):
             pass
 
     def test(self, label: str, tokens: int, repetitions: int, run: Callable[[int], None]) -> Result:

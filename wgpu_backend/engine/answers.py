@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from typing import Literal, overload
 
 from wgpu_backend.engine.arguments import Asked, Options, asked, conversation, text, token_ids
+from wgpu_backend.engine.batching.request import Request
+from wgpu_backend.engine.batching.results import Event
 from wgpu_backend.engine.fitting import fitted
-from wgpu_backend.engine.generation import Session, Stats, pieces
+from wgpu_backend.engine.generation import Session, Stats
 from wgpu_backend.engine.prompt import Message, Prompter
 from wgpu_backend.engine.sessions import Sessions
-from wgpu_backend.text.grammar import Grammar, GrammarVocabulary
+from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher
 from wgpu_backend.text.tokenizer import Tokenizer
 
 Messages = Sequence[Message] | Message | str
@@ -213,7 +216,32 @@ class Answers:
     ) -> Iterator[int]:
         """Generate the tokens that follow a prompt of token ids, as a stream."""
         ids = token_ids(prompt, self._sessions.vocabulary)
-        return self._stream_tokens("tokens", ids, asked(options, num_predict, None))
+        how = asked(options, num_predict, None)
+        return _tokens(self.events(Request(ids, how.options, how.num_predict), call="tokens"))
+
+    def events(
+        self,
+        request: Request,
+        *,
+        depth: int | None = None,
+        matcher: Matcher | None = None,
+        call: str = "events",
+    ) -> Generator[Event]:
+        """Answer a request of one choice, and yield an event for each token.
+
+        Parameters
+        ----------
+        depth : int or None
+            Steps in flight at most; None for the model's.
+        matcher : Matcher or None
+            The request's grammar, compiled.
+        call : str
+            Name of the calling method, for messages.
+        """
+        depth = self.depth if depth is None else depth
+        stream = self._sessions.stream(self._session, request, depth, call, matcher)
+        self.stats = stream.stats
+        return self._sessions.items(self._session, stream.run())
 
     def _answer(
         self,
@@ -226,20 +254,26 @@ class Answers:
         form: Format | None = None,
     ) -> str | Iterator[str]:
         grammar = form if isinstance(form, Grammar) else Grammar.of_format(form)
-        tokens = self._stream_tokens(call, ids, how, grammar)
-        made = pieces(tokens, self.tokenizer.stream(), how.stop, self.stats)
+        matcher = None if grammar is None else self.grammars.matcher(grammar)
+        request = Request(ids, how.options, how.num_predict, how.stop)
+        made = _texts(self.events(request, matcher=matcher, call=call))
         self.stats.dropped_messages = dropped
         return made if stream else self._session.calls.take(lambda: "".join(made))
 
-    def _stream_tokens(
-        self, call: str, ids: Sequence[int], how: Asked, grammar: Grammar | None = None
-    ) -> Generator[int]:
-        matcher = None if grammar is None else self.grammars.matcher(grammar)
-        stream = self._sessions.stream(
-            self._session, how.options, how.num_predict, self.depth, call, matcher
-        )
-        self.stats = stream.stats
-        return self._sessions.items(self._session, stream.run(ids))
+
+def _tokens(events: Generator[Event]) -> Iterator[int]:
+    """Yield the tokens of events, which are closed at the end."""
+    with closing(events):
+        for event in events:
+            yield from event.tokens
+
+
+def _texts(events: Generator[Event]) -> Iterator[str]:
+    """Yield the texts of events, which are closed at the end."""
+    with closing(events):
+        for event in events:
+            if event.text:
+                yield event.text
 
 
 class Conversation(Answers):

@@ -1,4 +1,4 @@
-"""Generation of one sequence: prompt, token stream, stop texts and statistics."""
+"""Sessions and the streams of their answers: prefix reuse, take-over and statistics."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ from typing import Literal
 
 import numpy as np
 
-from wgpu_backend.engine.pipelined_decoder import TOGETHER, PipelinedDecoder
-from wgpu_backend.engine.runner import Head, Runner
-from wgpu_backend.engine.step_sampler import StepSampler
+from wgpu_backend.engine.batching.completion import Completion, ModelInfo, Ticket
+from wgpu_backend.engine.batching.constrained import Constrained
+from wgpu_backend.engine.batching.loop import TOGETHER, LoopOptions, TokenLoop
+from wgpu_backend.engine.batching.results import Event
+from wgpu_backend.engine.runner import Runner
+from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.engine.turns import Turns
-from wgpu_backend.errors import BackendError, CacheFull, ContextFull
+from wgpu_backend.errors import BackendError, ContextFull, OptionError
+from wgpu_backend.nn.kvcache.cache import Cache
 from wgpu_backend.text.tokenizer import Detokenizer
 
 DoneReason = Literal["stop", "length"]
@@ -59,7 +63,7 @@ class Session:
     Parameters
     ----------
     tokens : list of int
-        Tokens in the cache, without those of steps that are in flight.
+        Tokens in the cache, without those of a stream that is running.
     turn : int
         Number of the session's latest user; only that one may continue.
     user : str
@@ -70,12 +74,14 @@ class Session:
         FIFO lock of calls that need the session until they end.
     """
 
+    cache: Cache
     sequence: int = 0
     tokens: list[int] = field(default_factory=list[int])
     turn: int = 0
     user: str = ""
     active: bool = False
     calls: Turns = field(default_factory=Turns)
+    _running: Sequence[int] = ()
 
     def claim(self, user: str) -> int:
         """Take the session over; a new `turn` lets the former user detect it."""
@@ -83,57 +89,95 @@ class Session:
         self.user, self.active = user, False
         return self.turn
 
+    # The interface for a token loop; see `Prefixes`.
+
+    def begin(self, tokens: Sequence[int], *, reuse: bool = True) -> tuple[int, int]:
+        """Cut the cache back to the common prefix with a prompt, and return its length."""
+        common = _common(self.tokens, tokens[:-1]) if reuse else 0
+        same = self.cache.remove(self.sequence, common)
+        del self.tokens[same:]
+        self._running, self.active = tokens, True
+        return self.sequence, same
+
+    def note(self, sequence: int, computed: int) -> None:
+        """Do nothing: no other sequence reuses this one."""
+
+    def end(self, sequence: int, computed: int) -> None:
+        """Keep so many tokens of the stream, which has ended."""
+        left = self.cache.remove(self.sequence, computed)
+        self.tokens = [*self._running[:left]]
+        self.active = False
+
+    def forget(self, sequence: int | None = None) -> None:
+        """Drop all tokens."""
+        self.tokens.clear()
+        self.cache.remove(self.sequence)
+
+    def hide(self, sequence: int) -> None:
+        """Do nothing: no other sequence reuses this one."""
+
+
+def _common(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return the length of the longest common prefix."""
+    size = min(len(a), len(b))
+    different = np.flatnonzero(np.asarray(a[:size]) != np.asarray(b[:size]))
+    return int(different[0]) if len(different) else size
+
 
 class TokenStream:
-    """A stream of the tokens of one sequence.
+    """A stream of one session's answer, computed by the thread that reads it.
+
+    The session's cache stays correct even if the stream is interrupted.
 
     Parameters
     ----------
-    session : Session
-        Tracks the cache's content; stays correct even if the stream is interrupted.
-    ends : frozenset of int
-        Tokens that end the text; they are not yielded.
-    room : int
-        Positions in the context.
-    limit : int
-        Most tokens to generate; negative for as many as the context holds.
+    ticket : Ticket
+        The request and its compiled grammar.
     depth : int
-        Steps in flight at most, see `PipelinedDecoder`: with more than one, the device works while
-        the host processes tokens. The tokens are the same.
+        Steps in flight at most, see ``batching/loop.py``: with more than one, the device works
+        while the host processes tokens. The tokens are the same.
     call : str
         Name of the calling method, for messages.
     make_room : callable
-        Called if the cache has no room; returns False if nothing could be freed.
+        See `TokenLoop`.
+
+    Raises
+    ------
+    OptionError
+        `depth` is less than 1 or more than 8.
     """
 
     def __init__(
         self,
         runner: Runner,
+        constrained: Constrained,
+        model: ModelInfo,
         session: Session,
-        sampler: StepSampler,
-        ends: frozenset[int],
-        room: int,
-        limit: int = -1,
+        ticket: Ticket,
         depth: int = 1,
         *,
         call: str = "generate",
         make_room: Callable[[], bool] = lambda: False,
     ) -> None:
+        if not 1 <= depth <= MOST_AHEAD:
+            raise OptionError(f"depth: {depth} steps in flight, needs 1 to {MOST_AHEAD}")
         self._call = call
-        self._make_room = make_room
-        self._runner = runner
+        self._model = model
         self._session = session
-        self._sampler = sampler
-        self._ends = ends
-        self._room = room
-        self._limit = limit
+        self._ticket = ticket
         self.stats = Stats()
-        build = sampler.head(runner.model, runner.token_slots)
-        head = Head("next token", build, 1 if sampler.on_host else TOGETHER)
-        self._steps = PipelinedDecoder(runner, session.sequence, sampler, head, depth, room)
+        options = LoopOptions(
+            slots=1,
+            first_slot=session.sequence,
+            budget=runner.chunk,
+            judged=runner.chunk,
+            ahead=depth,
+            together=TOGETHER,
+        )
+        self._loop = TokenLoop(runner, constrained, model, session, make_room, options)
 
-    def run(self, prompt: Sequence[int]) -> Generator[int]:
-        """Compute the prompt and yield tokens until the end.
+    def run(self) -> Generator[Event]:
+        """Compute the prompt and yield an event for each token until the end.
 
         Raises
         ------
@@ -142,22 +186,35 @@ class TokenStream:
         BackendError
             Another call used the session since the last token.
         """
-        self._check(prompt)
-        turn = self._session.claim(f"another call of {self._call}()")
-        self._session.active = True
+        self._check(self._ticket.tokens)
+        session, stats = self._session, self.stats
+        turn = session.claim(f"another call of {self._call}()")
         begin = time.perf_counter()
         try:
-            token = self._first(prompt)
-            self.stats.prompt_seconds = time.perf_counter() - begin
-            begin = time.perf_counter()
-            yield from self._tokens(token, turn)
+            for event in self._events():
+                if not stats.prompt_seconds:
+                    stats.prompt_seconds = time.perf_counter() - begin
+                    begin = time.perf_counter()
+                self._note(event)
+                yield event
+                if event.finish is not None:
+                    return
+                if session.turn != turn:
+                    raise BackendError(
+                        f"{self._call}: {session.user} took the session over after token "
+                        f"{stats.tokens} of this stream; concurrent streams need a session each: "
+                        "model.session()"
+                    )
         finally:
-            if self.stats.prompt_seconds:
-                self.stats.seconds = time.perf_counter() - begin
-            self._settle(turn)
+            if stats.prompt_seconds:
+                stats.seconds = time.perf_counter() - begin
+            # Another call that took the session over has the cache now.
+            if session.turn == turn:
+                self._loop.stop()
+                session.active = False
 
     def _check(self, prompt: Sequence[int]) -> None:
-        room = self._room
+        room = self._model.num_ctx
         if not prompt:
             raise ContextFull(f"{self._call}: the prompt has 0 tokens, needs at least 1")
         if len(prompt) > room:
@@ -166,83 +223,26 @@ class TokenStream:
                 "shorten it or load the model with a larger num_ctx"
             )
 
-    def _first(self, prompt: Sequence[int]) -> int:
-        """Return the token after the prompt, reusing the prefix that is in the cache."""
-        session, cache = self._session, self._runner.cache
-        begun = self._runner.begins(prompt)
-        same = cache.remove(session.sequence, _common(session.tokens, begun[:-1]))
-        del session.tokens[same:]
-        self.stats.reused_tokens, self.stats.prompt_tokens = same, len(prompt) - same
-        self._sampler.start(begun)
-        self._begin(prompt, begun, same)
-        token = self._steps.token(self._limit or 1)
-        session.tokens[:] = begun
-        return token
-
-    def _begin(self, prompt: Sequence[int], begun: Sequence[int], same: int) -> None:
-        """Submit the part of the prompt that is not in the cache; retry while room can be freed."""
+    def _events(self) -> Iterator[Event]:
+        """Step the loop, and yield the events of the answer."""
+        loop, mailbox = self._loop, self._ticket.mailbox
+        completion = Completion(self._ticket, 0, self._model)
+        if (begun := loop.begin(completion)) is not None:
+            loop.seat(0, completion, *begun)
+        self.stats.reused_tokens = completion.cached
+        self.stats.prompt_tokens = len(self._ticket.tokens) - completion.cached
         while True:
-            try:
-                if not same:
-                    self._runner.read(self._session.sequence, prompt)
-                return self._steps.begin(begun[same:])
-            except CacheFull:
-                same = self._runner.cache.remove(self._session.sequence, same)
-                if not self._make_room():
-                    raise
+            while not mailbox.has(0):
+                loop.step()
+            yield from mailbox.take()
+            if mailbox.error is not None:
+                raise mailbox.error
 
-    def _next(self) -> int:
-        while True:
-            try:
-                return self._steps.token(self._limit - self.stats.tokens)
-            except CacheFull:
-                if not self._make_room():
-                    raise
-
-    def _tokens(self, token: int, turn: int) -> Iterator[int]:
-        """Yield `token` and those after it; the session has all but the last one yielded."""
-        session, stats = self._session, self.stats
-        while True:
-            if token in self._ends:
-                stats.done_reason = "stop"
-                return
-            if self._limit != 0:
-                stats.tokens += 1
-                yield token
-            if session.turn != turn:
-                raise BackendError(
-                    f"{self._call}: {session.user} took the session over after token "
-                    f"{stats.tokens} of this stream; concurrent streams need a session each: "
-                    "model.session()"
-                )
-            if self._sampler.ended:
-                stats.done_reason = "stop"
-                return
-            if stats.tokens == self._limit:
-                stats.done_reason = "length"
-                return
-            if len(session.tokens) >= self._room:
-                stats.done_reason, stats.context_full = "length", True
-                return
-            following = self._next()
-            session.tokens.append(token)
-            token = following
-
-    def _settle(self, turn: int) -> None:
-        """Cut the cache back to the session's tokens, unless another call took it over."""
-        self._steps.forget()
-        session = self._session
-        if session.turn == turn:
-            session.active = False
-            left = self._runner.cache.remove(session.sequence, len(session.tokens))
-            del session.tokens[left:]
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    """Return the length of the longest common prefix."""
-    size = min(len(a), len(b))
-    different = np.flatnonzero(np.asarray(a[:size]) != np.asarray(b[:size]))
-    return int(different[0]) if len(different) else size
+    def _note(self, event: Event) -> None:
+        self.stats.tokens += len(event.tokens)
+        if event.finish is not None and event.finish.reason != "cancelled":
+            self.stats.done_reason = event.finish.reason
+            self.stats.context_full = event.finish.context_full
 
 
 def pieces(

@@ -16,13 +16,14 @@ from wgpu_backend.engine.adapters import Adapters, Given, scaled_files
 from wgpu_backend.engine.answers import Answers, Conversation
 from wgpu_backend.engine.arguments import texts as checked_texts
 from wgpu_backend.engine.arguments import token_ids
+from wgpu_backend.engine.batching.completion import ModelInfo
 from wgpu_backend.engine.encoding import runner_of
 from wgpu_backend.engine.generation import Stats
 from wgpu_backend.engine.graph_facts import Pass, described
 from wgpu_backend.engine.pooling import pooled, pooling_of, unit
 from wgpu_backend.engine.prompt import Prompter
 from wgpu_backend.engine.runner import HIDDEN, SHORTEST, Head, Runner, bucket
-from wgpu_backend.engine.sessions import Neighbour, Serving, Sessions
+from wgpu_backend.engine.sessions import Neighbour, Sessions
 from wgpu_backend.errors import (
     ContextFull,
     ModelError,
@@ -74,6 +75,8 @@ class LanguageModel(Answers):
         Compiles grammars for the vocabulary.
     spelling : Spelling
         Finds the tokens that spell a text.
+    info : ModelInfo
+        Properties that completions need.
     runner : Runner
         Runs passes; its clock measures host time.
     depth : int
@@ -104,9 +107,9 @@ class LanguageModel(Answers):
         self._runners = [self.runner]
         self.depth = _depth(self.device)
         self.stats = Stats()
-        name, ends = str(backend.file.path), self.tokenizer.eog_ids
-        serving = Serving(name, vocabulary, ends, self.num_ctx, self.spelling)
-        self._sessions = Sessions(self.runner, serving)
+        name = str(backend.file.path)
+        self.info = ModelInfo(name, self.tokenizer, vocabulary, self.num_ctx, self.spelling)
+        self._sessions = Sessions(self.runner, self.info)
         self._session = self._sessions.main
         # Capturing `self` would make a reference cycle, and keep the model until a collection.
         model = self.model

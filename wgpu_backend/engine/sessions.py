@@ -10,44 +10,24 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from concurrent.futures import Future
 from itertools import islice
 from typing import Protocol, TypeVar
 
 from wgpu_backend.device.interrupts import held, uninterrupted
+from wgpu_backend.engine.batching.completion import ModelInfo, Ticket
+from wgpu_backend.engine.batching.constrained import Constrained
+from wgpu_backend.engine.batching.generation import Mailbox
+from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.generation import Session, TokenStream
 from wgpu_backend.engine.runner import TOKEN_SLOTS, Runner
-from wgpu_backend.engine.step_sampler import MOST_AHEAD, ConstrainedSampler, StepSampler
+from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.engine.turns import Turns
 from wgpu_backend.errors import BackendError, CacheFull
-from wgpu_backend.ops.sampling.host import SamplingOptions, Spelling
 from wgpu_backend.text.grammar import Matcher
 
 MOST_SESSIONS = TOKEN_SLOTS // MOST_AHEAD
 Item = TypeVar("Item")
-
-
-@dataclass(frozen=True, slots=True)
-class Serving:
-    """The properties of a model that its streams need.
-
-    Parameters
-    ----------
-    name : str
-        Name of the model, for messages.
-    ends : frozenset of int
-        Tokens that end a text.
-    room : int
-        Positions in the context, over all sessions.
-    spelling : Spelling
-        Finds the tokens that spell a text.
-    """
-
-    name: str
-    vocabulary: int
-    ends: frozenset[int]
-    room: int
-    spelling: Spelling
 
 
 class Neighbour(Protocol):
@@ -80,12 +60,14 @@ class Sessions:
         The model's own session, which always exists.
     """
 
-    def __init__(self, runner: Runner, serving: Serving) -> None:
+    def __init__(self, runner: Runner, model: ModelInfo) -> None:
         self.turns = Turns()
         self.neighbours: list[Neighbour] = []
-        self.main = Session()
+        self.main = Session(runner.cache)
         self._runner = runner
-        self._serving = serving
+        self._model = model
+        # One row is enough: a step has the tokens of one session.
+        self._constrained = Constrained(runner, 1, model.vocabulary)
         self._open = [self.main]  # the one used last comes last
         self._left: deque[Callable[[], object]] = deque()
         self._closed = False
@@ -94,7 +76,7 @@ class Sessions:
     def vocabulary(self) -> int:
         """Rows of the embedding; raises if the model was closed."""
         self.require_open()
-        return self._serving.vocabulary
+        return self._model.vocabulary
 
     def require_open(self) -> None:
         """Raise if the model was closed.
@@ -105,7 +87,7 @@ class Sessions:
             The model was closed.
         """
         if self._closed:
-            raise BackendError(f"{self._serving.name}: the model was closed; load it again")
+            raise BackendError(f"{self._model.name}: the model was closed; load it again")
 
     def alone(self, session: Session, act: Callable[[], Item]) -> Item:
         """Run a function of a session while no other thread uses or closes the model."""
@@ -137,20 +119,19 @@ class Sessions:
             active = [each for each in self._open if each.active]
             if active:
                 raise BackendError(
-                    f"{asked}: {self._serving.name}: {len(active)} of {len(self._open)} sessions "
+                    f"{asked}: {self._model.name}: {len(active)} of {len(self._open)} sessions "
                     "have a running stream, which would continue with another model; end it first"
                 )
             if requests := sum(each.active for each in self.neighbours):
                 raise BackendError(
-                    f"{asked}: {self._serving.name}: {requests} requests of an engine are "
+                    f"{asked}: {self._model.name}: {requests} requests of an engine are "
                     "running, which would continue with another model; wait for them or cancel them"
                 )
             if act():
                 for neighbour in self.neighbours:
                     neighbour.forget()
                 for session in self._open:
-                    session.tokens.clear()
-                    self._runner.cache.remove(session.sequence)
+                    session.forget()
 
         self.alone(self.main, changed)
 
@@ -169,10 +150,10 @@ class Sessions:
         free = next((n for n in range(MOST_SESSIONS) if n not in taken), None)
         if free is None:
             raise BackendError(
-                f"{self._serving.name}: {len(taken) - 1} sessions are open, a model has places for "
+                f"{self._model.name}: {len(taken) - 1} sessions are open, a model has places for "
                 f"{MOST_SESSIONS - 1}; close one"
             )
-        session = Session(free)
+        session = Session(self._runner.cache, free)
         self._open.append(session)
         # A finaliser may run on any thread at any time, so it must not wait for the lock.
         finaliser = weakref.finalize(owner, self._left.append, lambda: self._forget(session))
@@ -182,7 +163,7 @@ class Sessions:
     def _require(self, session: Session) -> None:
         if session not in self._open:
             raise BackendError(
-                f"{self._serving.name}: the session was closed; begin another one with "
+                f"{self._model.name}: the session was closed; begin another one with "
                 "model.session()"
             )
 
@@ -195,36 +176,34 @@ class Sessions:
     def _forget(self, session: Session) -> None:
         if session not in self._open or self._closed:
             return
-        # A stream of the session calls `_require` first, so it raises from now on.
+        # A stream of the session calls `_require` first, so it raises from now on. It must not
+        # cut the cache back when it ends: the sequence may belong to another session then.
         self._open = [each for each in self._open if each is not session]
-        self._runner.cache.remove(session.sequence)
+        session.claim("close()")
+        session.forget()
 
     def stream(
         self,
         session: Session,
-        options: SamplingOptions,
-        limit: int,
+        request: Request,
         depth: int,
         call: str,
         matcher: Matcher | None = None,
     ) -> TokenStream:
-        """Make a stream of a session's tokens, constrained by the grammar of a matcher."""
+        """Make a stream of a session's answer, constrained by the grammar of a matcher."""
         self.require_open()
         self._require(session)
-        serving, place = self._serving, session.sequence * MOST_AHEAD
-        breakers = serving.spelling.of(options)
-        sampler = (
-            StepSampler(options, serving.vocabulary, place, breakers=breakers)
-            if matcher is None
-            else ConstrainedSampler(options, serving.vocabulary, matcher, serving.ends, breakers)
-        )
+        ticket = Ticket(0, request, [*request.tokens], Mailbox(1), stepwise=True)
+        if matcher is not None:
+            ticket.matcher = _done(matcher)
+        if request.options.dries:
+            ticket.breakers = _done(self._model.spelling.of(request.options))
         return TokenStream(
             self._runner,
+            self._constrained,
+            self._model,
             session,
-            sampler,
-            serving.ends,
-            serving.room,
-            limit,
+            ticket,
             depth,
             call=call,
             make_room=lambda: self._make_room(session),
@@ -279,9 +258,9 @@ class Sessions:
         if not held:
             return False
         raise CacheFull(
-            f"{self._serving.name}: streams of other sessions hold {held} of the context's "
-            f"{self._serving.room} positions and this one {cache.length(asking.sequence)}, no more "
-            "are free; end one, or load the model with a larger num_ctx"
+            f"{self._model.name}: streams of other sessions hold {held} of the context's "
+            f"{self._model.num_ctx} positions and this one {cache.length(asking.sequence)}, no "
+            "more are free; end one, or load the model with a larger num_ctx"
         )
 
     def give_room(self, asking: Session | None = None) -> bool:
@@ -289,8 +268,7 @@ class Sessions:
         for session in self._open:
             idle = session is not asking and not session.active
             if idle and self._runner.cache.length(session.sequence):
-                session.tokens.clear()
-                self._runner.cache.remove(session.sequence)
+                session.forget()
                 return True
         return False
 
@@ -301,6 +279,14 @@ class Sessions:
         @uninterrupted
         def last() -> None:
             self._left.clear()
+            self._constrained.close()
             release()
 
         self.turns.take(last)
+
+
+def _done(value: Item) -> Future[Item]:
+    """Return a future that is complete."""
+    future: Future[Item] = Future()
+    future.set_result(value)
+    return future

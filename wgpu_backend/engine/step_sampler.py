@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wgpu_backend.dtypes import I32
 from wgpu_backend.engine.sampling import DRAWS, HISTORY, SAMPLING, build, checked
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
@@ -31,35 +31,55 @@ from wgpu_backend.ops.sampling.host import Breakers, Plan, Sampler, SamplingOpti
 from wgpu_backend.ops.sampling.host.candidates import Candidates
 from wgpu_backend.ops.sampling.host.plan import HOST
 from wgpu_backend.ops.sampling.sampling import reference
-from wgpu_backend.text.grammar import Matcher, apply_mask
-from wgpu_backend.text.grammar.masks import Mask
 
 # Tokens in flight at most: each has a slot of its own.
 MOST_AHEAD = 8
+PICKED, KEPT = "picked_rows", "kept_rows"
+GREEDY = Plan("greedy", 1, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class NextToken:
-    """The head of a generation step: chosen tokens, or logits for the host.
+class NextTokens:
+    """The head of a pass: a token for each row, and the logits of some rows.
 
-    Heads of equal plans are equal, so that all streams with such options share recorded graphs.
+    Heads of equal plans are equal, so that all batches with such options share recorded graphs.
 
     Parameters
     ----------
+    plan : Plan
+        Sampling plan that covers all rows whose token the pass chooses; the host's if none is.
+    picked : int
+        Number of rows of logits to read back; 0 for none.
     token_slots : (slots,), i32
         State that receives the chosen tokens.
+    kept : (rows, vocabulary), f32, or None
+        State for logits that wait for masks.
+    keeps : bool
+        Whether `kept` is set; part of the comparison in its place.
     """
 
     plan: Plan
+    picked: int
     model: Model
     token_slots: Tensor = field(compare=False)
+    kept: Tensor | None = field(default=None, compare=False)
+    keeps: bool = False
 
     def __call__(self, batch: Batch, hidden: Tensor) -> list[Tensor]:
-        """Build the choice of a token, or return the logits for the host."""
+        """Build the choice of tokens, which comes first, and the logits, which come last."""
         logits = self.model.logits(hidden)
-        if self.plan.kind == "host":
-            return [logits]
-        return [build(batch.context, logits, self.plan, self.token_slots)]
+        made: list[Tensor] = []
+        if self.plan.kind != "host":
+            made.append(build(batch.context, logits, self.plan, self.token_slots))
+        if self.kept is not None:
+            places = batch.context.input(KEPT, (logits.dim(0),), I32)
+            # One value of the result is enough to have the write in the graph.
+            made.append(self.kept.set_rows(logits, places)[:1, :1])
+        if self.picked and logits.dim(0) == 1:
+            made.append(logits)
+        elif self.picked:
+            made.append(logits.rows(batch.context.input(PICKED, (self.picked,), I32)))
+        return made
 
 
 class StepSampler:
@@ -114,11 +134,6 @@ class StepSampler:
             self._inputs[HISTORY] = self._recent
 
     @property
-    def ended(self) -> bool:
-        """Return whether no token may follow those that were read."""
-        return False
-
-    @property
     def plan(self) -> Plan:
         """The sampling plan."""
         return self._plan
@@ -137,9 +152,9 @@ class StepSampler:
             self._prompt = len(last)
         self._draw()
 
-    def head(self, model: Model, token_slots: Tensor) -> NextToken:
-        """Make the head that chooses a token; heads of the same plan are equal."""
-        return NextToken(self._plan, model, token_slots)
+    def head(self, model: Model, token_slots: Tensor) -> NextTokens:
+        """Make the head that chooses a token on the device; heads of the same plan are equal."""
+        return NextTokens(self._plan, 0, model, token_slots)
 
     def inputs(self) -> dict[str, Array]:
         """Return the head's inputs for the next step; safe to call again.
@@ -260,63 +275,3 @@ class StepSampler:
 
     def _place(self, count: int) -> int:
         return (self._prompt + count - 1) % self._window
-
-
-class ConstrainedSampler(StepSampler):
-    """A sampler that chooses only tokens that a grammar allows.
-
-    The mask of a step is computed while the device computes its logits, which are read back. An
-    `Engine` chooses on the device instead; see `engine.batching.constrained`.
-
-    Parameters
-    ----------
-    matcher : Matcher
-        In the initial state of its grammar.
-    ends : frozenset of int
-        Tokens that end the text.
-    breakers : Breakers or None
-        See `Sampler`.
-    """
-
-    def __init__(
-        self,
-        options: SamplingOptions,
-        vocabulary: int,
-        matcher: Matcher,
-        ends: frozenset[int],
-        breakers: Breakers | None = None,
-    ) -> None:
-        super().__init__(options, vocabulary, on_host=True, breakers=breakers)
-        self._matcher = matcher
-        self._ends = ends
-        self._threads: ThreadPoolExecutor | None = None
-        self._mask: Future[Mask] | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Return whether no token may follow those that were read."""
-        return self._matcher.is_ended
-
-    def advance(self) -> None:
-        """Count the step as submitted, and start computing its mask."""
-        super().advance()
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(1, "wgpu_backend mask")
-        self._mask = self._threads.submit(self._matcher.mask)
-
-    def token(self, arrays: Sequence[Array]) -> int:
-        """Return the token of the step, chosen from its masked logits.
-
-        Raises
-        ------
-        GrammarError
-            No token continues the answer.
-        BackendError
-            The logits are NaN or infinite.
-        """
-        assert self._mask is not None
-        mask = self._mask.result()
-        token = super().token([apply_mask(np.asarray(arrays[0], np.float32), mask[None])])
-        if token not in self._ends:
-            self._matcher.take(token)
-        return token

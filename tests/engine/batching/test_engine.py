@@ -599,7 +599,7 @@ def test_a_step_that_fails_takes_its_requests_along_and_no_more(model, engine, m
         raise BackendError("the device has a bad day")
 
     with monkeypatch.context() as patch:
-        patch.setattr("wgpu_backend.engine.batching.core.submit", broken)
+        patch.setattr("wgpu_backend.engine.batching.loop.submit", broken)
         with pytest.raises(BackendError, match="a bad day"):
             engine.complete("the", max_tokens=2, n=2).result(PATIENCE)
     assert engine.complete("the", max_tokens=2, n=2).result(PATIENCE)
@@ -608,7 +608,7 @@ def test_a_step_that_fails_takes_its_requests_along_and_no_more(model, engine, m
 
 def test_an_error_nobody_expected_ends_the_engine_and_is_told(model, monkeypatch):
     with Engine(model) as engine, monkeypatch.context() as patch:
-        patch.setattr("wgpu_backend.engine.batching.core.submit", lambda *_: 1 / 0)
+        patch.setattr("wgpu_backend.engine.batching.loop.submit", lambda *_: 1 / 0)
         with pytest.raises(BackendError, match="ZeroDivisionError: division by zero"):
             engine.complete("the").result(PATIENCE)
         with pytest.raises(BackendError):

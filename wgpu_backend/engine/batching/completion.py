@@ -23,17 +23,39 @@ from wgpu_backend.engine.batching.results import (
     TokenLogprob,
     Usage,
 )
-from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.step_sampler import MOST_AHEAD, StepSampler
 from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.errors import BackendError, GrammarError
 from wgpu_backend.nn.kvcache.saving import Saved
-from wgpu_backend.ops.sampling.host import Breakers, largest
+from wgpu_backend.ops.sampling.host import Breakers, Spelling, largest
 from wgpu_backend.ops.sampling.host.candidates import Candidates
 from wgpu_backend.text.grammar import Matcher, apply_mask
 from wgpu_backend.text.tokenizer import Tokenizer
 
 Outcome = Literal["finished", "cancelled", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """The properties of a model that its completions need.
+
+    Parameters
+    ----------
+    name : str
+        Name of the model, for messages.
+    vocabulary : int
+        Number of logits.
+    num_ctx : int
+        Positions in a context.
+    spelling : Spelling
+        Finds the tokens that spell a text.
+    """
+
+    name: str
+    tokenizer: Tokenizer
+    vocabulary: int
+    num_ctx: int
+    spelling: Spelling
 
 
 @dataclass(slots=True)
@@ -50,6 +72,9 @@ class Ticket:
         The DRY sequence breakers, once their tokens are found.
     scales : tuple of float or None
         Scales of the model's adapters, if they differ from those in use.
+    stepwise : bool
+        Whether each token has a pass and an event of its own. Otherwise tokens that a grammar
+        forces cost no pass, and a token whose text is held back sends no event.
     """
 
     id: int
@@ -59,6 +84,7 @@ class Ticket:
     matcher: Future[Matcher] | None = None
     breakers: Future[Breakers | None] | None = None
     scales: tuple[float, ...] | None = None
+    stepwise: bool = False
     submitted: float = field(default_factory=time.perf_counter)
 
     @property
@@ -91,22 +117,27 @@ class Completion:
         Draft tokens after `tokens` that the pass in flight verifies.
     trust : int
         Number of draft tokens that are worth verifying; grows when all were accepted.
+    constrained : bool
+        Whether the choice has a grammar: each token must be known before the next.
     paused : bool
         Whether the choice gave up its positions because the cache was full.
     saved : Saved or None
         The saved cache content of a paused choice, if it continues from it; `sent` includes it.
     judged : int
         Prompt positions whose next token has a log probability, or one in flight.
+    confirmed : int
+        Positions whose passes were read, of a choice that is `Ticket.stepwise`.
     """
 
     def __init__(
         self,
         ticket: Ticket,
         choice: int,
-        model: LanguageModel,
+        model: ModelInfo,
         before: Completion | None = None,
     ) -> None:
         self.ticket = ticket
+        self.request = ticket.request
         self.choice = choice
         self.before = before
         self.tokens = list(ticket.tokens)
@@ -117,7 +148,7 @@ class Completion:
         self.guesses = self.right_guesses = self.drafts = 0
         self.paused = False
         self.saved: Saved | None = None
-        self.judged = 0
+        self.judged = self.confirmed = 0
         self._prompt = len(self.tokens)
         self.outcome: Outcome | None = None
         # Set at the end.
@@ -138,13 +169,10 @@ class Completion:
         self._ends = self._stops_at | model.tokenizer.eog_ids
         if not ticket.request.ignore_eos:
             self._stops_at = self._ends
+        self.constrained = ticket.matcher is not None
+        self._scores_prompt = ticket.request.prompt_logprobs and not choice
         self._matcher: Matcher | None = None
         self._masking: Masking | None = None
-
-    @property
-    def request(self) -> Request:
-        """The request."""
-        return self.ticket.request
 
     @property
     def finished(self) -> bool:
@@ -164,8 +192,7 @@ class Completion:
     @property
     def judges_prompt(self) -> bool:
         """Return whether the next pass needs logits of every position, for `prompt_logprobs`."""
-        wanted = self.request.prompt_logprobs and not self.choice
-        return wanted and self.sent < self._prompt
+        return self._scores_prompt and self.sent < self._prompt
 
     def judging(self, count: int) -> range:
         """Return those of the next `count` positions whose logits score a token of the prompt."""
@@ -212,12 +239,11 @@ class Completion:
             return self.finished
         return first is None or first.finished or first.sent >= len(self.ticket.tokens)
 
-    def seat(self, slot: int, sequence: int, begun: Sequence[int], reused: int) -> None:
-        """Begin in a slot, with the cached prefix of the prompt."""
+    def seat(self, slot: int, sequence: int, reused: int) -> None:
+        """Begin in a slot, with the cached prefix of the tokens."""
         self.slot, self.sequence = slot, sequence
-        self.tokens[:] = begun
-        self._prompt = len(begun)
-        self.sent = self.cached = reused
+        self._prompt = len(self.tokens)
+        self.sent = self.cached = self.confirmed = reused
         found = self.ticket.breakers
         self.sampler = StepSampler(
             self.request.options_of(self.choice),
@@ -226,7 +252,7 @@ class Completion:
             on_host=self._is_changed,
             breakers=None if found is None else found.result(),
         )
-        self.sampler.start(begun)
+        self.sampler.start(self.tokens)
         if self.ticket.matcher is not None and self._matcher is None:
             self._matcher = self.ticket.matcher.result().copy()
         self._seated = time.perf_counter()
@@ -248,11 +274,6 @@ class Completion:
         if found is None or isinstance(found, Exception):
             return found
         return GrammarError(f"grammar: the compiler failed: {found}")
-
-    @property
-    def constrained(self) -> bool:
-        """Return whether the choice has a grammar: each token must be known before the next."""
-        return self.ticket.matcher is not None
 
     def begin_mask(self, threads: Executor) -> Masking:
         """Start computing the mask for the token of the next pass."""
@@ -284,6 +305,14 @@ class Completion:
         if self.ahead:
             return (self.sampler.newest,)
         return [*self.tokens[self.sent : self.sent + count], *self.guessed]
+
+    @property
+    def repeatable(self) -> int:
+        """Most decode steps that could follow each other now, without reading one."""
+        if self.pending != 1 or self.pending_prompt or self.sampler.on_host or self.constrained:
+            return 1
+        left = self._room - self.sent
+        return left if self._limit < 0 else min(left, self._limit - self.made - self.ahead)
 
     @property
     def guessable(self) -> int:
@@ -322,6 +351,7 @@ class Completion:
             tokens = [self.sampler.token([changed[None]])]
         else:
             tokens = [self.sampler.token([slots])]
+        self.confirmed = self.confirmed + 1 if self._first else self._prompt
         self._first = self._first or time.perf_counter()
         for row, token in enumerate(tokens):
             if not self.finished:
@@ -353,8 +383,10 @@ class Completion:
             self._ended_by_token = self.request.prompt_logprobs
             self.end("stop")
         else:
+            if self._matcher is not None:
+                self._matcher.take(token)
             self._add(token)
-            self._follow(token)
+            self._add_forced()
 
     def _add(self, token: int) -> None:
         self.tokens.append(token)
@@ -364,8 +396,9 @@ class Completion:
         if self._texts.found is not None:
             self.end("stop", text)
         elif self.made == self._limit or self._is_late(text):
-            self.end("length", text)
-        elif text:
+            # An answer that its grammar ends is whole, though no more tokens are allowed.
+            self.end("stop" if self._matcher and self._matcher.is_ended else "length", text)
+        elif text or self.ticket.stepwise:
             self._put(text)
 
     def _is_late(self, text: str) -> bool:
@@ -376,15 +409,15 @@ class Completion:
         self._has_lines = self._has_lines or "\n" in text
         return self._has_lines and time.perf_counter() - self._first > most
 
-    def _follow(self, token: int) -> None:
-        """Advance the grammar, and add the tokens that it forces without a pass of their own."""
+    def _add_forced(self) -> None:
+        """Add the tokens that the grammar forces, without a pass of their own."""
         matcher = self._matcher
         if matcher is None or self.finished:
             return
-        matcher.take(token)
-        # Log probabilities need the logits of every token, so none is added without a pass.
-        room = self._room - len(self.tokens) if self.request.logprobs is None else 0
-        for forced in matcher.forced_tokens()[: max(room, 0)]:
+        # Log probabilities need the logits of every token.
+        steps = self.ticket.stepwise or self.request.logprobs is not None
+        room = 0 if steps else self._room - len(self.tokens)
+        for forced in matcher.forced_tokens()[:room] if room > 0 else ():
             if not self.finished:
                 matcher.take(forced)
                 self.sampler.put(forced)

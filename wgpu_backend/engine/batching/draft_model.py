@@ -10,15 +10,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from wgpu_backend.engine.batching.completion import Completion
-from wgpu_backend.engine.batching.drafts import Wanted, require_cuttable
+from wgpu_backend.engine.batching.drafts import Wanted
 from wgpu_backend.engine.batching.prefix_cache import NUMBERS
 from wgpu_backend.engine.batching.scheduler import fair_shares
-from wgpu_backend.engine.batching.step import GREEDY, NextTokens, choice_inputs, work_of
+from wgpu_backend.engine.batching.step import choice_inputs, work_of
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Head, Runner, TimedResult
-from wgpu_backend.engine.step_sampler import MOST_AHEAD
+from wgpu_backend.engine.step_sampler import GREEDY, MOST_AHEAD, NextTokens
 from wgpu_backend.errors import CacheFull, OptionError
 from wgpu_backend.ml.executor import Array
+from wgpu_backend.nn.kvcache.layers import StateShape, iterate_entries
 from wgpu_backend.ops.sampling.host import Plan
 
 
@@ -190,3 +191,21 @@ def _common(have: list[int], wanted: list[int]) -> int:
         (i for i, (a, b) in enumerate(zip(have, wanted, strict=False)) if a != b),
         min(len(have), len(wanted)),
     )
+
+
+def require_cuttable(what: str, model: LanguageModel) -> None:
+    """Raise if a model's cache cannot remove single tokens.
+
+    Raises
+    ------
+    OptionError
+        The model has recurrent states, which are kept at the ends of passes, or an encoder.
+    """
+    name = model.backend.file.path
+    if any(isinstance(kept, StateShape) for _, kept in iterate_entries(model.model.cache_layers())):
+        raise OptionError(
+            f"{what}: {name} has layers with states, which cannot take back a token that was "
+            "guessed wrong; leave draft out, or use a model of attention alone"
+        )
+    if model.model.prompt_encoder() is not None:
+        raise OptionError(f"{what}: {name} reads with an encoder; leave draft out")

@@ -13,10 +13,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from wgpu_backend.engine.batching.completion import Completion
-from wgpu_backend.engine.language_model import LanguageModel
-from wgpu_backend.errors import BackendError, CacheFull, OptionError
+from wgpu_backend.errors import BackendError, CacheFull
 from wgpu_backend.nn.kvcache.cache import Cache
-from wgpu_backend.nn.kvcache.layers import StateShape, iterate_entries
 
 _LOG = logging.getLogger("wgpu_backend.serving")
 
@@ -113,24 +111,6 @@ def cut_back(cache: Cache, completions: Sequence[Completion]) -> None:
             each.sent = cache.remove(each.sequence, each.sent)
         except CacheFull:  # copying a shared block needs room: compute the sequence again instead
             each.sent = cache.remove(each.sequence)
-
-
-def require_cuttable(what: str, model: LanguageModel) -> None:
-    """Raise if a model's cache cannot remove single tokens.
-
-    Raises
-    ------
-    OptionError
-        The model has recurrent states, which are kept at the ends of passes, or an encoder.
-    """
-    name = model.backend.file.path
-    if any(isinstance(kept, StateShape) for _, kept in iterate_entries(model.model.cache_layers())):
-        raise OptionError(
-            f"{what}: {name} has layers with states, which cannot take back a token that was "
-            "guessed wrong; leave draft out, or use a model of attention alone"
-        )
-    if model.model.prompt_encoder() is not None:
-        raise OptionError(f"{what}: {name} reads with an encoder; leave draft out")
 
 
 # Lengths of n-grams, longest first; shorter ones match by chance.

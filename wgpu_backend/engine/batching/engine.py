@@ -13,8 +13,8 @@ from wgpu_backend.engine.answers import Messages
 from wgpu_backend.engine.arguments import conversation, shown, within
 from wgpu_backend.engine.batching.completion import Ticket
 from wgpu_backend.engine.batching.core import Core
-from wgpu_backend.engine.batching.draft_model import DraftModel
-from wgpu_backend.engine.batching.drafts import Drafter, Drafts, NGrams, require_cuttable
+from wgpu_backend.engine.batching.draft_model import DraftModel, require_cuttable
+from wgpu_backend.engine.batching.drafts import Drafter, Drafts, NGrams
 from wgpu_backend.engine.batching.generation import Generation, Mailbox
 from wgpu_backend.engine.batching.intake import Intake
 from wgpu_backend.engine.batching.request import Request, RequestFields

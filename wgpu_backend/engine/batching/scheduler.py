@@ -63,6 +63,8 @@ def step_shares(pending: Sequence[int], budget: int) -> list[int]:
     budget : int
         Most tokens of a step.
     """
+    if len(pending) == 1:
+        return [min(pending[0], budget)]
     making = [count if count == 1 else 0 for count in pending]
     given = fair_shares(making, budget)
     reading = [count if count > 1 else 0 for count in pending]

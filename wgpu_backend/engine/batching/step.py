@@ -4,69 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 
-from wgpu_backend.dtypes import I32
 from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.batching.constrained import NOWHERE as NO_ROW
 from wgpu_backend.engine.batching.constrained import Constrained
-from wgpu_backend.engine.runner import SHORTEST, Head, Runner, TimedResult, bucket
-from wgpu_backend.engine.sampling import DRAWS, HISTORY, NEUTRAL, NOWHERE, SAMPLING, build
-from wgpu_backend.errors import BackendError
+from wgpu_backend.engine.runner import NOTHING, SHORTEST, Head, Runner, TimedResult, bucket
+from wgpu_backend.engine.sampling import DRAWS, HISTORY, NEUTRAL, NOWHERE, SAMPLING
+from wgpu_backend.engine.step_sampler import KEPT, PICKED, NextTokens
+from wgpu_backend.errors import BackendError, CacheFull
 from wgpu_backend.ml.executor import Array
-from wgpu_backend.ml.tensor import Tensor
-from wgpu_backend.nn.batch import Batch, BatchShape, Work
+from wgpu_backend.nn.batch import BatchShape, Work
 from wgpu_backend.nn.kvcache.cache import Cache
-from wgpu_backend.nn.model import Model
 from wgpu_backend.ops.sampling.host import Plan
+from wgpu_backend.ops.sampling.host.plan import HOST
 from wgpu_backend.text.grammar.masks import Mask
 
-PICKED, KEPT = "picked_rows", "kept_rows"
-GREEDY = Plan("greedy", 1, 0)
 Planned = Sequence[tuple[Completion, int]]
 Judged = tuple[Completion, int, slice]
-
-
-@dataclass(frozen=True, slots=True)
-class NextTokens:
-    """The head of a batched step: a token for each row, and the logits of some rows.
-
-    Heads of equal plans are equal, so that all batches with such options share recorded graphs.
-
-    Parameters
-    ----------
-    plan : Plan
-        Sampling plan that covers all rows whose token is chosen on the device.
-    picked : int
-        Number of rows of logits to read back; 0 for none.
-    token_slots : (slots,), i32
-        State that receives the chosen tokens.
-    kept : (rows, vocabulary), f32, or None
-        State for logits that wait for masks.
-    keeps : bool
-        Whether `kept` is set; part of the comparison in its place.
-    """
-
-    plan: Plan
-    picked: int
-    model: Model
-    token_slots: Tensor = field(compare=False)
-    kept: Tensor | None = field(default=None, compare=False)
-    keeps: bool = False
-
-    def __call__(self, batch: Batch, hidden: Tensor) -> list[Tensor]:
-        """Build the choice of tokens and the selection of logits."""
-        logits = self.model.logits(hidden)
-        chosen = build(batch.context, logits, self.plan, self.token_slots)
-        made = [chosen]
-        if self.picked:
-            made.append(logits.rows(batch.context.input(PICKED, (self.picked,), I32)))
-        if self.kept is not None:
-            places = batch.context.input(KEPT, (logits.dim(0),), I32)
-            # One value of the result is enough to have the write in the graph.
-            made.append(self.kept.set_rows(logits, places)[:1, :1])
-        return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +39,8 @@ class Step:
     late : Late
         The sampling of choices with grammars.
     readers : sequence of (Completion, int)
-        Choices whose prompt the pass reads, and the position after it.
+        Choices that want progress events for the part of their prompt that the pass reads, and
+        the position after it.
     judged : sequence of (Completion, int, slice)
         Choices that get log probabilities of their prompts, with the position of the first row,
         and the rows in the returned logits.
@@ -94,6 +52,11 @@ class Step:
     late: Late
     readers: Sequence[tuple[Completion, int]] = ()
     judged: Sequence[Judged] = ()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Return whether a choice needs a result of the pass."""
+        return bool(self.chosen or self.readers or self.judged)
 
     def read(self) -> list[tuple[Completion, BackendError]]:
         """Wait, and give each completion its token; return the completions with invalid logits.
@@ -109,7 +72,7 @@ class Step:
         failed: list[tuple[Completion, BackendError]] = []
         for each, first, rows in self.judged:
             try:
-                each.tell_prompt(first, arrays[1][rows])
+                each.tell_prompt(first, arrays[-1][rows])
             except BackendError as error:
                 failed.append((each, error))
         slots = arrays[0] if self.late.result is None else self.late.result.wait()[0]
@@ -118,7 +81,7 @@ class Step:
             try:
                 if (wrong := self.late.wrong.get(id(each))) is not None:
                     raise wrong
-                each.take(slots, None if rows is None else arrays[1][rows])
+                each.take(slots, None if rows is None else arrays[-1][rows])
             except BackendError as error:
                 failed.append((each, error))
         return failed
@@ -145,68 +108,162 @@ def submit(
     constrained: Constrained,
     planned: Planned,
     shape: BatchShape | None = None,
-) -> Step:
-    """Submit a pass over the planned tokens; waits only for the masks of grammars.
+    count: int = 1,
+    together: int = 1,
+) -> list[Step]:
+    """Submit passes over the planned tokens; waits only for the masks of grammars.
 
     Parameters
     ----------
     shape : BatchShape or None
         See `Runner.run`.
+    count : int
+        Passes to submit together, at most `together`: each chooses the token for the next. More
+        than one are for answers whose tokens stay on the device.
+    together : int
+        Passes that the recorded graph has inputs for.
+
+    Returns
+    -------
+    list of Step
+        The passes, oldest first; fewer than `count` if the cache has no room for all.
 
     Raises
     ------
     CacheFull
-        The cache has no room for the pass; it is unchanged.
+        The cache has no room for the first pass; it is unchanged.
     """
-    readers = [each for each, _ in planned if each.pending_prompt]
-    works = [_work(each, count) for each, count in planned]
-    ends = np.cumsum([len(work.outputs) for work in works]).tolist()
-    chosen = [
-        (end - 1 - len(each.guessed), each)
-        for end, (each, count) in zip(ends, planned, strict=True)
-        if _ends(each, count)
-    ]
-    masks = [(each, each.begin_mask(constrained.threads)) for _, each in chosen if each.constrained]
-    on_device = [(row, each) for row, each in chosen if not each.sampler.on_host]
-    late = [(row, each) for row, each in on_device if each.constrained]
-    free = [(row, each) for row, each in on_device if not each.constrained]
-    plan = _plan(free)
-    shape = shape or runner.shape_of(works)
-    given = [(row, _make_inputs(each)) for row, each in free]
-    extra = choice_inputs(given, plan, shape.outputs)
-    picked, places = _pick_rows(chosen)
-    judged = _pick_judged(planned, ends, picked)
-    if picked:
-        extra[PICKED] = np.zeros(bucket(len(picked)), np.int32)
-        extra[PICKED][: len(picked)] = picked
-    if late:
-        extra[KEPT] = np.full(shape.outputs, NO_ROW, np.int32)
-        extra[KEPT][[row for row, _ in late]] = range(len(late))
-    kept = constrained.logits if late else None
-    count = bucket(len(picked)) if picked else 0
-    head = NextTokens(plan, count, runner.model, runner.token_slots, kept, bool(late))
+    works = [_work(each, tokens) for each, tokens in planned]
+    shape = shape or runner.shape_of(works, count)
+    rows = _Rows.of(planned, works)
+    masks = [(each, each.begin_mask(constrained.threads)) for each in rows.masked]
+    head = rows.head(runner, constrained, together)
+    batch = runner.batched_submit(head, count, shape)
+    readers = [each for each, _ in planned if each.request.progress and each.pending_prompt]
+    read: list[list[tuple[Completion, int]]] = []
     try:
-        result = runner.run(works, Head("next tokens", head), extra, shape)
+        while len(read) < count:
+            if read:  # the pass continues from the token that the one before leaves on the device
+                works = [_work(each, tokens) for each, tokens in planned]
+            try:
+                batch.add(works, rows.inputs(shape.outputs))
+            except CacheFull:
+                if not read:
+                    raise
+                break
+            _count_sent(runner, planned)
+            read.append([(each, each.sent) for each in readers])
+            if count > 1:
+                rows.advance()
+        results = batch.submit()
     finally:  # a failure may leave a window or a state at an earlier position
-        for each, _ in planned:
-            each.sent = runner.cache.length(each.sequence)
+        _count_sent(runner, planned)
         found = {id(each): masking.wait() for each, masking in masks}
-    made = _late([each for _, each in late], found, constrained)
-    for _, each in chosen:
-        if not each.guessed:
-            each.sampler.advance()
-        each.ahead += 1
-    for each, first, rows in judged:
-        each.judged = first + rows.stop - rows.start
-    read = [(each, each.sent) for each in readers]
-    return Step(result, [each for _, each in chosen], places, made, read, judged)
+    late = _choose_late([each for _, each in rows.late], found, constrained)
+    if count == 1:
+        rows.advance()
+    for each, first, here in rows.judged:
+        each.judged = first + here.stop - here.start
+    chosen = [each for _, each in rows.chosen]
+    return [
+        Step(result, chosen, rows.places, late, positions, rows.judged)
+        for result, positions in zip(results, read, strict=True)
+    ]
 
 
-def _plan(rows: Sequence[tuple[int, Completion]]) -> Plan:
-    return Plan.merge([GREEDY, *(each.sampler.plan for _, each in rows)])
+def _count_sent(runner: Runner, planned: Planned) -> None:
+    for each, _ in planned:
+        each.sent = runner.cache.length(each.sequence)
 
 
-def _late(
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of results of a pass, and the use of each.
+
+    Parameters
+    ----------
+    chosen : list of (int, Completion)
+        Choices that get a token, and the first of their rows.
+    free : list of (int, Completion)
+        Those of them whose token the pass itself chooses.
+    late : list of (int, Completion)
+        Those whose token is chosen on the device once a mask is known.
+    picked : list of int
+        Rows whose logits are read back.
+    places : mapping of int to slice
+        Rows in the returned logits, by index in `chosen`.
+    judged : list of (Completion, int, slice)
+        See `Step`.
+    """
+
+    chosen: list[tuple[int, Completion]]
+    free: list[tuple[int, Completion]]
+    late: list[tuple[int, Completion]]
+    picked: list[int]
+    places: Mapping[int, slice]
+    judged: list[Judged]
+    plan: Plan
+
+    @classmethod
+    def of(cls, planned: Planned, works: Sequence[Work]) -> _Rows:
+        """Assign the rows of a pass."""
+        ends = list(accumulate(len(work.outputs) for work in works))
+        chosen = [
+            (end - 1 - len(each.guessed), each)
+            for end, (each, count) in zip(ends, planned, strict=True)
+            if _ends(each, count)
+        ]
+        on_device = [(row, each) for row, each in chosen if not each.sampler.on_host]
+        late = [(row, each) for row, each in on_device if each.constrained]
+        free = [(row, each) for row, each in on_device if not each.constrained]
+        picked, places = _pick_rows(chosen)
+        judged = _pick_judged(planned, ends, picked)
+        return cls(chosen, free, late, picked, places, judged, _merge_plans(free))
+
+    @property
+    def masked(self) -> list[Completion]:
+        """Choices whose token needs a mask."""
+        return [each for _, each in self.chosen if each.constrained]
+
+    def head(self, runner: Runner, constrained: Constrained, together: int) -> Head:
+        """Return the head of the pass."""
+        if not self.chosen and not self.picked:
+            return NOTHING
+        kept = constrained.logits if self.late else None
+        count = bucket(len(self.picked)) if self.picked else 0
+        build = NextTokens(
+            self.plan, count, runner.model, runner.token_slots, kept, bool(self.late)
+        )
+        return Head("next tokens", build, together)
+
+    def inputs(self, outputs: int) -> dict[str, Array]:
+        """Return the inputs of the head, for so many rows."""
+        extra: dict[str, Array] = {}
+        if self.free:
+            given = [(row, _make_inputs(each)) for row, each in self.free]
+            extra = choice_inputs(given, self.plan, outputs)
+        if self.picked and outputs > 1:
+            extra[PICKED] = np.zeros(bucket(len(self.picked)), np.int32)
+            extra[PICKED][: len(self.picked)] = self.picked
+        if self.late:
+            extra[KEPT] = np.full(outputs, NO_ROW, np.int32)
+            extra[KEPT][[row for row, _ in self.late]] = range(len(self.late))
+        return extra
+
+    def advance(self) -> None:
+        """Count the tokens of the pass as in flight."""
+        for _, each in self.chosen:
+            if not each.guessed:
+                each.sampler.advance()
+            each.ahead += 1
+
+
+def _merge_plans(rows: Sequence[tuple[int, Completion]]) -> Plan:
+    """Return a plan for rows whose token is chosen on the device; the host's if there are none."""
+    return Plan.merge([each.sampler.plan for _, each in rows]) if rows else HOST
+
+
+def _choose_late(
     rows: Sequence[Completion],
     found: Mapping[int, Mask | BackendError],
     constrained: Constrained,
@@ -218,7 +275,7 @@ def _late(
     made = [found[id(each)] for each in rows]
     masks = [None if isinstance(mask, BackendError) else mask for mask in made]
     placed = list(enumerate(rows))
-    plan = _plan(placed)
+    plan = _merge_plans(placed)
     inputs = choice_inputs(
         [(row, _make_inputs(each)) for row, each in placed], plan, bucket(len(rows))
     )
@@ -291,6 +348,8 @@ def choice_inputs(
     outputs : int
         Number of all rows.
     """
+    if outputs == len(rows) == 1:  # the arrays of a lone sequence are those of the pass
+        return dict(rows[0][1])
     sampling = np.tile(NEUTRAL, (outputs, 1))
     draws = np.tile(np.array([0, NOWHERE], np.uint32), (outputs, 1))
     history = np.full((outputs, plan.history), -1, np.int32)
