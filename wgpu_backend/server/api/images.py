@@ -181,6 +181,7 @@ def _make_last_line(name: str, result: ImageResult, begin: float) -> dict[str, A
     return {
         **make_head(name),
         "response": "",
+        # This route makes one image.
         "image": base64.b64encode(result.pngs[0]).decode(),
         "completed": result.steps,
         "total": result.steps,

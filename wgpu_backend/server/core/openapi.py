@@ -11,6 +11,7 @@ from wgpu_backend.server.core.errors import make_error_body
 from wgpu_backend.server.core.multipart import MEDIA_TYPE
 from wgpu_backend.server.core.schema import make_schema
 
+# Starlette's parameters may have a converter, such as {name:path}, which OpenAPI does not know.
 _PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 _JSON = "application/json"
 _FAILURES = {
@@ -58,6 +59,7 @@ def _describe_operation(endpoint: Endpoint, *, strict: bool) -> dict[str, Any]:
         "tags": [endpoint.api],
         "summary": endpoint.about,
         "operationId": re.sub(r"\W+", "_", f"{endpoint.method}{endpoint.path}").lower().strip("_"),
+        # The empty one is for servers without keys.
         "security": [{}, {"bearer": []}, {"header": []}],
         "responses": _describe_responses(endpoint),
     }

@@ -156,6 +156,7 @@ def choose_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
         return tools, ()
     if kind == "none":
         return (), ()
+    # OpenAI's word and Anthropic's.
     if kind in ("required", "any"):
         if not tools:
             raise RequestError(400, f"tool_choice: {kind}, and there are no tools")

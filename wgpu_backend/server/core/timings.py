@@ -21,6 +21,7 @@ def make_timings(prompt: int, usage: Usage) -> dict[str, Any]:
     prompt : int
         Its tokens.
     """
+    # llama-server counts cached tokens apart, as cache_n.
     read, made = prompt - usage.cached_tokens, usage.completion_tokens
     return {
         "cache_n": usage.cached_tokens,

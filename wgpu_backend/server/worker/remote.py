@@ -63,6 +63,7 @@ class WorkerEngine:
         BackendError
             The prompt does not fit, too many wait, or the worker has ended.
         """
+        # Refused here, it costs no round trip and takes no place in the queue.
         request.fitting(self.num_ctx, self.model.vocabulary)
         return self._client.submit(request, self._intake)
 
@@ -162,6 +163,7 @@ class WorkerModel:
 
 def _decode_array(answer: Reply) -> NDArray[np.float32]:
     message, raw = answer
+    # A copy, since the bytes of a message are read-only.
     return np.frombuffer(raw, "<f4").reshape(message["shape"]).astype(np.float32)
 
 

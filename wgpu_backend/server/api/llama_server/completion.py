@@ -322,6 +322,7 @@ def _make_end(
 ) -> dict[str, Any]:
     """Return the fields at the end of a text, other than the text."""
     usage, prompt = finish.usage, len(answer.request.tokens)
+    # llama-server's names.
     kind = "limit" if finish.reason == "length" else "eos" if finish.stop is None else "word"
     found: dict[str, Any] = {
         "index": 0,
@@ -355,6 +356,7 @@ def _make_settings(answer: Completion) -> dict[str, Any]:
         "ignore_eos": request.ignore_eos,
         "n_probs": request.logprobs or 0,
         "logit_bias": [
+            # JSON has no infinity.
             {"token": token, "bias": None if bias == float("-inf") else bias}
             for token, bias in answer.biases.items()
         ],

@@ -180,6 +180,7 @@ def endpoints(state: State) -> list[Endpoint]:
 async def _answer(state: State, request: Request, fields: Fields, way: _Route) -> Response:
     name = fields.require("model")
     keep = fields.get("keep_alive", int, float, str)
+    # As in Ollama, a request without a prompt only loads or unloads the model.
     if not (fields.text("prompt") or fields.get("messages", list)):
         return await _load_only(state, name, fields, way)
     lines = _stream_lines(state, name, fields, way)
@@ -307,11 +308,13 @@ def format_logprobs(found: list[TokenLogprob] | tuple[TokenLogprob, ...]) -> lis
 def format_logprob(found: TokenLogprob) -> dict[str, Any]:
     """Log probability of one token."""
     text = found.piece.decode("utf-8", "replace")
+    # JSON has no infinity, the logarithm of 0.
     return {"token": text, "logprob": max(found.logprob, -1e4), "bytes": list(found.piece)}
 
 
 def _describe_loaded(each: Loaded) -> dict[str, Any]:
     left = each.seconds_left
+    # A larger difference could pass the last year of `datetime`.
     until = FOR_EVER if left is None else datetime.now(UTC) + timedelta(seconds=min(left, 1e9))
     name = str(each.stored.entry.name)
     return {
@@ -415,6 +418,7 @@ def _make_request(
         grammar=format_grammar(fields.get("format", str, dict)),
         think=_read_thinking(fields, loaded, messages),
         truncate=truncate,
+        # Ollama leaves out the middle of a prompt whose last message alone is too long.
         cut=truncate,
         shift=fields.switch("shift", default=True),
         engine={"logprobs": (top or 0) if logprobs else None},

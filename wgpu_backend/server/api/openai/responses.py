@@ -76,6 +76,7 @@ Item = dict[str, Any]
 _EVENTS = {"output_text": "response.output_text", "reasoning_text": "response.reasoning_text"}
 Turn = dict[str, Any]
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
+# Templates do not know the role developer.
 _ROLES = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -146,6 +147,7 @@ def _echo_fields(fields: Fields) -> dict[str, Any]:
         "truncation": fields.text("truncation", "disabled"),
         "top_logprobs": fields.get("top_logprobs", int) or 0,
         "previous_response_id": None,
+        # No response is kept.
         "store": False,
         "background": False,
         "metadata": fields.get("metadata", dict) or {},
@@ -496,6 +498,7 @@ def _add_item(item: Fields, found: list[Turn]) -> None:
 def _add_message(found: list[Turn], role: str, text: str) -> None:
     if role == "assistant":
         _add_text(_get_assistant_turn(found), "content", text)
+    # Most templates take only one system message, the first.
     elif [turn["role"] for turn in found] == [role] == ["system"]:
         _add_text(found[0], "content", text)
     else:

@@ -91,6 +91,7 @@ EMBEDDINGS = {
     "dimensions": Field((int,), "length of each vector", least=1),
     "encoding_format": Field((str,), among=("float", "base64")),
 }
+# OpenAI's defaults; Ollama's, which the engine has, sample more narrowly.
 USUAL = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}
 
 
@@ -126,6 +127,7 @@ def make_chat_request(fields: Fields) -> CompletionRequest:
     tools, must_call = choose_tools(choice, check_tools(fields.objects("tools")))
     logprobs = fields.switch("logprobs", default=False)
     reasoning = Fields(fields.get("reasoning", dict) or {}, where="reasoning.")
+    # OpenRouter's object, and OpenAI's field.
     effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
     choices, best = _read_choices(fields)
     wanted = CompletionRequest(
@@ -138,9 +140,11 @@ def make_chat_request(fields: Fields) -> CompletionRequest:
         grammar=response_grammar(fields.get("response_format", dict), "response_format"),
         think=False if effort == "none" else effort,
         optional_think="reasoning_effort",
+        # llama-server's field.
         raw_thoughts=None
         if (form := fields.get("reasoning_format", str)) is None
         else form == "none",
+        # OpenAI answers with an error instead, which clients know.
         truncate=False,
         engine={
             "logprobs": (fields.get("top_logprobs", int) or 0) if logprobs else None,
@@ -183,6 +187,7 @@ def _read_choices(fields: Fields) -> tuple[int, int]:
     made = fields.get("best_of", int) or given
     if made < given:
         raise RequestError(400, f"best_of: {made}, needs at least n, which is {given}")
+    # The best are known only at the end.
     if made > given and fields.switch("stream", default=False):
         raise RequestError(400, f"best_of: {made} above n, {given}, needs stream false")
     return made, given if made > given else 0
