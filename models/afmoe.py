@@ -25,6 +25,9 @@ class Afmoe(Decoder):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build a layer with four norms, rotated if it has a window."""
         window = config.window(4)
+        # Full attention without positions generalises to lengths beyond those of training:
+        # Kazemnejad et al. 2023, "The Impact of Positional Encoding on Length Generalization in
+        # Transformers".
         rope = self.rope if window else None
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head", gate="sigmoid")
         routing = nn.Routing.from_config(config, "sigmoid", normalised=False)

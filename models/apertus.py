@@ -36,6 +36,8 @@ class XIELU:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the activation to (..., cols)."""
+        # Each half is 0 on the other side of 0, so both are computed for all values and added. The
+        # exponential is of values up to 0 and cannot overflow.
         above = x.relu()
         below = x - above
         curved = (below.exp() - 1.0 - below) * self.negative

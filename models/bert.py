@@ -27,6 +27,7 @@ class Bert(Encoder):
     """BERT; its input ``token_types`` is 1 for the second of two texts, 0 by default."""
 
     norm = nn.LayerNorm
+    # The last post-norm layer already ends in a norm.
     output_norm_name = None
     embedding_norm: nn.LayerNorm = nn.weight("token_embd_norm", "width")
     token_types: nn.Embedding | None = nn.weight("token_types", "types", "width")
@@ -49,6 +50,7 @@ class Bert(Encoder):
         """Return the normalised sum of the embeddings."""
         x = super().embed(batch)
         if self.token_types is not None:
+            # Without the input, one row for type 0 is added to all tokens.
             types = batch.input("token_types")
             x = x.add(self.token_types(batch.context.from_ints([0]) if types is None else types))
         return self.embedding_norm(x, self.make_norm(self.config).eps)

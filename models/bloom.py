@@ -19,6 +19,7 @@ class Bloom(Decoder):
     """BLOOM, whose ALiBi slopes reach 2⁻⁸."""
 
     norm = nn.LayerNorm
+    # For stable training (BLOOM, §3.2).
     embedding_norm: nn.LayerNorm = nn.weight("token_embd_norm", "width")
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
@@ -42,6 +43,7 @@ class MPT(Decoder):
         attention = nn.SelfAttention(
             config,
             None,
+            # Files of models with learned positions have 0 or lack the key.
             alibi=config.float("attention.max_alibi_bias", 0.0),
             clamp=config.float("attention.clamp_kqv", 0.0),
         )

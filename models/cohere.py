@@ -24,10 +24,12 @@ class CommandR(Decoder):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
+        # 0 stands for no scale, as in llama.cpp.
         self.logit_scale = self.config.float("logit_scale", 1.0) or 1.0
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build a layer with attention and feed-forward in parallel."""
+        # Only R+ has these norms.
         qk_norm = "each head" if "attn_q_norm.weight" in config else None
         attention = nn.SelfAttention(config, self.rope, qk_norm=qk_norm)
         return nn.ParallelLayer(config, attention, nn.MLP(config))

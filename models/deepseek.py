@@ -48,6 +48,7 @@ class DeepSeek2(Decoder):
 
     def make_rope(self, **changes: Any) -> nn.Rotary:  # noqa: ANN401
         """Make the rotation with that magnitude."""
+        # The rotation multiplies by YaRN's temperature itself, so that it is divided out here.
         own = self.config.float("rope.scaling.attn_factor", 1.0)
         attention = own * self.magnitude() / self.stretch(1.0)
         changes.setdefault("attention", attention)
@@ -57,7 +58,10 @@ class DeepSeek2(Decoder):
         """Return the factor of scores: the file's, or the paper's."""
         if "attention.scale" in self.config:
             return self.config.float("attention.scale")
+        # Where keys are absorbed into queries, `key_length` is that of latents; the scale is still
+        # that of a head of the paper.
         head = config.uint("attention.key_length_mla", config.uint("attention.key_length"))
+        # Squared, since queries and keys would each be multiplied by the temperature.
         return (self.magnitude() * self.stretch(self.multiplier)) ** 2 * head**-0.5
 
     def temperature(self, config: nn.LayerConfig) -> nn.Temperature | None:

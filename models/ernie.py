@@ -29,6 +29,8 @@ class ErnieMoe(Ernie):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build Llama's layer, with or without experts."""
         step = self.config.uint("interleave_moe_layer_step", 1, at_least=1)
+        # The last of so many layers has the experts, as `moe_layer_interval` counts in the
+        # published code.
         dense = config.precedes_experts or (config.index + 1) % step
         attention = nn.SelfAttention(config, self.rope)
         return nn.Layer(config, attention, nn.MLP(config) if dense else nn.Experts(config))

@@ -19,6 +19,7 @@ class Exaone4(Decoder):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build a layer, rotated unless other layers have windows and this one has none."""
         window = config.window(4)
+        # The smaller model has no windows, and positions in all layers.
         everywhere = not self.config.uint("attention.sliding_window", 0)
         rope = self.rope if window or everywhere else None
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head")

@@ -39,6 +39,8 @@ class HybridHeads(nn.DecoderLayer):
         y, z = self.attention.forward(normed, batch), self.mamba.forward(normed, batch)
         if self.last:
             x, y, z = batch.select_outputs(x), batch.select_outputs(y), batch.select_outputs(z)
+        # Each projection adds a residual in its own kernel: the scan's takes the layer's input, and
+        # attention's takes that sum.
         x = self.attention.project(y, self.mamba.project(z, x))
         return self.mlp.forward(x.rms_norm(self.mlp_norm, eps=self.eps), x)
 

@@ -49,9 +49,12 @@ class Gemma2(Gemma):
 
     def score_scale(self, config: nn.LayerConfig, largest: int) -> float | None:
         """Return the factor of scores; files lack that of the model with the most layers."""
+        # `SelfAttention` reads the key itself.
         if "attention.scale" in self.config:
             return None
         heads = config.uint("attention.head_count", at_least=1)
+        # The published scale of 27B models is that of the width by the heads, 144 or 168, not that
+        # of a head, 128.
         return (self.width // heads) ** -0.5 if config.count == largest else None
 
 

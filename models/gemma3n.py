@@ -43,11 +43,13 @@ class AltUp(nn.Module):
 
     def predict(self, x: Tensor) -> Tensor:
         """Predict the states after this layer, (tokens, states, width), from those before it."""
+        # The matrix is added to the identity: a prediction of zeros keeps all states.
         mix = self.predict_coef(self._modalities(x[:, self.active]))
         return mix.reshape(-1, self.states, self.states).matmul(x).add(x)
 
     def correct(self, predicted: Tensor, computed: Tensor) -> Tensor:
         """Correct (tokens, states, width) by the active state's error, given (tokens, width)."""
+        # As in the published code, coefficients are stored as differences to 1.
         gains = self.correct_coef(self._modalities(computed)).reshape(-1, self.states, 1) + 1.0
         missed = computed.sub(predicted[:, self.active]).reshape(-1, 1, self.width)
         return predicted.add(missed.mul(gains))
@@ -105,6 +107,7 @@ class Gemma3nLayer(nn.DecoderLayer):
 
     def _compute(self, x: Tensor, normed: Tensor, attended: Tensor) -> Tensor:
         """Return the active state (rows, width) after attention and feed-forward."""
+        # The sum of two estimates of a state keeps its magnitude by the root of a half.
         x = x.add(self.post_norm(attended)).add(self.laurel(normed)).scale(factor=0.5**0.5)
         return x.add(self.mlp_post_norm(self.mlp.forward(self.mlp_norm(x))))
 
@@ -164,6 +167,7 @@ class Gemma3n(Gemma3):
         """Make the states (tokens, states * width) of embeddings (tokens, width)."""
         others = self.split.reshape(-1, self.width).linear(x, None)
         others = others.reshape(x.shape[0], self.others, self.width)
+        # A projection changes the magnitude of a row, and layers expect that of an embedding.
         others = rescale(others, magnitude(x).reshape(-1, 1, 1))
         return x.concat(others.reshape(x.shape[0], -1), axis=1)
 

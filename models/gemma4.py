@@ -32,6 +32,7 @@ class Attention(nn.SelfAttention):
 
     def __init__(self, config: nn.LayerConfig, rope: nn.Rotary, window: int) -> None:
         super().__init__(config, rope, window=window, scale=1.0, qk_norm="head")
+        # Layers with full attention of the larger models have no weights for values.
         self.key_is_value = not ("attn_v.weight" in config or "attn_qkv.weight" in config)
 
     def declare(self, has: Callable[[str], bool]) -> None:
@@ -49,6 +50,7 @@ class Attention(nn.SelfAttention):
         if not self.key_is_value:
             return super()._projections(x)
         q, k = nn.fused_linear(x, self.query, self.key)
+        # Before the norm and the rotation of keys, which values do not get.
         return [q, k, k]
 
 
@@ -63,6 +65,7 @@ class BorrowingAttention(nn.SelfAttention):
         """Tag the weights of queries only."""
         self.query = nn.weight("attn_q", "queries", "width")
         self.output = nn.weight("attn_output", "width", "outputs")
+        # Files may have these weights, which nothing reads.
         self.key = nn.weight("attn_k", "keys", "width", needed=False)
         self.value = nn.weight("attn_v", "values", "width", needed=False)
         self.key_norm = nn.weight("attn_k_norm", "head", kind=nn.RMSNorm, needed=False)
@@ -96,6 +99,8 @@ def attention(
     first = config.count - config.uint("attention.shared_kv_layers", 0)
     if config.index < first:
         return Attention(config, rope, window)
+    # Keys of a layer with a window are freed when the window has passed, so that a layer can only
+    # borrow from one with the same window.
     for source in range(first - 1, -1, -1):
         if replace(config, index=source).window(period) == window:
             return BorrowingAttention(config, rope, window, source)
@@ -122,6 +127,8 @@ class LayerInputs(nn.Module):
     def __call__(self, x: Tensor, tokens: Tensor) -> list[Tensor]:
         """Return each layer's (tokens, cols) for embeddings (tokens, width) and their tokens."""
         by_layer = (x.shape[0], self.layers, self.cols)
+        # As in the published code: the projection is scaled by the root of the width, and the mean
+        # of two independent terms by the root of a half.
         projected = self.projection(x).scale(factor=self.width**-0.5).reshape(*by_layer)
         own = self.tokens(tokens).scale(factor=self.cols**0.5).reshape(*by_layer)
         both = self.norm(projected).add(own).scale(factor=0.5**0.5)

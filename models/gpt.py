@@ -26,6 +26,7 @@ class GPT2(Decoder):
     """GPT-2; StarCoder is Li et al. 2023, "StarCoder: may the source be with you!", §5.1."""
 
     norm = nn.LayerNorm
+    # Adding them to the embeddings is `Transformer`'s.
     position_embedding = nn.weight("position_embd", "positions", "width", needed=True)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
@@ -55,6 +56,7 @@ class GPTNeoX(Decoder):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build a layer with parallel or sequential residuals, each block with its own norm."""
         attention = nn.SelfAttention(config, self.rope)
+        # Published code uses the exact GELU here, and its approximation by tanh in GPT-2.
         mlp = nn.MLP(config, "gelu_erf", gated=False)
         if self.config.bool("use_parallel_residual"):
             return nn.ParallelLayer(config, attention, mlp, mlp_norm="ffn_norm")
@@ -71,6 +73,7 @@ class Falcon(Decoder):
         """Build a parallel layer with one norm; if there are two, attention has the second."""
         attention = nn.SelfAttention(config, self.rope)
         mlp = nn.MLP(config, "gelu_erf", gated=False)
+        # In files of 40B models `attn_norm` is the norm of the feed-forward network.
         if "attn_norm_2.weight" in config:
             return nn.ParallelLayer(
                 config, attention, mlp, norm="attn_norm_2", mlp_norm="attn_norm"

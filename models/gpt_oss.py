@@ -21,7 +21,9 @@ class GptOss(Decoder):
         attention = nn.SelfAttention(config, self.rope, window=config.window(2))
         routing = nn.Routing.from_config(config, "softmax of chosen")
         swiglu = nn.BoundedSwiglu(
-            config.float("swiglu_alpha", 1.702), config.float("swiglu_limit", 7.0)
+            # Files without the keys take the values of the published code.
+            config.float("swiglu_alpha", 1.702),
+            config.float("swiglu_limit", 7.0),
         )
         experts = nn.Experts(config, swiglu, routing)
         return nn.Layer(config, attention, experts, before=("attn_norm", "post_attention_norm"))

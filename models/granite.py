@@ -22,6 +22,7 @@ class Granite(Decoder):
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self.embedding_scale = self.config.float("embedding_scale", 1.0)
+        # Files have the divisor, and 0 if there is none.
         self.logit_scale = 1 / (self.config.float("logit_scale", 1.0) or 1.0)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
@@ -45,12 +46,14 @@ class MiniCPM(Granite):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
+        # The paper's `scale_emb`, and its `dim_model_base` of 256 below.
         self.embedding_scale = self.config.float("embedding_scale", 12.0)
         self.logit_scale = 1 / self.config.float("logit_scale", self.width / 256)
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build Granite's layer."""
         attention, mlp = nn.SelfAttention(config, self.rope), nn.MLP(config)
+        # The paper's `scale_depth` of 1.4 by the root of the number of layers.
         scale = config.float("residual_scale", 1.4 * config.count**-0.5)
         return nn.Layer(config, attention, mlp, residual_scale=scale)
 

@@ -43,6 +43,7 @@ class HyV3(Decoder):
         """Build a layer with norms of queries and keys before the rotation."""
         attention = nn.SelfAttention(config, self.rope, qk_norm="head")
         routing = nn.Routing.from_config(config, "sigmoid")
+        # A router tells the layers apart, whether or not the file counts the dense ones.
         experts = "ffn_gate_inp.weight" in config
         return nn.Layer(
             config, attention, nn.Experts(config, routing=routing) if experts else nn.MLP(config)

@@ -18,6 +18,7 @@ class Jamba(Decoder):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build a layer of scan or attention, with experts if it has a router."""
         attends = config.uint("attention.head_count_kv")
+        # The scan already orders tokens, so that attention needs no positions (Jamba, §6.5).
         mixer = nn.SelfAttention(config, None) if attends else nn.Mamba(config)
         return nn.Layer(config, mixer, self._feed_forward(config))
 

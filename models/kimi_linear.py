@@ -54,6 +54,7 @@ class DeltaAttention(nn.Module):
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """Update and read the memories: (tokens, width) to (tokens, inner), for `project`."""
         tokens, memory = x.shape[0], batch.state(self.layer, "memory")
+        # One dispatch for the six matrices that have one input.
         by_head = (tokens, self.heads, self.head)
         inputs = (self.query, self.key, self.value, self.forget_down, self.gate_down, self.beta)
         *projected, forget, gate, beta = nn.fused_linear(x, *inputs)
@@ -78,6 +79,8 @@ class DeltaAttention(nn.Module):
         """Return queries, keys and values after their convolutions, run as one of all channels."""
         state = batch.state(self.layer, "conv")
         weights = (self.query_conv, self.key_conv, self.value_conv)
+        # The convolution is of each channel alone, so that channels of all three can stand in one
+        # matrix.
         x = nn.beside(projected)
         kernels = nn.below(x, [w.reshape(self.inner, self.taps) for w in weights])
         return x.short_conv(kernels, state.rows, state.runs, silu=True).chunk(-1, self.inner)
@@ -94,6 +97,8 @@ class KimiLinear(Decoder):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build a layer of delta or latent attention, with a feed-forward network or experts."""
         attends = config.uint("attention.head_count_kv")
+        # Delta attention encodes the order of tokens, so that latent attention has no
+        # rotation.
         mixer = nn.LatentAttention(config, None) if attends else DeltaAttention(config)
         return nn.Layer(config, mixer, self._feed_forward(config))
 

@@ -14,6 +14,7 @@ from wgpu_backend.nn.model import architecture
 class Lfm2(Decoder):
     """LFM2: layers without KV heads convolve; layers after the leading ones may have experts."""
 
+    # Published code calls the last norm `embedding_norm`, and converters kept that name.
     output_norm_name = "token_embd_norm"
 
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
@@ -21,6 +22,7 @@ class Lfm2(Decoder):
         return nn.Layer(config, self._mixer(config), self._feed_forward(config))
 
     def _mixer(self, config: nn.LayerConfig) -> nn.Mixer:
+        # The number of KV heads is listed by layer, with 0 for convolutions.
         if not config.uint("attention.head_count_kv"):
             return nn.ShortConv(config)
         return nn.SelfAttention(config, self.rope, qk_norm="head")

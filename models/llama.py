@@ -19,6 +19,7 @@ from wgpu_backend.nn.model import architecture
 class Llama(Decoder):
     """Llama, with experts and norms of queries and keys where the file has them."""
 
+    # Converters permute the rows of queries and keys of Llama, so that files need adjacent pairs.
     rope_interleaved = True
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
@@ -41,6 +42,7 @@ class Mistral3(Llama):
         """Make the rotation, with YaRN's magnitude reduced by the file's factor."""
         factor = max(self.config.float("rope.scaling.factor", 1.0), 1.0)
         less = self.config.float("rope.scaling.yarn_log_multiplier", 0.0)
+        # The rotation multiplies by ``1 + 0.1 ln(factor)``; this takes back the file's share of it.
         attention = 1 / (1 + 0.1 * less * math.log(factor))
         changes.setdefault("attention", attention)
         return super().make_rope(**changes)
@@ -69,6 +71,7 @@ class SmolLM3(Llama):
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
         """Build a layer, rotated as the file lists, or as in the paper."""
+        # Without the key, the file does not say which layers rotate.
         listed = "rope.layers" in self.config
         rope = self.rope if listed or (config.index + 1) % 4 else None
         return nn.Layer(config, nn.SelfAttention(config, rope), nn.MLP(config))

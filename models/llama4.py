@@ -36,10 +36,13 @@ class Llama4(Decoder):
 
     def attention(self, config: nn.LayerConfig) -> nn.SelfAttention:
         """Build attention over a chunk, or over all positions."""
+        # The published `no_rope_layers`; files do not list them.
         if (config.index + 1) % 4 == 0:
             temperature = nn.Temperature(GROWTH, CHUNK, 1)
             return nn.SelfAttention(config, None, temperature=temperature)
         chunk = self.config.uint("attention.chunk_size", CHUNK)
+        # `use_qk_norm` is false for Maverick alone, which files do not say; it is the one with 128
+        # experts.
         if self.config.uint("expert_count", 0) == 128:
             return nn.SelfAttention(config, self.rope, chunk=chunk)
         return NormedAttention(config, self.rope, chunk=chunk)

@@ -19,6 +19,7 @@ class Mellum(Decoder):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build a layer with the rotation that fits its window."""
         window = config.window(4)
+        # YaRN stretches positions only where a layer sees all of the context.
         rope = self.local_rope if window else self.rope
         attention = nn.SelfAttention(config, rope, window=window, qk_norm="head")
         return nn.Layer(config, attention, nn.Experts(config))

@@ -42,8 +42,10 @@ class ModernBert(Encoder):
             config,
             self.local_rope if window else self.rope,
             causal=False,
+            # Half of the window on either side of a token.
             symmetric_window=window,
         )
+        # The embeddings are normalised already.
         first = "attn_norm" if "attn_norm.weight" in config else None
         mlp = nn.MLP(config, self._activation())
         return nn.Layer(config, attention, mlp, before=(first, "ffn_norm"))

@@ -18,6 +18,7 @@ class NemotronH(Decoder):
     def layer(self, config: nn.LayerConfig) -> nn.DecoderLayer:
         """Build a layer of attention without positions, squared ReLUs, or a scan."""
         if config.uint("attention.head_count_kv"):
+            # Scans order the tokens, so that attention needs no positions.
             return nn.MixerLayer(config, nn.SelfAttention(config, None))
         if config.uint("feed_forward_length"):
             return nn.FeedForwardLayer(config, self._feed_forward(config))

@@ -18,6 +18,7 @@ from wgpu_backend.nn.model import architecture
 class Olmo(Decoder):
     """OLMo, which rotates adjacent pairs and has no biases."""
 
+    # Its norms have no weights, so that files have none to load.
     norm = nn.PlainLayerNorm
     rope_interleaved = True
 

@@ -59,6 +59,7 @@ class SparseMixer(nn.Routing):
     """
 
     # Share of a score by which others may be less and still count: twice the training's noise.
+    # The `router_jitter_noise` of the published configuration is 0.01.
     MARGIN = 0.02
 
     def choose(self, logits: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:

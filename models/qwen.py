@@ -32,6 +32,7 @@ class Qwen(Decoder):
 
     def layer(self, config: nn.LayerConfig) -> nn.Layer:
         """Build Llama's layer."""
+        # The published `intermediate_size` is that of both matrices.
         mlp = nn.MLP(config, inner=config.uint("feed_forward_length") // 2)
         return nn.Layer(config, nn.SelfAttention(config, self.rope), mlp)
 
@@ -112,6 +113,7 @@ class Qwen3VL(Qwen3):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
+        # States are added after a layer, and the last one has dropped rows that are not output.
         most = len(self.layers) - 1
         self.deeper = self.config.uint("n_deepstack_layers", 0, at_most=most)
 

@@ -47,6 +47,7 @@ class Qwen3Next(Decoder):
         return nn.Layer(config, self._mixer(config), self.feed_forward(config), before=names)
 
     def _mixer(self, config: nn.LayerConfig) -> nn.Mixer:
+        # Only delta nets have decays, which tells the two kinds of layers apart.
         if "ssm_a" in config:
             return nn.GatedDelta(config, tiled=self.tiled_keys)
         return GatedAttention(config, self.rope)

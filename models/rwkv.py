@@ -103,6 +103,7 @@ class TimeMix6(TimeMix):
         y = self.by_head(self.receptance(r)).gated_linear(
             self.by_head(self.key(k)),
             self.by_head(self.value(v)),
+            # The kernel takes the logarithm of the decay, -exp(rate).
             self.by_head(rate.exp().neg()),
             state.rows,
             state.runs,
@@ -113,6 +114,8 @@ class TimeMix6(TimeMix):
     def _mix(self, x: Tensor, shift: Tensor) -> list[Tensor]:
         """Return five mixtures of each token with the preceding one."""
         tokens = x.shape[0]
+        # One product for the five low-rank projections, whose second matrices are chosen by number
+        # as experts are.
         low = self.mix_down(x.add(shift.mul(self.mix))).tanh().reshape(tokens, 5, -1)
         five = x.context.from_numpy(np.tile(np.arange(5), (tokens, 1)), I32)
         share = self.mix_up.mulmat_id(low, five).add(self.mixes.reshape(5, self.width))
@@ -165,6 +168,7 @@ class TimeMix7(TimeMix):
         r, w, k, v, a, g = self._mix(x, shift)
         decay = self.decay(w, lambda low: low.tanh()).sigmoid().scale(factor=_DECAY)
         r, k, own = self.receptance(r), self.key(k), self.value(v)
+        # The first layer has no earlier values to mix with, though files have weights for it.
         if first.rows is None:
             first.rows = own
         else:
@@ -247,6 +251,7 @@ class Rwkv(Decoder):
         for i, layer in enumerate(self.layers):
             x = cast("RwkvLayer", layer).forward(x, batch, first)
             if rescaled and (i + 1) % rescaled == 0:
+                # Converters divide output matrices by two as often, so that f16 sums stay in range.
                 x = x.scale(factor=0.5)
             x = self.add_direction(i, x)
         return self.normalise(x)

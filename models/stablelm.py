@@ -21,5 +21,6 @@ class StableLM(Decoder):
         """Build a sequential layer if there are two norms, a parallel one if there is one."""
         qk_norm = "each head" if "attn_q_norm.weight" in config else None
         attention = nn.SelfAttention(config, self.rope, qk_norm=qk_norm)
+        # Files have no key for parallel residuals.
         kind = nn.Layer if "ffn_norm.weight" in config else nn.ParallelLayer
         return kind(config, attention, nn.MLP(config))

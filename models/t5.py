@@ -82,6 +82,8 @@ class T5(RelativeTransformer, Decoder):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
+        # The factor belongs to tied embeddings (§2.1 of the published code's notes); T5 1.1 has a
+        # matrix of its own.
         if backend.get("output.weight") is None:
             self.logit_scale = self.width**-0.5
         self.encoder = T5PromptEncoder(backend)
@@ -109,6 +111,7 @@ class T5(RelativeTransformer, Decoder):
 def _by_distance(by_bucket: nn.Embedding, batch: Batch, *, causal: bool) -> Tensor:
     """Return the bias of scores, (heads, 2 * reach + 1), made once per graph."""
     context, key = batch.context, (by_bucket, "by distance")
+    # All layers have the same bias, so that it is gathered once.
     bias = context.memo.get(key)
     if bias is None:
         ids = context.from_ints(buckets(by_bucket.weight.shape[0], causal=causal))
