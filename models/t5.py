@@ -82,8 +82,7 @@ class T5(RelativeTransformer, Decoder):
 
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
-        # The factor belongs to tied embeddings (§2.1 of the published code's notes); T5 1.1 has a
-        # matrix of its own.
+        # The factor belongs to tied embeddings; T5 1.1 has a matrix of its own.
         if backend.get("output.weight") is None:
             self.logit_scale = self.width**-0.5
         self.encoder = T5PromptEncoder(backend)

@@ -105,6 +105,8 @@ def attend(
         "temperature": temperature is not None,
         "a bias by distance": bias is not None,
     }
+    # Attention weights are recomputed from these values on request, which scores with further terms
+    # do not allow.
     besides = ", ".join(name for name, there in others.items() if there)
     batch.attended[layer] = Attended(
         q, k, scale, softcap, window, chunk, symmetric_window, causal, sinks, besides
@@ -115,6 +117,7 @@ def attend(
         None if v_cols else stored.values,
         stored.pages,
         scale=scale,
+        # The width of another layer's keys tells how many heads they have.
         kv_heads=stored.keys.shape[1] // q.shape[2] if k is None else k.shape[1],
         longest=stored.longest,
         window=window,
@@ -232,6 +235,7 @@ class SelfAttention(Module):
         self.chunk, self.alibi, self.temperature = chunk, alibi, temperature
         self.causal, self.symmetric_window = causal, symmetric_window
         self.distance_bias = distance_bias
+        # Files of some converters have 0 where a model has the usual scale.
         self.scale = scale or config.float("attention.scale", 0.0) or self.head**-0.5
         self.norm_after_rope = norm_after_rope
         if qk_norm is not None:
@@ -239,6 +243,7 @@ class SelfAttention(Module):
             self.key_norm = self._norm(config, "attn_k_norm", qk_norm, self.kv_heads)
         self.activation = gate
         if gate is not None:
+            # No key says whether gates are of heads or of values; the number of rows does.
             rows = (config.get_shape("attn_gate.weight") or (0,))[0]
             self.gates = rows if rows == self.heads else self.outputs
             self.gate = weight("attn_gate", "gates", "width", needed=True)
@@ -276,6 +281,7 @@ class SelfAttention(Module):
             self.query = weight("attn_q", "queries", "width")
             self.key = weight("attn_k", "keys", "width")
             self.value = weight("attn_v", "values", "width")
+        # T5's files have the short name.
         output = "attn_o" if has("attn_o.weight") else "attn_output"
         self.output = weight(output, "width", "outputs")
 
@@ -366,6 +372,8 @@ class SelfAttention(Module):
         if norm is None:
             return x
         tokens, heads, head = x.shape
+        # One weight per value of a head is broadcast to all heads; one per value of a row needs the
+        # row.
         if norm.shape == (heads * head,) and heads > 1:
             return norm(x.reshape(tokens, -1)).reshape(tokens, heads, head)
         return norm(x)

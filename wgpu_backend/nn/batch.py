@@ -92,6 +92,7 @@ def input_specs(shape: BatchShape) -> InputSpecs:
     """Return the specifications of the inputs that every batch has."""
     return {
         **{name: ints(shape.tokens) for name in ("tokens", "positions", "sequences", "ends")},
+        # One more than there are sequences: the end of the last is the start of the next.
         "starts": ints(shape.sequences + 1),
         "outputs": ints(shape.outputs),
     }
@@ -260,6 +261,7 @@ class BatchArrays:
             name: arrays[name] if name in arrays else np.zeros(extents, dtype.numpy)
             for name, (extents, dtype) in own.items()
         }
+        # Graphs of causal batches without spans do not read the ends, which are then not computed.
         self._sees_ahead = "ends" in arrays or any(name.endswith(".ends") for name in arrays)
         # A single token always has the same starts, so `_one` does not write them.
         if shape.tokens == 1:
@@ -306,6 +308,7 @@ class BatchArrays:
         arrays["starts"][len(works) + 1 :] = at
         if not self._shape.whole:
             arrays["outputs"][: len(outputs)] = outputs
+            # Padding gathers row 0, which exists in every batch.
             arrays["outputs"][len(outputs) :] = 0
         if self._sees_ahead:
             self._fill_ends(works)
@@ -320,6 +323,7 @@ class BatchArrays:
             last = at + len(work.tokens) - 1
             if not self._causal:
                 ends[at : last + 1] = positions[last]
+            # Tokens of a picture see each other; those after it see all of it anyway.
             for first, end in work.spans:
                 ends[at + first : at + end + 1] = positions[at + end]
             at = last + 1

@@ -184,6 +184,8 @@ class ParallelLayer(DecoderLayer):
                 batch.select_outputs(normed),
             )
         normed = normed if self.mlp_norm is None else self.mlp_norm(x)
+        # Each product adds a residual in its own kernel: attention's takes `x`, and the
+        # feed-forward network's takes that sum.
         return self.mlp.forward(normed, self.mixer.project(y, x))
 
 

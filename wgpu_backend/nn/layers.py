@@ -53,6 +53,7 @@ class Linear(Module):
             return self._apply_scale(self.weight.linear(x, None), self.scale, residual)
         if self.bias is None:
             return self.weight.linear(x, residual)
+        # The product's kernel adds one row or tensor, and the bias takes that place.
         y = self.weight.linear(x, self.bias)
         return y if residual is None else y.add(residual)
 
@@ -96,6 +97,7 @@ def fused_linear(x: Tensor, *layers: Linear) -> list[Tensor]:
         y, start = weight.linear(x, bias), 0
         for layer in run:
             stop = start + layer.weight.shape[0]
+            # An adapter belongs to one of the layers, so that products of adapters are not joined.
             results.append(layer.add_adapters(y.slice(-1, start, stop), x))
             start = stop
     return results
@@ -106,6 +108,7 @@ def _group_adjacent(layers: Sequence[Linear]) -> list[list[Linear]]:
     runs = [[layers[0]]]
     for layer in layers[1:]:
         last = runs[-1][-1]
+        # A joined product has no place for a factor of some of its rows.
         plain = last.scale is None and layer.scale is None
         if plain and _follows(last.weight, layer.weight) and _follows(last.bias, layer.bias):
             runs[-1].append(layer)
@@ -117,6 +120,7 @@ def _group_adjacent(layers: Sequence[Linear]) -> list[list[Linear]]:
 def _follows(a: Tensor | None, b: Tensor | None) -> bool:
     if a is None or b is None:
         return a is b
+    # `Backend.load` stores groups of weights next to each other, see `Model.fused_weights`.
     return a.storage is b.storage and a.spec.offset + a.spec.size == b.spec.offset
 
 
@@ -149,6 +153,7 @@ def below(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
     """Concatenate rows of weights, for products with `x`; a view if they are adjacent."""
     if all(_follows(a, b) for a, b in pairwise(weights)):
         return _join(weights)
+    # Concatenating to an empty f32 matrix dequantises the weights, which may have different types.
     rows = x.context.from_numpy(np.empty((0, *weights[0].shape[1:]), np.float32))
     for weight in weights:
         rows = rows.concat(weight, axis=0)

@@ -129,6 +129,7 @@ class Model(Module, ABC):
         matrix, the name stands for the embeddings; the output matrix is not changed.
         """
         found: dict[str, list[Linear | Embedding]] = {}
+        # Embeddings first: a tied matrix is both, and its name stands for them.
         for kind in (Embedding, Linear):
             names = set(found)
             for module in modules(self):
@@ -166,6 +167,7 @@ class Model(Module, ABC):
         for name, info in self.backend.file.tensors.items():
             parts = name.split(".")
             further = parts[0] == "blk" and parts[1].isdigit() and int(parts[1]) >= layers
+            # A tensor without elements cannot change a result.
             further |= name.startswith(elsewhere) or not info.nbytes
             if not further and name not in self._used:
                 architecture = self.config.architecture
@@ -364,6 +366,7 @@ def _require_free(name: str, model: type[Model]) -> None:
 def architectures() -> dict[str, type[Model]]:
     """Return every known architecture: of the `models` folder, of plugins, and registered."""
     _import_own()
+    # After the package's own, so that a plugin with a name that is taken is the one that fails.
     plugins.load("wgpu_backend.architectures")
     return dict(sorted(_ARCHITECTURES.items()))
 

@@ -45,6 +45,7 @@ class Mamba(Module):
     @property
     def cached(self) -> StateShape:
         """Return the states: the last values of the convolution, and those of all channels."""
+        # A convolution reads the last values of the previous pass, one fewer than it has taps.
         return StateShape(conv=(self.taps - 1, self.inner), ssm=(1, self.states, self.inner))
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
@@ -113,6 +114,7 @@ class Mamba2(Module):
             )
         self.head, self.group = self.inner // self.heads, self.inner // self.groups
         self.shared = self.groups * self.states
+        # The convolution is of values, inputs and outputs of the scan alike.
         self.channels = self.inner + 2 * self.shared
         self.expanded = self.inner + self.channels + self.heads
         self.eps = config.float("attention.layer_norm_rms_epsilon")
@@ -146,6 +148,7 @@ class Mamba2(Module):
     def _normalise(self, y: Tensor) -> Tensor:
         if self.norm is None:
             return y
+        # With one group, norm and weights are one op; with more, weights differ by group.
         if self.groups == 1:
             return y.rms_norm(self.norm.reshape(-1), eps=self.eps)
         grouped = y.reshape(-1, self.groups, self.group)

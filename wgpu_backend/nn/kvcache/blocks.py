@@ -46,6 +46,7 @@ class BlockTable:
 
     def __init__(self, blocks: int, block: int) -> None:
         self.block = block
+        # Blocks are taken from the end of this list, so that the first ones are used first.
         self._free = list(range(blocks - 1, -1, -1))
         self._references = [0] * blocks
         self._held: dict[int, SequenceBlocks] = {}
@@ -74,6 +75,7 @@ class BlockTable:
         held = self._held.get(sequence)
         if held is None:
             return -(-tokens // self.block)
+        # A block that was freed while partly full has to be replaced before it takes more.
         lost = tokens > 0 and self._lost_end(held)
         return -(-(held.length + tokens) // self.block) - len(held.blocks) + lost
 
@@ -129,6 +131,7 @@ class BlockTable:
         self.require_share(source, target, length)
         whole, rest = divmod(length, self.block)
         shared = self.get_blocks(source)
+        # Nothing can fail from here on, so that the old blocks can go.
         self.drop(target)
         torn = _cut_torn(self._held[source].torn, whole, rest) if length else {}
         held = SequenceBlocks(list(shared[:whole]), length, torn)
@@ -183,6 +186,7 @@ class BlockTable:
         del held.blocks[kept:]
         held.torn = _cut_torn(held.torn, whole, rest)
         held.length = max(length, 0)
+        # The block with the new end will be written, which other sequences must not see.
         if not rest or not self._is_shared(held.blocks[whole]):
             return []
         old = held.blocks[whole]
@@ -242,6 +246,8 @@ class BlockTable:
         old, first, by = held.blocks, begin // self.block, end - begin
         for block in old[-(-begin // self.block) : end // self.block]:
             self._give_back(block)
+        # These are released last: a block that is taken for a move must not be one that a later
+        # move reads.
         going = set(old[first:]) - set(old[-(-begin // self.block) : end // self.block])
         blocks, torn = old[:first], {p: t for p, t in held.torn.items() if p < first}
         copied: Moves = []
@@ -342,6 +348,7 @@ class BlockTable:
         CacheFull
             There are not enough free blocks; nothing has changed.
         """
+        # Each run is a part of one block.
         if len(runs) > len(self._free):
             raise CacheFull(
                 f"cache: a saved sequence needs {len(runs)} blocks of {self.block}, "

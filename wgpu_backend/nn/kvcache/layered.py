@@ -207,6 +207,7 @@ class LayeredCache:
 
     def length(self, sequence: int) -> int:
         """Return the positions of a sequence."""
+        # All parts have the same positions of a sequence.
         return self.parts[0].length(sequence)
 
     @property
@@ -330,6 +331,7 @@ class LayeredCache:
         pairs = list(zip(self.parts, saved, strict=True))
         for part, own in pairs:
             part.require_part(own)
+        # An encoder's text has a length of its own.
         lengths = {own.length for part, own in pairs if part is not self._texts}
         if len(lengths) > 1:
             raise ContextError(f"cache: parts of a sequence were saved of lengths {lengths}")
@@ -342,6 +344,7 @@ class LayeredCache:
             for part, own in zip(self.parts, saved, strict=True):
                 part.restore_part(sequence, own)
         except BaseException:
+            # Parts that were restored before the failure would have another length than the rest.
             self._drop(sequence)
             raise
         if length := self.length(sequence):

@@ -97,6 +97,7 @@ class PagedCache:
         require_type(dtype, shapes)
         self.block = BLOCK
         self._executor = executor
+        # Blocks are the unit of sharing, so that a partial one would be lost.
         blocks = -(-positions // BLOCK)
         self.positions = blocks * BLOCK
         self._prefix = prefix
@@ -122,6 +123,7 @@ class PagedCache:
 
     def _state(self, cols: int, dtype: DType, label: str) -> Tensor:
         spec = Spec.dense((self.positions, cols), dtype)
+        # Recorded at once, so that `close` frees those that were made before a failure.
         self.tensors.append(leaf(spec, self._executor.state(spec, label)))
         return self.tensors[-1]
 
@@ -183,6 +185,7 @@ class PagedCache:
         shape, keys = self._shapes[layer], states["key"]
         return KeyValues(
             keys,
+            # Layers with latents store one tensor, whose first columns are the values.
             states.get("value", keys),
             inputs.pages(self, lambda: self._pages(inputs)),
             self.reach(inputs.longest, inputs.tokens),
@@ -225,6 +228,7 @@ class PagedCache:
         self.fill_table(arrays[self._table_name], [sequence for sequence, _ in counts])
 
     def _fill_slots(self, slots: NDArray[np.int32], counts: Counts) -> None:
+        # The usual step of a generation, in fewer operations.
         if len(slots) == 1:
             slots[0] = self.extend(counts[0][0], 1)[0]
         else:
@@ -232,6 +236,7 @@ class PagedCache:
             for sequence, count in counts:
                 slots[at : at + count] = self.extend(sequence, count)
                 at += count
+            # Rows of padding are written nowhere.
             slots[at:] = -1
 
     def fill_table(self, table: NDArray[np.int32], sequences: Sequence[int]) -> None:
@@ -543,9 +548,11 @@ class WindowedCache(PagedCache):
             Check even if no block was filled since the last call.
         """
         length = self.length(sequence)
+        # Nothing can go out of sight before another block is full.
         if not short and self._tidied.get(sequence) == length // self.block:
             return
         self._tidied[sequence] = length // self.block
+        # The block that takes the next position stays, even without a position in sight.
         wanted = {length // self.block}
         for position in checkpoints:
             first = self.sight.first(position)

@@ -49,6 +49,7 @@ class RecurrentCache:
 
     def __init__(self, executor: Executor, layers: Mapping[int, StateShape], rows: int) -> None:
         self._executor = executor
+        # Row 0 is never given out: all empty sequences read it.
         self._free = list(range(rows, BEGINNING, -1))
         self._references = [0] * (rows + 1)
         # Rows of each sequence, by position.
@@ -66,6 +67,7 @@ class RecurrentCache:
     def _state(self, layer: int, name: str, shape: tuple[int, ...]) -> Tensor:
         spec = Spec.dense(shape, F32)
         storage = self._executor.state(spec, f"cache.{layer}.{name}")
+        # The same storage as rows, for saving and restoring a row at once.
         self.tensors.append(leaf(Spec.dense((shape[0], prod(shape[1:])), F32), storage))
         return leaf(spec, storage)
 
@@ -104,6 +106,7 @@ class RecurrentCache:
     @property
     def free_positions(self) -> int:
         """Return a bound that is never reached: positions take no room."""
+        # The caller takes the least bound of all parts.
         return 1 << 30
 
     def shortage(self, counts: Counts) -> int:
@@ -121,6 +124,7 @@ class RecurrentCache:
                 rows[end + count] = self._take()
                 runs[i] = at, count, source, rows[end + count]
             else:
+                # A run of no tokens writes no state.
                 runs[i] = at, 0, -1, -1
             at += count
         runs[len(counts) :] = at, 0, -1, -1
@@ -295,8 +299,11 @@ class Checkpoints:
         """
         found: tuple[int, int, int] | None = None
         for sequence, ends in self._ends.items():
+            # The end of a sequence always stays, and what the last passes of a busy one may be
+            # undone to.
             last = 1 + self.rewind if sequence in busy else 1
             for i in range(len(ends) - last):
+                # The most tokens that would have to be read again without this checkpoint.
                 gap = ends[i + 1] - (ends[i - 1] if i else 0)
                 found = min(found or (gap, sequence, i), (gap, sequence, i))
         if found is None:
