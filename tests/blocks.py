@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.shares import rare, rare_on
 from wgpu_backend.dtypes import ALL, DType
 
 FORMATS = tuple(dtype for dtype in ALL if dtype.quantised)
@@ -47,7 +48,7 @@ _HALVES: dict[str, tuple[tuple[int, ...], float, float]] = {
 
 def sampled(dtypes: Iterable[DType], *kinds: str) -> list[Any]:
     """Parameters of these types, blocks beyond the sample as variants (on these kinds alone)."""
-    mark = pytest.mark.variants_on(*kinds) if kinds else pytest.mark.variants
+    mark = rare_on(*kinds) if kinds else rare
     return [
         dtype if not dtype.quantised or dtype.name in SAMPLE else pytest.param(dtype, marks=mark)
         for dtype in dtypes

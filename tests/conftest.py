@@ -20,9 +20,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.count_cases import CaseCounter
-from tests.pairwise import pairwise
 from tests.rasterisers import as_rasteriser
-from tests.representative import few, representatives
+from tests.shares import GPU_FIXTURES, KINDS, SHARES, choose
 from wgpu_backend.errors import DeviceError
 from wgpu_backend.kernels import complete
 from wgpu_backend.ml.backend import BackendParams, make_executor
@@ -31,29 +30,6 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ops.linear.tiles import TILES
 from wgpu_backend.testing import Build, check_graph
-
-# What each kind of executor overrides: `wide` takes the kernels meant for hardware on whatever
-# device there is, `split` spreads weights over many bindings.
-KINDS: dict[str, dict[str, object]] = {
-    "full": {},
-    "baseline": {},
-    "wide": {"software": False},
-    "split": {"max_binding_nbytes": 64 << 10},
-    "split wide": {"max_binding_nbytes": 64 << 10, "software": False},
-}
-GPU_FIXTURES = {"executors", "gpu", "any_gpu", "full", "split"}
-
-# Kinds whose kernels are the same however many lanes a rasteriser has, and folders of the tests
-# that look at its lanes. What stands on those is tested on four, whose code `make test` compiled.
-# Of tests of ops and models a few cases run on all lanes, and the others on four.
-OF_ANY_WIDTH = {"baseline", "wide", "split wide"}
-OF_FEW = {"models", "ops"}
-OF_LANES = {"benchmarks", "device", "kernels", "ml", *OF_FEW}
-OF_HARDWARE = "tests/kernels/gpu/"
-# Shares by the marks of the tests they hold: what runs again on a second driver, and what runs on a
-# rasteriser of four lanes, for which LLVM compiles a kernel in half the time that it
-# takes for eight. `make test` runs the representatives, `make test-all` the other shares.
-SHARES = {"second": ("second_driver",), "narrow": ("second_driver", "any_width")}
 
 # A machine with other work to do draws a few values in seconds, which says nothing of the code.
 settings.register_profile(
@@ -70,14 +46,14 @@ COUNTER: list[CaseCounter] = []  # the one of this run, where it was asked for
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--count-cases", action="store_true", help="table of cases by op and profile")
     parser.addoption(
-        "--every-case", action="store_true", help="whole grids, not all pairs of values"
+        "--every-case", action="store_true", help="whole grids and rare cases, not a few of them"
     )
     parser.addoption("--seed", type=int, help="of drawn operands; by default another in each run")
     parser.addoption("--draws", type=int, help="drawn operands for each case; by default 2 or 6")
     parser.addoption("--chat-templates", metavar="FOLDER", help="more templates to compare with")
     parser.addoption(
         "--share",
-        choices=["representative", *SHARES, "rest"],
+        choices=SHARES,
         help="a few cases of every test; those for a second driver; of the others, those for a "
         "rasteriser of four lanes; what that leaves",
     )
@@ -107,74 +83,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if GPU_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("gpu")
-        if asked_for(item) & spared(item):
-            item.add_marker("variants")
-        if of_any_width(item):
-            item.add_marker("any_width")
-    if share := config.getoption("--share"):
-        if not config.getoption("--every-case"):
-            leave_to(config, items, pairwise(items))
-        first = representatives(items)
-        for item in beyond_a_few(set(items) - first):
-            item.add_marker("any_width")
-        leave_to(config, items, {i for i in items if in_share(i, share, i in first)})
-
-
-def leave_to(config: pytest.Config, items: list[pytest.Item], taken: set[pytest.Item]) -> None:
-    """Deselect all cases but these."""
+    told = config.option
+    taken = choose(items, told.share, told.seed, every_case=told.every_case)
     config.hook.pytest_deselected(items=[item for item in items if item not in taken])
     items[:] = [item for item in items if item in taken]
-
-
-def asked_for(item: pytest.Item) -> set[object]:
-    """Kinds of executor that a case has among its parameters."""
-    spec = getattr(item, "callspec", None)
-    return {p for p in spec.params.values() if isinstance(p, str) and p in KINDS} if spec else set()
-
-
-def of_any_width(item: pytest.Item) -> bool:
-    """Whether a case shows the same of the code however many lanes a rasteriser has."""
-    kinds = asked_for(item)
-    if kinds:
-        return bool(kinds & OF_ANY_WIDTH)
-    if item.get_closest_marker("all_lanes"):
-        return False
-    return item.nodeid.startswith(OF_HARDWARE) or OF_LANES.isdisjoint(folders_of(item))
-
-
-def folders_of(item: pytest.Item) -> list[str]:
-    """Names in the path of a test's file."""
-    return item.nodeid.partition("::")[0].split("/")
-
-
-def beyond_a_few(items: set[pytest.Item]) -> set[pytest.Item]:
-    """Cases on all lanes of tests of ops and models, but for those that stand for the others."""
-    on_all = {
-        item
-        for item in items
-        if item.get_closest_marker("gpu")
-        and not any(item.get_closest_marker(mark) for mark in ("any_width", "all_lanes"))
-        and not OF_FEW.isdisjoint(folders_of(item))
-    }
-    return on_all - few(on_all)
-
-
-def spared(item: pytest.Item) -> set[str]:
-    """Kinds of executor on which a case is a variant."""
-    kinds = {kind for mark in item.iter_markers("variants_on") for kind in mark.args}
-    assert kinds <= KINDS.keys(), f"{item.nodeid}: variants_on {kinds}, there are {list(KINDS)}"
-    return kinds
-
-
-def in_share(item: pytest.Item, share: str, representative: bool) -> bool:
-    """Whether a case runs in this share of the tests."""
-    if share == "representative":
-        return representative
-    if representative and share != "second":
-        return False
-    if share == "rest":
-        return item.get_closest_marker("any_width") is None
-    return any(item.get_closest_marker(mark) for mark in SHARES[share])
 
 
 def pytest_collection_finish() -> None:

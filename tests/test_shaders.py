@@ -16,8 +16,6 @@ from wgpu_backend.graph.wgsl_source import alternatives, paths, read
 from wgpu_backend.ops.op import REGISTRY
 from wgpu_backend.ops.reference import get_reference
 
-pytestmark = pytest.mark.any_width
-
 FOLDER = Path(__file__).parent.parent / "shaders"
 KERNELS = [path for path in paths() if re.fullmatch(r"\w+|(ops|kernels)/\w+/\w+", path)]
 FLOATS = ["bf16", "f16", "f32"]

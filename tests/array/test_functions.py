@@ -6,7 +6,7 @@ import pytest
 import wgpu_backend.array as wx
 from wgpu_backend.errors import DTypeError, ShapeError
 
-pytestmark = [pytest.mark.usefixtures("session"), pytest.mark.each_value]
+pytestmark = pytest.mark.usefixtures("session")
 
 UNARY = {
     name: (low, high)

@@ -18,8 +18,6 @@ from wgpu_backend.ml.testing.red_zones import run_in_red_zones
 from wgpu_backend.ops.op import op
 from wgpu_backend.testing import check_op, forget
 
-pytestmark = pytest.mark.any_width
-
 FOLDER = Path(__file__).parent.parent.parent / "shaders"
 KERNELS = sorted(path.stem for path in FOLDER.glob("*.wgsl"))
 

@@ -71,14 +71,13 @@ def seats(options, seed):
 
 @pytest.mark.parametrize(
     "name",
-    [n if n != "penalties" else pytest.param(n, marks=pytest.mark.second_driver) for n in OPTIONS],
+    OPTIONS,
 )
 def test_the_device_takes_the_tokens_of_the_host(executor, rng, name):
     assert_same_tokens(executor, rng, name)
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize("name", ["greedy", "penalties"])
 def test_kernels_for_hardware_take_them_too(executors, rng, name):
     assert_same_tokens(executors("wide"), rng, name)

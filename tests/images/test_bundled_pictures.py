@@ -46,7 +46,6 @@ def test_the_network_computes_what_torch_does(request, where):
 
 
 @pytest.mark.slow
-@pytest.mark.all_lanes
 def test_pictures_show_what_their_sentences_say(pipeline):
     made = example()
     asked = held_out(made, COUNT, seed=1)

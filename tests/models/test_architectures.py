@@ -12,8 +12,6 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.nn.model import architectures
 from wgpu_backend.testing import nmse
 
-pytestmark = pytest.mark.any_width
-
 OUTLINES = outlines()
 NAMES = [name for name, found in OUTLINES.items() if found["architecture"] in architectures()]
 # Only the order of sums differs; where there is a GELU, llama.cpp looks it up in a table of f16,

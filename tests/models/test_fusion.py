@@ -10,6 +10,7 @@ import wgpu_backend
 from tests.models.cases import ARCHITECTURES, recorded, types
 from tests.models.running import running
 from tests.models.test_logits import LIMITS, assert_recorded
+from tests.shares import rare
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.engine.runner import Head, Work
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
@@ -82,7 +83,6 @@ def noting(rule, found):
 
 
 @pytest.mark.slow
-@pytest.mark.all_lanes
 @pytest.mark.parametrize(("architecture", "dtype"), MODELS)
 @pytest.mark.parametrize("off", ["none", "all", *RULES])
 def test_exact_logits_stay_exact(full, acting, tmp_path, monkeypatch, off, architecture, dtype):
@@ -105,7 +105,6 @@ def test_norms_in_products_of_floats_are_exact(full, tmp_path, monkeypatch, off,
 
 
 @pytest.mark.slow
-@pytest.mark.each_value
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(
     "dtype", ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q4_k", "q5_k", "q6_k", "f16"]
@@ -119,7 +118,6 @@ def test_rounded_activations_move_logits_little(full, tmp_path, monkeypatch, arc
 
 
 @pytest.mark.slow
-@pytest.mark.all_lanes
 @pytest.mark.parametrize(("architecture", "dtype"), MODELS)
 @pytest.mark.parametrize("off", ["all", *RULES])
 def test_rounding_without_one_rule(full, acting, tmp_path, monkeypatch, off, architecture, dtype):
@@ -131,8 +129,6 @@ def test_rounding_without_one_rule(full, acting, tmp_path, monkeypatch, off, arc
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
-@pytest.mark.second_driver
 def test_rounding_on_the_default_limits(executors, tmp_path, monkeypatch):
     baseline: WgpuExecutor = executors("baseline")
     monkeypatch.setattr(baseline, "rules", fusions(exact=False))
@@ -141,10 +137,9 @@ def test_rounding_on_the_default_limits(executors, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize(
     ("architecture", "dtype"),
-    [MODELS[1], *(pytest.param(*model, marks=pytest.mark.variants) for model in MODELS[2:])],
+    [MODELS[1], *(pytest.param(*model, marks=rare) for model in MODELS[2:])],
 )
 def test_rounding_on_hardware_where_it_pays(executors, tmp_path, monkeypatch, architecture, dtype):
     wide: WgpuExecutor = executors("wide")

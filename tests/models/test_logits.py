@@ -6,6 +6,7 @@ import pytest
 from tests.builders import tiny_model
 from tests.models.cases import ARCHITECTURES, LONG, Case, by_context, recorded, types, variants
 from tests.models.running import running
+from tests.shares import rare, rare_on
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.engine.loading import load
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
@@ -46,7 +47,6 @@ def test_every_weight_type_in_numpy(tmp_path, architecture, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize(("architecture", "dtype"), SOME)
 def test_the_default_limits_of_webgpu_do(executors, tmp_path, architecture, dtype):
     case = types(architecture)[dtype]
@@ -54,10 +54,9 @@ def test_the_default_limits_of_webgpu_do(executors, tmp_path, architecture, dtyp
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize(
     ("architecture", "dtype"),
-    [*SOME[:2], *(pytest.param(*case, marks=pytest.mark.variants) for case in SOME[2:])],
+    [*SOME[:2], *(pytest.param(*case, marks=rare) for case in SOME[2:])],
 )
 def test_kernels_for_hardware(executors, tmp_path, architecture, dtype):
     # Two of their kernels, tiles and vectors: each takes a software device seconds to compile.
@@ -66,7 +65,6 @@ def test_kernels_for_hardware(executors, tmp_path, architecture, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.second_driver
 @pytest.mark.parametrize(("architecture", "dtype"), SOME)
 def test_any_driver_gives_the_same(full, tmp_path, architecture, dtype):
     assert_all_ways(tmp_path, full, types(architecture)[dtype], architecture, dtype, (256, 7))
@@ -83,7 +81,7 @@ def test_what_else_a_file_may_say_in_numpy(tmp_path, name):
 
 
 @pytest.mark.slow
-@pytest.mark.variants_on("wide")
+@rare_on("wide")
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
 def test_long_contexts_split_attention(any_gpu, tmp_path, dtype):
     path, tokens = LONG.write(tmp_path / "model.gguf"), LONG.tokens

@@ -47,7 +47,6 @@ def test_every_architecture_in_numpy(tmp_path, name):
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize("name", NAMES)
 def test_the_default_limits_of_webgpu_do(executors, tmp_path, name):
     assert_all_ways(tmp_path, executors("baseline"), name)

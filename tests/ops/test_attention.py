@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import LAYOUTS, tensor
+from tests.shares import rare, rare_on
 from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -100,9 +101,9 @@ def test_heads_share_keys(any_gpu, check, rng, kv_heads, group):
     ("cols", "dtype"),
     [
         *((cols, F16) for cols in (4, 32, 64, 80, 128)),
-        pytest.param(256, F16, marks=pytest.mark.variants_on("wide")),
+        pytest.param(256, F16, marks=rare_on("wide")),
         *((cols, F32) for cols in (4, 80)),
-        *(pytest.param(cols, F32, marks=pytest.mark.variants) for cols in (32, 64, 128, 256)),
+        *(pytest.param(cols, F32, marks=rare) for cols in (32, 64, 128, 256)),
     ],
     ids=str,
 )
@@ -114,10 +115,10 @@ def test_heads_of_every_size(any_gpu, check, rng, cols, dtype):
 @pytest.mark.parametrize(
     ("cols", "v_cols"),
     [
-        pytest.param(192, 128, marks=pytest.mark.variants_on("wide")),
-        pytest.param(4, 260, marks=pytest.mark.variants_on("wide")),
-        pytest.param(32, 64, marks=pytest.mark.variants),
-        pytest.param(64, 4, marks=pytest.mark.variants),
+        pytest.param(192, 128, marks=rare_on("wide")),
+        pytest.param(4, 260, marks=rare_on("wide")),
+        pytest.param(32, 64, marks=rare),
+        pytest.param(64, 4, marks=rare),
     ],
 )
 def test_keys_and_values_of_different_sizes(any_gpu, check, rng, cols, v_cols):
@@ -126,7 +127,7 @@ def test_keys_and_values_of_different_sizes(any_gpu, check, rng, cols, v_cols):
 
 @pytest.mark.parametrize(
     ("k_type", "v_type"),
-    [(F16, F32), pytest.param(F32, F16, marks=pytest.mark.variants_on("wide"))],
+    [(F16, F32), pytest.param(F32, F16, marks=rare_on("wide"))],
 )
 def test_keys_and_values_of_different_types(any_gpu, check, rng, k_type, v_type):
     check(any_gpu, Case.random(rng).build(k_type, v_type), limit=LIMIT)
@@ -175,13 +176,13 @@ def test_large_scores_do_not_overflow(any_gpu, check, rng):
     check(any_gpu, case.build(), limit=1e-8)
 
 
-@pytest.mark.parametrize("splits", [2, pytest.param(3, marks=pytest.mark.variants), 7])
+@pytest.mark.parametrize("splits", [2, pytest.param(3, marks=rare), 7])
 @pytest.mark.parametrize(
     ("lengths", "options"),
     [
         *(((1, 40, 3), options) for options in OPTIONS),
         *(((1500, 700), options) for options in OPTIONS[:2]),
-        pytest.param((1500, 700), OPTIONS[2], marks=pytest.mark.variants_on("wide")),
+        pytest.param((1500, 700), OPTIONS[2], marks=rare_on("wide")),
     ],
     ids=str,
 )
@@ -248,9 +249,9 @@ def test_attention_splits_long_caches_and_not_short_ones(any_gpu, check, rng, lo
     ("k_type", "v_type"),
     [
         (Q8_0, Q4_0),
-        pytest.param(F16, Q8_0, marks=pytest.mark.variants_on("wide")),
-        pytest.param(Q8_0, Q8_0, marks=pytest.mark.variants),
-        pytest.param(Q4_0, Q4_0, marks=pytest.mark.variants),
+        pytest.param(F16, Q8_0, marks=rare_on("wide")),
+        pytest.param(Q8_0, Q8_0, marks=rare),
+        pytest.param(Q4_0, Q4_0, marks=rare),
     ],
     ids=str,
 )
@@ -266,12 +267,12 @@ def test_a_cache_in_blocks_is_read_as_it_was_rounded(any_gpu, check, rng, k_type
 @pytest.mark.parametrize(
     ("cols", "dtype"),
     [
-        pytest.param(32, Q8_0, marks=pytest.mark.variants_on("wide")),
-        pytest.param(96, Q4_0, marks=pytest.mark.variants_on("wide")),
-        pytest.param(32, Q4_0, marks=pytest.mark.variants),
-        pytest.param(96, Q8_0, marks=pytest.mark.variants),
+        pytest.param(32, Q8_0, marks=rare_on("wide")),
+        pytest.param(96, Q4_0, marks=rare_on("wide")),
+        pytest.param(32, Q4_0, marks=rare),
+        pytest.param(96, Q8_0, marks=rare),
         *(
-            pytest.param(cols, dtype, marks=pytest.mark.variants)
+            pytest.param(cols, dtype, marks=rare)
             for cols in (64, 128, 160, 192, 256)
             for dtype in (Q8_0, Q4_0)
         ),
@@ -377,9 +378,7 @@ def test_queries_may_be_part_of_a_joined_projection(any_gpu, check, rng):
     check(any_gpu, attended, limit=LIMIT)
 
 
-@pytest.mark.parametrize(
-    "dtype", [F16, pytest.param(BF16, marks=pytest.mark.variants_on("wide"))], ids=str
-)
+@pytest.mark.parametrize("dtype", [F16, pytest.param(BF16, marks=rare_on("wide"))], ids=str)
 def test_queries_of_half_precision(any_gpu, check, rng, dtype):
     case = Case.random(rng)
 

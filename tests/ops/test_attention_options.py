@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.ops.test_attention import LIMIT, Case
+from tests.shares import rare, rare_on
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q8_0
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
@@ -74,10 +75,7 @@ def built(case, rng, names=(), *, splits=1, dtypes=(F32, F32), **options):
 
 
 # Portable kernels take lavapipe ten seconds each as hardware has them.
-SPARED = [
-    n if n in ("ends", "bias") else pytest.param(n, marks=pytest.mark.variants_on("wide"))
-    for n in CAUSAL
-]
+SPARED = [n if n in ("ends", "bias") else pytest.param(n, marks=rare_on("wide")) for n in CAUSAL]
 
 
 @pytest.mark.parametrize("name", SPARED)
@@ -86,14 +84,14 @@ def test_every_option_alone(any_gpu, check, rng, name):
     check(any_gpu, built(case, rng, (name,)), limit=LIMIT)
 
 
-@pytest.mark.variants_on("wide")
+@rare_on("wide")
 @pytest.mark.parametrize("name", CAUSAL)
 def test_every_option_of_one_token_over_splits(any_gpu, check, rng, name):
     case = Case.random(rng, lengths=(3, 257, 40), tokens=1)
     check(any_gpu, built(case, rng, (name,), splits=3), limit=LIMIT)
 
 
-@pytest.mark.variants
+@rare
 @pytest.mark.parametrize("names", list(combinations(CAUSAL, 2)), ids="-".join)
 def test_every_two_options_together(full, check, rng, names):
     case = Case.random(rng, lengths=(33, 17), heads=6, tokens=3)
@@ -103,7 +101,7 @@ def test_every_two_options_together(full, check, rng, names):
 @pytest.mark.parametrize("tokens", [1, 6])
 @pytest.mark.parametrize(
     "dtype",
-    [F16, *(pytest.param(d, marks=pytest.mark.variants_on("wide")) for d in (F32, Q8_0, Q4_0))],
+    [F16, *(pytest.param(d, marks=rare_on("wide")) for d in (F32, Q8_0, Q4_0))],
     ids=str,
 )
 def test_all_options_together_on_every_cache(any_gpu, check, rng, dtype, tokens):
@@ -116,7 +114,7 @@ def last_of(case, lengths):
     return (np.array(lengths)[case.sequences] - 1).astype("i4")
 
 
-@pytest.mark.variants_on("wide")
+@rare_on("wide")
 @pytest.mark.parametrize(
     "options", [{}, {"symmetric_window": 1}, {"symmetric_window": 8}, {"alibi": 8.0}], ids=str
 )
@@ -179,14 +177,14 @@ def test_slopes_are_those_of_the_paper(rng, heads):
     np.testing.assert_allclose(alibi_slopes(heads, 8.0), want)
 
 
-@pytest.mark.variants_on("wide")
+@rare_on("wide")
 @pytest.mark.parametrize("heads", [6, 12])
 def test_heads_of_no_power_of_two_have_slopes_between(any_gpu, check, rng, heads):
     case = Case.random(rng, lengths=(77,), heads=heads, kv_heads=heads // 2, tokens=4)
     check(any_gpu, case.build(alibi=8.0), limit=LIMIT)
 
 
-@pytest.mark.variants_on("wide")
+@rare_on("wide")
 def test_sinks_of_any_size_take_their_share(any_gpu, check, rng):
     case = Case.random(rng, lengths=(20, 3))
     sinks = np.array([-np.inf, -1e4, 30.0, 1e4], "f4")
@@ -199,7 +197,7 @@ def test_sinks_of_any_size_take_their_share(any_gpu, check, rng):
     )
 
 
-@pytest.mark.variants_on("wide")
+@rare_on("wide")
 def test_a_token_that_sees_nothing_gives_zeros_beside_a_sink(any_gpu, rng):
     case = Case.random(rng, lengths=(20, 3), tokens=1)
     case.positions[1] = -1
@@ -209,16 +207,16 @@ def test_a_token_that_sees_nothing_gives_zeros_beside_a_sink(any_gpu, rng):
     assert got[0].any()
 
 
-@pytest.mark.variants_on("wide")
+@rare_on("wide")
 @pytest.mark.parametrize(
     ("cols", "v_cols", "dtype"),
     [
         (96, 64, F16),
         (192, 160, Q8_0),
-        pytest.param(576, 512, F16, marks=pytest.mark.variants_on("wide")),
-        pytest.param(64, 64, F32, marks=pytest.mark.variants),
-        pytest.param(576, 512, Q8_0, marks=pytest.mark.variants),
-        pytest.param(576, 512, F32, marks=pytest.mark.variants),
+        pytest.param(576, 512, F16, marks=rare_on("wide")),
+        pytest.param(64, 64, F32, marks=rare),
+        pytest.param(576, 512, Q8_0, marks=rare),
+        pytest.param(576, 512, F32, marks=rare),
     ],
     ids=str,
 )
@@ -233,7 +231,7 @@ def test_values_may_be_the_first_columns_of_keys(any_gpu, check, rng, tokens, co
     check(any_gpu, build, limit=LIMIT)
 
 
-@pytest.mark.variants_on("wide")
+@rare_on("wide")
 @pytest.mark.parametrize("splits", [1, 3])
 def test_several_heads_of_keys_may_hold_their_values(any_gpu, check, rng, splits):
     case = Case.random(rng, lengths=(9, 300), heads=6, kv_heads=2, cols=48, tokens=1)

@@ -21,7 +21,6 @@ def test_ties_go_to_the_even_neighbour(executor, check, dtype):
     check(executor, lambda ctx: tensor(ctx, np.concatenate([x, -x])).cast(dtype=dtype), limit=0)
 
 
-@pytest.mark.second_driver
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 def test_casts_keep_nan_and_infinity(executor, check, dtype):
     x = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, 65519.9, -65520, 3.4e38], "f4")

@@ -42,7 +42,6 @@ def test_integers_are_divided_as_in_numpy(gpu, rng, name, dtype):
         np.testing.assert_array_equal(got.numpy(), OPS[name](a, b))
 
 
-@pytest.mark.second_driver
 def test_remainders_of_floats_are_exact(gpu, rng):
     bits = rng.integers(0, 2**32, (2, 20_000), np.uint32).view("f4")
     sizes = rng.uniform(-100, 100, (2, 4000)).astype("f4")
@@ -79,7 +78,6 @@ def test_quotients_of_floats_are_whole_numbers_of_numpy(gpu, rng, dtype):
     np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
 
 
-@pytest.mark.second_driver
 def test_quotients_by_the_largest_numbers_are_as_close_as_others(gpu):
     """The inverse of what is beyond 2¹²⁶ is below normal numbers, which a device takes as zero."""
     ends = np.float32([2.0**125, 2.0**126, 1.5 * 2.0**126, 2.0**127, np.finfo("f4").max])

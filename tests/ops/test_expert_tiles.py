@@ -7,6 +7,7 @@ from tests.blocks import sampled
 from tests.ops.fused import titled
 from tests.ops.operands import LAYOUTS, VIEWS, WEIGHTS, tensor, weight_bytes
 from tests.ops.test_experts import experts_of
+from tests.shares import rare_on
 from wgpu_backend.dtypes import BF16, F16, F32, I32, Q4_0, Q4_K, Q8_0
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -14,8 +15,6 @@ from wgpu_backend.ops.moe.expert_tiles import expert_tiles
 from wgpu_backend.ops.moe.experts import count_tiles, linear_by_expert
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
-
-pytestmark = pytest.mark.each_value
 
 CHOICES = {
     "spread": lambda rng, shape, experts: rng.integers(0, experts, shape),
@@ -100,7 +99,7 @@ def test_what_chose_the_same_expert_is_multiplied_together(
 
 
 @pytest.mark.parametrize("dtype", sampled(WEIGHTS, "baseline"), ids=str)
-@pytest.mark.variants_on("wide")
+@rare_on("wide")
 def test_experts_of_every_format(any_gpu, monkeypatch, rng, dtype):
     assert product(any_gpu, monkeypatch, rng, dtype, m=70) <= LIMIT
 

@@ -6,6 +6,7 @@ from gguf import GGMLQuantizationType, quants
 
 from tests.blocks import FORMATS, random_blocks, recorded, sampled
 from tests.ops.operands import LAYOUTS, tensor, weight
+from tests.shares import rare
 from wgpu_backend.dtypes import (
     BF16,
     F16,
@@ -91,7 +92,7 @@ def test_products(full, check, rng, dtype, n):
     [
         ("baseline", 33), ("wide", 2),
         *(
-            pytest.param(kind, n, marks=pytest.mark.variants)
+            pytest.param(kind, n, marks=rare)
             for kind, n in [("baseline", 1), ("baseline", 64), ("wide", 7), ("wide", 64)]
         ),
     ],

@@ -12,8 +12,6 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.testing import nmse
 
-pytestmark = pytest.mark.any_width
-
 # Sums in f32 on both sides, in another order; a scan carries its rounding on.
 LIMIT = 1e-11
 

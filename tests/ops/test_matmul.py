@@ -3,6 +3,7 @@ import pytest
 
 from tests.blocks import sampled
 from tests.ops.operands import FLOATS, LAYOUTS, WEIGHTS, tensor, weight, weight_bytes
+from tests.shares import rare
 from wgpu_backend.dtypes import F16, F32, I32, Q4_0, Q6_K, Q8_0
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -43,10 +44,7 @@ def test_any_number_of_columns(gpu, check, rng, n):
     product(gpu, check, rng, Q8_0, 19, n, 64)
 
 
-@pytest.mark.any_width
-@pytest.mark.parametrize(
-    "n", [1, 2, 3, *(pytest.param(n, marks=pytest.mark.variants) for n in range(4, 9)), 9, 10]
-)
+@pytest.mark.parametrize("n", [1, 2, 3, *(pytest.param(n, marks=rare) for n in range(4, 9)), 9, 10])
 def test_any_number_of_columns_on_hardware_kernels(executors, check, rng, n):
     product(executors("wide"), check, rng, Q8_0, 19, n, 64)
 

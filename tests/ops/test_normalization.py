@@ -74,7 +74,6 @@ def test_softmax_gives_masked_values_nothing(any_executor, check, rng, cols):
     check(any_executor, lambda ctx: tensor(ctx, x).softmax(), limit=LIMIT)
 
 
-@pytest.mark.second_driver
 @pytest.mark.parametrize("cols", [65, 2048])
 @pytest.mark.parametrize("special", [[np.nan], [np.inf], [np.nan, np.inf, -np.inf]], ids=str)
 def test_softmax_makes_nothing_of_rows_with_nan_or_infinity(executor, check, rng, special, cols):

@@ -7,8 +7,6 @@ from wgpu_backend import dtypes
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ml.context import Context
 
-pytestmark = pytest.mark.any_width
-
 PLAIN = [d for d in dtypes.ALL if d.numpy is not None and d != dtypes.BF16]
 REAL = [d for d in PLAIN if d != dtypes.COMPLEX64]
 WIDE = [dtypes.I64, dtypes.U64, dtypes.F64, dtypes.COMPLEX64]

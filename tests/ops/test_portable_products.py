@@ -26,7 +26,6 @@ from wgpu_backend.ops.moe.expert_tiles import expert_tiles
 from wgpu_backend.ops.moe.experts import linear_by_expert
 from wgpu_backend.testing import nmse
 
-pytestmark = [pytest.mark.any_width, pytest.mark.each_value]
 LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8  # as in test_matmul
 OF_A_STEP = 1e-5  # some values in a thousand may be rounded to the neighbouring quant
 OF_BYTES = 4e-4  # eight bits cost 4e-5 each time, of two products and their norm

@@ -11,6 +11,7 @@ from tests.ops.operands import (
     weight,
     weight_bytes,
 )
+from tests.shares import rare, rare_on
 from wgpu_backend.dtypes import F16, F32, MXFP4, Q4_0, Q4_1, Q4_K, Q5_1, Q6_K, Q8_0, U32
 from wgpu_backend.errors import DeviceError, DTypeError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -80,7 +81,6 @@ def test_the_largest_sums_fit_their_integers(any_gpu, check, rng, dtype, n):
         check(any_gpu, multiplied, limit=LIMIT)
 
 
-@pytest.mark.any_width
 @pytest.mark.parametrize("dtype", sampled(FORMATS), ids=str)
 def test_every_format_in_tiles(executors, check, rng, dtype):
     product(executors("wide"), check, rng, dtype, 65, 33, 256)
@@ -157,9 +157,7 @@ def test_a_sum_goes_into_the_product(any_gpu, check, rng, n, residual):
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 33])
-@pytest.mark.parametrize(
-    "dtype", [Q4_0, Q6_K, pytest.param(Q8_0, marks=pytest.mark.variants_on("wide"))], ids=str
-)
+@pytest.mark.parametrize("dtype", [Q4_0, Q6_K, pytest.param(Q8_0, marks=rare_on("wide"))], ids=str)
 def test_products_of_two_parts_are_added(any_gpu, check, rng, dtype, n):
     pairs(any_gpu, check, rng, dtype, 67, n, 256)
 
@@ -194,7 +192,7 @@ def test_halves_of_a_weight_are_joined(any_gpu, check, rng, dtype, m, n):
     joined(any_gpu, check, rng, dtype, m, n, "silu")
 
 
-@pytest.mark.parametrize("n", [1, pytest.param(33, marks=pytest.mark.variants)])
+@pytest.mark.parametrize("n", [1, pytest.param(33, marks=rare)])
 @pytest.mark.parametrize("activation", GATES)
 def test_a_gate_goes_through_its_activation(any_gpu, check, rng, activation, n):
     joined(any_gpu, check, rng, Q8_0, 9, n, activation)
@@ -265,9 +263,7 @@ def test_rows_are_weighted_before_they_are_rounded(any_gpu, rng, shape):
 
 
 @pytest.mark.parametrize("n", [1, 33])
-@pytest.mark.parametrize(
-    "dtype", [Q4_0, pytest.param(Q6_K, marks=pytest.mark.variants_on("wide"))], ids=str
-)
+@pytest.mark.parametrize("dtype", [Q4_0, pytest.param(Q6_K, marks=rare_on("wide"))], ids=str)
 @pytest.mark.parametrize("kind", ["alone", "bias", "gated"])
 def test_a_product_makes_up_for_a_norm(any_gpu, check, rng, kind, dtype, n):
     data = weight_bytes(rng, 66, 512, dtype, 1 / 16)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.ops.fused import ran, same_but_for_fused_sums, same_but_for_what_is_turned
+from tests.shares import rare
 from wgpu_backend.dtypes import F16, F32
 from wgpu_backend.errors import DeviceError, ShapeError
 from wgpu_backend.ml.context import Context
@@ -14,8 +15,6 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ops.attention.paged import Scores
 from wgpu_backend.ops.attention.rope_attention import NORMS, rope_attention
-
-pytestmark = pytest.mark.all_lanes
 
 BLOCK = 32
 
@@ -48,7 +47,7 @@ SHAPES = [
 
 
 # The kernel for hardware takes ten seconds to compile on a rasteriser.
-@pytest.fixture(params=["full", pytest.param("wide", marks=pytest.mark.variants)])
+@pytest.fixture(params=["full", pytest.param("wide", marks=rare)])
 def lanes_or_tiles(request, executors):
     """Kernels of rasterisers and of hardware."""
     return _able(executors(request.param))
@@ -154,7 +153,6 @@ def both(
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize("eps", [None, 0.1])
 def test_the_kernel_for_hardware(executors, seed, eps):
     got, want = both(executors("wide"), seed, SHAPES[2], F16, 70, eps=eps)

@@ -108,7 +108,6 @@ def test_what_was_measured_outranks_what_is_taken_for_granted():
     assert is_faster(Q4_0, 1, Capabilities(rounded=one))
 
 
-@pytest.mark.any_width
 @pytest.mark.parametrize("rows", [3, 20])
 @pytest.mark.parametrize("kind", ["wide", "full", "baseline"])
 def test_products_of_a_layer_take_two_parts(executors, monkeypatch, rng, kind, rows):

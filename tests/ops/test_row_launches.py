@@ -21,8 +21,6 @@ from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import leaf
 
-pytestmark = pytest.mark.any_width
-
 # Dequantised values are a product and a sum of f32: the last bit may differ, no more.
 LAST_BIT = 1e-13
 

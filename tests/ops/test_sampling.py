@@ -53,7 +53,6 @@ def sorted_ids(values, k):
 
 
 # Rows in one part; in parts of about the square root; with a last part shorter than k.
-@pytest.mark.each_value
 @pytest.mark.parametrize("shape", [(1, 1), (3, 33), (2, 1025), (2, 6007), (1, 70_001)], ids=str)
 @pytest.mark.parametrize("kind", ROWS)
 def test_top_k_is_the_head_of_a_sort(any_gpu, rng, shape, kind):
@@ -104,7 +103,6 @@ def test_top_k_takes_views(any_gpu, rng):
     np.testing.assert_array_equal(sorted_ids(values[:, 7:2900], 5), columns)
 
 
-@pytest.mark.second_driver
 @pytest.mark.parametrize("cols", [5, 2048, 5000])
 @pytest.mark.parametrize("length", [1, 64, 300])
 def test_penalties_agree_with_numpy_to_the_last_bit(any_gpu, rng, cols, length):
@@ -162,7 +160,6 @@ def test_equal_candidates_are_equally_likely(any_gpu):
     assert found.tolist() == list(range(256))
 
 
-@pytest.mark.second_driver
 def test_weights_on_the_device_are_those_of_numpy(any_gpu):
     # Of two tokens the second is taken from one draw on, which tells its weight exactly.
     gaps = np.linspace(0, 11, 700, dtype=np.float32)

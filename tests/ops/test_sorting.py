@@ -7,8 +7,6 @@ from wgpu_backend.errors import DTypeError, OptionError, ShapeError
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.sampling.sorting import select_top_k, sort_keys
 
-pytestmark = pytest.mark.any_width
-
 
 def argsort(device, x, dtype=F32, **options):
     with Context(device) as ctx:

@@ -55,7 +55,6 @@ def computed(executor, name, *operands):
         return getattr(first, name)(*others).numpy()
 
 
-@pytest.mark.second_driver
 @pytest.mark.parametrize("name", UNITS)
 def test_a_function_is_within_some_units_of_numpy(gpu, rng, name):
     x = numbers(rng)

@@ -8,6 +8,7 @@ pytest.importorskip("starlette", reason="the extra [serve] is not installed")
 
 from tests.server.serving import client_of
 from tests.server.test_endpoints import ANSWERED, operations
+from tests.shares import rare
 
 # As JSON has them, or as programs write it.
 WRONG = [
@@ -204,7 +205,7 @@ def test_wrong_values_are_told(client, described, endpoint):
     )
 
 
-@pytest.mark.variants  # of the test above: some 20,000 requests, ten minutes
+@rare  # of the test above: some 20,000 requests, ten minutes
 @pytest.mark.parametrize("endpoint", ROUTES, ids=" ".join)
 def test_all_wrong_values_are_told(client, described, endpoint):
     require_sound(client, described, endpoint, lambda _: WRONG)

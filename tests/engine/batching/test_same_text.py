@@ -87,7 +87,7 @@ def test_room_that_is_short_changes_nothing(path, full):
         ("llama", 0, 512, 64),
         ("gemma3", 8, 128, 32),
         ("gemma3", 8, 128, 256),
-        pytest.param("gemma3", 600, 1024, 64, marks=[pytest.mark.slow, pytest.mark.all_lanes]),
+        pytest.param("gemma3", 600, 1024, 64, marks=[pytest.mark.slow]),
     ],
 )
 def test_logprobs_have_the_same_bits_whoever_is_beside(
@@ -195,7 +195,6 @@ def test_bits_of_a_row_hang_on_nothing_beside_it(
 
 
 @pytest.mark.slow
-@pytest.mark.all_lanes
 def test_fifty_stories_alone_and_sixteen_at_a_time(full):
     with wgpu_backend.load(device=full.info, num_ctx=256, num_parallel=16) as model:
         prompts = [model.prompter.raw(each) for each in STORY]

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from tests.ops.test_attention import LIMIT, Case
+from tests.shares import rare
 from wgpu_backend.dtypes import F16, F32, Q4_0, Q8_0
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.kernels import select
@@ -17,7 +18,7 @@ from wgpu_backend.ops.attention.paged import (
 )
 from wgpu_backend.ops.op import fusions
 
-pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
+pytestmark = pytest.mark.gpu
 HARDWARE = Capabilities(subgroups=True)
 
 
@@ -55,9 +56,7 @@ def test_heads_share_keys(wide, check, rng, group):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "cols", [4, 64, 80, 96, 128, pytest.param(256, marks=pytest.mark.variants)]
-)
+@pytest.mark.parametrize("cols", [4, 64, 80, 96, 128, pytest.param(256, marks=rare)])
 def test_heads_of_every_size(wide, check, rng, cols):
     check(wide, one_each(rng, cols=cols).build(F16, F16), limit=LIMIT)
 
@@ -114,8 +113,8 @@ F16_LIMIT = 1e-6
     [
         ({"cols": 64, "lengths": (1, 300, 64)}, F16),
         ({"cols": 128, "heads": 12, "lengths": (77, 5)}, F16),
-        pytest.param({"cols": 256, "lengths": (33, 130)}, F16, marks=pytest.mark.variants),
-        pytest.param({"cols": 80, "lengths": (9, 40)}, F16, marks=pytest.mark.variants),
+        pytest.param({"cols": 256, "lengths": (33, 130)}, F16, marks=rare),
+        pytest.param({"cols": 80, "lengths": (9, 40)}, F16, marks=rare),
         ({"cols": 64, "lengths": (67, 5)}, Q8_0),
         ({"cols": 64, "lengths": (67, 5)}, Q4_0),
     ],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import FLOATS, LAYOUTS, tensor
+from tests.shares import rare
 from wgpu_backend.dtypes import F16
 from wgpu_backend.kernels.gpu.products import CONV_TILED, conv_tiled
 from wgpu_backend.ml.context import Context
@@ -74,7 +75,7 @@ def test_volumes_convolve(wide, check, rng):
     )
 
 
-@pytest.mark.variants  # compiled in ten seconds
+@rare  # compiled in ten seconds
 @pytest.mark.parametrize("size", [40, 90])
 def test_many_pixels_take_larger_tiles(wide, check, rng, size):
     x, w = (

@@ -14,7 +14,6 @@ from wgpu_backend.ops.linear.linear import linear
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of
 
-pytestmark = pytest.mark.any_width
 OF_F16 = 1e-5  # eleven bits, and sums of 32 in as many: some 1e-6
 RULES = ("linear_f16_groups",)
 

@@ -26,7 +26,6 @@ from wgpu_backend.ops.linear.tiles import key
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of
 
-pytestmark = pytest.mark.any_width
 OF_F16 = 1e-5  # eleven bits, and sums of 32 in as many: some 1e-6
 OF_BYTES = 4e-5  # what eight bits cost
 OF_ONE = 1e-4  # of one value, whose products may cancel out

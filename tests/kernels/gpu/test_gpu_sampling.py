@@ -14,7 +14,7 @@ from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.sampling.host import SamplingOptions, make_sampling_params
 from wgpu_backend.ops.sampling.sampling import sample_into, top_k_of_parts
 
-pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
+pytestmark = pytest.mark.gpu
 OPTIONS = [
     SamplingOptions(),
     SamplingOptions(temperature=2.0, top_k=256),

@@ -40,7 +40,6 @@ from wgpu_backend.ops.linear.tiles import candidates, key
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of
 
-pytestmark = pytest.mark.any_width
 LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8  # as in test_q8
 
 

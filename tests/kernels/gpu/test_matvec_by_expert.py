@@ -12,7 +12,6 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ops.moe.expert_sum import linear_by_expert_sum
 from wgpu_backend.ops.moe.experts import linear_by_expert
 
-pytestmark = [pytest.mark.any_width, pytest.mark.each_value]
 LIMIT = 1e-10  # sums in another order
 # Floats, integers with one scale and with two, numbers of a table, and what is only decoded.
 FORMATS = [F32, F16, BF16, Q8_0, Q4_0, Q4_K, Q6_K, IQ4_NL, IQ2_S]

@@ -20,7 +20,7 @@ from wgpu_backend.ops.linear.q8_rounding import from_planes
 from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
 from wgpu_backend.testing import nmse, values_of
 
-pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
+pytestmark = pytest.mark.gpu
 # A value between two quants may be rounded to either: a 127th of the largest of its group.
 ROUNDING = 1e-5
 

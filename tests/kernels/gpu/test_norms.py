@@ -15,7 +15,7 @@ from wgpu_backend.ops.reduce.norm import layer_norm, rms_norm, softmax
 from wgpu_backend.ops.reduce.reduction import l2_norm
 from wgpu_backend.testing import nmse, values_of
 
-pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture

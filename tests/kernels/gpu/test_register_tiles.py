@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import SUMMED, beside_ties, limit_of_bytes, tensor, weight, weight_bytes
+from tests.shares import rare
 from wgpu_backend.dtypes import BF16, F16, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K, Q4_0, Q4_K, Q6_K, Q8_0
 from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.spec import Spec
@@ -30,18 +31,16 @@ from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of
 
-pytestmark = pytest.mark.each_value
-
 EXACT = SUMMED
 OF_F16 = 5e-6  # eleven bits, and sums of 32 in as many: up to 1e-6
 OF_FUSED = 1e-6  # on a device whose fma rounds twice; one that is wrong gives 1
 ROOM = Capabilities(max_workgroup_nbytes=32768)
-LARGE = [pytest.param(tile, marks=pytest.mark.variants) for tile in TILES if tile.columns != 64]
+LARGE = [pytest.param(tile, marks=rare) for tile in TILES if tile.columns != 64]
 SIZES = [
     Tile(64, 64, 64),
     SMALL,
     *LARGE,
-    pytest.param(Tile(128, 64, 128), marks=pytest.mark.variants),
+    pytest.param(Tile(128, 64, 128), marks=rare),
 ]
 
 
@@ -61,7 +60,6 @@ def edges(tile):
     return tile.rows + 3, tile.columns + 1
 
 
-@pytest.mark.any_width
 @pytest.mark.parametrize("groups", [1, 4, 5])
 def test_every_tile_of_rounded_activations(wide, check, rng, tile, groups):
     """One slab only, two of two groups, and an odd number of groups."""
@@ -78,7 +76,6 @@ def test_every_tile_of_rounded_activations(wide, check, rng, tile, groups):
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize("groups", [1, 3])
 def test_every_tile_in_f32(wide, check, rng, tile, groups):
     (m, n), k = edges(tile), 32 * groups
@@ -90,7 +87,6 @@ def test_every_tile_in_f32(wide, check, rng, tile, groups):
     )
 
 
-@pytest.mark.any_width
 @pytest.mark.parametrize("rounds", [True, False], ids=["q8", "f32"])
 @pytest.mark.parametrize("dtype", [Q4_0, Q4_K, Q6_K], ids=str)
 def test_tiles_of_threads_with_few_registers(wide, check, rng, dtype, rounds):
@@ -108,7 +104,6 @@ def test_tiles_of_threads_with_few_registers(wide, check, rng, dtype, rounds):
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize("groups", [1, 3])
 def test_every_tile_in_f16(wide, check, rng, tile, groups):
     (m, n), k = edges(tile), 32 * groups
@@ -121,7 +116,6 @@ def test_every_tile_in_f16(wide, check, rng, tile, groups):
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize("scale", [1e-30, 1.0, 1e30])
 @pytest.mark.parametrize("dtype", [BF16, F16, Q4_K], ids=str)
 def test_products_in_f16_take_values_of_any_size(wide, check, rng, dtype, scale):
@@ -137,7 +131,6 @@ def test_products_in_f16_take_values_of_any_size(wide, check, rng, dtype, scale)
     )
 
 
-@pytest.mark.any_width
 @pytest.mark.parametrize(
     ("dtype", "k"),
     [
@@ -161,7 +154,6 @@ def test_blocks_stay_packed_until_they_are_multiplied_in_f16(wide, check, rng, d
     )
 
 
-@pytest.mark.any_width
 @pytest.mark.parametrize(
     ("dtype", "k"),
     [
@@ -192,7 +184,6 @@ def in_groups(ctx, dtype, m, data, x, epilogue=SUMS):
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize("groups", [1, 3])
 def test_every_tile_of_columns_in_groups(wide, check, rng, tile, groups):
     (m, n), k = edges(tile), 32 * groups
@@ -200,7 +191,6 @@ def test_every_tile_of_columns_in_groups(wide, check, rng, tile, groups):
     check(wide, lambda ctx: in_groups(ctx, Q4_0, m, data, x), limit=OF_F16)
 
 
-@pytest.mark.any_width
 @pytest.mark.parametrize("bad", [np.inf, np.nan])
 def test_a_group_that_is_not_finite_makes_its_column_of_a_tile_nan(wide, rng, bad):
     data, x = weight_bytes(rng, 35, 96, Q4_0, 1 / 8), rng.standard_normal((17, 96), "f4")
@@ -211,7 +201,6 @@ def test_a_group_that_is_not_finite_makes_its_column_of_a_tile_nan(wide, rng, ba
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize("value", [65504, 6e-8, 0])
 def test_weights_in_f16_of_any_size(wide, check, rng, value):
     """The largest and the smallest there are, and none."""
@@ -227,7 +216,6 @@ def test_weights_in_f16_of_any_size(wide, check, rng, value):
     )
 
 
-@pytest.mark.any_width
 @pytest.mark.parametrize(
     "dtype", [Q4_0, Q8_0, Q4_K, Q6_K, Q2_K, Q3_K, IQ4_NL, IQ4_XS, MXFP4], ids=str
 )
@@ -244,7 +232,6 @@ def test_sums_that_a_fused_multiply_add_makes(wide, check, rng, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize("rounds", [True, False], ids=["q8", "f16"])
 def test_halves_are_joined_in_a_tile(wide, check, rng, monkeypatch, rounds):
     monkeypatch.setattr(register_tiles, "pick_tile", lambda *_: Tile(64, 64, 64))
@@ -352,7 +339,6 @@ def test_products_in_f16_are_in_f32_without_such_arithmetic(executors, check, rn
 
 
 @pytest.mark.slow
-@pytest.mark.any_width
 @pytest.mark.parametrize("rounds", [False, True])
 def test_a_rule_makes_products_in_f16_where_rounding_is_allowed(wide, rng, monkeypatch, rounds):
     w, x = (rng.standard_normal(shape, "f4") for shape in ((128, 64), (17, 64)))
@@ -369,7 +355,6 @@ def test_a_rule_makes_products_in_f16_where_rounding_is_allowed(wide, rng, monke
     assert (1e-11 < error < OF_F16) if rounds else error < EXACT
 
 
-@pytest.mark.any_width
 @pytest.mark.parametrize("least", [17, 18])
 def test_columns_are_rounded_once_where_there_are_enough(wide, rng, monkeypatch, least):
     w, x = (rng.standard_normal(shape, "f4") for shape in ((64, 64), (17, 64)))

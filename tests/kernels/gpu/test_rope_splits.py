@@ -17,7 +17,7 @@ from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.numpy_executor import NumpyExecutor
 from wgpu_backend.ops.attention.paged import attention_merge, paged_attention_splits
 
-pytestmark = [pytest.mark.gpu, pytest.mark.any_width]
+pytestmark = pytest.mark.gpu
 SPLITS = 3
 
 

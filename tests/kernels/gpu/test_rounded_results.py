@@ -26,7 +26,6 @@ from wgpu_backend.ops.linear.q16 import q16_activations
 from wgpu_backend.ops.linear.q16 import q16_values as decoded_q16
 from wgpu_backend.testing import nmse
 
-pytestmark = [pytest.mark.any_width, pytest.mark.each_value]
 # A value between two quants may be rounded to either; one of 32 that is costs some 5e-5.
 ROUNDING = 2e-4
 EPS = 0.1

@@ -29,8 +29,6 @@ from wgpu_backend.ops.linear.q8 import q8_activations
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of
 
-pytestmark = pytest.mark.any_width
-
 EXACT = SUMMED
 OF_F16 = 5e-6  # eleven bits, and sums of 32 in as many: up to 1e-6
 LARGE = Tile(128, 64, 128)

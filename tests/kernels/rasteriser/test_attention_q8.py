@@ -6,8 +6,6 @@ import pytest
 from tests.ops.test_rope_attention import RULES, layer, ran
 from wgpu_backend.dtypes import Q4_0
 
-pytestmark = pytest.mark.each_value
-
 
 @pytest.fixture
 def seed(rng):

@@ -35,8 +35,6 @@ from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse, values_of
 
-pytestmark = pytest.mark.each_value
-
 LIMIT, LIMIT_OF_ONE = 1e-10, 1e-8
 
 

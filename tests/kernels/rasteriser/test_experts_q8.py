@@ -19,8 +19,6 @@ from wgpu_backend.ops.moe.expert_tiles import expert_tiles
 from wgpu_backend.ops.moe.experts import linear_by_expert
 from wgpu_backend.ops.op import fusions
 
-pytestmark = pytest.mark.each_value
-
 LIMIT = 1e-10  # of the same rounded values; f32 sums in another order
 
 

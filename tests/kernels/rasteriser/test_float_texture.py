@@ -23,8 +23,6 @@ from wgpu_backend.kernels.rasteriser.layouts.float_texture import (
 from wgpu_backend.kernels.rasteriser.textures import read_by
 from wgpu_backend.ml.context import Context
 
-pytestmark = pytest.mark.each_value
-
 
 def f16_rows(rng, rows, cols):
     return rng.standard_normal((rows, cols)).astype("f2")

@@ -16,8 +16,6 @@ from wgpu_backend.ops.linear.tiles import FEW
 from wgpu_backend.ops.op import fusions
 from wgpu_backend.testing import nmse
 
-pytestmark = pytest.mark.each_value
-
 EPS = 0.1
 SUMS = 1e-12  # sums of f32 in another order
 RULES = ("norm_weighted", "linear_add_weighted", "linear_gated")

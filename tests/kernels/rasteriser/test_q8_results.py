@@ -17,8 +17,6 @@ from wgpu_backend.ops.linear.q8 import FORMATS, q8_activations, q8_weighted
 from wgpu_backend.ops.linear.q8_rounding import q8_values as decoded
 from wgpu_backend.testing import nmse, values_of
 
-pytestmark = pytest.mark.each_value
-
 # A value between two quants may be rounded to either: a 127th of the largest of its group.
 ROUNDING = 1e-5
 EPS = 0.1

@@ -9,8 +9,6 @@ from wgpu_backend.errors import ModelError
 from wgpu_backend.kernels.rasteriser.layouts import float_texture
 from wgpu_backend.ml.context import Context
 
-pytestmark = pytest.mark.each_value
-
 ALL = np.arange(1 << 16, dtype=np.uint16)
 NEAR = ALL[np.abs(ALL.view(np.float16)) < 128]
 

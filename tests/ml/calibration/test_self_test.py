@@ -39,7 +39,6 @@ def test_numpy_agrees_with_itself() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.second_driver
 @pytest.mark.parametrize("profile", ["full", "baseline"])
 def test_adapter_passes(profile) -> None:
     try:
@@ -125,7 +124,6 @@ def test_a_device_with_wrong_subgroups_does_without(executors, tmp_path, monkeyp
 
 
 @pytest.mark.gpu
-@pytest.mark.second_driver
 def test_adapter_passes_with_fused_ops(executors) -> None:
     executor = executors("baseline")
     before = executor.rules

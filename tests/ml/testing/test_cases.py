@@ -24,8 +24,6 @@ from wgpu_backend.testing import (
     run_trial,
 )
 
-pytestmark = pytest.mark.any_width
-
 COPY = """\
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;
