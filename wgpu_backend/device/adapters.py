@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import overload
 
 import wgpu
 
+from wgpu_backend.device import dawn
 from wgpu_backend.device.c_types import parse_c_types
 from wgpu_backend.device.ending import not_at_end
 from wgpu_backend.device.faults import TranslateErrors, divert_logs, quiet
@@ -36,6 +40,7 @@ _VENDORS = {
     0x8086: "Intel",
     0x10005: "Mesa",
 }
+IMPLEMENTATIONS = ("wgpu", "dawn")
 _ALIASES = {"lavapipe": "llvmpipe"}
 
 
@@ -46,7 +51,7 @@ def _numpy_device() -> DeviceInfo:
     return DeviceInfo("cpu", "NumPy", kind="cpu", api="NumPy", total_memory=total, free_memory=free)
 
 
-def _info(adapter: wgpu.GPUAdapter, number: int) -> DeviceInfo:
+def _info(adapter: wgpu.GPUAdapter, number: int, implementation: str) -> DeviceInfo:
     """Read one adapter."""
     info = adapter.info
     api = str(info["backend_type"])
@@ -65,22 +70,80 @@ def _info(adapter: wgpu.GPUAdapter, number: int) -> DeviceInfo:
         total_memory=total,
         free_memory=free,
         limits={str(k): int(v) for k, v in sorted(adapter.limits.items())},
-        features=tuple(sorted(str(f) for f in adapter.features)),
+        features=tuple(dawn.features(adapter)),
+        implementations=(implementation,),
     )
 
 
-def adapters() -> list[tuple[DeviceInfo, wgpu.GPUAdapter]]:
-    """Return every adapter of every API with its entry, as wgpu counts them."""
-    parse_c_types()
+def adapters(implementation: str = "wgpu") -> list[tuple[DeviceInfo, wgpu.GPUAdapter]]:
+    """Return every adapter of every API with its entry, as an implementation counts them."""
+    if implementation == "wgpu":
+        parse_c_types()
     divert_logs()
     counts: dict[str, int] = {}
     found: list[tuple[DeviceInfo, wgpu.GPUAdapter]] = []
     with not_at_end("devices"), quiet():
-        for adapter in wgpu.gpu.enumerate_adapters_sync():
+        native = implementation == "wgpu"
+        for adapter in wgpu.gpu.enumerate_adapters_sync() if native else dawn.adapters():
             api = str(adapter.info["backend_type"])
-            found.append((_info(adapter, counts.get(api, 0)), adapter))
+            found.append((_info(adapter, counts.get(api, 0), implementation), adapter))
             counts[api] = counts.get(api, 0) + 1
     return found
+
+
+def _add_dawn(infos: Sequence[DeviceInfo]) -> list[DeviceInfo]:
+    """Note which of wgpu-native's adapters Dawn opens as well, and add those that only it does."""
+    left = [info for info, _ in adapters("dawn")] if dawn.is_installed() else []
+    result: list[DeviceInfo] = []
+    for info in infos:
+        same = next((other for other in left if _is_one(info, other)), None)
+        if same is not None:
+            left.remove(same)
+            info = replace(info, implementations=IMPLEMENTATIONS)
+        result.append(info)
+    return [*result, *left]
+
+
+def _is_one(a: DeviceInfo, b: DeviceInfo) -> bool:
+    """Return whether entries of two implementations are one adapter through one API."""
+    return (a.api, a.pci_id, a.name) == (b.api, b.pci_id, b.name)
+
+
+def find_adapter(
+    info: DeviceInfo, implementation: str | None = None
+) -> tuple[DeviceInfo, wgpu.GPUAdapter]:
+    """Return an adapter as an implementation sees it.
+
+    Parameters
+    ----------
+    implementation : str or None
+        ``wgpu``, ``dawn``, or ``auto``. None for that of `info` if it comes from an opened device,
+        else for ``WGPU_BACKEND_IMPLEMENTATION`` of the environment, else ``auto``.
+
+    Raises
+    ------
+    DeviceError
+        The implementation is unknown, not installed, or does not have the adapter.
+    """
+    variable = "WGPU_BACKEND_IMPLEMENTATION"
+    name = implementation or info.implementation or os.environ.get(variable) or "auto"
+    subject = f"device {info.id}: implementation {name!r}"
+    if name not in (*IMPLEMENTATIONS, "auto"):
+        raise DeviceError(f"{subject}: known are auto, {' and '.join(IMPLEMENTATIONS)}")
+    if name == "dawn" and not dawn.is_installed():
+        raise DeviceError(f'{subject}: not installed; pip install "wgpu-backend[dawn]"')
+    if name == "auto":
+        name = info.implementations[0] if info.implementations else "wgpu"
+    seen = adapters(name)
+    same = (lambda other: other.id == info.id) if name == "wgpu" else partial(_is_one, info)
+    found = next(((other, adapter) for other, adapter in seen if same(other)), None)
+    if found is None:
+        listing = "; ".join(describe(other) for other, _ in seen) or "none"
+        raise DeviceError(f"device {info.id}: {name} does not have {info.name}, it has {listing}")
+    opened = replace(
+        found[0], id=info.id, implementations=info.implementations, implementation=name
+    )
+    return opened, found[1]
 
 
 def _api_rank(info: DeviceInfo) -> int:
@@ -213,7 +276,7 @@ def Devices() -> DeviceList:
     GPU, and the NumPy device (id and kind ``cpu``) last. An adapter that two APIs show is
     listed once.
     """
-    return DeviceList([*merge_apis([info for info, _ in adapters()]), _numpy_device()])
+    return DeviceList([*_add_dawn(merge_apis([info for info, _ in adapters()])), _numpy_device()])
 
 
 # Features that kernels, timings or uploads use where they are.
@@ -271,6 +334,9 @@ def open_adapter(info: DeviceInfo, adapter: wgpu.GPUAdapter, profile: Profile) -
     features = [f for f in USEFUL_FEATURES if f in adapter.features] if full else []
     limits: dict[str, int | None] = {**(info.limits if full else BASELINE_LIMITS)}
     with TranslateErrors(f"device {info.id}", str):
+        if info.implementation == "dawn":
+            wanted = {name: int(value or 0) for name, value in limits.items()}
+            return dawn.request_device(adapter, wanted, full=full)
         return adapter.request_device_sync(required_features=features, required_limits=limits)
 
 
@@ -283,7 +349,7 @@ def read_capabilities(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
     )
     return Capabilities(
         software=info.kind == "software",
-        subgroups="subgroup" in gpu.features,
+        subgroups=not {"subgroup", "subgroups"}.isdisjoint(gpu.features),
         f16="shader-f16" in gpu.features,
         fused=info.kind != "software",
         int64="shader-int64" in gpu.features,

@@ -11,13 +11,19 @@ import numpy as np
 import wgpu
 from numpy.typing import NDArray
 
-from wgpu_backend.device.adapters import Devices, adapters, open_adapter, read_capabilities
+from wgpu_backend.device import dawn
+from wgpu_backend.device.adapters import (
+    Devices,
+    find_adapter,
+    open_adapter,
+    read_capabilities,
+)
 from wgpu_backend.device.binds import Binder, Dispatch, make_copy, resolve_range, round_up
 from wgpu_backend.device.buffers import Binding, Buffer, Pool, Texture
 from wgpu_backend.device.ending import close_at_end, not_at_end
 from wgpu_backend.device.interrupts import uninterrupted
 from wgpu_backend.device.memory import MemoryReport, Purpose, budget
-from wgpu_backend.device.native import load
+from wgpu_backend.device.native import Native, load
 from wgpu_backend.device.pipelines import Pipeline, Pipelines
 from wgpu_backend.device.program import Program
 from wgpu_backend.device.queue import Counters, Queue
@@ -61,7 +67,7 @@ class Device:
             device = this()
             return "" if device is None else str(device.memory_report())
 
-        self._queue = Queue(gpu, load() if native else None, report)
+        self._queue = Queue(gpu, _direct_calls(info) if native else None, report)
         most = budget(software=self.capabilities.software)
         self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, most)
         self._pipelines = Pipelines(self._queue, self.capabilities)
@@ -81,6 +87,7 @@ class Device:
         *,
         profile: Profile = "full",
         native: bool = True,
+        implementation: str | None = None,
     ) -> Device:
         """Open a device.
 
@@ -93,6 +100,9 @@ class Device:
             ``baseline`` for WebGPU's default limits and no features.
         native : bool
             Whether to call the C library directly where that is faster.
+        implementation : str or None
+            ``wgpu``, ``dawn`` or ``auto``; None for that of `which` or of the environment, see
+            `find_adapter`.
 
         Raises
         ------
@@ -105,10 +115,8 @@ class Device:
                 "device cpu: it computes with NumPy and is not opened, a GPU or a software "
                 "rasteriser is needed; install a Vulkan driver, Mesa's lavapipe for example"
             )
-        adapter = next((a for found, a in adapters() if found.id == info.id), None)
-        if adapter is None:
-            raise DeviceError(f"device {info.id}: {info.name} is gone")
-        return cls(info, open_adapter(info, adapter, profile), profile, native=native)
+        opened, adapter = find_adapter(info, implementation)
+        return cls(opened, open_adapter(opened, adapter, profile), profile, native=native)
 
     def __enter__(self) -> Device:
         return self
@@ -428,6 +436,11 @@ class Device:
             self._slot.take([(buffer, offset, nbytes)])
             self._slot.start(self._queue.run([], self._slot.copies[0]), size)
         return self._slot.finish(subject)[:nbytes]
+
+
+def _direct_calls(info: DeviceInfo) -> Native | None:
+    """Return the direct calls of the implementation that opened a device, if it has them all."""
+    return dawn.load() if info.implementation == "dawn" else load()
 
 
 def as_bytes(data: Data) -> memoryview:

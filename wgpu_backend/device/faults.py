@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import TracebackType
-
-import wgpu
 
 from wgpu_backend.errors import BackendError, DeviceError, DeviceLost, OutOfMemory
 
@@ -22,13 +21,20 @@ _LOG = logging.getLogger("wgpu_backend.device")
 _NOISE = re.compile(r"^(Validation Error|Caused by:|In wgpu\w+.*|)$")
 _OURS = threading.local()
 _THEIRS = (
-    wgpu.GPUError,
     RuntimeError,
     ValueError,
     AttributeError,
     TypeError,
     OverflowError,
 )
+
+
+def is_gpu_error(error: BaseException, name: str = "GPUError") -> bool:
+    """Return whether an error is of a class of this name, of any WebGPU implementation.
+
+    Each has classes of its own, and one that is not installed cannot be named here.
+    """
+    return any(kind.__name__ == name for kind in type(error).__mro__)
 
 
 def cause(error: BaseException) -> str:
@@ -57,7 +63,7 @@ def convert_error(error: BaseException, subject: str, report: Callable[[], str])
     """
     if is_loss(error):
         return DeviceLost(f"{subject}: the driver gave the device up; open a new one")
-    if isinstance(error, wgpu.GPUOutOfMemoryError) or "not enough memory" in str(error).lower():
+    if is_gpu_error(error, "GPUOutOfMemoryError") or "not enough memory" in str(error).lower():
         return OutOfMemory(f"{subject}: the device is out of memory", report())
     return DeviceError(f"{subject}: {cause(error)}")
 
@@ -73,10 +79,12 @@ class _Divert(logging.Filter):
 
 
 def divert_logs() -> None:
-    """Install the filter on wgpu's logger; calling it again is harmless."""
-    logger = logging.getLogger("wgpu")
-    if not any(isinstance(f, _Divert) for f in logger.filters):
-        logger.addFilter(_Divert())
+    """Install the filter on the loggers of imported implementations; calling it again is harmless."""
+    # A logger made before its package is imported would have the wrong class.
+    loaded = [name for name in ("wgpu", "wgpudawn") if name in sys.modules]
+    for logger in map(logging.getLogger, loaded):
+        if not any(isinstance(f, _Divert) for f in logger.filters):
+            logger.addFilter(_Divert())
 
 
 @contextmanager
@@ -110,5 +118,6 @@ class TranslateErrors:
         trace: TracebackType | None,
     ) -> None:
         _OURS.depth -= 1
-        if isinstance(error, _THEIRS) and not isinstance(error, BackendError):
+        theirs = isinstance(error, _THEIRS) or (error is not None and is_gpu_error(error))
+        if error is not None and theirs and not isinstance(error, BackendError):
             raise convert_error(error, self._subject, self._report) from error

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
@@ -22,6 +23,8 @@ from functools import cache
 from typing import Any
 
 import wgpu
+
+from wgpu_backend.device.faults import is_loss
 
 _FUNCTIONS = (
     "wgpuCommandEncoderBeginComputePass",
@@ -53,7 +56,15 @@ _MAP_PAUSE = 0.05
 
 
 class Native:
-    """The C library of wgpu-py, checked for the functions used here."""
+    """The C library of wgpu-py, checked for the functions used here.
+
+    Attributes
+    ----------
+    errors_are_shared : bool
+        Whether an error of one thread may be raised in another.
+    """
+
+    errors_are_shared = False
 
     def __init__(self, api: Any) -> None:
         self._api = api
@@ -66,6 +77,15 @@ class Native:
         self._encoder = self.ffi.new("WGPUCommandEncoderDescriptor *")
         self._pass = self.ffi.new("WGPUComputePassDescriptor *")
         self._commands = self.ffi.new("WGPUCommandBufferDescriptor *")
+
+    def module(self, gpu: Any, label: str, code: str) -> Any:
+        """Make a shader module with run-time checks."""
+        return gpu.create_shader_module(label=label, code=code)
+
+    def pipeline(self, gpu: Any, label: str, layout: Any, module: Any, entry: str) -> Any:
+        """Compile a pipeline."""
+        stage = {"module": module, "entry_point": entry}
+        return gpu.create_compute_pipeline(label=label, layout=layout, compute=stage)
 
     def trusted_module(self, gpu: Any, label: str, code: str) -> Any:
         """Make a shader module without bounds clamping and loop counters.
@@ -175,6 +195,14 @@ class Native:
         chosen = self.ffi.NULL if index is None else index
         self.safe.wgpuDevicePoll(gpu._internal, True, chosen)
 
+    def is_lost(self, gpu: Any) -> bool:
+        """Return whether the device is known to be lost."""
+        return is_lost(gpu)
+
+    def mapping(self, gpu: Any, present: Callable[[Any], AbstractContextManager[None]]) -> Mapping:
+        """Return an object that maps one buffer after the other for the host."""
+        return Mapping(self, gpu, present)
+
     def timestamp_period(self, gpu: Any) -> float:
         """Return the nanoseconds of one tick of a timestamp."""
         return float(self.lib.wgpuQueueGetTimestampPeriod(gpu.queue._internal))
@@ -269,6 +297,15 @@ def release_all(objects: Iterable[Any]) -> None:
         thing._release()
 
 
+def is_lost(gpu: Any) -> bool:
+    """Return whether a device is lost, by a call that raises an error if so."""
+    try:
+        release_all([gpu.create_pipeline_layout(bind_group_layouts=[])])
+    except wgpu.GPUError as error:
+        return is_loss(error)
+    return False
+
+
 def stop_polling(gpu: Any) -> bool:
     """Stop the thread in which wgpu-py polls a device; return whether it has ended.
 
@@ -299,6 +336,8 @@ def _release_nothing() -> None:
     def forget(self: object) -> None: ...
 
     wgpu.GPUObjectBase.__del__ = forget
+    if (dawn := sys.modules.get("wgpudawn")) is not None:
+        dawn.GPUObjectBase.__del__ = forget
     program = ctypes.CDLL(None)
     # glibc calls the last registered function first, so `_exit` ends the child before the driver's
     # handlers.

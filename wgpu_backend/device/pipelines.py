@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 import threading
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import wgpu
 
 from wgpu_backend.device.buffers import TEXTURE_FORMAT
-from wgpu_backend.device.faults import cause, is_loss
+from wgpu_backend.device.faults import cause, is_gpu_error, is_loss
 from wgpu_backend.device.interrupts import uninterrupted, wait_until
 from wgpu_backend.device.native import release_all
 from wgpu_backend.device.queue import Queue
@@ -23,6 +24,8 @@ from wgpu_backend.graph.capabilities import Capabilities
 
 _PLACE = re.compile(r"┌─ [^\n]*?:(?P<line>\d+):(?P<column>\d+)")
 _HEADLINE = re.compile(r"(?:parsing|validation) error: (?P<text>.*)")
+# Tint, Dawn's compiler, gives a place and a text on one line.
+_TINT = re.compile(r"^:(?P<line>\d+):(?P<column>\d+) error: (?P<text>.*)$", re.MULTILINE)
 # A function that is shown as a block, and in it the line whose expression is underlined.
 _INSIDE = re.compile(r"^ *(?P<line>\d+) │ [╭│] [^\n]*\n *│ │ (?P<before> *)\^+", re.MULTILINE)
 # Origins in files of the package begin so.
@@ -66,8 +69,9 @@ def point_to_source(error: BaseException, shader: Shader) -> ShaderError:
         ``label: file:line: what``, the line itself, and a caret under the place.
     """
     text = str(error)
-    place = _PLACE.search(text)
-    headline = _HEADLINE.search(text)
+    tint = _TINT.search(text)
+    place = tint or _PLACE.search(text)
+    headline = tint or _HEADLINE.search(text)
     details = _DETAIL.findall(text)
     what = "; ".join([headline["text"].strip() if headline else cause(error), *details])
     number = int(place["line"]) if place else 0
@@ -178,17 +182,18 @@ class Pipelines:
     def _compile(self, shader: Shader) -> Pipeline:
         with self._queue.lock:
             layout = self._layout(shader)
-        gpu = self._queue.gpu
+        gpu, native = self._queue.gpu, self._queue.native
         try:
-            raw = gpu.create_compute_pipeline(
-                label=shader.label,
-                layout=gpu.create_pipeline_layout(bind_group_layouts=[layout]),
-                compute={"module": self._module(shader), "entry_point": shader.entry},
-            )
-        except wgpu.GPUOutOfMemoryError:
-            raise
-        except wgpu.GPUError as error:
-            if is_loss(error):
+            whole = gpu.create_pipeline_layout(bind_group_layouts=[layout])
+            module = self._module(shader)
+            if native is not None:
+                raw = native.pipeline(gpu, shader.label, whole, module, shader.entry)
+            else:
+                stage = {"module": module, "entry_point": shader.entry}
+                raw = gpu.create_compute_pipeline(label=shader.label, layout=whole, compute=stage)
+        except Exception as error:
+            refused = is_gpu_error(error) or isinstance(error, RuntimeError)
+            if not refused or is_gpu_error(error, "GPUOutOfMemoryError") or is_loss(error):
                 raise
             raise point_to_source(error, shader) from error
         return Pipeline(shader, raw, layout, self._queue)
@@ -196,10 +201,14 @@ class Pipelines:
     def _module(self, shader: Shader) -> wgpu.GPUShaderModule:
         native, gpu = self._queue.native, self._queue.gpu
         if shader.trusted and native is not None:
-            return native.trusted_module(gpu, shader.label, shader.text)
+            with self._queue.lock if native.errors_are_shared else nullcontext():
+                return native.trusted_module(gpu, shader.label, shader.text)
         # llvmpipe compiles at most 80 branches of a switch.
         text = split_switches(shader.text) if self._capabilities.software else shader.text
-        return gpu.create_shader_module(label=shader.label, code=text)
+        if native is None:
+            return gpu.create_shader_module(label=shader.label, code=text)
+        with self._queue.lock if native.errors_are_shared else nullcontext():
+            return native.module(gpu, shader.label, text)
 
     def _layout(self, shader: Shader) -> wgpu.GPUBindGroupLayout:
         """Return the bind-group layout, one for all shaders with equal bindings.

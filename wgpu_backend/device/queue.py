@@ -29,10 +29,11 @@ from typing import Any
 import wgpu
 
 from wgpu_backend.device.ending import delay_if_over, is_over, lock_adapters
-from wgpu_backend.device.faults import TranslateErrors, is_loss, quiet
+from wgpu_backend.device.faults import TranslateErrors, quiet
 from wgpu_backend.device.interrupts import deliver, held, hold, release
 from wgpu_backend.device.native import (
     Native,
+    is_lost,
     leave_to_parents,
     release_all,
     stop_polling,
@@ -160,10 +161,8 @@ class Queue:
         """Check whether the device is lost, by a call that raises an error if so."""
         if not self.lost and not self.closed:
             with quiet():
-                try:
-                    release_all([self.gpu.create_pipeline_layout(bind_group_layouts=[])])
-                except wgpu.GPUError as error:
-                    self.lost = is_loss(error)
+                native = self.native
+                self.lost = is_lost(self.gpu) if native is None else native.is_lost(self.gpu)
         return self.lost
 
     @contextmanager

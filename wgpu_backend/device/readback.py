@@ -17,6 +17,7 @@ import wgpu
 
 from wgpu_backend.device.binds import Range, round_up
 from wgpu_backend.device.buffers import Pool
+from wgpu_backend.device.dawn import DawnMapping
 from wgpu_backend.device.native import Mapping
 from wgpu_backend.device.queue import Command, Copy, Queue
 
@@ -45,7 +46,7 @@ class Slot:
         self.busy = False
         self._wanted = 0
         self._index: object = None
-        self._mapping: Mapping | None = None
+        self._mapping: Mapping | DawnMapping | None = None
 
     def take(self, ranges: Sequence[Range], times: int = 1) -> None:
         """Make the copies that bring ranges into the slot one after the other, `times` times."""
@@ -66,7 +67,7 @@ class Slot:
         if native is None:
             return
         if self._mapping is None:
-            self._mapping = Mapping(native, self._queue.gpu, self._queue.mapped_or_lost)
+            self._mapping = native.mapping(self._queue.gpu, self._queue.mapped_or_lost)
         self._mapping.start(self.buffer.raw, nbytes)
 
     def finish(self, subject: str) -> bytes:

@@ -174,6 +174,10 @@ class DeviceInfo:
         PCI address or vendor:device pair where known, else empty.
     total_memory, free_memory : int or None
         Bytes, if the platform reports them.
+    implementations : tuple of str
+        WebGPU implementations that can open it: ``wgpu`` (wgpu-native), ``dawn``, or both.
+    implementation : str
+        The one that opened it; empty in a list of devices.
     """
 
     id: str
@@ -187,6 +191,8 @@ class DeviceInfo:
     free_memory: int | None = None
     limits: dict[str, int] = field(default_factory=dict[str, int], hash=False)
     features: tuple[str, ...] = ()
+    implementations: tuple[str, ...] = ()
+    implementation: str = ""
 
     def __repr__(self) -> str:
         facts = [self.id, self.name, self.kind, self.api, self.driver]
@@ -205,6 +211,7 @@ class DeviceInfo:
             "PCI": self.pci_id,
             "memory": binary_size(self.total_memory),
             "free": binary_size(self.free_memory),
+            "implementations": ", ".join(self.implementations),
             "features": ", ".join(self.features),
         }
         return html_table((name, value) for name, value in facts.items() if value not in ("", "–"))

@@ -55,6 +55,9 @@ class BackendParams:
         answers, see `wgpu_backend.graph.fusion.Rule`.
     progress : callable or None
         Called with the share of the self-test that is done, 0 to 1, where it runs.
+    implementation : str or None
+        WebGPU implementation that opens the device: ``wgpu``, ``dawn``, ``auto``; see
+        `wgpu_backend.device.adapters.find_adapter`.
     """
 
     device: str | DeviceInfo | None = None
@@ -65,6 +68,7 @@ class BackendParams:
     exact: bool = True
     coarse: bool = False
     progress: Progress | None = None
+    implementation: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -446,7 +450,13 @@ def _wgpu(params: BackendParams) -> Executor:
     from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
     profile = params.profile
-    executor = WgpuExecutor(Device.open(params.device, profile=profile, native=params.native))
+    device = Device.open(
+        params.device,
+        profile=profile,
+        native=params.native,
+        implementation=params.implementation,
+    )
+    executor = WgpuExecutor(device)
     try:
         known, wrong = probe_capabilities(
             executor, profile, self_test=params.self_test, progress=params.progress

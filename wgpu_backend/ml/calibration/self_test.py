@@ -517,7 +517,9 @@ def device_key(executor: Executor, profile: str) -> str:
     digest = sha256()
     for name, text in sorted(_shaders(files("wgpu_backend.shaders"), "")):
         digest.update(name.encode() + b"\0" + text)
-    return f"{info.api}|{info.name}|{info.driver}|{profile}|{digest.hexdigest()[:16]}"
+    # wgpu-native's keys are as they were before there was another implementation.
+    other = f"|{info.implementation}" if info.implementation == "dawn" else ""
+    return f"{info.api}|{info.name}|{info.driver}{other}|{profile}|{digest.hexdigest()[:16]}"
 
 
 def _shaders(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:

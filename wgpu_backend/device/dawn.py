@@ -1,0 +1,285 @@
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportPrivateUsage=false, reportMissingImports=false
+# ruff: noqa: ANN401
+"""Dawn, Google's WebGPU, through the package ``wgpudawn``: wgpu-py's API over another library.
+
+It differs from wgpu-native in these points, which are handled here:
+
+- experimental features, matrix units among them, need toggles before the first adapter is made;
+- it serves several threads only if the feature ``implicit-device-synchronization`` is on;
+- waiting is done with futures, not by polling a device;
+- a lost device is reported by a callback, and later calls do nothing instead of failing;
+- errors of all threads arrive in one list, so shader modules are made one at a time;
+- Tint wants ``enable subgroups;``, which naga refuses.
+
+Run-time checks are off for the whole device (``disable_robustness``), as Dawn has no switch for
+each module: a kernel from outside that leaves its buffers is not caught. Write kernels with
+wgpu-native.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+from wgpu_backend.device.faults import divert_logs
+from wgpu_backend.device.native import Native
+
+NAME = "dawn"
+# Matrix units and f16 on NVIDIA are behind the first two. The others switch off checks, which
+# wgpu-native has off for modules of this package, too, and the rounding of time stamps to 0.1 ms.
+_ENABLED = (
+    "allow_unsafe_apis",
+    "vulkan_enable_f16_on_nvidia",
+    "disable_robustness",
+)
+_DISABLED = ("timestamp_quantization",)
+_FEATURES = (
+    "implicit-device-synchronization",
+    "shader-f16",
+    "subgroups",
+    "subgroup-size-control",
+    "chromium-experimental-subgroup-matrix",
+    "timestamp-query",
+)
+# Names of features that wgpu-native spells in another way.
+_SPELLED = {"subgroups": "subgroup"}
+_SUBGROUP = re.compile(r"\bsubgroup[A-Z]\w*|\bsubgroup_(?:size|invocation_id)\b")
+# Dawn prints this at each look at adapters; it concerns dynamic offsets, which are not used here.
+_CHATTER = re.compile(rb"Warning: maxDynamic\w+ artificially reduced [^\n]*\n")
+_WAIT_NANOSECONDS = 100_000_000
+
+
+def is_installed() -> bool:
+    """Return whether the package is there."""
+    return find_spec("wgpudawn") is not None
+
+
+@cache
+def _load() -> Any:
+    """Import the package, and set the toggles before its first adapter."""
+    import wgpudawn
+    from wgpudawn.backends.dawn import extras
+
+    divert_logs()
+    known = extras.all_toggles()
+    try:
+        extras.set_instance_extras(
+            enable_toggles=[name for name in _ENABLED if name in known],
+            disable_toggles=[name for name in _DISABLED if name in known],
+        )
+    except RuntimeError:  # the program uses Dawn itself: its adapters come without these toggles
+        return wgpudawn
+    return wgpudawn
+
+
+def adapters() -> list[Any]:
+    """Return Dawn's adapters."""
+    module = _load()
+    with _without_chatter():
+        return list(module.gpu.enumerate_adapters_sync())
+
+
+@contextmanager
+def _without_chatter() -> Generator[None]:
+    """Hold back what the library prints about limits that nobody uses; print everything else."""
+    sys.stderr and sys.stderr.flush()
+    try:
+        kept = os.dup(2)
+    except OSError:  # no standard error
+        yield
+        return
+    with tempfile.TemporaryFile() as printed:
+        os.dup2(printed.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            printed.seek(0)
+            if rest := _CHATTER.sub(b"", printed.read()):
+                os.write(2, rest)
+
+
+def features(adapter: Any) -> list[str]:
+    """Return an adapter's features by wgpu-native's names."""
+    return sorted(_SPELLED.get(name, name) for name in adapter.features)
+
+
+def request_device(adapter: Any, limits: dict[str, int], *, full: bool) -> Any:
+    """Open an adapter, with its features or only with safety for threads."""
+    wanted = _FEATURES if full else _FEATURES[:1]
+    return adapter.request_device_sync(
+        required_features=[name for name in wanted if name in adapter.features],
+        required_limits={name: value for name, value in limits.items() if name in adapter.limits},
+    )
+
+
+def enable(text: str) -> str:
+    """Enable subgroups on the first line where the text uses them; line numbers stay."""
+    return f"enable subgroups; {text}" if _SUBGROUP.search(text) else text
+
+
+class DawnCalls(Native):
+    """Direct calls into Dawn's C library."""
+
+    errors_are_shared = True
+
+    def __init__(self, api: Any, ffi: Any) -> None:
+        super().__init__(api)
+        self._callbacks = ffi.callbacks
+        self._c_callback: Callable[[str], Any] = ffi.c_callback
+        self._instance = api.get_wgpu_instance
+        self._process_events: Callable[[], None] = api.process_events
+
+    def module(self, gpu: Any, label: str, code: str) -> Any:
+        """Make a shader module; the whole device is without run-time checks.
+
+        Hold the queue's lock: the package raises an error in whichever thread looks first.
+        """
+        return gpu.create_shader_module(label=label, code=enable(code))
+
+    def trusted_module(self, gpu: Any, label: str, code: str) -> Any:
+        """Make a shader module, as `module`."""
+        return self.module(gpu, label, code)
+
+    def pipeline(self, gpu: Any, label: str, layout: Any, module: Any, entry: str) -> Any:
+        """Compile a pipeline on a thread of Dawn's, which reports errors to this call alone."""
+        stage = {"module": module, "entry_point": entry}
+        promise = gpu.create_compute_pipeline_async(label=label, layout=layout, compute=stage)
+        return promise.sync_wait()
+
+    def finish(self, gpu: Any, encoder: Any) -> Any:
+        """Finish an encoder's handle and submit it.
+
+        Returns
+        -------
+        None
+            A wait makes a future when it begins, as most submissions are waited for by a map.
+        """
+        if self.is_lost(gpu):
+            raise RuntimeError("the device was lost")
+        commands = self.safe.wgpuCommandEncoderFinish(encoder, self._commands)
+        try:
+            buffers = self.ffi.new("WGPUCommandBuffer[]", [commands])
+            self.safe.wgpuQueueSubmit(gpu.queue._internal, 1, buffers)
+        finally:
+            self.lib.wgpuCommandBufferRelease(commands)
+
+    def write_nothing(self, gpu: Any, buffer: Any) -> None:
+        """Do nothing: Dawn gives no address in a buffer of a lost device, instead of aborting."""
+
+    def write(self, gpu: Any, buffer: Any, offset: int, data: memoryview) -> None:
+        """Copy bytes to a buffer, before the next submission."""
+        if gpu._lost_promise._state != "pending":
+            raise RuntimeError("the device was lost")
+        super().write(gpu, buffer, offset, data)
+
+    def poll(self, gpu: Any, index: Any = None) -> None:
+        """Wait until everything submitted is done."""
+        info = self.ffi.new("WGPUQueueWorkDoneCallbackInfo *")
+        info.mode = self.lib.WGPUCallbackMode_WaitAnyOnly
+        info.callback = self._c_callback("WGPUQueueWorkDoneCallback")
+        info.userdata1 = self._callbacks.register(lambda *_: None)
+        self.wait_for(self.safe.wgpuQueueOnSubmittedWorkDone(gpu.queue._internal, info[0]))
+        if self.is_lost(gpu):
+            raise RuntimeError("the device was lost")
+
+    def wait_for(self, future: Any) -> None:
+        """Wait until a future is done; its callback was called then."""
+        info = self.ffi.new("WGPUFutureWaitInfo *")
+        info.future.id = future.id
+        while not info.completed:
+            status = self.safe.wgpuInstanceWaitAny(self._instance(), 1, info, _WAIT_NANOSECONDS)
+            if status not in (self.lib.WGPUWaitStatus_Success, self.lib.WGPUWaitStatus_TimedOut):
+                raise RuntimeError(f"waiting for the device failed, status {status}")
+
+    def timestamp_period(self, gpu: Any) -> float:
+        """Return 1: Dawn converts time stamps to nanoseconds itself."""
+        return 1.0
+
+    def is_lost(self, gpu: Any) -> bool:
+        """Return whether the device's loss was reported."""
+        self._process_events()
+        return gpu._lost_promise._state != "pending"
+
+    def mapping(
+        self, gpu: Any, present: Callable[[Any], AbstractContextManager[None]]
+    ) -> DawnMapping:
+        """Return an object that maps one buffer after the other for the host."""
+        return DawnMapping(self)
+
+
+class DawnMapping:
+    """Requests to map a buffer for the host, one at a time."""
+
+    def __init__(self, native: DawnCalls) -> None:
+        self._native = native
+        self._statuses: list[int] = []
+        self._buffer: Any = None
+        self._future: Any = None
+        self._nbytes = 0
+        self._info = native.ffi.new("WGPUBufferMapCallbackInfo *")
+        self._info.mode = native.lib.WGPUCallbackMode_WaitAnyOnly
+        self._info.callback = native._c_callback("WGPUBufferMapCallback")
+
+    def start(self, buffer: Any, nbytes: int) -> None:
+        """Request the first bytes, as they are after the last submission."""
+        native = self._native
+        statuses: list[int] = []  # of this request alone: an older one's callback may come yet
+        self._statuses, self._buffer, self._nbytes = statuses, buffer, nbytes
+        self._info.userdata1 = native._callbacks.register(
+            lambda status, *_: statuses.append(int(status))
+        )
+        mode = native.lib.WGPUMapMode_Read
+        self._future = native.safe.wgpuBufferMapAsync(
+            buffer._internal, mode, 0, nbytes, self._info[0]
+        )
+
+    def wait(self, index: object) -> bytes:
+        """Wait for the bytes and copy them out.
+
+        Raises
+        ------
+        RuntimeError
+            The buffer could not be mapped, as after device loss.
+        """
+        native = self._native
+        buffer, self._buffer = self._buffer, None
+        native.wait_for(self._future)
+        if self._statuses != [native.lib.WGPUMapAsyncStatus_Success]:
+            raise RuntimeError(f"buffer not mapped, status {self._statuses}")
+        raw = buffer._internal
+        pointer = native.lib.wgpuBufferGetConstMappedRange(raw, 0, self._nbytes)
+        if not pointer:
+            raise RuntimeError("buffer not mapped any more")
+        data = bytes(native.ffi.buffer(pointer, self._nbytes))
+        native.lib.wgpuBufferUnmap(raw)
+        return data
+
+
+def matrix_configs(adapter: Any) -> Sequence[dict[str, Any]]:
+    """Return the shapes and types of matrices that an adapter multiplies; empty if none."""
+    from wgpudawn.backends.dawn import extras
+
+    found: dict[str, Any] = extras.get_adapter_properties(adapter)
+    return found.get("subgroup_matrix_configs", ())
+
+
+@cache
+def load() -> DawnCalls | None:
+    """Return the direct calls if this wgpudawn has all of them, else None."""
+    _load()
+    from wgpudawn.backends.dawn import _api, _ffi
+
+    parts = ("lib", "libf", "ffi", "get_wgpu_instance", "process_events")
+    if not all(hasattr(_api, name) for name in parts) or not hasattr(_ffi, "callbacks"):
+        return None
+    return DawnCalls(_api, _ffi)
