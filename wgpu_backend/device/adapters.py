@@ -364,6 +364,7 @@ def read_capabilities(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
         max_workgroup_invocations=limits["max-compute-invocations-per-workgroup"],
         max_groups=limits["max-compute-workgroups-per-dimension"],
         binding_alignment=alignment,
+        matrix=dawn.find_matrix_unit(gpu) if info.implementation == "dawn" else None,
     )
 
 

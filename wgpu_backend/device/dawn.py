@@ -31,6 +31,7 @@ from typing import Any
 
 from wgpu_backend.device.faults import divert_logs
 from wgpu_backend.device.native import Native
+from wgpu_backend.graph.capabilities import MatrixUnit
 
 NAME = "dawn"
 # Matrix units and f16 on NVIDIA are behind the first two. The others switch off checks, which
@@ -49,9 +50,15 @@ _FEATURES = (
     "chromium-experimental-subgroup-matrix",
     "timestamp-query",
 )
+_MATRIX_FEATURES = ("chromium-experimental-subgroup-matrix", "subgroup-size-control", "shader-f16")
 # Names of features that wgpu-native spells in another way.
 _SPELLED = {"subgroups": "subgroup"}
 _SUBGROUP = re.compile(r"\bsubgroup[A-Z]\w*|\bsubgroup_(?:size|invocation_id)\b")
+_MATRICES = (
+    "enable f16; enable subgroups; enable subgroup_size_control; "
+    "enable chromium_experimental_subgroup_matrix; "
+    "diagnostic(off, chromium.subgroup_matrix_uniformity);"
+)
 # Dawn prints this at each look at adapters; it concerns dynamic offsets, which are not used here.
 _CHATTER = re.compile(rb"Warning: maxDynamic\w+ artificially reduced [^\n]*\n")
 _WAIT_NANOSECONDS = 100_000_000
@@ -123,7 +130,13 @@ def request_device(adapter: Any, limits: dict[str, int], *, full: bool) -> Any:
 
 
 def enable(text: str) -> str:
-    """Enable subgroups on the first line where the text uses them; line numbers stay."""
+    """Enable on the first line what the text uses; line numbers stay.
+
+    Kernels with matrix units load at places that depend on the subgroup's number, which Tint cannot
+    prove to be the same for all of its threads.
+    """
+    if "subgroup_matrix" in text:
+        return _MATRICES + text.removeprefix("enable f16;")
     return f"enable subgroups; {text}" if _SUBGROUP.search(text) else text
 
 
@@ -265,12 +278,26 @@ class DawnMapping:
         return data
 
 
-def matrix_configs(adapter: Any) -> Sequence[dict[str, Any]]:
-    """Return the shapes and types of matrices that an adapter multiplies; empty if none."""
+def find_matrix_unit(gpu: Any) -> MatrixUnit | None:
+    """Return the largest shape of f16 matrices, with sums in f32, that a device multiplies."""
+    if not set(_MATRIX_FEATURES) <= set(gpu.features):
+        return None
     from wgpudawn.backends.dawn import extras
 
-    found: dict[str, Any] = extras.get_adapter_properties(adapter)
-    return found.get("subgroup_matrix_configs", ())
+    properties: dict[str, Any] = extras.get_adapter_properties(gpu.adapter)
+    return pick_matrix_unit(properties.get("subgroup_matrix_configs", ()))
+
+
+def pick_matrix_unit(configs: Sequence[dict[str, Any]]) -> MatrixUnit | None:
+    """Return the largest unit that kernels can use, from the shapes that an adapter lists."""
+    units = [
+        MatrixUnit(c["m"], c["n"], c["k"], c["min_subgroup_size"])
+        for c in configs
+        if (c["component_type"], c["result_component_type"]) == ("f16", "f32")
+        and 32 % c["k"] == 0  # kernels bring 32 values of k at a time
+        and c["k"] % 4 == 0  # as vectors of four
+    ]
+    return max(units, key=lambda unit: unit.m * unit.n * unit.k, default=None)
 
 
 @cache

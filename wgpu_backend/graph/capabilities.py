@@ -38,6 +38,24 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
+class MatrixUnit:
+    """The shape of matrices of f16 that a subgroup multiplies at once, with sums in f32.
+
+    Parameters
+    ----------
+    m, n, k : int
+        Rows, columns, and values that are summed.
+    subgroup : int
+        Threads of a subgroup.
+    """
+
+    m: int
+    n: int
+    k: int
+    subgroup: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupSizes:
     """Work group sizes, for kernels that leave them open, and the items that each thread takes.
 
@@ -122,6 +140,8 @@ class Capabilities:
     expert_tiles : tuple of (int, int)
         Pairs of a tile of one expert, and how many an expert needs on average to make it pay; the
         largest tile first.
+    matrix : MatrixUnit or None
+        The unit that multiplies matrices of f16, if kernels may use one.
     """
 
     software: bool = False
@@ -149,6 +169,7 @@ class Capabilities:
     group_sizes: GroupSizes = GroupSizes()
     compiles_tiles: bool = True
     expert_tiles: tuple[tuple[int, int], ...] = ((32, 8),)
+    matrix: MatrixUnit | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ tiles through workgroup memory, and threads sum tiles in registers.
 
 from __future__ import annotations
 
-from wgpu_backend.kernels.gpu import attention, products, rows, sampling
+from wgpu_backend.kernels.gpu import attention, matrix, products, rows, sampling
 
 # Imported for their fusion rules: rules of one op are tried in the order of their registration, and
-# parts of k count only for products that no other rule rewrites.
+# parts of k count only for products that no other rule rewrites. Those of matrix units, above, come
+# first.
 from wgpu_backend.kernels.gpu import product_rules as product_rules
 from wgpu_backend.kernels.gpu import split_k as split_k
 from wgpu_backend.kernels.gpu.cases import CASES
@@ -23,6 +24,7 @@ OPS = (
     attention.attention_merge_q8,
     attention.attention_merge_q16,
     attention.attention_merge_f16,
+    matrix.f16_rows,
     rows.f16_activations,
     rows.f16_weighted,
     sampling.top_k_sample_into,
@@ -47,6 +49,8 @@ KERNELS = [
     *kernels_for(
         ("f16_activations", "f16_weighted"), products.multiplies_f16, rows.to_f16_by_eight_lanes
     ),
+    Kernel("f16_rows", products.multiplies_f16, matrix.select_f16_rows),
+    Kernel("linear", matrix.has_matrix_units, matrix.matmul_matrix),
     Kernel("linear", products.multiplies_f16, products.matvec_f16),
     Kernel("linear", products.tiles_in_f16, products.matmul_tiled_f16),
     Kernel("linear", is_hardware, products.matvec),
@@ -54,6 +58,7 @@ KERNELS = [
     Kernel("linear", is_hardware, products.matvec_q8),
     Kernel("linear", is_hardware, products.matvec_q16),
     Kernel("linear", is_hardware, products.matmul_tiled_q8),
+    Kernel("linear_splits", matrix.has_matrix_units, matrix.matmul_matrix),
     Kernel("linear_splits", products.tiles_in_f16, products.matmul_tiled_f16),
     Kernel("linear_splits", is_hardware, products.matmul_tiled),
     Kernel("linear_splits", is_hardware, products.matmul_tiled_q8),

@@ -17,6 +17,7 @@ from wgpu_backend.graph.capabilities import Capabilities, Tile
 from wgpu_backend.graph.fusion import Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels.gpu.matrix import pick_blocks
 from wgpu_backend.kernels.gpu.matvec import COLUMNS
 from wgpu_backend.kernels.gpu.register_tiles import GROUP, f16_tile, f32_tile, q8_tile
 from wgpu_backend.kernels.refusal import no_kernel
@@ -244,6 +245,8 @@ def tile_in_parts(launch: Launch, capabilities: Capabilities) -> Tile | None:
         return q8_tile(dtype, m, n, STEP, capabilities, split=True)[0]
     if found.precision == "f16" and found.prologue.form in ("values", "f16"):
         return f16_tile(m, n, capabilities, dtype, split=True)[0]
+    if found.prologue.form == "f16_rows" and (unit := capabilities.matrix) is not None:
+        return pick_blocks(m, n, capabilities, split=True).tile(unit)
     if found.prologue == VALUES:
         return f32_tile(m, n, capabilities, dtype, split=True)[0]
     return None

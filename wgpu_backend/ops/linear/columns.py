@@ -7,7 +7,7 @@ from wgpu_backend.graph.node import Node
 from wgpu_backend.graph.spec import Shape
 from wgpu_backend.ops.check import require, require_rank
 from wgpu_backend.ops.linear.attributes import Prologue
-from wgpu_backend.ops.linear.f16_groups import f16_spec, is_planar
+from wgpu_backend.ops.linear.f16_groups import ROW_TAIL, f16_spec, is_planar
 from wgpu_backend.ops.linear.normed import GROUP, square_count
 from wgpu_backend.ops.linear.q8 import PLANAR, ROW, WORDS, rounded_spec
 from wgpu_backend.ops.linear.q16 import q16_spec
@@ -28,7 +28,21 @@ def check_columns(x: Node, weight: Node, prologue: Prologue) -> Shape:
         return _columns_in_q16(x, k)
     if prologue.in_f16:
         return _columns_in_f16(x, weight)
+    if prologue.form == "f16_rows":
+        return _columns_in_f16_rows(x, k)
     return _columns_in_f32(x, k, prologue)
+
+
+def _columns_in_f16_rows(x: Node, k: int) -> Shape:
+    """Return the leading axes of x, whose rows are f16 values and an exponent."""
+    require_rank("linear", "x", x, 1)
+    require(
+        x.spec.shape[-1] == k + ROW_TAIL,
+        ShapeError,
+        f"linear: rows of x have {x.spec.shape[-1]} values, rows of weight have {k}; needs x of "
+        f"{k + ROW_TAIL}, from f16_rows",
+    )
+    return x.spec.shape[:-1]
 
 
 def _columns_in_f32(x: Node, k: int, prologue: Prologue) -> Shape:

@@ -1,4 +1,4 @@
-"""Groups of 32 values rounded to f16, for products of few columns."""
+"""Rounding to f16: groups of 32 values for products of few columns, rows for matrix units."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.linear.q8 import FORMATS
 from wgpu_backend.ops.reference import Array
 
+WORDS = 20  # of a group: sixteen pairs, its scale, two sums, and its squares
+PLANES = 5  # that these may be spread over, a vector of four each
+WEIGHTS = (*FORMATS, F16)  # formats that are multiplied with them
+NIBBLES = (Q4_0, Q4_1, Q4_K)  # formats whose bytes have the quants of two values
+BESIDE_NIBBLES = (Q6_K,)  # which share rows with these in mixes, and take them as they are
+ROW_TAIL = 8  # values after those of a row: its exponent, and zeros up to 16 bytes
+_SMALLEST, _LARGEST = 27, 249  # biased exponents of the scales of groups
 # Words of a group: sixteen pairs, its scale, two sums, and its squares.
-WORDS = 20
 # Planes that these may be spread over, a vector of four each.
-PLANES = 5
 # Formats of weights that are multiplied with such groups.
-WEIGHTS = (*FORMATS, F16)
 # Formats whose bytes have the quants of two values.
-NIBBLES = (Q4_0, Q4_1, Q4_K)
 # Formats that share rows with these in mixes, and take them as they are.
-BESIDE_NIBBLES = (Q6_K,)
 # Biased exponents of the scales of groups.
-_SMALLEST, _LARGEST = 27, 249
 _INFINITY = np.uint32(0x7F800000)
 
 
@@ -108,6 +109,23 @@ def _in_a_row(x: Array) -> Array:
     """Return groups of (..., 20) words, from planes or not."""
     whole = x if x.shape[-1] == WORDS else np.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], WORDS)
     return np.ascontiguousarray(whole)
+
+
+def f16_rows_reference(x: Array) -> Array:
+    """Round rows to f16, divided by a power of two whose exponent comes after the values."""
+    x = x.astype(np.float32)
+    largest = np.abs(x).view(np.uint32).max(axis=-1, keepdims=True)
+    exponent = np.clip((largest >> np.uint32(23)).astype(np.int32), _SMALLEST, _LARGEST) - 141
+    values = (x * np.ldexp(np.float32(1), -exponent)).astype(np.float16)
+    tail = np.zeros((*x.shape[:-1], ROW_TAIL), np.float16)
+    tail[..., :1] = exponent
+    return np.concatenate([values, tail], axis=-1)
+
+
+def f16_row_values(x: Array) -> Array:
+    """Decode rows from `f16_rows_reference`."""
+    exponent = x[..., -ROW_TAIL : 1 - ROW_TAIL].astype(np.int32)
+    return np.ldexp(x[..., :-ROW_TAIL].astype(np.float32), exponent)
 
 
 def f16_norm_factor(x: Array, eps: float | None) -> Array:

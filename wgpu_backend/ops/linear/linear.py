@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from wgpu_backend.dtypes import ALL, F32, U32, DType
+from wgpu_backend.dtypes import ALL, F16, F32, U32, DType
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
@@ -43,6 +43,7 @@ from wgpu_backend.ops.linear.f16_groups import (
     NIBBLES,
     f16_activations_reference,
     f16_norm_factor,
+    f16_row_values,
     f16_spec,
     f16_values,
     f16_weighted_reference,
@@ -81,6 +82,7 @@ WEIGHTS_OF: dict[Form, tuple[DType, ...]] = {
     "q16": FORMATS,
     "f16": F16_WEIGHTS,
     "f16_nibbles": (*NIBBLES, *BESIDE_NIBBLES),
+    "f16_rows": tuple(dtype for dtype in WEIGHTS if dtype != F32),
 }
 # How results lie that are rounded.
 SPECS: Mapping[Form, Callable[[Shape, int, bool], Spec]] = {
@@ -115,7 +117,8 @@ def linear(
         In eight bits (..., k / 32, 12) or (3, ..., k / 32, 4), u32, from `q8_activations`; of pairs
         (..., 2, k / 32, 12) or (3, ..., k / 16, 4), from `q8_pair` or `rms_norm_pair`. In sixteen
         bits (5, ..., k / 32, 4), from `q16_activations`. In f16 by
-        groups (5, ..., k / 32, 4), of a weight in f16 (..., k / 32, 20), from `f16_activations`.
+        groups (5, ..., k / 32, 4), of a weight in f16 (..., k / 32, 20), from `f16_activations`;
+        by whole rows (..., k + 8), f16, from `f16_rows`.
         Rows that lack the factor of a norm come from `norm_weighted`, k + squares long,
         `q8_weighted`, `q16_weighted` or `f16_weighted`.
     addend : (m,) or (..., m), f32, or None
@@ -186,7 +189,8 @@ def _product(weight: Node, x: Node, attributes: Attributes) -> Launch:
     prologue = attributes.prologue
     values = prologue.form == "values"
     require_dtype("linear", "weight", weight, WEIGHTS_OF[prologue.form])
-    require_dtype("linear", "x", x, (F32,) if values else (U32,))
+    in_rows = prologue.form == "f16_rows"
+    require_dtype("linear", "x", x, (F32,) if values else (F16,) if in_rows else (U32,))
     m, k = weight.spec.shape
     require(
         weight.spec.is_dense and weight.spec.offset % GROUP == 0 and k % GROUP == 0,
@@ -399,6 +403,8 @@ def _rows(x: Array, k: int, prologue: Prologue) -> Array:
     if prologue.in_f16:
         values = f16_values(x, prologue.form == "f16_nibbles")
         return values * f16_norm_factor(x, prologue.eps)
+    if prologue.form == "f16_rows":
+        return f16_row_values(x)
     if prologue.form == "q16":
         return q16_values(x) * f16_norm_factor(x, prologue.eps)
     if prologue.form == "q8":

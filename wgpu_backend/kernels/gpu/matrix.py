@@ -1,0 +1,220 @@
+"""Products of many columns by matrix units, which multiply small matrices of f16 in one instruction.
+
+A device has units if its WebGPU implementation offers them, see `MatrixUnit`. Weights are unpacked
+to f16 once for each tile, columns are rounded to f16 by whole rows, and sums are in f32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+from wgpu_backend.dtypes import BF16, F16, F32, MXFP4, NVFP4
+from wgpu_backend.errors import ShapeError
+from wgpu_backend.graph.capabilities import Capabilities, MatrixUnit, Tile
+from wgpu_backend.graph.fusion import Graph, OpNode
+from wgpu_backend.graph.node import Groups, Launch, Node
+from wgpu_backend.graph.spec import Spec
+from wgpu_backend.kernels.gpu.matvec import COLUMNS
+from wgpu_backend.kernels.gpu.register_tiles import GROUP, grid
+from wgpu_backend.kernels.refusal import no_kernel
+from wgpu_backend.ops.check import grid_for, require, require_dtype, require_rank
+from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
+from wgpu_backend.ops.linear.f16_groups import ROW_TAIL, f16_rows_reference
+from wgpu_backend.ops.linear.gates import joined_rows
+from wgpu_backend.ops.linear.linear import WEIGHTS, linear
+from wgpu_backend.ops.linear.rules import again
+from wgpu_backend.ops.op import op
+
+SHADER = "kernels/gpu/matmul_matrix"
+IN_ROWS = Prologue("f16_rows")
+# Scales of these may be any power of two, so their weights need not fit f16.
+WIDE = (MXFP4, NVFP4, F32)
+FORMATS = tuple(dtype for dtype in WEIGHTS if dtype not in WIDE)
+ENOUGH_GROUPS = 128  # a core of a device runs each: large ones have 96 to 132
+STRIDE_NBYTES = 80  # of a row in workgroup memory, see the shader
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """The matrices that a work group sums.
+
+    Parameters
+    ----------
+    down, across : int
+        Subgroups along rows and columns.
+    rows, columns : int
+        Matrices of a subgroup.
+    """
+
+    down: int
+    across: int
+    rows: int
+    columns: int
+
+    def tile(self, unit: MatrixUnit) -> Tile:
+        """Return the rows, columns and threads of a work group."""
+        subgroups = self.down * self.across
+        rows, columns = self.down * self.rows * unit.m, self.across * self.columns * unit.n
+        return Tile(rows, columns, subgroups * unit.subgroup)
+
+    def nbytes(self, unit: MatrixUnit) -> int:
+        """Return the workgroup memory of the kernel, in bytes."""
+        tile = self.tile(unit)
+        results = 4 * 2 * self.down * self.across * unit.m * unit.n
+        return STRIDE_NBYTES * (tile.rows + tile.columns) + results
+
+
+# The largest first: each loads less for a product than the next, and makes fewer work groups.
+BLOCKS = (
+    Blocks(2, 2, 4, 4),
+    Blocks(2, 2, 4, 2),
+    Blocks(2, 2, 2, 2),
+    Blocks(4, 1, 2, 1),
+)
+
+
+def has_matrix_units(capabilities: Capabilities) -> bool:
+    """Return whether a device multiplies matrices of f16."""
+    return capabilities.matrix is not None and capabilities.f16
+
+
+def pick_blocks(m: int, n: int, capabilities: Capabilities, *, split: bool = False) -> Blocks:
+    """Return the largest blocks that few columns are wasted on, and that keep a device busy.
+
+    Parameters
+    ----------
+    m, n : int
+        Rows of the weight, and columns.
+    split : bool
+        Work groups take parts of k, see `kernels.gpu.split_k`, which makes enough of them.
+    """
+    unit = capabilities.matrix
+    assert unit is not None
+    fits = [
+        blocks
+        for blocks in BLOCKS
+        if blocks.tile(unit).threads <= capabilities.max_workgroup_invocations
+        and blocks.nbytes(unit) <= capabilities.max_workgroup_nbytes
+    ]
+    padded = {blocks: -(-n // blocks.tile(unit).columns) * blocks.tile(unit).columns for blocks in fits}
+    least = min(padded.values())
+    # An eighth more columns than needed costs less than smaller blocks do.
+    close = [blocks for blocks in fits if padded[blocks] <= least * 9 // 8]
+    if split:
+        return close[0]
+    busy = [b for b in close if _count(m, n, b.tile(unit)) >= ENOUGH_GROUPS]
+    return busy[0] if busy else close[-1]
+
+
+def _count(m: int, n: int, tile: Tile) -> int:
+    return -(-m // tile.rows) * -(-n // tile.columns)
+
+
+def matmul_matrix(launch: Launch, capabilities: Capabilities) -> Launch | None:
+    """Multiply many columns by matrix units."""
+    found, unit = get_attributes(launch), capabilities.matrix
+    plain = not found.epilogue.is_rounded and not found.epilogue.norm
+    if unit is None or found.prologue != IN_ROWS or not plain:
+        return None
+    weight, n = launch.operands["weights"].spec, launch.count("n")
+    split = bool(launch.choices.get("SPLIT"))
+    blocks = pick_blocks(weight.shape[0], n, capabilities, split=split)
+    tile = blocks.tile(unit)
+    parts = launch.out.shape[0] if split else 0
+
+    def groups(rows: int) -> Groups:
+        return grid(rows, n, tile, parts)
+
+    choices = {
+        "weights": f"formats/dequant/{weight.dtype}",
+        "MAT_M": unit.m,
+        "MAT_N": unit.n,
+        "MAT_K": unit.k,
+        "SUBGROUP": unit.subgroup,
+        "WG": tile.threads,
+        "DOWN": blocks.down,
+        "ACROSS": blocks.across,
+        "RM": blocks.rows,
+        "RN": blocks.columns,
+        "STEPS": GROUP // unit.k,
+        "RESULTS": blocks.rows // joined_rows(launch),
+        "W_ITEMS": ceil(tile.rows / tile.threads),
+        "X_ITEMS": ceil(tile.columns * GROUP / 4 / tile.threads),
+        # Weights that are f16 may be as large as those are; others are below a thousand.
+        "W_SCALE": 1.0 if weight.dtype in (F16, BF16) else 64.0,
+    }
+    params = {"part_groups": 0, **launch.params}
+    return replace(
+        launch,
+        shader=SHADER,
+        groups=groups,
+        params=params,
+        choices={**launch.choices, **choices},
+    )
+
+
+@op(
+    select=no_kernel("f16_rows", "a GPU with arithmetic in f16", "the values as they are"),
+    shader="kernels/gpu/f16_rows",
+    dense=("x",),
+    trusted=True,
+)
+def f16_rows(x: Node) -> Launch:
+    """Round whole rows to f16, for products by matrix units.
+
+    Parameters
+    ----------
+    x : (..., k), f32
+        `k` a multiple of 32.
+
+    Returns
+    -------
+    (..., k + 8), f16
+        Values of a row divided by a power of two, so that the largest magnitude is from 2^14 to
+        below 2^15; then the exponent of that power, and seven zeros.
+
+    Raises
+    ------
+    ShapeError
+        Rows are not whole groups of 32.
+    DeviceError
+        When it is run: the device has no arithmetic in f16.
+    """
+    require_rank("f16_rows", "x", x, 1)
+    require_dtype("f16_rows", "x", x, (F32,))
+    *rows, k = x.spec.shape
+    require(
+        k % GROUP == 0 and k > 0,
+        ShapeError,
+        f"f16_rows: rows of x have {k} values, needs a multiple of {GROUP}",
+    )
+    count = x.spec.size // k
+    return Launch(
+        Spec.dense((*rows, k + ROW_TAIL), F16),
+        {"x": x},
+        groups=grid_for(count),
+        params={"rows": count, "vectors": k // 4},
+        work=2 * x.spec.nbytes,
+    )
+
+
+f16_rows.reference(f16_rows_reference)
+
+
+def select_f16_rows(launch: Launch, _: Capabilities) -> Launch:
+    """Round by a work group for each row."""
+    return launch
+
+
+@linear.fuses("linear", name="linear_matrix", exact=False)
+def in_matrices(node: OpNode, graph: Graph) -> Node | None:
+    """Multiply by matrix units in a product of many columns."""
+    found, weight, x = get_attributes(node.launch), node.operands["weights"], node.operands["x"]
+    if found.precision != "default" or found.prologue != VALUES or len(x.spec.shape) > 2:
+        return None
+    if not has_matrix_units(graph.capabilities) or weight.spec.dtype not in FORMATS:
+        return None
+    if node.launch.count("n") <= COLUMNS:
+        return None
+    return again(node, graph, x=graph.shared(f16_rows, x), prologue=IN_ROWS, precision="f16")
