@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import overload
 
 import wgpu
@@ -135,8 +134,10 @@ def find_adapter(
     if name == "auto":
         name = info.implementations[0] if info.implementations else "wgpu"
     seen = adapters(name)
-    same = (lambda other: other.id == info.id) if name == "wgpu" else partial(_is_one, info)
-    found = next(((other, adapter) for other, adapter in seen if same(other)), None)
+    # Each implementation numbers the adapters that it has.
+    own = [(other, adapter) for other, adapter in seen if other.id == info.id and name == "wgpu"]
+    same = own or [(other, adapter) for other, adapter in seen if _is_one(info, other)]
+    found = same[0] if same else None
     if found is None:
         listing = "; ".join(describe(other) for other, _ in seen) or "none"
         raise DeviceError(f"device {info.id}: {name} does not have {info.name}, it has {listing}")

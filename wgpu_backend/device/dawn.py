@@ -30,7 +30,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from wgpu_backend.device.faults import divert_logs
-from wgpu_backend.device.native import Native
+from wgpu_backend.device.native import BufferMapping, Native
 from wgpu_backend.graph.capabilities import MatrixUnit
 
 NAME = "dawn"
@@ -97,7 +97,8 @@ def adapters() -> list[Any]:
 @contextmanager
 def _without_chatter() -> Generator[None]:
     """Hold back what the library prints about limits that nobody uses; print everything else."""
-    sys.stderr and sys.stderr.flush()
+    if sys.stderr is not None:
+        sys.stderr.flush()
     try:
         kept = os.dup(2)
     except OSError:  # no standard error
@@ -117,7 +118,7 @@ def _without_chatter() -> Generator[None]:
 
 def features(adapter: Any) -> list[str]:
     """Return an adapter's features by wgpu-native's names."""
-    return sorted(_SPELLED.get(name, name) for name in adapter.features)
+    return sorted(_SPELLED.get(name, name) for name in map(str, adapter.features))
 
 
 def request_device(adapter: Any, limits: dict[str, int], *, full: bool) -> Any:
@@ -200,7 +201,7 @@ class DawnCalls(Native):
         info = self.ffi.new("WGPUQueueWorkDoneCallbackInfo *")
         info.mode = self.lib.WGPUCallbackMode_WaitAnyOnly
         info.callback = self._c_callback("WGPUQueueWorkDoneCallback")
-        info.userdata1 = self._callbacks.register(lambda *_: None)
+        info.userdata1 = self._callbacks.register(_ignore)
         self.wait_for(self.safe.wgpuQueueOnSubmittedWorkDone(gpu.queue._internal, info[0]))
         if self.is_lost(gpu):
             raise RuntimeError("the device was lost")
@@ -225,9 +226,13 @@ class DawnCalls(Native):
 
     def mapping(
         self, gpu: Any, present: Callable[[Any], AbstractContextManager[None]]
-    ) -> DawnMapping:
+    ) -> BufferMapping:
         """Return an object that maps one buffer after the other for the host."""
         return DawnMapping(self)
+
+
+def _ignore(*_: object) -> None:
+    """Ignore how work ended: a loss is reported by a callback of its own."""
 
 
 class DawnMapping:
@@ -248,9 +253,11 @@ class DawnMapping:
         native = self._native
         statuses: list[int] = []  # of this request alone: an older one's callback may come yet
         self._statuses, self._buffer, self._nbytes = statuses, buffer, nbytes
-        self._info.userdata1 = native._callbacks.register(
-            lambda status, *_: statuses.append(int(status))
-        )
+
+        def answer(status: int, *_: object) -> None:
+            statuses.append(int(status))
+
+        self._info.userdata1 = native._callbacks.register(answer)
         mode = native.lib.WGPUMapMode_Read
         self._future = native.safe.wgpuBufferMapAsync(
             buffer._internal, mode, 0, nbytes, self._info[0]

@@ -79,7 +79,7 @@ class _Divert(logging.Filter):
 
 
 def divert_logs() -> None:
-    """Install the filter on the loggers of imported implementations; calling it again is harmless."""
+    """Install the filter on loggers of imported implementations; safe to call again."""
     # A logger made before its package is imported would have the wrong class.
     loaded = [name for name in ("wgpu", "wgpudawn") if name in sys.modules]
     for logger in map(logging.getLogger, loaded):

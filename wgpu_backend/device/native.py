@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import wgpu
 
@@ -199,7 +199,9 @@ class Native:
         """Return whether the device is known to be lost."""
         return is_lost(gpu)
 
-    def mapping(self, gpu: Any, present: Callable[[Any], AbstractContextManager[None]]) -> Mapping:
+    def mapping(
+        self, gpu: Any, present: Callable[[Any], AbstractContextManager[None]]
+    ) -> BufferMapping:
         """Return an object that maps one buffer after the other for the host."""
         return Mapping(self, gpu, present)
 
@@ -222,6 +224,18 @@ def _keep(answers: list[int], callback: object) -> None:
         if entry[0]:
             _UNANSWERED.remove(entry)
     _UNANSWERED.append((answers, callback))
+
+
+class BufferMapping(Protocol):
+    """The interface of `Mapping`, which each implementation has."""
+
+    def start(self, buffer: Any, nbytes: int) -> None:
+        """Request the first bytes, as they are after the last submission."""
+        ...
+
+    def wait(self, index: object) -> bytes:
+        """Wait for the bytes and copy them out."""
+        ...
 
 
 class Mapping:

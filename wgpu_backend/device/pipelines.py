@@ -25,7 +25,7 @@ from wgpu_backend.graph.capabilities import Capabilities
 _PLACE = re.compile(r"┌─ [^\n]*?:(?P<line>\d+):(?P<column>\d+)")
 _HEADLINE = re.compile(r"(?:parsing|validation) error: (?P<text>.*)")
 # Tint, Dawn's compiler, gives a place and a text on one line.
-_TINT = re.compile(r"^:(?P<line>\d+):(?P<column>\d+) error: (?P<text>.*)$", re.MULTILINE)
+_TINT = re.compile(r"(?:^|\s):(?P<line>\d+):(?P<column>\d+) error: (?P<text>.*)$", re.MULTILINE)
 # A function that is shown as a block, and in it the line whose expression is underlined.
 _INSIDE = re.compile(r"^ *(?P<line>\d+) │ [╭│] [^\n]*\n *│ │ (?P<before> *)\^+", re.MULTILINE)
 # Origins in files of the package begin so.

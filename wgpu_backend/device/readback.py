@@ -17,9 +17,8 @@ import wgpu
 
 from wgpu_backend.device.binds import Range, round_up
 from wgpu_backend.device.buffers import Pool
-from wgpu_backend.device.dawn import DawnMapping
-from wgpu_backend.device.native import Mapping
-from wgpu_backend.device.queue import Command, Copy, Queue
+from wgpu_backend.device.native import BufferMapping
+from wgpu_backend.device.queue import Copy, Queue
 
 
 class Slot:
@@ -46,7 +45,7 @@ class Slot:
         self.busy = False
         self._wanted = 0
         self._index: object = None
-        self._mapping: Mapping | DawnMapping | None = None
+        self._mapping: BufferMapping | None = None
 
     def take(self, ranges: Sequence[Range], times: int = 1) -> None:
         """Make the copies that bring ranges into the slot one after the other, `times` times."""

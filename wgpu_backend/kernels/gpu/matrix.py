@@ -1,4 +1,4 @@
-"""Products of many columns by matrix units, which multiply small matrices of f16 in one instruction.
+"""Products of many columns by matrix units, which multiply small matrices in one instruction.
 
 A device has units if its WebGPU implementation offers them, see `MatrixUnit`. Weights are unpacked
 to f16 once for each tile, columns are rounded to f16 by whole rows, and sums are in f32.
@@ -97,7 +97,8 @@ def pick_blocks(m: int, n: int, capabilities: Capabilities, *, split: bool = Fal
         if blocks.tile(unit).threads <= capabilities.max_workgroup_invocations
         and blocks.nbytes(unit) <= capabilities.max_workgroup_nbytes
     ]
-    padded = {blocks: -(-n // blocks.tile(unit).columns) * blocks.tile(unit).columns for blocks in fits}
+    widths = {blocks: blocks.tile(unit).columns for blocks in fits}
+    padded = {blocks: -(-n // width) * width for blocks, width in widths.items()}
     least = min(padded.values())
     # An eighth more columns than needed costs less than smaller blocks do.
     close = [blocks for blocks in fits if padded[blocks] <= least * 9 // 8]
