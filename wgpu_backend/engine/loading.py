@@ -49,6 +49,7 @@ def load(
     progress: Progress | None = None,
     cancelled: Callable[[], bool] | None = None,
     self_test: bool = True,
+    implementation: str | None = None,
     adapters: Given | Sequence[Given] = (),
     control_vectors: Given | Sequence[Given] = (),
     control_layers: tuple[int, int] | None = None,
@@ -89,6 +90,9 @@ def load(
     self_test : bool
         Test a device on its first use. If False, only results of earlier tests are used; suited
         to graphs that are inspected but not run.
+    implementation : str or None
+        WebGPU implementation that opens the device: ``wgpu`` (wgpu-native), ``dawn``, or ``auto``.
+        None for ``WGPU_BACKEND_IMPLEMENTATION`` of the environment, else ``auto``.
     adapters, control_vectors, control_layers
         See `LanguageModel.set_adapters` and `LanguageModel.set_control_vectors`.
 
@@ -127,6 +131,7 @@ def load(
             exact=exact,
             coarse=coarse,
             progress=shares.tested,
+            implementation=implementation,
         )
         backend = new_backend(file, params, name=name)
         try:

@@ -32,6 +32,13 @@ def _products_in_f16(context: Context, rng: np.random.Generator) -> Tensor:
     return f16_weight(context, rng, 65, 96).mulmat(normal(context, rng, 37, 96))
 
 
+def _in_matrices(context: Context, rng: np.random.Generator) -> Tensor:
+    """Build products of many columns, which fill no whole matrices."""
+    x = normal(context, rng, 37, 256)
+    first = draw_quantised(context, rng, dtypes.Q4_0).mulmat(x)
+    return first.concat(f16_weight(context, rng, 65, 256).mulmat(x), axis=1)
+
+
 def _rounded_once(context: Context, rng: np.random.Generator) -> Tensor:
     """Build products of enough columns to round them once: blocks, in planes, and f16."""
     x = normal(context, rng, 130, 256)
@@ -111,6 +118,7 @@ F16_TRIALS = (
     ),
 )
 CASES = (
+    FusionCase("linear_matrix", F16_ERROR, _in_matrices),
     FusionCase("linear_f16", F16_ERROR, _products_in_f16),
     FusionCase("linear_splits", LARGEST_ERROR, _long_rows),
     FusionCase("linear_norm", LARGEST_ERROR, _normed_row, ("linear_gated",)),
