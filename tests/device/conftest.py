@@ -4,9 +4,20 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.implementations import ON_DAWN
 from wgpu_backend.device.adapters import Devices
 from wgpu_backend.device.device import Device
 from wgpu_backend.graph.capabilities import DeviceInfo
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out, on Dawn, the plain path through wgpu-py's methods, which it does not have."""
+    if ON_DAWN:
+        for item in items:
+            params = getattr(getattr(item, "callspec", None), "params", {})
+            plain = params.get("native") is False or params.get("fast") is False
+            if plain or params.get("either") == "plain":
+                item.add_marker(pytest.mark.skip(reason="Dawn is always called directly"))
 
 
 @pytest.fixture(scope="session")

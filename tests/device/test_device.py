@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.device.kernels import floats, shader
+from tests.implementations import wgpu_native_only
 from wgpu_backend.device.adapters import BASELINE_LIMITS
 from wgpu_backend.device.device import CHUNK_NBYTES, Device
 from wgpu_backend.errors import DeviceError
@@ -79,6 +80,7 @@ def test_clear_zeroes_what_it_is_told(either: Device):
     buffer.release()
 
 
+@wgpu_native_only
 def test_the_full_profile_has_what_the_adapter_has(device: Device, adapter: DeviceInfo):
     limits = adapter.limits
     assert limits["max-storage-buffer-binding-size"] == device.capabilities.max_binding_nbytes

@@ -12,6 +12,7 @@ import pytest
 import wgpu
 
 from tests.device.kernels import double, floats, numbers, shader
+from tests.implementations import wgpu_native_only
 from tests.patience import PATIENCE
 from wgpu_backend.device import native
 from wgpu_backend.device.buffers import Binding
@@ -151,6 +152,7 @@ def queue_in_other_hands(device: Device) -> Iterator[None]:
     holder.join(PATIENCE)
 
 
+@wgpu_native_only
 def test_a_finaliser_waits_for_nobody(fresh: Device):
     a, b = floats(fresh, 64), floats(fresh, 64)
     program = fresh.program([double(fresh.pipeline(shader()), a, b)], reads=[Binding(b)])
@@ -197,6 +199,7 @@ def test_a_program_leaks_nothing(fresh: Device):
     assert after["Buffer"] <= before["Buffer"]
 
 
+@wgpu_native_only
 def test_without_the_fast_path_the_plain_one_serves(
     adapter: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ):
@@ -246,6 +249,7 @@ def gpu_of(device: Device) -> wgpu.GPUDevice:
     return queue.gpu
 
 
+@wgpu_native_only
 def test_a_driver_that_refuses_to_open_is_our_exception(
     adapter: DeviceInfo, monkeypatch: pytest.MonkeyPatch
 ):

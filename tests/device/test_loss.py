@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.device.kernels import double, floats, numbers, shader
+from tests.implementations import ON_DAWN, wgpu_native_only
 from tests.patience import PATIENCE
 from wgpu_backend.device.buffers import Binding, Buffer
 from wgpu_backend.device.device import Device
@@ -131,7 +132,10 @@ def survives(code: str) -> str:
     return done.stdout
 
 
-LOSE_EVERYWHERE = """
+PATHS = (True,) if ON_DAWN else (True, False)  # Dawn is always called directly
+LOSE_EVERYWHERE = (
+    f"PATHS = {PATHS}"
+    + """
 import itertools
 info = Devices()[0]
 def rounds(native, when):
@@ -145,23 +149,26 @@ def rounds(native, when):
     except DeviceLost:
         print("lost")
     stage.device.close()
-for native, when in itertools.product((True, False), [*range(0, 20, 3), 99]):
+for native, when in itertools.product(PATHS, [*range(0, 20, 3), 99]):
     rounds(native, when)
 """
+)
 
 
 @pytest.mark.slow
 def test_losing_the_device_at_any_point_ends_no_process():
-    assert survives(LOSE_EVERYWHERE).count("lost") == 14
+    assert survives(LOSE_EVERYWHERE).count("lost") == 7 * len(PATHS)
 
 
-LOSE_FROM_A_THREAD = """
+LOSE_FROM_A_THREAD = (
+    f"PATHS = {PATHS}"
+    + """
 import random, threading, time
 rng = random.Random(1)
 def lose(device, after):
     time.sleep(after)
     device.lose_for_test()
-for native in (True, False) * 8:
+for native in PATHS * (16 // len(PATHS)):
     stage = Stage(Devices()[0], native)
     stage.program.replay().wait()
     begin = time.perf_counter()
@@ -179,6 +186,7 @@ for native in (True, False) * 8:
     loser.join()
     stage.device.close()
 """
+)
 
 
 @pytest.mark.slow
@@ -203,6 +211,7 @@ stage.device.close()
 """
 
 
+@wgpu_native_only
 def test_what_was_mapped_before_a_loss_is_not_touched_after_it():
     assert survives(LOSE_WHAT_IS_MAPPED).count("lost") == 1
 
@@ -299,6 +308,7 @@ with Device.open() as d:
 
 
 @pytest.mark.parametrize("code", ABORTING.values(), ids=ABORTING)
+@wgpu_native_only
 def test_what_aborts_wgpu_does_not_abort_us(adapter: DeviceInfo, code: str):
     survives(code)
 

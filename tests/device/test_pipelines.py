@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.device.kernels import ADD_PARAM, DOUBLE, body, double, floats, numbers, shader
+from tests.implementations import wgpu_native_only
 from tests.patience import PATIENCE
 from wgpu_backend.device.binds import Dispatch
 from wgpu_backend.device.buffers import Binding
@@ -107,6 +108,7 @@ def test_uniform_parameters_arrive(either: Device):
         ("a[id.x] * 2.0", "1u", "u32", "b[id.x]"),
     ],
 )
+@wgpu_native_only
 def test_a_compile_error_points_at_the_file(
     either: Device, good: str, bad: str, says: str, under: str, trusted: bool
 ):
@@ -132,6 +134,7 @@ def test_a_line_without_an_origin_still_gives_its_number(device: Device):
         device.pipeline(broken)
 
 
+@wgpu_native_only
 def test_a_binding_the_shader_has_but_does_not_declare_is_refused(device: Device):
     with pytest.raises(ShaderError, match="binding: 1"):
         device.pipeline(shader(bindings=(BindingDecl("a", 0, "read"),)))

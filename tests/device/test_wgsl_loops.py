@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.implementations import wgpu_native_only
 from wgpu_backend.device.wgsl import loop_counters
 from wgpu_backend.device.wgsl.loop_counters import MAX_ITERATIONS, counted_loops
 from wgpu_backend.device.wgsl.module import load
@@ -87,6 +88,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("how", ENDLESS)
+@wgpu_native_only
 def test_a_loop_that_does_not_end_is_an_error_with_its_line(summed, how):
     body, line, column = ENDLESS[how]
     with pytest.raises(ShaderError, match=f"counting_op:{line}: loop ran more than") as found:
@@ -116,6 +118,7 @@ def test_no_loop_is_counted_where_no_binding_is_left():
 
 
 @pytest.mark.slow
+@wgpu_native_only
 def test_the_battery_names_a_loop_that_does_not_end_and_goes_on(full, monkeypatch):
     monkeypatch.setattr(loop_counters, "MAX_ITERATIONS", 1 << 12)  # 86 cases make so many
 

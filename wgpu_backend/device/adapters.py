@@ -140,7 +140,7 @@ def find_adapter(
     found = same[0] if same else None
     if found is None:
         listing = "; ".join(describe(other) for other, _ in seen) or "none"
-        raise DeviceError(f"device {info.id}: {name} does not have {info.name}, it has {listing}")
+        raise DeviceError(f"device {info.id}: {info.name} is gone; {name} has {listing}")
     opened = replace(
         found[0], id=info.id, implementations=info.implementations, implementation=name
     )

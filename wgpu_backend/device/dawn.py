@@ -166,6 +166,8 @@ class DawnCalls(Native):
 
     def pipeline(self, gpu: Any, label: str, layout: Any, module: Any, entry: str) -> Any:
         """Compile a pipeline on a thread of Dawn's, which reports errors to this call alone."""
+        if self.is_lost(gpu):
+            raise RuntimeError("the device was lost")
         stage = {"module": module, "entry_point": entry}
         promise = gpu.create_compute_pipeline_async(label=label, layout=layout, compute=stage)
         return promise.sync_wait()

@@ -67,7 +67,7 @@ class Device:
             device = this()
             return "" if device is None else str(device.memory_report())
 
-        self._queue = Queue(gpu, _direct_calls(info) if native else None, report)
+        self._queue = Queue(gpu, _direct_calls(info, native=native), report)
         most = budget(software=self.capabilities.software)
         self._pool = Pool(self._queue, self.capabilities.max_buffer_nbytes, most)
         self._pipelines = Pipelines(self._queue, self.capabilities)
@@ -99,7 +99,7 @@ class Device:
             ``full`` requests the adapter's limits and every feature that kernels can use;
             ``baseline`` for WebGPU's default limits and no features.
         native : bool
-            Whether to call the C library directly where that is faster.
+            Whether to call the C library directly where that is faster; Dawn always is.
         implementation : str or None
             ``wgpu``, ``dawn`` or ``auto``; None for that of `which` or of the environment, see
             `find_adapter`.
@@ -116,6 +116,7 @@ class Device:
                 "rasteriser is needed; install a Vulkan driver, Mesa's lavapipe for example"
             )
         opened, adapter = find_adapter(info, implementation)
+        _direct_calls(opened, native=native)  # raises before there is anything to release
         return cls(opened, open_adapter(opened, adapter, profile), profile, native=native)
 
     def __enter__(self) -> Device:
@@ -438,9 +439,18 @@ class Device:
         return self._slot.finish(subject)[:nbytes]
 
 
-def _direct_calls(info: DeviceInfo) -> Native | None:
-    """Return the direct calls of the implementation that opened a device, if it has them all."""
-    return dawn.load() if info.implementation == "dawn" else load()
+def _direct_calls(info: DeviceInfo, *, native: bool) -> Native | None:
+    """Return the direct calls of the implementation that opened a device.
+
+    None for wgpu-py's own methods: they were asked for, or this version lacks a call.
+    """
+    if info.implementation != "dawn":
+        return load() if native else None
+    found = dawn.load() if native else None
+    if found is None:
+        why = "this wgpudawn lacks some of its calls" if native else "native=False"
+        raise DeviceError(f"device {info.id}: {why}; Dawn is called directly or not at all")
+    return found
 
 
 def as_bytes(data: Data) -> memoryview:

@@ -19,6 +19,7 @@ from wgpu_backend.errors import BackendError, DeviceError, DeviceLost, OutOfMemo
 
 _LOG = logging.getLogger("wgpu_backend.device")
 _NOISE = re.compile(r"^(Validation Error|Caused by:|In wgpu\w+.*|)$")
+_LOST = ("device is lost", "device was lost", "[Device] is lost")  # the last is Dawn's
 _OURS = threading.local()
 _THEIRS = (
     RuntimeError,
@@ -46,7 +47,7 @@ def cause(error: BaseException) -> str:
 def is_loss(error: BaseException) -> bool:
     """Return whether a wgpu error means that the device is gone."""
     text = str(error)
-    return "device is lost" in text or "device was lost" in text
+    return any(words in text for words in _LOST)
 
 
 def convert_error(error: BaseException, subject: str, report: Callable[[], str]) -> BackendError:

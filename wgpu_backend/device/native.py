@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 import wgpu
 
-from wgpu_backend.device.faults import is_loss
+from wgpu_backend.device.faults import is_gpu_error, is_loss
 
 _FUNCTIONS = (
     "wgpuCommandEncoderBeginComputePass",
@@ -315,7 +315,9 @@ def is_lost(gpu: Any) -> bool:
     """Return whether a device is lost, by a call that raises an error if so."""
     try:
         release_all([gpu.create_pipeline_layout(bind_group_layouts=[])])
-    except wgpu.GPUError as error:
+    except Exception as error:
+        if not is_gpu_error(error):
+            raise
         return is_loss(error)
     return False
 

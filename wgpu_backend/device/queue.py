@@ -264,7 +264,7 @@ class Queue:
         self,
         encoder: wgpu.GPUCommandEncoder,
         commands: Sequence[Command],
-        timestamps: wgpu.ComputePassTimestampWrites | None = None,
+        timestamps: dict[str, Any] | None = None,
     ) -> None:
         """Record a compute pass of (pipeline, bind group, x, y, z); errors show in `submit`."""
         if not commands:

@@ -71,12 +71,26 @@ BLOCKS = (
     Blocks(2, 2, 4, 2),
     Blocks(2, 2, 2, 2),
     Blocks(4, 1, 2, 1),
+    Blocks(2, 1, 2, 1),  # for devices with 16 KiB of workgroup memory
 )
 
 
 def has_matrix_units(capabilities: Capabilities) -> bool:
-    """Return whether a device multiplies matrices of f16."""
-    return capabilities.matrix is not None and capabilities.f16
+    """Return whether a device multiplies matrices of f16, and some blocks fit it."""
+    return capabilities.f16 and bool(_fitting(capabilities))
+
+
+def _fitting(capabilities: Capabilities) -> list[Blocks]:
+    """Return the blocks whose threads and workgroup memory a device has; none without units."""
+    unit = capabilities.matrix
+    if unit is None:
+        return []
+    return [
+        blocks
+        for blocks in BLOCKS
+        if blocks.tile(unit).threads <= capabilities.max_workgroup_invocations
+        and blocks.nbytes(unit) <= capabilities.max_workgroup_nbytes
+    ]
 
 
 def pick_blocks(m: int, n: int, capabilities: Capabilities, *, split: bool = False) -> Blocks:
@@ -91,12 +105,7 @@ def pick_blocks(m: int, n: int, capabilities: Capabilities, *, split: bool = Fal
     """
     unit = capabilities.matrix
     assert unit is not None
-    fits = [
-        blocks
-        for blocks in BLOCKS
-        if blocks.tile(unit).threads <= capabilities.max_workgroup_invocations
-        and blocks.nbytes(unit) <= capabilities.max_workgroup_nbytes
-    ]
+    fits = _fitting(capabilities)
     widths = {blocks: blocks.tile(unit).columns for blocks in fits}
     padded = {blocks: -(-n // width) * width for blocks, width in widths.items()}
     least = min(padded.values())
