@@ -18,7 +18,7 @@ import wgpu
 from wgpu_backend.device.binds import Range, round_up
 from wgpu_backend.device.buffers import Pool
 from wgpu_backend.device.native import BufferMapping
-from wgpu_backend.device.queue import Copy, Queue
+from wgpu_backend.device.queue import Command, Copy, Queue
 
 
 class Slot:
@@ -152,11 +152,12 @@ def _by_device_clock(queue: Queue, pool: Pool, commands: Sequence[Command]) -> l
     try:
         encoder = queue.encoder()
         for number, command in enumerate(commands):
-            writes = wgpu.ComputePassTimestampWrites(
-                query_set=stamps,
-                beginning_of_pass_write_index=2 * number,
-                end_of_pass_write_index=2 * number + 1,
-            )
+            # A plain mapping, as each implementation has a class of its own.
+            writes = {
+                "query_set": stamps,
+                "beginning_of_pass_write_index": 2 * number,
+                "end_of_pass_write_index": 2 * number + 1,
+            }
             queue.encode(encoder, [command], writes)
         encoder.resolve_query_set(stamps, 0, count, resolved, 0)
         encoder.copy_buffer_to_buffer(resolved, 0, slot.buffer.raw, 0, 8 * count)

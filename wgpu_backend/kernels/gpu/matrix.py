@@ -20,10 +20,10 @@ from wgpu_backend.kernels.gpu.register_tiles import GROUP, grid
 from wgpu_backend.kernels.refusal import no_kernel
 from wgpu_backend.ops.check import grid_for, require, require_dtype, require_rank
 from wgpu_backend.ops.linear.attributes import VALUES, Prologue, get_attributes
+from wgpu_backend.ops.linear.epilogue_rules import again
 from wgpu_backend.ops.linear.f16_groups import ROW_TAIL, f16_rows_reference
 from wgpu_backend.ops.linear.gates import joined_rows
 from wgpu_backend.ops.linear.linear import WEIGHTS, linear
-from wgpu_backend.ops.linear.rules import again
 from wgpu_backend.ops.op import op
 
 SHADER = "kernels/gpu/matmul_matrix"

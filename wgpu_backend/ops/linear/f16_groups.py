@@ -9,19 +9,20 @@ from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.linear.q8 import FORMATS
 from wgpu_backend.ops.reference import Array
 
-WORDS = 20  # of a group: sixteen pairs, its scale, two sums, and its squares
-PLANES = 5  # that these may be spread over, a vector of four each
-WEIGHTS = (*FORMATS, F16)  # formats that are multiplied with them
-NIBBLES = (Q4_0, Q4_1, Q4_K)  # formats whose bytes have the quants of two values
-BESIDE_NIBBLES = (Q6_K,)  # which share rows with these in mixes, and take them as they are
-ROW_TAIL = 8  # values after those of a row: its exponent, and zeros up to 16 bytes
-_SMALLEST, _LARGEST = 27, 249  # biased exponents of the scales of groups
 # Words of a group: sixteen pairs, its scale, two sums, and its squares.
+WORDS = 20
 # Planes that these may be spread over, a vector of four each.
+PLANES = 5
 # Formats of weights that are multiplied with such groups.
+WEIGHTS = (*FORMATS, F16)
 # Formats whose bytes have the quants of two values.
+NIBBLES = (Q4_0, Q4_1, Q4_K)
 # Formats that share rows with these in mixes, and take them as they are.
+BESIDE_NIBBLES = (Q6_K,)
+# Values after those of a row: its exponent, and zeros up to 16 bytes.
+ROW_TAIL = 8
 # Biased exponents of the scales of groups.
+_SMALLEST, _LARGEST = 27, 249
 _INFINITY = np.uint32(0x7F800000)
 
 
@@ -115,6 +116,7 @@ def f16_rows_reference(x: Array) -> Array:
     """Round rows to f16, divided by a power of two whose exponent comes after the values."""
     x = x.astype(np.float32)
     largest = np.abs(x).view(np.uint32).max(axis=-1, keepdims=True)
+    # The largest magnitude becomes 2^14 or more: 14 and the bias of 127 are 141.
     exponent = np.clip((largest >> np.uint32(23)).astype(np.int32), _SMALLEST, _LARGEST) - 141
     values = (x * np.ldexp(np.float32(1), -exponent)).astype(np.float16)
     tail = np.zeros((*x.shape[:-1], ROW_TAIL), np.float16)
