@@ -23,10 +23,12 @@ from wgpu_backend.dtypes import (
     I16,
     I32,
     I64,
+    SIGNED,
     U8,
     U16,
     U32,
     U64,
+    UNSIGNED,
     DType,
     as_dtype,
 )
@@ -36,13 +38,11 @@ bool_, uint8, uint16, uint32, uint64 = BOOL, U8, U16, U32, U64
 int8, int16, int32, int64 = I8, I16, I32, I64
 float16, bfloat16, float32, float64, complex64 = F16, BF16, F32, F64, COMPLEX64
 
-_SIGNED = (I8, I16, I32, I64)
-_UNSIGNED = (U8, U16, U32, U64)
 _KINDS: dict[str, tuple[DType, ...]] = {
     "bool": (BOOL,),
-    "signed integer": _SIGNED,
-    "unsigned integer": _UNSIGNED,
-    "integral": (*_SIGNED, *_UNSIGNED),
+    "signed integer": SIGNED,
+    "unsigned integer": UNSIGNED,
+    "integral": (*SIGNED, *UNSIGNED),
     "real floating": (F16, BF16, F32, F64),
     "complex floating": (COMPLEX64,),
 }
@@ -87,13 +87,13 @@ def promote(a: DType, b: DType) -> DType:
 
 def _wider(a: DType, b: DType) -> DType:
     """Return the smallest integer type that holds both."""
-    if (a in _SIGNED) == (b in _SIGNED):
+    if (a in SIGNED) == (b in SIGNED):
         return max(a, b, key=lambda d: d.block_nbytes)
     # A signed type holds an unsigned one if it has more bytes.
-    signed, unsigned = (a, b) if a in _SIGNED else (b, a)
+    signed, unsigned = (a, b) if a in SIGNED else (b, a)
     fitting = [
         d
-        for d in _SIGNED
+        for d in SIGNED
         if d.block_nbytes >= signed.block_nbytes and d.block_nbytes > unsigned.block_nbytes
     ]
     if not fitting:

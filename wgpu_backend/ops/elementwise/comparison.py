@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.dtypes import BOOL, DType
+from wgpu_backend.dtypes import BOOL, PLAIN, DType
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast, broadcast_strides
 from wgpu_backend.ops.check import FLOATS, pad_to_4d, require_dtype, require_rank, vec4s
 from wgpu_backend.ops.elementwise.launches import NUMBERS, binary, in_registers, unary
 from wgpu_backend.ops.elementwise.makers import op_maker
-from wgpu_backend.ops.index.bits import PLAIN, moving
+from wgpu_backend.ops.index.bits import moving
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 

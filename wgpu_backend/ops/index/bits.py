@@ -5,27 +5,10 @@ A value travels as its bits, so NaNs, halves and integers of any width are uncha
 
 from __future__ import annotations
 
-from wgpu_backend.dtypes import (
-    BF16,
-    BOOL,
-    COMPLEX64,
-    F16,
-    F32,
-    F64,
-    I8,
-    I16,
-    I32,
-    I64,
-    U8,
-    U16,
-    U32,
-    U64,
-    DType,
-)
+from wgpu_backend.dtypes import PLAIN, DType
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.check import require_dtype
 
-PLAIN = (F32, F16, BF16, I32, U32, BOOL, U8, I8, U16, I16, U64, I64, F64, COMPLEX64)
 _WIDTHS = {1: "byte", 2: "half", 4: "word", 8: "wide"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from wgpu_backend.dtypes import I32, QUANTISABLE
+from wgpu_backend.dtypes import I32, PLAIN, QUANTISABLE
 from wgpu_backend.errors import ContextError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
@@ -16,7 +16,6 @@ from wgpu_backend.ops.check import (
     require_rank,
     row_count,
 )
-from wgpu_backend.ops.index.bits import PLAIN
 from wgpu_backend.ops.index.launches import (
     block_rows,
     rows_moved,

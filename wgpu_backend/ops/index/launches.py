@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 
-from wgpu_backend.dtypes import F32
+from wgpu_backend.dtypes import F32, PLAIN
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec, broadcast_strides, dense_strides
 from wgpu_backend.ops.check import pad_to_4d, require, require_dtype, vec4s
-from wgpu_backend.ops.index.bits import PLAIN, putting
+from wgpu_backend.ops.index.bits import putting
 from wgpu_backend.ops.shape.views import make_view
 
 # Values of a row that a thread gathers from blocks.

@@ -106,7 +106,7 @@ Words = NDArray[np.uint32]
 
 
 def threefry(key: Array, first: Words, second: Words) -> tuple[Words, Words]:
-    """Return the two random words for each counter; twenty rounds of Threefry-2x32."""
+    """Return the two random words for each counter of two words; 20 rounds of Threefry-2x32."""
     k0, k1 = (np.uint32(word) for word in key)
     keys = (k0, k1, k0 ^ k1 ^ np.uint32(_PARITY))
     with np.errstate(over="ignore"):

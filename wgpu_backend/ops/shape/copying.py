@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, I64, U64, DType
+from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, I64, PLAIN, U64, DType
 from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec, merged_axes
 from wgpu_backend.ops.check import normalise_axes, pad_to_4d, require, require_dtype, vec4s
 from wgpu_backend.ops.host_values import whole
-from wgpu_backend.ops.index.bits import PLAIN, moving, require_plain
+from wgpu_backend.ops.index.bits import moving, require_plain
 from wgpu_backend.ops.index.quantisation import dequantise, quantise
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array

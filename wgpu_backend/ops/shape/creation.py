@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import (
     BF16,
@@ -16,6 +15,7 @@ from wgpu_backend.dtypes import (
     I16,
     I32,
     I64,
+    PLAIN,
     U8,
     U16,
     U32,
@@ -28,8 +28,9 @@ from wgpu_backend.errors import DTypeError, ShapeError
 from wgpu_backend.graph.node import Launch
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import FLOATS, is_finite, require, vec4s
-from wgpu_backend.ops.index.bits import PLAIN, moving
+from wgpu_backend.ops.index.bits import moving
 from wgpu_backend.ops.op import op
+from wgpu_backend.ops.random.bits import threefry
 from wgpu_backend.ops.reference import Array
 
 SIGNED, UNSIGNED = (I32, I16, I8, I64), (U32, U16, U8, U64)
@@ -295,32 +296,11 @@ def random_normal_reference(
     """Apply Box–Muller to Threefry; the pair of counter i makes values 2 i and 2 i + 1."""
     size = int(np.prod(shape, dtype=np.int64))
     counters = np.arange(-(-size // 2), dtype=np.uint32)
-    a, b = threefry(key, counters)
+    words = np.array([key & 0xFFFFFFFF, key >> 32 & 0xFFFFFFFF], np.uint32)
+    a, b = threefry(words, counters, np.zeros_like(counters))
     # 24 bits each, the first never zero.
     u = (a >> 8).astype(np.float32) * np.float32(2**-24) + np.float32(2**-25)
     angle = (b >> 8).astype(np.float32) * np.float32(2**-24) * np.float32(2 * np.pi)
     radius = np.sqrt(np.float32(-2) * np.log(u))
     pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=-1).reshape(-1)
     return (pairs[:size] * np.float32(scale) + np.float32(loc)).reshape(tuple(shape))
-
-
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_PARITY = np.uint32(0x1BD11BDA)
-
-
-def threefry(
-    key: int, counters: NDArray[np.uint32]
-) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
-    """Return the two random words for each counter; twenty rounds of Threefry-2x32."""
-    k0, k1 = np.uint32(key & 0xFFFFFFFF), np.uint32(key >> 32 & 0xFFFFFFFF)
-    keys = (k0, k1, k0 ^ k1 ^ _PARITY)
-    a, b = counters + k0, np.full_like(counters, k1)
-    with np.errstate(over="ignore"):
-        for group in range(5):
-            for turn in _ROTATIONS[group % 2]:
-                a = a + b
-                b = (b << np.uint32(turn)) | (b >> np.uint32(32 - turn))
-                b = a ^ b
-            a = a + keys[(group + 1) % 3]
-            b = b + keys[(group + 2) % 3] + np.uint32(group + 1)
-    return a, b
