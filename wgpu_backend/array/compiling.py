@@ -65,9 +65,9 @@ class Compiled(Generic[P, R]):
         if not _enabled[0]:
             return cast("R", self._function(*args, **kwargs))
         with self._lock:
-            return cast("R", self._replayed(args, kwargs))
+            return cast("R", self._replay(args, kwargs))
 
-    def _replayed(self, args: Any, kwargs: Any) -> Any:
+    def _replay(self, args: Any, kwargs: Any) -> Any:
         arguments = [args, kwargs, self._inputs]
         given = list(leaves(arguments))
         sessions = {id(a.session): a.session for a in given}
@@ -80,12 +80,12 @@ class Compiled(Generic[P, R]):
         key = (form(arguments), *sessions)
         trace = self._traces.get(key)
         if trace is None:
-            trace = self._traces[key] = self._traced(arguments, given, list(sessions.values()))
+            trace = self._traces[key] = self._trace(arguments, given, list(sessions.values()))
         result, state = trace.run([a.node for a in given])
         _assign(self._outputs, state)
         return result
 
-    def _traced(self, arguments: Any, given: list[Array], sessions: list[Session]) -> Trace:
+    def _trace(self, arguments: Any, given: list[Array], sessions: list[Session]) -> Trace:
         from wgpu_backend.array import devices
 
         session = sessions[0] if sessions else devices.session()

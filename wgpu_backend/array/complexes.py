@@ -223,20 +223,20 @@ def _atanh(z: Array) -> Array:
 
 
 def _scale(function: Callable[[Array], Array], factor: float) -> Callable[[Array], Array]:
-    def scaled(z: Array) -> Array:
+    def product(z: Array) -> Array:
         x, y = parts(function(z))
         return make_complex(x * factor, y * factor)
 
-    return scaled
+    return product
 
 
 def _rotate(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     """Make the function ``f(i z) / i``: sin of sinh, for example."""
 
-    def turned(z: Array) -> Array:
+    def function_of_i(z: Array) -> Array:
         return _over_i(function(_times_i(z)))
 
-    return turned
+    return function_of_i
 
 
 def _matmul(a: Array, b: Array) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from wgpu_backend.array.base import ArrayBase, constant, wrap
 from wgpu_backend.array.conversion import convert, flatten_node
-from wgpu_backend.array.index_parsing import OutOfRange
+from wgpu_backend.array.indexing import OutOfRange
 from wgpu_backend.array.promotion import as_node, common_shape, normalise_axis, split_around
 from wgpu_backend.array.types import result_type
 from wgpu_backend.dtypes import I32, as_dtype

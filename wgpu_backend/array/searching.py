@@ -11,7 +11,7 @@ import numpy as np
 
 from wgpu_backend.array.base import ArrayBase, make_node, wrap
 from wgpu_backend.array.conversion import convert, flatten_node
-from wgpu_backend.array.index_parsing import find_true
+from wgpu_backend.array.indexing import find_true
 from wgpu_backend.array.promotion import as_node, common_shape, normalise_axis, promote_operands
 from wgpu_backend.array.types import INTEGERS
 from wgpu_backend.dtypes import BOOL, I32

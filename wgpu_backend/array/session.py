@@ -165,10 +165,10 @@ class Session:
             scheduled = {node.storage for node in schedule(wanted)}
             # Other arrays that this graph computes on the way are kept. Otherwise a later
             # evaluation would compute them again.
-            also = [n for n in self._held() if n.storage in scheduled]
+            also = [n for n in self._list_pending() if n.storage in scheduled]
             self._compute([*wanted, *also])
 
-    def _held(self) -> list[Node]:
+    def _list_pending(self) -> list[Node]:
         """Return the nodes of arrays that have not been computed; forget the others."""
         held: list[Node] = []
         for holder in _list_alive(self._waiting):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from wgpu_backend.array.base import wrap
 from wgpu_backend.array.conversion import flatten_node
 from wgpu_backend.array.creation import arange, full, ones
-from wgpu_backend.array.index_parsing import find_true
+from wgpu_backend.array.indexing import find_true
 from wgpu_backend.array.manipulation import concat
 from wgpu_backend.array.operators import equal, minimum
 from wgpu_backend.array.promotion import as_node, promote_operands, to_floats

@@ -60,19 +60,6 @@ from wgpu_backend.array.nn.activations import (
     step,
     tanh,
 )
-from wgpu_backend.array.nn.attention import (
-    ALiBi,
-    MultiHeadAttention,
-    RoPE,
-    SinusoidalPositionalEncoding,
-    Transformer,
-    TransformerDecoder,
-    TransformerDecoderLayer,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-    attend,
-    rotated,
-)
 from wgpu_backend.array.nn.convolution import (
     AvgPool1d,
     AvgPool2d,
@@ -110,7 +97,22 @@ from wgpu_backend.array.nn.module import (
     published,
 )
 from wgpu_backend.array.nn.norms import BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm
-from wgpu_backend.array.nn.recurrent import GRU, LSTM, RNN
+from wgpu_backend.array.nn.sequences import (
+    GRU,
+    LSTM,
+    RNN,
+    ALiBi,
+    MultiHeadAttention,
+    RoPE,
+    SinusoidalPositionalEncoding,
+    Transformer,
+    TransformerDecoder,
+    TransformerDecoderLayer,
+    TransformerEncoder,
+    TransformerEncoderLayer,
+    attend,
+    rotated,
+)
 
 __all__ = [
     "CELU",
