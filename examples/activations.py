@@ -1,4 +1,4 @@
-"""A window in which a story's states run down like rain: a band a layer, a row a token.
+"""Show the states of each layer in a window, a band per layer, while a model tells a story.
 
 ::
 
@@ -38,18 +38,18 @@ def pictures(model: wb.LanguageModel, args: argparse.Namespace) -> Pictures:
     prompt = model.prompter.chat([{"role": "user", "content": args.prompt}])
     history = [watcher.states(token) for token in prompt]
     stream = model.tokenizer.stream()
-    told = ""
+    story = ""
     for token in model.tokens(prompt, wb.SamplingOptions(seed=1), num_predict=TOKENS - len(prompt)):
         history.append(watcher.states(token))
         piece = stream.push(token)
-        told += piece
+        story += piece
         print(piece, end="", flush=True)
-        yield bands(np.stack(history[-SHOWN:], axis=1)), f"… {told[-40:]}"
+        yield bands(np.stack(history[-SHOWN:], axis=1)), f"… {story[-40:]}"
     watcher.close()
 
 
 class Watcher:
-    """Computes the states after each layer, token by token, with a cache of its own."""
+    """A model that computes the states after each layer, token by token, with its own cache."""
 
     def __init__(self, model: wb.LanguageModel) -> None:
         kind = model.model.config.architecture
@@ -61,7 +61,7 @@ class Watcher:
         self._head = wb.Head("states", lambda batch, _: self._states(batch))
 
     def states(self, token: int) -> NDArray[np.float32]:
-        """States after each layer for the next token: (layers, width)."""
+        """Compute the states after each layer for the next token: (layers, width)."""
         result = self._runner.run([wb.Work(0, (token,), (0,))], self._head, {})
         return np.concatenate(result.wait())
 
@@ -81,7 +81,7 @@ class Watcher:
 
 
 def bands(states: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """(layers, tokens, width) one below the other; the newest token is the lowest."""
+    """Stack the bands of all layers, (layers, tokens, width), with the newest token lowest."""
     layers, tokens, width = states.shape
     units = states / (3 * np.sqrt(np.mean(states**2, axis=(1, 2), keepdims=True)) + 1e-9)
     gap = 2

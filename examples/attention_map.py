@@ -1,4 +1,4 @@
-"""A window in which each head of a layer shows where it looks, while a story is being told.
+"""Show in a window where each attention head of a layer looks while a model tells a story.
 
 ::
 
@@ -38,18 +38,18 @@ def pictures(model: wb.LanguageModel, args: argparse.Namespace) -> Pictures:
     watcher = Watcher(model, args.layer)
     tokens = model.prompter.chat([{"role": "user", "content": args.prompt}])
     stream = model.tokenizer.stream()
-    told = ""
+    story = ""
     for token in model.tokens(tokens, wb.SamplingOptions(seed=1), num_predict=TOKENS - len(tokens)):
         tokens = [*tokens, token]
         piece = stream.push(token)
-        told += piece
+        story += piece
         print(piece, end="", flush=True)
-        yield side_by_side(watcher.weights(tokens)), f"layer {watcher.layer}, … {told[-40:]}"
+        yield side_by_side(watcher.weights(tokens)), f"layer {watcher.layer}, … {story[-40:]}"
     watcher.close()
 
 
 class Watcher:
-    """Computes what the heads of a layer look at.
+    """A model that computes the attention weights of one layer.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Watcher:
         self._head = wb.Head("attention", self._build)
 
     def weights(self, tokens: list[int]) -> NDArray[np.float32]:
-        """Where each token looks: (heads, tokens, tokens), rows add up to 1."""
+        """Compute where each token looks: (heads, tokens, tokens); rows sum to 1."""
         count = len(tokens)
         mask = np.triu(np.full((padded(count),) * 2, -1e9, np.float32), 1)
         self._cache.remove(0)
@@ -102,12 +102,12 @@ class Watcher:
 
 
 def padded(count: int) -> int:
-    """Rows of a batch of so many tokens: batches come in powers of two."""
+    """Return the rows of a batch of so many tokens: batches come in powers of two."""
     return 1 << (count - 1).bit_length()
 
 
 def side_by_side(weights: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """A square for each head, in as many columns as look well."""
+    """Arrange a square for each head in a grid."""
     heads, count, _ = weights.shape
     columns = math.ceil(math.sqrt(heads * SIZE[0] / SIZE[1]))
     rows = math.ceil(heads / columns)

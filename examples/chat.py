@@ -1,4 +1,4 @@
-"""Two questions and answers; the second turn computes only what the first has not.
+"""Ask two questions; the second turn computes only the tokens that the first did not.
 
 ::
 

@@ -1,4 +1,4 @@
-"""A line for each tensor of a model's first layer: how like it is to a dump that another run made.
+"""Compare each tensor of a model's first layer with a dump that another run wrote.
 
 ::
 
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def written(model_path: str | None, dump: Path) -> Path:
-    """Write a dump with what the NumPy device computes."""
+    """Write a dump of the values that the NumPy device computes."""
     with (
         wb.load(model_path, device="cpu") as model,
         model.backend.new_context() as context,
@@ -61,7 +61,7 @@ def compare(model: wb.LanguageModel, dump: Path) -> None:
 
 
 def first_layer(model: wb.LanguageModel, context: wb.Context) -> dict[str, wb.Tensor]:
-    """Tensors on the way through the first layer, by the names of the weights that made them."""
+    """Return the tensors of the first layer, by the names of the weights that produced them."""
     llama = model.model
     assert isinstance(llama, wb.models.Llama), f"{llama.config.architecture} has other parts"
     layer = llama.layers[0]

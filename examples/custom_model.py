@@ -1,4 +1,4 @@
-"""An architecture of one's own, from outside the package: it is written, loaded and believed.
+"""Define an architecture outside the package: write a file of it, load it and check its values.
 
 ::
 
@@ -7,7 +7,7 @@
     logits of 12 tokens against NumPy: NMSE 8.8e-14
     the same tokens greedily on both sides: [202, 20, 194, 51, 221, 16, 102, 201]
 
-"story-parallel" is Llama with attention and feed-forward side by side behind one norm, as in GPT-J
+"story-parallel" is Llama with attention and feed-forward side by side after one norm, as in GPT-J
 and PaLM (Chowdhery et al. 2022, §2). The weights are random, so the text would be noise. A device
 as the only argument (``cpu``) runs it there.
 """
@@ -25,7 +25,7 @@ LAYERS, WIDTH, HEADS, KV_HEADS, HEAD, FEED_FORWARD, EPS = 2, 64, 4, 2, 16, 128, 
 
 
 class ParallelLayer(wb.nn.DecoderLayer):
-    """``x + attention(norm(x)) + mlp(norm(x))``."""
+    """A layer with parallel branches: ``x + attention(norm(x)) + mlp(norm(x))``."""
 
     norm: wb.nn.RMSNorm = wb.weight("attn_norm", "width")
 
@@ -35,7 +35,7 @@ class ParallelLayer(wb.nn.DecoderLayer):
         self.mlp = wb.nn.MLP(config)
 
     def forward(self, x: wb.Tensor, batch: wb.Batch) -> wb.Tensor:
-        """One block; behind the attention of the last, only the wanted rows go on."""
+        """Run one block; after the last block's attention, only requested rows continue."""
         normed = self.norm(x, EPS)
         y = self.mixer.forward(normed, batch)
         if self.last:
@@ -49,7 +49,7 @@ class ParallelLayer(wb.nn.DecoderLayer):
 
 @wb.architecture("story-parallel")
 class StoryParallel(wb.Decoder):
-    """Llama made of parallel layers; everything else is what decoders have."""
+    """A Llama of parallel layers; everything else is inherited from `Decoder`."""
 
     rope_interleaved = True
 
@@ -78,7 +78,7 @@ def main(device: str | None = None) -> None:
 
 
 def write(path: Path) -> dict[str, np.ndarray]:
-    """Write a model with random weights, and give them."""
+    """Write a model with random weights, and return the weights."""
     words = byte_alphabet()
     writer = gguf.GGUFWriter(path, "story-parallel")
     writer.add_block_count(LAYERS)
@@ -102,7 +102,7 @@ def write(path: Path) -> dict[str, np.ndarray]:
 
 
 def byte_alphabet() -> list[str]:
-    """A character for each byte: its own where it prints, the next unused one where not."""
+    """Map each byte to a character: its own if it is printable, else the next unused one."""
     own = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = iter(range(0x100, 0x200))
     return [chr(byte if byte in own else next(others)) for byte in range(256)]
@@ -133,7 +133,7 @@ def random_weights(vocabulary: int) -> dict[str, np.ndarray]:
 
 
 def forward(weights: dict[str, np.ndarray], tokens: list[int]) -> np.ndarray:
-    """Logits by NumPy in double precision, written down a second time from the definition."""
+    """Compute the logits with NumPy in double precision, as a second implementation."""
     w = {name: values.astype(np.float64) for name, values in weights.items()}
     x = w["token_embd.weight"][tokens]
     for i in range(LAYERS):
@@ -174,7 +174,7 @@ def attention(
 
 
 def rotated(x: np.ndarray) -> np.ndarray:
-    """Neighbouring values as complex numbers, turned by the position."""
+    """Rotate neighbouring values as complex numbers by their position."""
     pairs = x[..., ::2] + 1j * x[..., 1::2]
     angles = np.arange(len(x))[:, None] * 10_000.0 ** (-np.arange(0, HEAD, 2) / HEAD)
     turned = pairs * np.exp(1j * angles)[:, None, :]

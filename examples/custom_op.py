@@ -1,4 +1,4 @@
-"""An op of one's own, from outside the package: its values beside those of its NumPy twin.
+"""Define an op outside the package, and compare its values with those of its NumPy reference.
 
 ::
 
@@ -19,7 +19,7 @@ import wgpu_backend as wb
 
 @wb.op(shader=Path(__file__).with_name("snake.wgsl"), dense=("x",))
 def snake(x: wb.Node, *, alpha: float) -> wb.Launch:
-    """Value plus a wave of it: ``x + sin²(alpha · x) / alpha``.
+    """Add a wave to each value: ``x + sin²(alpha · x) / alpha``.
 
     Source: Ziyin, Hartwig & Ueda 2020, "Neural Networks Fail to Learn Periodic Functions", eq. 3.
 

@@ -1,4 +1,4 @@
-"""Prints a line for every device of this machine, the best first, and what it can do.
+"""Print a line for each device of this machine, best first, with its capabilities.
 
 ::
 

@@ -1,4 +1,4 @@
-"""For each sentence, the one nearest to it by the angle between their vectors.
+"""Find the nearest sentence for each sentence, by the cosine of their embeddings.
 
 ::
 
@@ -30,7 +30,7 @@ SENTENCES = (
 def main(device: str | None = None) -> None:
     with wb.load(device=device) as model:
         vectors = model.embed(SENTENCES)
-    vectors -= vectors.mean(axis=0)  # what all sentences share tells none apart
+    vectors -= vectors.mean(axis=0)  # what all sentences share does not distinguish them
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, -1)

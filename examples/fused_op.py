@@ -1,4 +1,4 @@
-"""A fusion rule of one's own: two ops of the package become one, and give the same values.
+"""Define a fusion rule: two ops of the package become one that computes the same values.
 
 ::
 
@@ -24,7 +24,7 @@ fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return (a - b) * (a - b); }
 """
 )
 def square_apart(a: wb.Node, b: wb.Node) -> wb.Launch:
-    """Square of a difference, value by value with broadcasting, in the dtype of `a`."""
+    """Square the difference of two tensors, with broadcasting, in the dtype of `a`."""
     out = wb.Spec.dense(wb.broadcast_shape("square_apart", a.spec, b.spec), a.spec.dtype)
     return wb.Launch(out, {"a": a, "b": b}, threads=wb.ceil_div(out.size, 4))
 

@@ -1,4 +1,4 @@
-"""A story appears word by word, then how fast it came and where.
+"""Print a story word by word, then its speed and the device.
 
 ::
 

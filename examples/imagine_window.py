@@ -6,7 +6,7 @@
     a red circle left of a blue square: seeds 1 to 6
 
 The squares are pictures of one prompt with several seeds. A thread makes them and hands over what
-the pipeline's callback previews behind each step; the window shows it as it comes. Options:
+the pipeline's callback previews each step; the window shows it as it comes. Options:
 ``--model`` for another pipeline's folder, ``--count``, ``--steps``, ``--seed``, ``--device``, and
 ``--frames``, ``--screenshot``, ``--offscreen``.
 """
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def pictures(args: argparse.Namespace) -> Pictures:
-    """All pictures side by side, whenever one of them changes."""
+    """Yield all images side by side, whenever one of them changes."""
     columns = math.ceil(math.sqrt(args.count * SIZE[0] / SIZE[1]))
     sheet = None
     for picture, place, caption in frames(args):
@@ -53,7 +53,7 @@ def pictures(args: argparse.Namespace) -> Pictures:
 
 
 def frames(args: argparse.Namespace) -> Iterator[Frame]:
-    """Previews as a thread makes them; it ends with the window."""
+    """Yield previews as a thread makes them; the thread ends with the window."""
     made: queue.Queue[Frame | Exception | None] = queue.Queue(maxsize=2)
     closed = threading.Event()
     thread = threading.Thread(target=generate, args=(args, made, closed), daemon=True)
@@ -69,11 +69,11 @@ def frames(args: argparse.Namespace) -> Iterator[Frame]:
 
 
 class Closed(Exception):
-    """The window is closed, nobody waits for pictures."""
+    """The window is closed, so that no more images are needed."""
 
 
 def generate(args: argparse.Namespace, made: queue.Queue, closed: threading.Event) -> None:
-    """Make pictures and hand over a preview behind each step."""
+    """Generate images and queue a preview after each step."""
     place = -1
 
     def hand_over(item: Frame | Exception | None) -> None:
@@ -85,7 +85,7 @@ def generate(args: argparse.Namespace, made: queue.Queue, closed: threading.Even
                 continue
         raise Closed
 
-    def behind(step: Step) -> None:
+    def preview(step: Step) -> None:
         nonlocal place
         place += step.index == 0
         picture = (step.preview() * 255).round().astype(np.uint8)
@@ -98,7 +98,7 @@ def generate(args: argparse.Namespace, made: queue.Queue, closed: threading.Even
                 num_inference_steps=args.steps,
                 num_images_per_prompt=args.count,
                 seed=args.seed,
-                callback=behind,
+                callback=preview,
             )
         hand_over(None)
     except Closed:

@@ -22,7 +22,7 @@ import wgpu_backend.array.nn as nn
 
 @dataclass
 class ModelArgs:
-    """What config.json says."""
+    """The arguments of a model, from config.json."""
 
     hidden_size: int
     num_hidden_layers: int
@@ -37,7 +37,7 @@ class ModelArgs:
 
     @classmethod
     def from_dict(cls, config: dict[str, Any]) -> ModelArgs:
-        """Arguments of a configuration, which has others, too."""
+        """Make arguments from a configuration, which may have further entries."""
         return cls(**{f.name: config[f.name] for f in fields(cls) if f.name in config})
 
 
@@ -50,7 +50,7 @@ class KVCache:
         self.offset = 0
 
     def update_and_fetch(self, keys: mx.Array, values: mx.Array) -> tuple[mx.Array, mx.Array]:
-        """All keys and values, the new ones behind."""
+        """Append new keys and values, and return all of them."""
         if self.keys is not None and self.values is not None:
             keys = mx.concatenate([self.keys, keys], axis=2)
             values = mx.concatenate([self.values, values], axis=2)
@@ -89,7 +89,7 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    """Gated feed-forward network."""
+    """A gated feed-forward network."""
 
     def __init__(self, dim: int, hidden_dim: int) -> None:
         super().__init__()
@@ -103,7 +103,7 @@ class MLP(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """Attention and MLP, each behind a norm and beside a residual."""
+    """Attention and an MLP, each after a norm and with a residual connection."""
 
     def __init__(self, args: ModelArgs) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class TransformerBlock(nn.Module):
 
 
 class Qwen3Model(nn.Module):
-    """Embeddings, blocks, a norm."""
+    """Embeddings, blocks and a final norm."""
 
     def __init__(self, args: ModelArgs) -> None:
         super().__init__()
@@ -128,7 +128,7 @@ class Qwen3Model(nn.Module):
         self.norm = nn.RMSNorm(args.hidden_size, eps=args.rms_norm_eps)
 
     def __call__(self, inputs: mx.Array, cache: list[KVCache]) -> mx.Array:
-        """States of (batch, tokens) ids."""
+        """Compute the states of (batch, tokens) ids."""
         h = self.embed_tokens(inputs)
         for layer, c in zip(self.layers, cache, strict=True):
             h = layer(h, c)
@@ -136,7 +136,7 @@ class Qwen3Model(nn.Module):
 
 
 class Model(nn.Module):
-    """The language model: logits of ids."""
+    """A language model: logits of ids."""
 
     def __init__(self, args: ModelArgs) -> None:
         super().__init__()
@@ -145,17 +145,17 @@ class Model(nn.Module):
             self.lm_head = nn.Linear(args.hidden_size, args.vocab_size, bias=False)
 
     def __call__(self, inputs: mx.Array, cache: list[KVCache] | None = None) -> mx.Array:
-        """Logits, (batch, tokens, vocabulary)."""
+        """Compute logits, (batch, tokens, vocabulary)."""
         out = self.model(inputs, cache or self.make_cache())
         return self.lm_head(out) if "lm_head" in self else self.model.embed_tokens.as_linear(out)
 
     def make_cache(self) -> list[KVCache]:
-        """A cache for each layer."""
+        """Make a cache for each layer."""
         return [KVCache() for _ in self.model.layers]
 
 
 def load(folder: str | Path) -> Model:
-    """Model of a folder of mlx-lm's."""
+    """Load a model from a folder of mlx-lm."""
     path = Path(folder)
     config = json.loads((path / "config.json").read_text())
     model = Model(ModelArgs.from_dict(config))
@@ -173,7 +173,7 @@ def load(folder: str | Path) -> Model:
 
 
 def generate(model: Model, ids: list[int]) -> Iterator[int]:
-    """The likeliest token, again and again."""
+    """Generate the likeliest token repeatedly."""
     cache = model.make_cache()
     given = mx.array([ids])
     while True:
@@ -183,7 +183,7 @@ def generate(model: Model, ids: list[int]) -> Iterator[int]:
 
 
 def main() -> None:
-    """Go on from some ids."""
+    """Continue a sequence of ids."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--ids", default="1,2,3")

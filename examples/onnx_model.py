@@ -1,4 +1,4 @@
-"""An ONNX file as one compiled function of arrays: an interpreter of its graph, op by op.
+"""Run an ONNX file as one compiled function of arrays: an interpreter of its graph, op by op.
 
     python examples/onnx_model.py MODEL.onnx [--device DEVICE]
 
@@ -25,7 +25,7 @@ OPS: dict[str, Callable[..., Any]] = {}
 
 
 def op(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function an op of ONNX, which gets its inputs and its attributes."""
+    """Register a function as an ONNX op, which receives its inputs and attributes."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         OPS[name] = function
@@ -35,17 +35,17 @@ def op(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def on_host(*values: Value) -> bool:
-    """Whether the host knows all of these."""
+    """Return whether the host knows all of these values."""
     return all(v is None or isinstance(v, np.ndarray | np.generic) for v in values)
 
 
 def library(*values: Value) -> Value:
-    """NumPy where the host knows all values, arrays otherwise: their functions are the same."""
+    """Return NumPy if the host knows all values, else the array module."""
     return np if on_host(*values) else wx
 
 
 def ints(value: Value) -> list[int]:
-    """Whole numbers that the host has to know: shapes, axes."""
+    """Return whole numbers that the host must know, such as shapes and axes."""
     return [int(v) for v in np.atleast_1d(np.asarray(value))]
 
 
@@ -58,7 +58,7 @@ ELEMENTWISE = {
 
 
 def elementwise(function: str) -> Callable[..., Any]:
-    """An op that NumPy and arrays have under one name."""
+    """Make an op that NumPy and the array module have under one name."""
 
     def call(_: Attributes, *values: Value) -> Value:
         return getattr(library(*values), function)(*values)
@@ -72,43 +72,43 @@ for onnx_name, function_name in ELEMENTWISE.items():
 
 @op("Constant")
 def constant(attributes: Attributes) -> Value:
-    """A value of the file."""
+    """Return a constant of the file."""
     return attributes["value"]
 
 
 @op("Identity")
 def identity(_: Attributes, x: Value) -> Value:
-    """The value itself."""
+    """Return the value itself."""
     return x
 
 
 @op("Reciprocal")
 def reciprocal(_: Attributes, x: Value) -> Value:
-    """One over the value."""
+    """Compute one over the value."""
     return 1.0 / x
 
 
 @op("Sigmoid")
 def sigmoid(_: Attributes, x: Value) -> Value:
-    """Logistic function."""
+    """Compute the logistic function."""
     return wx.sigmoid(x)
 
 
 @op("Erf")
 def erf(_: Attributes, x: Value) -> Value:
-    """Error function."""
+    """Compute the error function."""
     return wx.erf(x)
 
 
 @op("Clip")
 def clip(_: Attributes, x: Value, low: Value = None, high: Value = None) -> Value:
-    """Values between two bounds."""
+    """Clip values to two bounds."""
     return wx.clip(x, low, high)
 
 
 @op("Cast")
 def cast(attributes: Attributes, x: Value) -> Value:
-    """Another type; what ONNX has in 64 bits stays with the host or in 32."""
+    """Convert to another type; 64-bit types stay on the host or become 32-bit."""
     import onnx
 
     kind = onnx.helper.tensor_dtype_to_np_dtype(attributes["to"])
@@ -120,54 +120,54 @@ def cast(attributes: Attributes, x: Value) -> Value:
 
 @op("Shape")
 def shape(_: Attributes, x: Value) -> Value:
-    """Extents, which the host knows."""
+    """Return the extents, which the host knows."""
     return np.asarray(x.shape, np.int64)
 
 
 @op("ConstantOfShape")
 def constant_of_shape(attributes: Attributes, extents: Value) -> Value:
-    """One value everywhere."""
+    """Fill a shape with one value."""
     value = attributes.get("value", np.zeros(1, np.float32))
     return np.full(ints(extents), value.reshape(()), value.dtype)
 
 
 @op("Reshape")
 def reshape(_: Attributes, x: Value, extents: Value) -> Value:
-    """Another shape; 0 keeps an extent."""
+    """Change the shape; 0 keeps an extent."""
     wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(ints(extents))]
     return x.reshape(wanted)
 
 
 @op("Transpose")
 def transpose(attributes: Attributes, x: Value) -> Value:
-    """Axes in another order."""
+    """Permute the axes."""
     return x.transpose(attributes.get("perm", tuple(reversed(range(x.ndim)))))
 
 
 @op("Unsqueeze")
 def unsqueeze(attributes: Attributes, x: Value, axes: Value = None) -> Value:
-    """New axes of one value."""
+    """Insert axes of extent one."""
     places = tuple(ints(attributes["axes"] if axes is None else axes))
     return library(x).expand_dims(x, places)
 
 
 @op("Squeeze")
 def squeeze(attributes: Attributes, x: Value, axes: Value = None) -> Value:
-    """Without axes of one value."""
+    """Remove axes of extent one."""
     given = attributes.get("axes") if axes is None else axes
     return library(x).squeeze(x, None if given is None else tuple(ints(given)))
 
 
 @op("Expand")
 def expand(_: Attributes, x: Value, extents: Value) -> Value:
-    """Repeated to a shape that broadcasts with its own."""
+    """Repeat to a shape that broadcasts with its own."""
     wanted = np.broadcast_shapes(tuple(x.shape), tuple(ints(extents)))
     return library(x).broadcast_to(x, wanted)
 
 
 @op("Concat")
 def concat(attributes: Attributes, *values: Value) -> Value:
-    """Joined along an axis."""
+    """Join along an axis."""
     if on_host(*values):
         return np.concatenate([np.atleast_1d(v) for v in values], attributes["axis"])
     return wx.concatenate([wx.asarray(v) for v in values], attributes["axis"])
@@ -175,7 +175,7 @@ def concat(attributes: Attributes, *values: Value) -> Value:
 
 @op("Split")
 def split(attributes: Attributes, x: Value, sizes: Value = None) -> list[Value]:
-    """Parts along an axis."""
+    """Split along an axis."""
     axis = attributes.get("axis", 0)
     if sizes is None:
         return list(wx.split(x, attributes["num_outputs"], axis))
@@ -186,7 +186,7 @@ def split(attributes: Attributes, x: Value, sizes: Value = None) -> list[Value]:
 def slice_(
     _: Attributes, x: Value, starts: Value, ends: Value, axes: Value = None, steps: Value = None
 ) -> Value:
-    """Ranges of axes."""
+    """Take ranges of axes."""
     first = ints(starts)
     where = range(len(first)) if axes is None else ints(axes)
     step = [1] * len(first) if steps is None else ints(steps)
@@ -198,7 +198,7 @@ def slice_(
 
 @op("Gather")
 def gather(attributes: Attributes, x: Value, ids: Value) -> Value:
-    """Values of an axis by their numbers."""
+    """Take values of an axis by their indices."""
     axis = attributes.get("axis", 0)
     if on_host(x, ids):
         return np.take(x, ids, axis)
@@ -208,7 +208,7 @@ def gather(attributes: Attributes, x: Value, ids: Value) -> Value:
 
 @op("Gemm")
 def gemm(attributes: Attributes, a: Value, b: Value, c: Value = None) -> Value:
-    """Product of two matrices, plus a third."""
+    """Multiply two matrices and add a third."""
     left = a.T if attributes.get("transA") else a
     right = b.T if attributes.get("transB") else b
     y = (left @ right) * attributes.get("alpha", 1.0)
@@ -223,13 +223,13 @@ def einsum(attributes: Attributes, *values: Value) -> Value:
 
 @op("Softmax")
 def softmax(attributes: Attributes, x: Value) -> Value:
-    """Exponentials that sum to one along an axis."""
+    """Compute the softmax along an axis."""
     return wx.softmax(x, axis=attributes.get("axis", -1))
 
 
 @op("ReduceMean")
 def reduce_mean(attributes: Attributes, x: Value, axes: Value = None) -> Value:
-    """Mean over axes."""
+    """Compute the mean over axes."""
     given = attributes.get("axes") if axes is None else axes
     axis = None if given is None else tuple(ints(given))
     return wx.mean(x, axis=axis, keepdims=bool(attributes.get("keepdims", 1)))
@@ -237,7 +237,7 @@ def reduce_mean(attributes: Attributes, x: Value, axes: Value = None) -> Value:
 
 @op("InstanceNormalization")
 def instance_norm(attributes: Attributes, x: Value, scale: Value, bias: Value) -> Value:
-    """Each channel of each picture with mean 0 and variance 1."""
+    """Normalise each channel of each image to mean 0 and variance 1."""
     axes = tuple(range(2, x.ndim))
     wide = (-1, *(1,) * (x.ndim - 2))
     centred = x - wx.mean(x, axis=axes, keepdims=True)
@@ -248,7 +248,7 @@ def instance_norm(attributes: Attributes, x: Value, scale: Value, bias: Value) -
 
 @op("Conv")
 def conv(attributes: Attributes, x: Value, weight: Value, bias: Value = None) -> Value:
-    """Convolution over height and width."""
+    """Convolve over height and width."""
     top, left, bottom, right = attributes.get("pads", (0, 0, 0, 0))
     padding = [(top, bottom), (left, right)]
     y = wx.conv_general(
@@ -264,7 +264,7 @@ def conv(attributes: Attributes, x: Value, weight: Value, bias: Value = None) ->
 
 @op("AveragePool")
 def average_pool(attributes: Attributes, x: Value) -> Value:
-    """Mean of windows that lie side by side."""
+    """Average windows that do not overlap."""
     height, width = attributes["kernel_shape"]
     if tuple(attributes["strides"]) != (height, width) or any(attributes.get("pads", ())):
         raise NotImplementedError("AveragePool: windows that overlap or leave the picture")
@@ -274,7 +274,7 @@ def average_pool(attributes: Attributes, x: Value) -> Value:
 
 @op("Resize")
 def resize(attributes: Attributes, x: Value, *sizes: Value) -> Value:
-    """Each pixel several times: ONNX's nearest, for whole factors."""
+    """Repeat each pixel: ONNX's nearest, for whole factors."""
     if attributes.get("mode", b"nearest") != b"nearest":
         raise NotImplementedError(f"Resize: mode {attributes['mode'].decode()}")
     given = np.asarray(sizes[-1])
@@ -289,7 +289,7 @@ def resize(attributes: Attributes, x: Value, *sizes: Value) -> Value:
 
 @op("DynamicQuantizeLinear")
 def dynamic_quantize(_: Attributes, x: Value) -> list[Value]:
-    """Values as steps of a 255th of their range, with the step and the number of zero."""
+    """Quantise values to 255 steps of their range, and return the step and the zero point."""
     low, high = wx.minimum(wx.min(x), 0.0), wx.maximum(wx.max(x), 0.0)
     scale = (high - low) / 255.0
     zero = wx.round(wx.clip(-low / scale, 0.0, 255.0))
@@ -300,7 +300,7 @@ def dynamic_quantize(_: Attributes, x: Value) -> list[Value]:
 def matmul_integer(
     _: Attributes, a: Value, b: Value, a_zero: Value = None, b_zero: Value = None
 ) -> Value:
-    """Product of integers, as float32 holds it."""
+    """Multiply integer matrices, in float32, which holds the results."""
     left = a if a_zero is None else a - a_zero
     right = b.astype(wx.float32)
     return left @ (right if b_zero is None else right - b_zero.astype(wx.float32))
@@ -335,7 +335,7 @@ class OnnxModel:
         self.run = wx.compile(self._run)
 
     def __call__(self, **inputs: Value) -> dict[str, wx.Array]:
-        """Outputs by name; a call of shapes that were seen before replays."""
+        """Return the outputs by name; a call with shapes that were seen before replays."""
         return self.run({n: wx.asarray(v) for n, v in inputs.items()})
 
     def _run(self, inputs: Mapping[str, wx.Array]) -> dict[str, wx.Array]:
@@ -351,12 +351,12 @@ class OnnxModel:
 
 
 def _weight(values: np.ndarray[Any, Any]) -> Value:
-    """A weight on the device; what may be a shape or an index stays with the host."""
+    """Return a weight on the device; possible shapes and indices stay on the host."""
     return values if values.dtype == np.int64 or values.size == 1 else wx.array(values)
 
 
 def _on_device(value: Value) -> Value:
-    """A float that the host knows, as an array where it stands beside one."""
+    """Convert a float of the host to an array if another operand is one."""
     is_float = on_host(value) and value is not None and np.asarray(value).dtype.kind == "f"
     return wx.array(value) if is_float else value
 

@@ -1,4 +1,4 @@
-"""A window with a picture that a WGSL file paints; save the file, and the picture changes.
+"""Show the image of a WGSL file in a window; saving the file changes the image.
 
 ::
 
@@ -38,11 +38,11 @@ def main() -> None:
 
 
 def graph_of(path: Path, side: int, steps: int) -> Graph:
-    """What records several steps of a shader's picture in one go."""
+    """Make the function that records several steps of a shader's image in one graph."""
 
     @wb.op(shader=path)
     def paint(x: wb.Node, clock: wb.Node, *, step: int) -> wb.Launch:
-        """The picture after `x`: (side, side, 8), f32; `clock` is (1,), u32."""
+        """Compute the image after `x`: (side, side, 8), f32; `clock` is (1,), u32."""
         out = wb.Spec.dense(x.spec.shape, x.spec.dtype)
         params = {"side": side, "step": step}
         return wb.Launch(out, {"x": x, "clock": clock}, threads=side * side, params=params)
@@ -58,7 +58,7 @@ def graph_of(path: Path, side: int, steps: int) -> Graph:
 
 
 class Reloading:
-    """A recorded graph that is recorded again whenever a file of the shader's folder changes."""
+    """A recorded graph that is recorded again whenever a file in the shader's folder changes."""
 
     def __init__(self, context: wb.Context, path: Path, graph: Graph) -> None:
         self._context, self._folder, self._graph = context, path.parent, graph
@@ -66,7 +66,7 @@ class Reloading:
         self._recorded: wb.Recorded | None = None
 
     def get(self) -> wb.Recorded | None:
-        """Newest graph that compiles; None before the first."""
+        """Return the newest graph that compiles; None before the first."""
         now = {path: path.stat().st_mtime_ns for path in self._folder.glob("*.wgsl")}
         if now != self._seen:
             self._seen = now
@@ -84,7 +84,7 @@ class Reloading:
         self._recorded = recorded
 
     def close(self) -> None:
-        """Release what the graph holds."""
+        """Release the graph's memory."""
         if self._recorded is not None:
             self._recorded.close()
 

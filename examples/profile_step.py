@@ -1,4 +1,4 @@
-"""Where the time of one decode step goes on the device, op by op, the most expensive first.
+"""Print the device time of one decode step, op by op, most expensive first.
 
 ::
 
@@ -7,7 +7,7 @@
     rope_attention          6     0.07 ms     7%
     …
 
-``wgpu-backend profile MODEL`` also tells shaders apart and writes a trace. A device as the only
+``wgpu-backend profile MODEL`` also distinguishes shaders and writes a trace. A device as the only
 argument (``cpu``) runs it there.
 """
 

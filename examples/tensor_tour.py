@@ -1,4 +1,4 @@
-"""Tensors made, viewed and computed, each line with its NumPy twin: all say "equal".
+"""Make, view and compute tensors, each line with its NumPy equivalent: all print "equal".
 
 ::
 

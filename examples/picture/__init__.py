@@ -1,1 +1,1 @@
-"""What the examples with a window share: the window, and colours."""
+"""Shared parts of the examples with a window: the window, and colours."""

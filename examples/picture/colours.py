@@ -1,4 +1,4 @@
-"""Numbers as colours."""
+"""Colour maps for numbers."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ SIGNED = ((120, 200, 255), (40, 96, 190), (12, 14, 24), (200, 84, 20), (255, 200
 
 
 def coloured(values: NDArray[np.floating], palette: tuple[tuple[int, ...], ...]) -> Picture:
-    """Colours for numbers from 0 to 1: (…,) to (…, 3)."""
+    """Map numbers from 0 to 1 to colours: (…,) to (…, 3)."""
     stops = np.linspace(0, 1, len(palette))
     channels = np.asarray(palette, np.float64).T
     mixed = [np.interp(np.clip(values, 0, 1), stops, channel) for channel in channels]
@@ -18,10 +18,10 @@ def coloured(values: NDArray[np.floating], palette: tuple[tuple[int, ...], ...])
 
 
 def glowing(values: NDArray[np.floating]) -> Picture:
-    """0 is dark, 1 is bright."""
+    """Map 0 to dark and 1 to bright."""
     return coloured(values, GLOW)
 
 
 def signed(values: NDArray[np.floating]) -> Picture:
-    """-1 is blue, 0 is black, 1 is orange."""
+    """Map -1 to blue, 0 to black and 1 to orange."""
     return coloured((values + 1) / 2, SIGNED)

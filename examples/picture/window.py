@@ -1,4 +1,4 @@
-"""A window that shows pictures one after the other, and ways to do without one.
+"""A window that shows images in sequence, and ways to run without one.
 
 The pictures are bitmaps: rendercanvas brings them to the screen, so an example has no drawing code.
 """
@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def show(pictures: Pictures, args: argparse.Namespace, size: tuple[int, int], title: str) -> None:
-    """Show pictures, the next one as soon as the one before is on the screen.
+    """Show images, each as soon as the one before is on the screen.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def show(pictures: Pictures, args: argparse.Namespace, size: tuple[int, int], ti
 
 
 class Slides:
-    """Pictures made to fit a window; `done` when there are no more, or as many as wanted."""
+    """A sequence of images scaled to a window; `done` at its end, or after a number of images."""
 
     def __init__(self, pictures: Pictures, size: tuple[int, int], frames: int) -> None:
         self.bitmap = fitted(np.zeros((1, 1, 3), np.uint8), size)
@@ -62,7 +62,7 @@ class Slides:
         self._pictures = pictures
 
     def step(self) -> Picture:
-        """Bitmap of the next picture, rgba; the last one again where there is none."""
+        """Return the bitmap of the next image, RGBA; the last one again at the end."""
         found = None if self.done else self._next()
         if found is not None:
             self.bitmap, self.caption = fitted(found[0], self._size), found[1]
@@ -117,7 +117,7 @@ def _show_window(slides: Slides, size: tuple[int, int], title: str) -> None:
 
 
 def fitted(picture: Picture, size: tuple[int, int]) -> Picture:
-    """Enlarge by a whole factor and put into the middle: (rows, columns, 4) of a window."""
+    """Enlarge by a whole factor and centre: (rows, columns, 4) of a window."""
     columns, rows = size
     factor = max(1, min(rows // picture.shape[0], columns // picture.shape[1]))
     large = picture.repeat(factor, axis=0).repeat(factor, axis=1)[:rows, :columns]
@@ -129,7 +129,7 @@ def fitted(picture: Picture, size: tuple[int, int]) -> Picture:
 
 
 def png(picture: Picture) -> bytes:
-    """(rows, columns, 3) as a PNG file."""
+    """Encode (rows, columns, 3) as a PNG file."""
     rows, columns, _ = picture.shape
     lines = np.zeros((rows, 1 + 3 * columns), np.uint8)  # each begins with its filter: none
     lines[:, 1:] = picture.reshape(rows, -1)

@@ -1,4 +1,4 @@
-"""Tells from the pixels alone whether a picture shows what its scene says.
+"""Check from the pixels alone whether an image shows its scene.
 
 What differs from the background falls into patches that hang together; the colour of each is the
 middle of its pixels, its shape the one of our shapes that fits it best, moved and scaled.
@@ -67,14 +67,14 @@ def _differences(scene: Scene, seen: list[Seen]) -> list[str]:
 
 
 def _has_size(thing: Thing, radius: float) -> bool:
-    """Whether a radius is of the size; without one, of none that is too small or too large."""
+    """Return whether a radius has the size; without a size, whether it is in the usual range."""
     limits = {"small": (0, SMALL), "large": (LARGE, SIDE)}
     least, most = limits.get(thing.size or "", (RADII["small"] + 0.4, RADII["large"] - 0.4))
     return least <= radius <= most
 
 
 def _is_at(place: str, seen: Seen) -> bool:
-    """Whether the middle of a shape lies where `place` says."""
+    """Return whether the middle of a shape is at `place`."""
     where = set(place.split())
     if where == {"middle"}:
         return max(abs(seen.x - SIDE / 2), abs(seen.y - SIDE / 2)) < SIDE / 8
@@ -93,7 +93,7 @@ def _is_at(place: str, seen: Seen) -> bool:
 
 
 def _lies(relation: str, one: Seen, other: Seen) -> bool:
-    """Whether one shape lies to the other as said, clearly."""
+    """Return whether one shape is clearly in the relation to the other."""
     right, down = other.x - one.x, other.y - one.y
     if relation == "beside":
         return abs(right) > abs(down)
@@ -112,7 +112,7 @@ def look(picture: Picture) -> tuple[str, list[Seen]]:
 
 
 def _patches(mask: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
-    """Divide a mask into parts that hang together, corners included."""
+    """Divide a mask into connected parts, corners included."""
     numbers = np.where(mask, np.arange(1, mask.size + 1).reshape(mask.shape), 0)
     while True:
         padded = np.pad(numbers, 1)
@@ -141,7 +141,7 @@ def _seen(picture: Picture, behind: Picture, contrast: Shares, patch: NDArray[np
 
 
 def _grown(patch: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Add the pixels beside a patch, where its edge fades."""
+    """Add the pixels next to a patch, where its edge fades."""
     padded = np.pad(patch, 1)
     return (
         padded[1:-1, 1:-1]
@@ -153,7 +153,7 @@ def _grown(patch: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _fit(shape: str, shares: Shares) -> tuple[float, float, float, float]:
-    """Lay a shape over shares of pixels; return how well it fits, its middle and its radius."""
+    """Fit a shape to shares of pixels; return the quality, its middle and its radius."""
     left, right = _ends(shares.max(axis=0))
     top, bottom = _ends(shares.max(axis=1))
     x, y = (left + right) / 2, (top + bottom) / 2
@@ -170,7 +170,7 @@ def _fit(shape: str, shares: Shares) -> tuple[float, float, float, float]:
 
 
 def _ends(most: Shares) -> tuple[float, float]:
-    """Where a row of shares begins and ends, in pixels, with the parts of the outer two."""
+    """Return the ends of a row of shares, in pixels, with the parts of the outer two."""
     (inside,) = np.nonzero(most >= 0.5)
     first, last = int(inside[0]), int(inside[-1])
     before = float(most[first - 1]) if first else 0.0
@@ -179,7 +179,7 @@ def _ends(most: Shares) -> tuple[float, float]:
 
 
 def _named(colour: Picture) -> str:
-    """Return the nearest of our colours, or "other" if none is near."""
+    """Return the nearest of the named colours, or "other" if none is near."""
     distances = {
         name: float(np.linalg.norm(colour - np.array(rgb) / 255)) for name, rgb in COLOURS.items()
     }

@@ -1,4 +1,4 @@
-"""Draws a scene: chooses what its sentence leaves open, places the shapes, paints them."""
+"""Draw a scene: choose what its sentence leaves open, place the shapes and paint them."""
 
 import math
 import random
@@ -27,7 +27,7 @@ class Drawn:
 
     @property
     def extent(self) -> float:
-        """Half of its larger side, in pixels."""
+        """Return half of the larger side, in pixels."""
         return extent(self.shape, self.radius)
 
 
@@ -38,7 +38,7 @@ def draw(scene: Scene, rng: random.Random) -> NDArray[np.float32]:
 
 
 def background_of(scene: Scene) -> str:
-    """What is behind a scene: if it does not say, the first that no thing has the colour of."""
+    """Return the background of a scene; by default the first colour that no thing has."""
     taken = {thing.colour for thing in scene.things}
     return scene.background or next(colour for colour in DEFAULTS if colour not in taken)
 
@@ -72,14 +72,14 @@ def place(scene: Scene, background: str, rng: random.Random) -> list[Drawn]:
 
 
 def _colour(thing: Thing, background: str) -> str:
-    """Colour of a thing; one that is left open is drawn in black, or white where it is dark."""
+    """Return the colour of a thing; by default black, or white on a dark background."""
     return thing.colour or next(c for c in OPEN if distance(c, background) > STRONG)
 
 
 def _apart(
     places: list[str | None], extents: list[float], rng: random.Random
 ) -> list[tuple[float, float]]:
-    """Middles at places, drawn again as long as the shapes would touch."""
+    """Draw middles at places, again until the shapes do not touch."""
     while True:
         middles = [_at(p, half, rng) for p, half in zip(places, extents, strict=True)]
         if len(middles) == 1 or _gap(middles, extents) >= GAP:
@@ -110,7 +110,7 @@ def _along(low: bool, high: bool, half: float, reach: int, rng: random.Random) -
 def _related(
     relation: str | None, extents: list[float], rng: random.Random
 ) -> list[tuple[float, float]]:
-    """Middles of two shapes of which the first lies to the second as `relation` says."""
+    """Draw the middles of two shapes that have the relation."""
     if relation in (None, "beside"):  # as a reader of the sentence would lay them
         relation = "left"
     if relation in ("right", "below"):

@@ -1,4 +1,4 @@
-"""The picture model as a folder that picture pipelines are read from, its weights in f16."""
+"""Store the picture model as a pipeline's folder, with weights in f16."""
 
 import json
 from dataclasses import asdict
@@ -23,7 +23,7 @@ SCHEDULER = {
 
 
 def save(folder: Path, model: PictureModel) -> None:
-    """Write `model`; its tensors at once or not at all."""
+    """Write `model`; all tensors at once or none."""
     for name in ("scheduler", "transformer"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     config = {"_class_name": "PictureTransformer", **asdict(model.config)}

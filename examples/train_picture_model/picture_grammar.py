@@ -1,4 +1,4 @@
-"""Scenes of one or two shapes, and sentences that say what is in them."""
+"""Scenes of one or two shapes, and sentences that describe them."""
 
 import random
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ STRONG = 110.0  # distance of two colours (of 442) that are told apart with ease
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """One shape; what is None, the sentence leaves open."""
+    """One shape; the sentence leaves attributes open that are None."""
 
     shape: str
     colour: str | None
@@ -84,7 +84,7 @@ class Thing:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One or two things, how the first lies to the second, and what is behind them."""
+    """One or two things, the relation of the first to the second, and the background."""
 
     things: tuple[Thing, ...]
     relation: str | None = None
@@ -92,16 +92,16 @@ class Scene:
 
     @property
     def held_out(self) -> bool:
-        """Whether the combination of colours, shapes and relation is kept from training."""
+        """Return whether the combination of colours, shapes and relation is kept from training."""
         parts = [f"{thing.colour} {thing.shape} {thing.place}" for thing in self.things]
         return crc32(f"{parts} {self.relation}".encode()) % HELD_OUT == 0
 
     def sentence(self, rng: random.Random) -> str:
-        """One of the sentences that say this."""
+        """Draw a sentence that describes the scene."""
         return self.said(rng)[0]
 
     def said(self, rng: random.Random) -> tuple[str, tuple[int, ...]]:
-        """One of the sentences that say this, and in which order it names the things."""
+        """Draw a sentence that describes the scene, and return the order of its things."""
         order = tuple(range(len(self.things)))
         if self.relation is not None and rng.random() < 0.25:
             order = order[::-1]
@@ -124,7 +124,7 @@ def article(word: str) -> str:
 
 
 def distance(one: str, other: str) -> float:
-    """Distance of two colours as straight lines between their RGB values of 0 to 255."""
+    """Return the distance of two colours: the line between their RGB values of 0 to 255."""
     return sum((a - b) ** 2 for a, b in zip(COLOURS[one], COLOURS[other], strict=True)) ** 0.5
 
 
@@ -153,7 +153,7 @@ def _thing(rng: random.Random, background: str | None, place: str | None = None)
 
 
 def words() -> list[str]:
-    """List every word that a sentence can have, less the articles, in order of the alphabet."""
+    """List all words of sentences, without articles, in alphabetical order."""
     texts = [*SHAPES, *COLOURS, "gray", "with", "on background", *OPENINGS]
     for table in (SIZES, PLACES, RELATIONS, TURNED):
         texts += [phrase for phrases in table.values() for phrase in phrases]

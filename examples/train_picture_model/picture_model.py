@@ -39,7 +39,7 @@ class PictureConfig:
 
 
 class Block(nn.Module):
-    """Attention among tokens, attention to patches, a gated network, under the time's control."""
+    """Attention among tokens, attention to patches and a gated network, conditioned on time."""
 
     def __init__(self, config: PictureConfig) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Block(nn.Module):
         self.offset.data[2::3] = 0.3
 
     def forward(self, x: Tensor, patches: Tensor, control: Tensor) -> Tensor:
-        """(rows, tokens, width), (rows, patches, width), (rows, 9, width) to the first."""
+        """Update (rows, tokens, width) by (rows, patches, width) and (rows, 9, width)."""
         parts = (control + self.offset).unsqueeze(2).unbind(1)
         shift, scale, gate = parts[:3]
         q, k, v = self.qkv(normed(x) * (1 + scale) + shift).chunk(3, dim=-1)
@@ -68,7 +68,7 @@ class Block(nn.Module):
         return x + gate * self.down(functional.silu(inner) * up)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Each token a mixture of all, by heads."""
+        """Mix the tokens by heads."""
         q, k, v = (x.unflatten(2, (self.heads, -1)).transpose(1, 2) for x in (q, k, v))
         q, k = normed(q), normed(k)
         likeness = (q @ k.transpose(2, 3)) * 2.0  # a CPU takes this back faster than a fused op
@@ -77,14 +77,14 @@ class Block(nn.Module):
 
 
 class Convolution(nn.Conv2d):
-    """A convolution over 3 x 3 places that keeps the size."""
+    """A 3 x 3 convolution that keeps the size."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs, 3, padding=1)
 
 
 class Painter(nn.Module):
-    """What share of each pixel a thing covers, from its token."""
+    """A network that computes the share of each pixel that a thing covers, from its token."""
 
     def __init__(self, config: PictureConfig) -> None:
         super().__init__()
@@ -96,7 +96,7 @@ class Painter(nn.Module):
         self.leave = Convolution(config.channels[-1], 4)
 
     def forward(self, thing: Tensor) -> Tensor:
-        """(n, width) to (n, 1, side, side), logits."""
+        """Compute logits: (n, width) to (n, 1, side, side)."""
         x = self.place(functional.silu(self.think(thing))).unflatten(1, self.sketch)
         for number, step in enumerate(self.widen):
             if number:
@@ -106,7 +106,7 @@ class Painter(nn.Module):
 
 
 class PictureModel(nn.Module):
-    """Predicts the drawing from a noisy picture, the share of noise in it, and a sentence."""
+    """A model that predicts the drawing from a noisy image, its share of noise, and a sentence."""
 
     def __init__(self, config: PictureConfig) -> None:
         super().__init__()
@@ -131,7 +131,7 @@ class PictureModel(nn.Module):
         nn.init.normal_(self.word.weight, std=0.5)
 
     def forward(self, noisy: Tensor, noise: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        """(rows, side, side, 3) in -1 to 1, (rows,) in 0 to 1, (rows, words) to drawings.
+        """Predict: (rows, side, side, 3) in -1 to 1, (rows,) in 0 to 1, (rows, words) to drawings.
 
         The first result is like `noisy`, the second are logits of the outlines of the things,
         (rows, things, side, side).
@@ -173,14 +173,14 @@ def normed(x: Tensor) -> Tensor:
 
 
 def waves(noise: Tensor, frequencies: int) -> Tensor:
-    """Cosines, then sines of the share of noise times 1000, at falling frequencies."""
+    """Return cosines, then sines of the share of noise times 1000, at falling frequencies."""
     exponents = -math.log(10_000) * torch.arange(frequencies) / frequencies
     angles = 1000 * noise[:, None] * exponents.exp()
     return torch.cat([angles.cos(), angles.sin()], dim=-1)
 
 
 def to_patches(picture: Tensor, patch: int) -> Tensor:
-    """(rows, side, side, 3) to (rows, patches, patch * patch * 3)."""
+    """Split into patches: (rows, side, side, 3) to (rows, patches, patch * patch * 3)."""
     rows, side = picture.shape[:2]
     cut = picture.reshape(rows, side // patch, patch, side // patch, patch, 3)
     return cut.transpose(2, 3).reshape(rows, (side // patch) ** 2, -1)
@@ -189,7 +189,7 @@ def to_patches(picture: Tensor, patch: int) -> Tensor:
 def loss(
     model: PictureModel, drawing: Tensor, outlines: Tensor, words: Tensor, noise: Tensor
 ) -> Tensor:
-    """Mean square error of the velocity, noise less drawing, and entropy of the outlines.
+    """Compute the mean square error of the velocity, plus the entropy of the outlines.
 
     That a thing has the token that stands for it, in the order of the sentence, the error alone
     would say late.
@@ -209,7 +209,7 @@ def loss(
 def sample(
     model: PictureModel, words: Tensor, start: Tensor, steps: int, guidance: float, shift: float
 ) -> Tensor:
-    """Follow the velocity from noise to pictures, away from what no words at all would give."""
+    """Integrate the velocity from noise to images, with guidance away from the empty sentence."""
     even = torch.linspace(1, 0, steps + 1)
     shares = shift * even / (1 + (shift - 1) * even)
     x = start

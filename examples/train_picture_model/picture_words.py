@@ -1,4 +1,4 @@
-"""Sentences as numbers of words, filled up with the empty word 0."""
+"""Encoding of sentences as word numbers, padded with the empty word 0."""
 
 import re
 
@@ -9,6 +9,6 @@ NUMBERS = {word: number for number, word in enumerate(VOCABULARY)}
 
 
 def encode(sentence: str, length: int) -> list[int]:
-    """Number the words of `sentence` that the vocabulary has, `length` of them."""
+    """Encode the first `length` words of `sentence` that are in the vocabulary."""
     found = [NUMBERS[word] for word in re.findall("[a-z]+", sentence.lower()) if word in NUMBERS]
     return (found + [0] * length)[:length]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write what torch computes for one input, which a test compares with the package's own network.
+"""Write torch's results for one input, which a test compares with the package's network.
 
 python examples/train_picture_model/reference.py
 """

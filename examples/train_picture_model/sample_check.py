@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How good a picture model is: the share of held-out sentences whose picture is right.
+"""Measure a picture model: the share of held-out sentences whose image is right.
 
 python examples/train_picture_model/sample_check.py pictures
 """
@@ -24,7 +24,7 @@ ROWS = 50  # pictures at once
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a set of sentences."""
+    """The results of a set of sentences."""
 
     count: int
     wrong: list[tuple[str, list[str]]]  # sentences, and what is wrong with their pictures
@@ -47,7 +47,7 @@ def held_out(count: int, seed: int) -> list[tuple[Scene, str]]:
 
 
 def pictures(model: PictureModel, sentences: list[str], seed: int) -> np.ndarray:
-    """(sentences, side, side, 3) of 0 to 1."""
+    """Generate images: (sentences, side, side, 3) of 0 to 1."""
     words = torch.tensor([encode(text, model.config.words) for text in sentences])
     side, generator = model.config.side, torch.Generator().manual_seed(seed)
     noise = torch.randn(len(words), side, side, 3, generator=generator)
@@ -59,7 +59,7 @@ def pictures(model: PictureModel, sentences: list[str], seed: int) -> np.ndarray
 
 
 def report(model: PictureModel, count: int, seed: int = 9) -> Report:
-    """Sample a picture of each of `count` held-out sentences and look at it."""
+    """Generate an image of each of `count` held-out sentences and check it."""
     asked = held_out(count, seed)
     made = pictures(model, [sentence for _, sentence in asked], seed)
     looked = [(said, problems(scene, x)) for (scene, said), x in zip(asked, made, strict=True)]

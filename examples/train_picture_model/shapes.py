@@ -1,4 +1,4 @@
-"""Shapes as outlines of half extent about 1, and what share of each pixel they cover."""
+"""Shapes as outlines of half extent about 1, and the share of each pixel that they cover."""
 
 from functools import cache
 
@@ -21,13 +21,13 @@ SHAPES = tuple(SCALES)
 
 
 def extent(shape: str, radius: float) -> float:
-    """Half of what a shape of `radius` pixels takes up in its larger direction, in pixels."""
+    """Return half the larger extent of a shape of `radius` pixels, in pixels."""
     return SCALES[shape] * radius
 
 
 @cache
 def coverage(shape: str, x: float, y: float, radius: float) -> NDArray[np.float32]:
-    """Share of each pixel, (SIDE, SIDE), that lies in a shape with its middle at (x, y)."""
+    """Compute the share of each pixel, (SIDE, SIDE), inside a shape with its middle at (x, y)."""
     half = extent(shape, radius)
     shares = np.zeros((SIDE, SIDE), np.float32)
     left, top = (int(max(0, np.floor(middle - half - 1))) for middle in (x, y))
@@ -39,7 +39,7 @@ def coverage(shape: str, x: float, y: float, radius: float) -> NDArray[np.float3
 
 
 def _distance(shape: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Signed distance from the outline of a shape of half extent 1, negative inside."""
+    """Compute the signed distance from the outline of a shape of half extent 1, negative inside."""
     if shape == "circle":
         return np.hypot(x, y) - 1
     if shape == "ring":
@@ -50,7 +50,7 @@ def _distance(shape: str, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDA
 def _polygon_distance(
     corners: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Signed distance from a closed polygon; inside by counting crossings of a ray to the right."""
+    """Compute the signed distance from a closed polygon; inside by counting crossings of a ray."""
     nearest = np.full(x.shape, np.inf)
     inside = np.zeros(x.shape, bool)
     for (x0, y0), (x1, y1) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
@@ -66,14 +66,14 @@ def _polygon_distance(
 
 @cache
 def outline(shape: str) -> NDArray[np.float64]:
-    """Corners of a shape, y downwards, its box around 0 and the larger half of that 1."""
+    """Return the corners of a shape, y downwards, with the larger half extent 1 around 0."""
     corners = np.array(_CORNERS[shape]())
     low, high = corners.min(axis=0), corners.max(axis=0)
     return (corners - (low + high) / 2) / ((high - low).max() / 2)
 
 
 def _around(count: int, radii: tuple[float, ...]) -> list[tuple[float, float]]:
-    """`count` points around 0 from the top on, their distances taken in turn from `radii`."""
+    """Return `count` points around 0 from the top on, with distances in turn from `radii`."""
     angles = 2 * np.pi * np.arange(count) / count
     return [
         (radii[i % len(radii)] * np.sin(angle), -radii[i % len(radii)] * np.cos(angle))

@@ -38,7 +38,7 @@ MEMORY = 0.998  # of the averaged weights, a step
 
 @dataclass(slots=True)
 class Clock:
-    """How far the training is, 0 to 1: by steps if their number is given, else by time."""
+    """The progress of the training, 0 to 1: by steps if their number is given, else by time."""
 
     steps: int | None
     seconds: float
@@ -75,7 +75,7 @@ class Optimizer:
         ]
 
     def step(self, rate: float) -> None:
-        """Update the weights by their gradients, then forget these."""
+        """Update the weights by their gradients, then clear the gradients."""
         for weight, flat in self.flat:
             assert weight.grad is not None
             flat.grad, weight.grad = weight.grad.flatten(1), None
@@ -87,7 +87,7 @@ class Optimizer:
 
 
 def learning_rate(peak: float, step: int, progress: float) -> float:
-    """Linear warm-up to `peak`, then half a cosine."""
+    """Return a linear warm-up to `peak`, then half a cosine."""
     cosine = 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
     return peak * min(1.0, (step + 1) / WARMUP_STEPS) * (LAST_RATE + (1 - LAST_RATE) * cosine)
 
@@ -160,7 +160,7 @@ class Training:
         unfinished.replace(self.checkpoint)
 
     def restore(self) -> None:
-        """Go on from the checkpoint."""
+        """Continue from the checkpoint."""
         state = torch.load(self.checkpoint)
         self.model.load_state_dict(state["model"])
         self.average.load_state_dict(state["average"])
@@ -170,7 +170,7 @@ class Training:
         print(f"going on from step {self.clock.step}")
 
     def take(self, weights: dict[str, Tensor]) -> None:
-        """Begin with what another model has of the same name and shape."""
+        """Copy the weights of another model that have the same name and shape."""
         own = self.model.state_dict()
         fit = {name: w for name, w in weights.items() if name in own and w.shape == own[name].shape}
         self.model.load_state_dict(fit, strict=False)

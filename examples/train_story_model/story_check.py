@@ -1,4 +1,4 @@
-"""How good a story model is: held-out perplexity, and whether it tells what it was asked for."""
+"""Measure a story model: held-out perplexity, and how often a story follows its request."""
 
 import random
 from collections import defaultdict
@@ -24,7 +24,7 @@ class Told:
 
     @property
     def follows(self) -> bool:
-        """Whether all that was asked for is in the story, and the story is finished."""
+        """Return whether the story has everything that was requested and is finished."""
         ask, text = self.example.ask, self.text
         hero = ask.hero is None or ask.hero in text.lower()
         wanted = (ask.name, ask.thing, ask.thing_adjective, ask.place)
@@ -32,7 +32,7 @@ class Told:
 
     @property
     def ends_well(self) -> bool:
-        """Whether the model ended the story itself, after a full sentence."""
+        """Return whether the model ended the story itself, after a full sentence."""
         return self.ended and self.text.endswith((".", "!", "?", '"'))
 
 
@@ -56,7 +56,7 @@ class Report:
 def held_out_examples(
     count: int, seed: int, vocabulary: grammar.Vocabulary | None = None
 ) -> list[grammar.Example]:
-    """Draw `count` examples whose combination of hero, name and thing was never trained on."""
+    """Draw `count` examples whose combination of hero, name and thing was not trained on."""
     rng = random.Random(seed)
     examples: list[grammar.Example] = []
     while len(examples) < count:
@@ -68,7 +68,7 @@ def held_out_examples(
 
 @torch.no_grad()
 def perplexity(model: StoryModel, tokenizer: Tokenizer, examples: list[grammar.Example]) -> float:
-    """Perplexity per token of the stories and their end token, given the requests."""
+    """Compute the perplexity per token of the stories and their end token, given the requests."""
     start = tokenizer.token_to_id(ASSISTANT)
     total, count = 0.0, 0
     for example in examples:

@@ -20,7 +20,7 @@ def training_example(rng: random.Random) -> story_grammar.Example:
 
 
 def bare_story(rng: random.Random) -> str:
-    """Draw a story that nobody asked for, from words that need no request."""
+    """Draw a story without a request, from words that need no request."""
     while (story := story_grammar.tell(story_grammar.Ask(), rng)).held_out:
         pass
     return story.text
@@ -43,7 +43,7 @@ def document(rng: random.Random) -> str:
 
 
 def documents(rng: random.Random) -> Iterator[str]:
-    """All documents that follow from the state of `rng`; they never end."""
+    """Yield all documents that follow from the state of `rng`, without an end."""
     while True:
         yield document(rng)
 
@@ -67,7 +67,7 @@ def rows(tokenizer: Tokenizer, rng: random.Random, length: int) -> Iterator[list
 def batches(
     tokenizer: Tokenizer, rng: random.Random, length: int, size: int
 ) -> Iterator[np.ndarray]:
-    """Batches of rows: (size, length) of int64."""
+    """Yield batches of rows: (size, length) of int64."""
     source = rows(tokenizer, rng, length)
     while True:
         yield np.array([next(source) for _ in range(size)], dtype=np.int64)

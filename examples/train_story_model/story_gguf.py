@@ -15,7 +15,7 @@ ARCHITECTURE = "llama"
 
 
 def tensor_name(parameter: str) -> str:
-    """GGUF's name of a parameter: modules are named for it but for `attention`."""
+    """Return GGUF's name of a parameter: modules are named for it except `attention`."""
     return parameter.replace(".attention.", ".")
 
 

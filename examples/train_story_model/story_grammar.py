@@ -44,7 +44,7 @@ HELD_OUT_SHARE = 20
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a request asks for; the story makes up what is None."""
+    """The contents of a request; the story makes up those that are None."""
 
     hero: str | None = None
     hero_adjective: str | None = None
@@ -57,7 +57,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A story and what it is about."""
+    """A story and its contents."""
 
     text: str
     hero: str
@@ -68,14 +68,14 @@ class Story:
 
     @property
     def held_out(self) -> bool:
-        """Whether this combination of hero, name and thing is kept for evaluation."""
+        """Return whether this combination of hero, name and thing is kept for evaluation."""
         key = f"{self.hero}/{self.name}/{self.thing}".encode()
         return zlib.crc32(key) % HELD_OUT_SHARE == 0
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A request, what it asks for, and a story that answers it."""
+    """A request, its contents, and a story that answers it."""
 
     request: str
     ask: Ask
@@ -101,7 +101,7 @@ def everyday_vocabulary() -> Vocabulary:
 
 
 def unseen_vocabulary() -> Vocabulary:
-    """Heroes, names and things that occur in no training story."""
+    """Return heroes, names and things that occur in no training story."""
     return Vocabulary(
         heroes=words.UNSEEN_HEROES,
         male_names=words.UNSEEN_MALE_NAMES,
@@ -118,7 +118,7 @@ def unseen_vocabulary() -> Vocabulary:
 
 @cache
 def read_beats(filename: str) -> dict[str, Beats]:
-    """Sections of a grammar file: name to beats; a beat is a list of lines to choose from."""
+    """Read the sections of a grammar file: name to beats; a beat lists lines to choose from."""
     text = Path(__file__).with_name(filename).read_text(encoding="utf-8")
     sections = (part.split("\n", 1) for part in text.split("== ")[1:])
     return {
@@ -128,7 +128,7 @@ def read_beats(filename: str) -> dict[str, Beats]:
 
 
 def plot_names() -> list[str]:
-    """All plots, in the order of the file."""
+    """List all plots, in the order of the file."""
     return list(read_beats("plots.txt"))
 
 
@@ -136,23 +136,23 @@ def plot_names() -> list[str]:
 
 
 def article(phrase: str) -> str:
-    """`phrase` with "a" or "an" before it."""
+    """Return `phrase` with "a" or "an" before it."""
     vowel = phrase[0] in "aeio" or (phrase[0] == "u" and not phrase.startswith(("uni", "uku")))
     return f"{'an' if vowel else 'a'} {phrase}"
 
 
 def capitalized(text: str) -> str:
-    """`text` with its first letter in upper case."""
+    """Return `text` with its first letter in upper case."""
     return text[0].upper() + text[1:]
 
 
 def described(adjective: str | None, noun: str) -> str:
-    """Like "red kite", or the noun alone."""
+    """Join an adjective and a noun, as in "red kite", or return the noun alone."""
     return f"{adjective} {noun}" if adjective else noun
 
 
 def invented_name(rng: random.Random) -> str:
-    """Put a name such as "Molina" together; thousands are possible."""
+    """Invent a name such as "Molina"; thousands are possible."""
     name = _invented_word(rng)
     unseen = words.UNSEEN_MALE_NAMES + words.UNSEEN_FEMALE_NAMES
     return name if name not in unseen else invented_name(rng)
@@ -164,12 +164,12 @@ def _invented_word(rng: random.Random) -> str:
 
 
 def _rare(listed: list[str], rng: random.Random) -> str:
-    """Draw a noun that only a request brings up: an uncommon one or one made up."""
+    """Draw a noun that occurs only in requests: an uncommon or an invented one."""
     return rng.choice(listed) if rng.random() < 0.6 else _invented_word(rng).lower()
 
 
 def pronouns(prefix: str, female: bool) -> dict[str, str]:
-    """Pronoun slots such as `he`, `His`; with prefix "f" they are the friend's."""
+    """Return pronoun slots such as `he`, `His`; with prefix "f" they are the friend's."""
     he, him, his = ("she", "her", "her") if female else ("he", "him", "his")
     slots = {"he": he, "him": him, "his": his, "hers": "hers" if female else "his"}
     slots["himself"] = him + "self"
@@ -180,7 +180,7 @@ def pronouns(prefix: str, female: bool) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A hero or a friend: what, called what, with which pronouns."""
+    """A hero or a friend: kind, name and pronouns."""
 
     kind: str
     name: str
@@ -252,7 +252,7 @@ def _detail_slots(place: words.Place, thing: words.Thing, rng: random.Random) ->
 
 
 def _outline(plot: str, rng: random.Random) -> list[str]:
-    """Unfilled lines of a story, one per beat; endings name other sections."""
+    """Return unfilled lines of a story, one per beat; endings name other sections."""
     openings, endings = read_beats("openings.txt"), read_beats("endings.txt")
     beats = list(openings["opening"])
     if rng.random() < 0.35:
@@ -272,7 +272,7 @@ def _pick_plot(ask: Ask, thing: words.Thing, rng: random.Random) -> str:
 
 
 def tell(ask: Ask, rng: random.Random, vocabulary: Vocabulary | None = None) -> Story:
-    """Tell a story with what `ask` asks for; the same `rng` state gives the same story.
+    """Tell a story with the contents of `ask`; the same `rng` state gives the same story.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ def tell(ask: Ask, rng: random.Random, vocabulary: Vocabulary | None = None) -> 
 
 
 def _draw_ask(rng: random.Random, vocabulary: Vocabulary) -> Ask:
-    """Everything a request could name; what it does name is decided by its phrasing."""
+    """Draw everything that a request may name; its phrasing selects from it."""
     hero = _person(vocabulary.heroes, vocabulary, rng, Ask())
     thing = _find_thing(Ask(), vocabulary, rng)
     rare_hero = rng.random() < vocabulary.rare_nouns
@@ -324,7 +324,7 @@ def _draw_ask(rng: random.Random, vocabulary: Vocabulary) -> Ask:
 
 
 def _who(ask: Ask, rng: random.Random) -> tuple[str, Ask]:
-    """Put the hero into words; return them and what is left of `ask` given only those."""
+    """Put the hero into words; return them and the part of `ask` that they contain."""
     assert ask.hero is not None
     kind = article(described(ask.hero_adjective, ask.hero))
     choice = rng.random()
@@ -345,14 +345,14 @@ def _replaced(ask: Ask, **changes: str | None) -> Ask:
 
 
 def _typed(text: str, rng: random.Random) -> str:
-    """`text` as people type it: sometimes in lower case and without a full stop."""
+    """Return `text` as people type it: sometimes in lower case and without a full stop."""
     if rng.random() < 0.1:
         return text.lower().rstrip(".!")
     return text.rstrip(".") if rng.random() < 0.15 else text
 
 
 def _phrase(template: str, ask: Ask, rng: random.Random) -> tuple[str, Ask]:
-    """Fill a request template; what it does not say is taken out of the returned ask."""
+    """Fill a request template; the returned contents are those that the template mentions."""
     who, told = (
         _who(ask, rng)
         if "{who}" in template

@@ -34,7 +34,7 @@ class StoryConfig:
 
 
 def rope_table(config: StoryConfig) -> Tensor:
-    """Cosine and sine of each angle: (context, head_dim / 2, 2)."""
+    """Compute cosine and sine of each angle: (context, head_dim / 2, 2)."""
     exponents = torch.arange(0, config.head_dim, 2).double() / config.head_dim
     angles = torch.arange(config.context).double()[:, None] * config.rope_base**-exponents
     return torch.stack((angles.cos(), angles.sin()), dim=-1).float()
@@ -63,7 +63,7 @@ class Attention(nn.Module):
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def forward(self, x: Tensor, table: Tensor, cache: Cache | None) -> Tensor:
-        """Attend from `x` (batch, tokens, hidden) to itself and to what `cache` holds."""
+        """Attend from `x` (batch, tokens, hidden) to itself and to the contents of `cache`."""
         q = rotate(self._heads(self.attn_q(x)), table)
         k = rotate(self._heads(self.attn_k(x)), table)
         v = self._heads(self.attn_v(x))
@@ -78,7 +78,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and a SwiGLU feed-forward, each behind a norm and around a residual."""
+    """Attention and a SwiGLU feed-forward network, each after a norm and within a residual."""
 
     def __init__(self, config: StoryConfig) -> None:
         super().__init__()
@@ -97,7 +97,7 @@ class Block(nn.Module):
 
 
 class StoryModel(nn.Module):
-    """Token ids to logits; the output head is the embedding."""
+    """A language model from token ids to logits; the output head is the embedding."""
 
     rope: Tensor
 
@@ -120,7 +120,7 @@ class StoryModel(nn.Module):
             nn.init.normal_(weight, std=std / (2 * self.config.layers) ** 0.5 if writes else std)
 
     def forward(self, tokens: Tensor, caches: list[Cache] | None = None, start: int = 0) -> Tensor:
-        """Logits (batch, tokens, vocab) of `tokens` (batch, tokens) standing at `start`.
+        """Compute logits (batch, tokens, vocab) of `tokens` (batch, tokens) that begin at `start`.
 
         `caches` holds one list per layer, empty at first; it is extended in place.
         """

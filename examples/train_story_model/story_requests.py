@@ -1,4 +1,4 @@
-"""What a reader may type: requests in many phrasings, each with what it asks for.
+"""Templates of requests in many phrasings, each with the contents that it names.
 
 `{who}` is a hero ("a brave fox named Pip"), `{what}` a thing ("a red kite"), `{where}` empty or a
 place with a space before it (" in the forest").

@@ -22,7 +22,7 @@ CHAT_TEMPLATE = (
 
 
 def byte_level(model: models.BPE) -> Tokenizer:
-    """`model` behind GPT-2's splitting into words, with the special tokens."""
+    """Wrap `model` after GPT-2's splitting into words, with the special tokens."""
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()

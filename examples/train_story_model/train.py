@@ -35,7 +35,7 @@ TOKENIZER_DOCUMENTS = 20_000
 
 @dataclass(slots=True)
 class Clock:
-    """How far the training is, 0 to 1: by steps if their number is given, else by time."""
+    """The progress of the training, 0 to 1: by steps if their number is given, else by time."""
 
     steps: int | None
     seconds: float
@@ -52,7 +52,7 @@ class Clock:
 
 
 def learning_rate(peak: float, step: int, progress: float) -> float:
-    """Linear warm-up to `peak`, then half a cosine."""
+    """Return a linear warm-up to `peak`, then half a cosine."""
     cosine = 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
     return peak * min(1.0, (step + 1) / WARMUP_STEPS) * (LAST_RATE + (1 - LAST_RATE) * cosine)
 
@@ -72,7 +72,7 @@ class Optimizer:
         ]
 
     def step(self, rate: float) -> None:
-        """Update the weights by their gradients, then forget these."""
+        """Update the weights by their gradients, then clear the gradients."""
         for part in self.parts:
             for group in part.param_groups:
                 group["lr"] = rate

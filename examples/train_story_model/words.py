@@ -1,4 +1,4 @@
-"""The words the stories are made of: heroes, names, things, places and small details."""
+"""The words of the stories: heroes, names, things, places and small details."""
 
 from dataclasses import dataclass
 
@@ -74,7 +74,7 @@ a o i y e in en an us or el ie ey ina ello ara eth im ow ita ax ert ula indo
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """What a story is about, with what one does with it ("fly it", "flew it")."""
+    """The thing of a story, with the verbs for it ("fly it", "flew it")."""
 
     noun: str
     kind: str  # hard (it cracks), soft (it tears), big (nobody loses it), food, wild (not made)
@@ -240,7 +240,7 @@ old new bright shiny striped spotted beautiful special magic lovely strange roun
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where it happens: "in" + "the forest", and where in it a thing can lie hidden."""
+    """The place of a story: "in" + "the forest", and a spot in it where a thing can be hidden."""
 
     preposition: str
     noun: str
@@ -249,7 +249,7 @@ class Place:
 
     @property
     def phrase(self) -> str:
-        """Like "in the forest"."""
+        """Return a phrase such as "in the forest"."""
         return f"{self.preposition} {self.noun}"
 
 
