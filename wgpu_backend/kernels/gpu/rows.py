@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from wgpu_backend.dtypes import F32
-from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.kernels.gpu.subgroups import eight_lanes
 from wgpu_backend.kernels.refusal import no_kernel
-from wgpu_backend.ops.check import require, require_dtype, require_rank, require_row
+from wgpu_backend.ops.check import require_rank, require_row
 from wgpu_backend.ops.linear.f16_groups import (
     f16_activations_reference,
     f16_spec,
     f16_weighted_reference,
 )
-from wgpu_backend.ops.linear.q8_rounding import GROUP
+from wgpu_backend.ops.linear.q8_rounding import GROUP, require_groups
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reduce.norm import reducing_rows
 
@@ -167,16 +165,10 @@ def f16_weighted(x: Node, weight: Node, *, planar: bool = False, nibbles: bool =
 
 def _rounding(name: str, x: Node, planar: bool, nibbles: bool) -> Launch:
     require_rank(name, "x", x, 1)
-    require_dtype(name, "x", x, (F32,))
-    *rows, k = x.spec.shape
-    require(
-        k % GROUP == 0,
-        ShapeError,
-        f"{name}: rows of x have {k} values, needs a multiple of {GROUP}",
-    )
+    k, rows = require_groups(name, x), x.spec.shape[:-1]
     size = x.spec.size // GROUP
     return Launch(
-        f16_spec((*rows,), k // GROUP, planar),
+        f16_spec(rows, k // GROUP, planar),
         {"x": x},
         threads=LANES * size,
         params={"size": size, "groups": k // GROUP},

@@ -19,15 +19,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from wgpu_backend.dtypes import F32, DType
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.dtypes import DType
 from wgpu_backend.graph.capabilities import Capabilities
 from wgpu_backend.graph.fusion import Callee, Graph, OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.ops.check import (
     grid_for,
-    require,
-    require_dtype,
     require_rank,
     require_row,
     row_count,
@@ -56,6 +53,7 @@ from wgpu_backend.ops.linear.q8_rounding import (
     PLANAR_COLUMNS,
     q8_activations_reference,
     q8_values,
+    require_groups,
     to_planes,
 )
 from wgpu_backend.ops.linear.q16 import q16_activations, q16_weighted
@@ -124,18 +122,12 @@ def rms_norm_pair(
     (..., 2, cols / 32, 12), u32, or planar (3, ..., cols / 16, 4)
     """
     require_rank("rms_norm_pair", "x", x, 1, 2)
-    require_dtype("rms_norm_pair", "x", x, (F32,))
-    *lead, cols = x.spec.shape
-    require(
-        cols % GROUP == 0,
-        ShapeError,
-        f"rms_norm_pair: rows of x have {cols} values, needs a multiple of {GROUP}",
-    )
+    cols, lead = require_groups("rms_norm_pair", x), x.spec.shape[:-1]
     if weight is not None:
         require_row("rms_norm_pair", "weight", weight, cols)
     rows = row_count(x.spec)
     return Launch(
-        rounded_spec((*lead,), cols // GROUP, planar, 2),
+        rounded_spec(lead, cols // GROUP, planar, 2),
         {"x": x, "weight": x if weight is None else weight},
         groups=grid_for(rows),
         params={"rows": rows, "groups": cols // GROUP, "eps": eps},
@@ -169,16 +161,10 @@ def q8_pair(x: Node, *, planar: bool = False) -> Launch:
         As `q8_activations` gives `x`, and what rounding it left.
     """
     require_rank("q8_pair", "x", x, 1, 2)
-    require_dtype("q8_pair", "x", x, (F32,))
-    *rows, k = x.spec.shape
-    require(
-        k % GROUP == 0,
-        ShapeError,
-        f"q8_pair: rows of x have {k} values, needs a multiple of {GROUP}",
-    )
+    k, rows = require_groups("q8_pair", x), x.spec.shape[:-1]
     size = x.spec.size // GROUP
     return Launch(
-        rounded_spec((*rows,), k // GROUP, planar, 2),
+        rounded_spec(rows, k // GROUP, planar, 2),
         {"x": x},
         threads=size,
         params={"size": size, "groups": k // GROUP},

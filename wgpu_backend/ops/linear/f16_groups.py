@@ -7,6 +7,7 @@ import numpy as np
 from wgpu_backend.dtypes import F16, Q4_0, Q4_1, Q4_K, Q6_K, U32, DType
 from wgpu_backend.graph.spec import Shape, Spec
 from wgpu_backend.ops.linear.q8 import FORMATS
+from wgpu_backend.ops.linear.q8_rounding import in_groups, sum_squares
 from wgpu_backend.ops.reference import Array
 
 # Words of a group: sixteen pairs, its scale, two sums, and its squares.
@@ -40,24 +41,16 @@ def f16_spec(rows: Shape, groups: int, planar: bool) -> Spec:
 
 def f16_activations_reference(x: Array, *, planar: bool = False, nibbles: bool = False) -> Array:
     """Round groups of 32 values to f16, with their scale, sums and squares."""
-    return _laid_out(_round(_in_groups(x), nibbles), planar)
+    return _laid_out(_round(in_groups(x), nibbles), planar)
 
 
 def f16_weighted_reference(
     x: Array, weight: Array, *, planar: bool = False, nibbles: bool = False
 ) -> Array:
     """Apply `f16_activations` to weighted rows, with the squares of the unweighted rows."""
-    groups = _round(_in_groups(x * weight), nibbles)
-    groups[..., 19:] = _squares(_in_groups(x)).view(np.uint32)
+    groups = _round(in_groups(x * weight), nibbles)
+    groups[..., 19:] = sum_squares(in_groups(x)).view(np.uint32)
     return _laid_out(groups, planar)
-
-
-def _in_groups(x: Array) -> Array:
-    return x.astype(np.float32).reshape(*x.shape[:-1], -1, 32)
-
-
-def _squares(groups: Array) -> Array:
-    return np.sum(groups * groups, axis=-1, keepdims=True)
 
 
 def _laid_out(groups: Array, planar: bool) -> Array:
@@ -81,7 +74,7 @@ def _round(groups: Array, nibbles: bool) -> Array:
     stood_for = _values(halves.astype(np.float32), nibbles)
     sums = [stood_for[..., :n].sum(axis=-1, keepdims=True) for n in (32, 16)]
     given = np.where(largest >= _INFINITY, np.float32(np.nan), scale)
-    tail = np.concatenate([given, *(s * scale for s in sums), _squares(groups)], axis=-1)
+    tail = np.concatenate([given, *(s * scale for s in sums), sum_squares(groups)], axis=-1)
     return np.concatenate([halves.view(np.uint32), tail.astype("f4").view(np.uint32)], axis=-1)
 
 

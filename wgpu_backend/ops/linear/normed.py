@@ -11,17 +11,15 @@ from __future__ import annotations
 import numpy as np
 
 from wgpu_backend.dtypes import F32
-from wgpu_backend.errors import ShapeError
 from wgpu_backend.graph.fusion import OpNode
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ops.check import (
-    require,
-    require_dtype,
     require_rank,
     require_row,
     row_count,
 )
+from wgpu_backend.ops.linear.q8_rounding import require_groups
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
@@ -59,13 +57,7 @@ def norm_weighted(x: Node, weight: Node) -> Launch:
         Rows are not whole groups, or the weight is no such row.
     """
     require_rank("norm_weighted", "x", x, 1)
-    require_dtype("norm_weighted", "x", x, (F32,))
-    *lead, k = x.spec.shape
-    require(
-        k % GROUP == 0,
-        ShapeError,
-        f"norm_weighted: rows of x have {k} values, needs a multiple of {GROUP}",
-    )
+    k, lead = require_groups("norm_weighted", x), x.spec.shape[:-1]
     require_row("norm_weighted", "weight", weight, k)
     size = row_count(x.spec) * square_count(k)
     return Launch(

@@ -12,12 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from wgpu_backend.dtypes import F32, U32
-from wgpu_backend.errors import ShapeError
+from wgpu_backend.dtypes import U32
 from wgpu_backend.graph.node import Launch, Node
 from wgpu_backend.graph.spec import Shape, Spec
-from wgpu_backend.ops.check import require, require_dtype, require_rank, require_row
-from wgpu_backend.ops.linear.q8_rounding import GROUP
+from wgpu_backend.ops.check import require_rank, require_row
+from wgpu_backend.ops.linear.q8_rounding import GROUP, in_groups, require_groups, sum_squares
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 
@@ -62,7 +61,7 @@ def q16_activations(x: Node) -> Launch:
 @q16_activations.reference
 def q16_activations_reference(x: Array) -> Array:
     """Round groups of 32 values to sixteen bits, with their scale, sums and squares."""
-    return _in_planes(_round(_in_groups(x)))
+    return _in_planes(_round(in_groups(x)))
 
 
 @op(shader="ops/linear/q16_activations", dense=("x", "weight"), trusted=True)
@@ -97,24 +96,18 @@ def q16_weighted(x: Node, weight: Node) -> Launch:
 @q16_weighted.reference
 def q16_weighted_reference(x: Array, weight: Array) -> Array:
     """Apply `q16_activations` to weighted rows, with the squares of the unweighted rows."""
-    groups = _round(_in_groups(x * weight))
+    groups = _round(in_groups(x * weight))
     # A norm's factor is of the rows before its weight.
-    groups[..., 19:] = _squares(_in_groups(x)).view(np.uint32)
+    groups[..., 19:] = sum_squares(in_groups(x)).view(np.uint32)
     return _in_planes(groups)
 
 
 def _rounding(name: str, x: Node) -> Launch:
     require_rank(name, "x", x, 1)
-    require_dtype(name, "x", x, (F32,))
-    *rows, k = x.spec.shape
-    require(
-        k % GROUP == 0,
-        ShapeError,
-        f"{name}: rows of x have {k} values, needs a multiple of {GROUP}",
-    )
+    k, rows = require_groups(name, x), x.spec.shape[:-1]
     size = x.spec.size // GROUP
     return Launch(
-        q16_spec((*rows,), k // GROUP),
+        q16_spec(rows, k // GROUP),
         {"x": x},
         threads=size,
         params={"size": size, "groups": k // GROUP},
@@ -133,14 +126,6 @@ _SMALLEST, _INFINITY = np.uint32(0x0D800000), np.uint32(0x7F800000)
 _STEPS = np.float32(32639)
 
 
-def _in_groups(x: Array) -> Array:
-    return x.astype(np.float32).reshape(*x.shape[:-1], -1, 32)
-
-
-def _squares(groups: Array) -> Array:
-    return np.sum(groups * groups, axis=-1, keepdims=True)
-
-
 def _round(groups: Array) -> Array:
     """Round groups to (..., 20) words."""
     # By their bits, so that a NaN is the largest magnitude.
@@ -151,7 +136,7 @@ def _round(groups: Array) -> Array:
     quants = np.rint(np.where(plain, groups, np.float32(0)) * (_STEPS / magnitude)).astype(np.int32)
     sums = [quants[..., :count].sum(axis=-1, keepdims=True, dtype=np.int32) for count in (32, 16)]
     given = np.where(largest >= _INFINITY, np.float32(np.nan), scale)
-    parts = [given, *(s.astype(np.float32) * scale for s in sums), _squares(groups)]
+    parts = [given, *(s.astype(np.float32) * scale for s in sums), sum_squares(groups)]
     # Rounded to the nearest, so that what remains is a signed byte.
     upper = (quants + 128) >> 8
     words = [each.astype(np.int8).view(np.uint32) for each in (upper, quants - 256 * upper)]

@@ -99,19 +99,13 @@ def q8_weighted_reference(x: Array, weight: Array, *, planar: bool = False) -> A
     """Apply `q8_activations` to weighted rows, with the squares of the unweighted rows."""
     groups = _round(x * weight)
     # A norm's factor is of the rows before its weight.
-    groups[..., 11:] = _squares(_in_groups(x)).view(np.uint32)
+    groups[..., 11:] = sum_squares(in_groups(x)).view(np.uint32)
     return to_planes(groups) if planar else groups
 
 
 def _rounding(name: str, x: Node, planar: bool) -> Launch:
     require_rank(name, "x", x, 1)
-    require_dtype(name, "x", x, (F32,))
-    k = x.spec.shape[-1]
-    require(
-        k % GROUP == 0,
-        ShapeError,
-        f"{name}: rows of x have {k} values, needs a multiple of {GROUP}",
-    )
+    k = require_groups(name, x)
     size = x.spec.size // GROUP
     return Launch(
         rounded_spec(x.spec.shape[:-1], k // GROUP, planar),
@@ -121,6 +115,18 @@ def _rounding(name: str, x: Node, planar: bool) -> Launch:
         choices={"PLANAR": planar},
         work=2 * x.spec.nbytes,
     )
+
+
+def require_groups(name: str, x: Node) -> int:
+    """Check that x is f32, with rows of whole groups; return the values of a row."""
+    require_dtype(name, "x", x, (F32,))
+    k = x.spec.shape[-1]
+    require(
+        k % GROUP == 0,
+        ShapeError,
+        f"{name}: rows of x have {k} values, needs a multiple of {GROUP}",
+    )
+    return k
 
 
 def rounded_spec(rows: Shape, groups: int, planar: bool, parts: int = 1) -> Spec:
@@ -145,7 +151,7 @@ def from_planes(x: Array) -> Array:
 
 
 def _round(x: Array) -> Array:
-    groups = _in_groups(x)
+    groups = in_groups(x)
     # By their bits, so that a NaN is the largest magnitude.
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
     plain = (largest >= _SMALLEST) & (largest < _INFINITY)
@@ -156,16 +162,18 @@ def _round(x: Array) -> Array:
     quants = np.rint(scaled).astype(np.int8)
     sums = [quants[..., :count].sum(axis=-1, keepdims=True, dtype=np.int32) for count in (32, 16)]
     given = np.where(largest >= _INFINITY, np.float32(np.nan), scale)
-    parts = [given, *(s.astype(np.float32) * scale for s in sums), _squares(groups)]
+    parts = [given, *(s.astype(np.float32) * scale for s in sums), sum_squares(groups)]
     tail = np.concatenate(parts, axis=-1)
     return np.concatenate([quants.view(np.uint32), tail.view(np.uint32)], axis=-1)
 
 
-def _squares(groups: Array) -> Array:
+def sum_squares(groups: Array) -> Array:
+    """Return the sum of the squares of each group, (..., 1)."""
     return np.sum(groups * groups, axis=-1, keepdims=True)
 
 
-def _in_groups(x: Array) -> Array:
+def in_groups(x: Array) -> Array:
+    """Split rows into groups of 32 values, (..., 32), f32."""
     return x.astype(np.float32).reshape(*x.shape[:-1], -1, 32)
 
 
