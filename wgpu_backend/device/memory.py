@@ -152,6 +152,8 @@ def budget(*, software: bool) -> Callable[[int], int | None]:
         now = host_memory() if start is not None else None
         if start is None or now is None:
             return None
+        # Linux promises more memory than it has and then kills the process, so what is available
+        # now counts.
         return min(start[1], live_nbytes + now[1])
 
     return most

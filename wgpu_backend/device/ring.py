@@ -59,6 +59,7 @@ class Ring:
     def write(self, count: int) -> None:
         """Write the current inputs of the next replays."""
         buffer, offset, nbytes = self.place
+        # A single replay is written in place, which saves its copy.
         if count > 1 and self._buffer is not None:
             buffer, offset = self._buffer, 0
         self._queue.write(buffer.raw, offset, self._data[: count * nbytes])

@@ -243,6 +243,7 @@ def backend_memory(
         Bytes of recorded graphs.
     """
     device = DeviceMemory(info.id, info.name, sum_by_layer(weights), sum_by_layer(cache), graph)
+    # Ollama reports the input weights separately.
     embedding = weights.get("token_embd.weight", 0)
     none = DeviceMemory("cpu", "NumPy")
     if info.kind == "cpu":
@@ -345,9 +346,12 @@ class Backend:
         done = 0
         limit = self.executor.capabilities.max_binding_nbytes
         for infos in fused_groups(self.file.tensors, fused_weights, limit):
+            # Ctrl-C between tensors does no harm: the weights loaded so far are released with the
+            # backend.
             deliver()
             if cancelled is not None and cancelled():
                 raise LoadCancelled(f"{self.file.path}: loading was cancelled at {infos[0].name}")
+            # A second `load` uploads what a cancelled one left out.
             if infos[0].name not in self._weights:
                 self._upload(infos)
             done += sum(info.nbytes for info in infos)

@@ -185,6 +185,7 @@ def _dense(builder: Builder, value: Any) -> Any:  # noqa: ANN401
     """Return `value`, or a dense copy of a node that is strided or begins inside a vector."""
     if not isinstance(value, Node) or (value.spec.is_dense and value.spec.offset % 4 == 0):
         return value
+    # By name: the module of `contiguous` imports this one.
     contiguous = REGISTRY["contiguous"]
     return builder.add(Call(contiguous, (value,), {}), contiguous.record(value))
 
@@ -281,6 +282,7 @@ def _is_allowed(rule: Rule, exact: bool, coarse: bool) -> bool:
 def _import_all() -> None:
     """Import every op, since some are made by fusion rules only."""
     package = import_module("wgpu_backend.ops")
+    # In alphabetical order: rules of one op are tried in the order of their import.
     for module in walk_packages(package.__path__, f"{package.__name__}."):
         import_module(module.name)
 

@@ -58,6 +58,7 @@ def load(group: Group, name: str | None = None) -> None:
     """
     found = entry_points(group=group) if name is None else entry_points(group=group, name=name)
     for point in found:
+        # Marked before it is imported: a plugin may look up ops while it registers its own.
         if point not in _done:
             _done.add(point)
             _load(point)

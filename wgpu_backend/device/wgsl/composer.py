@@ -77,9 +77,11 @@ class Composer:
         if name is not None and name in self.choices:
             chosen = str(self.choices[name])
             self._take(name, path, chosen)
+        # An operand that shares the binding of another has no file of its own.
         if name is not None and chosen.startswith("="):
             self.merged[name] = chosen[1:]
             return
+        # Like an include guard: WGSL has no second definitions.
         if (chosen, name) in self._included:
             return
         self._included.add((chosen, name))
@@ -131,6 +133,7 @@ def _wgsl(name: str, value: Choice, declared: str) -> str:
         raise ShaderError(f"choices: {name} is {value}, needs a finite number")
     if declared in ("f32", "f16"):
         return str(float(value))
+    # bool is a subclass of int, so it comes first.
     if isinstance(value, bool) or declared == "bool":
         return "true" if value else "false"
     if isinstance(value, int):
@@ -152,6 +155,7 @@ def unroll(
             continue
         loop, end = _loop(lines, position + 1)
         low, high = (_literal(loop[key], constants, origin) for key in ("low", "high"))
+        # Inner loops first: their bounds do not depend on the outer counter.
         body = unroll(lines[position + 2 : end], constants)
         suffix = "u" if loop["high"].endswith("u") or loop["high"] in constants else ""
         for value in range(low, high):

@@ -38,6 +38,7 @@ from wgpu_backend.ops.host_values import decode
 # Both are NaN in every float type, and they differ: values copied from past an operand show.
 OPERAND_POISON = np.frombuffer(b"\xff\xff\xff\xff", np.uint8)
 RESULT_POISON = np.frombuffer(b"\xf1\xff\xf1\x7f", np.uint8)
+# Bytes of poison after each tensor. Accesses further out are not found.
 GUARD_NBYTES = 64 << 10
 # A thread may write the whole vector of four that the last value lies in.
 VECTOR = 4
@@ -227,6 +228,7 @@ class _Zones:
             )
         floats = out.dtype.name in ("f32", "f16", "bf16")
         if storage.kind == "intermediate" and floats and storage.nbytes:
+            # A value whose bytes are still poison was not written.
             same = after[: storage.nbytes] == self._before[storage][: storage.nbytes]
             left = np.flatnonzero(same.reshape(-1, itemsize).all(axis=1))
             if left.size:
@@ -248,6 +250,7 @@ class _Zones:
 
             def shows(stop: int, end: int = end, op: Node = operand, was: Bytes = plain) -> bool:
                 changed = self._before[op.storage].copy()
+                # If zeros in place of poison change the result, it depends on bytes past the end.
                 changed[end:stop] = 0
                 return not np.array_equal(self._result_with(node, op.storage, changed), was)
 

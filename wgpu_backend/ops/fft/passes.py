@@ -124,8 +124,10 @@ def unity_roots(length: int) -> NDArray[np.float32]:
     """Return the roots of unity of a length for `fft_pass`: all, or a fine and a coarse part."""
     turns = np.arange(length)
     if length > FEW_ROOTS:
+        # Root t is the product of the fine root t % STEP and the coarse root t // STEP.
         turns = np.concatenate([np.arange(STEP), STEP * np.arange(-(-length // STEP))])
     angles = -2 * np.pi / length * turns
+    # Computed in f64, so that each root is the nearest f32.
     table = np.stack([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)
     # The cache gives the same array to the next caller.
     table.flags.writeable = False
@@ -240,6 +242,7 @@ def _turns(names: list[str]) -> list[str]:
     """Write values times their roots; roots of powers of two are read, others are products."""
     lines: list[str] = []
     for i, name in enumerate(names[1:], 1):
+        # The lowest set bit of i.
         low = i & -i
         made = f"root({i}u * turn)" if i == low else f"times(w{low}, w{i - low})"
         lines.append(f"let w{i} = {made};")
@@ -266,6 +269,8 @@ class _Lines:
         if size == 1:
             return names
         first = next(p for p in PRIMES if size % p == 0)
+        # Radix 4 takes fewer products than two passes of radix 2: its turns are exchanges and
+        # signs.
         if size % 4 == 0 and size > 4:
             first = 4
         if size == first:

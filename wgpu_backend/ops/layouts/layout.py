@@ -85,6 +85,7 @@ class WeightLayout:
     def step_rows(self) -> int:
         """Return the fewest rows that are both whole tiles and whole rows of texels."""
         unit = self._unit_nbytes
+        # The least common multiple of both, in rows.
         return self.tile_rows * unit // math.gcd(self.tile_nbytes, unit)
 
     def most_rows(self, capabilities: Capabilities) -> int:

@@ -75,6 +75,7 @@ def join_planes(parts: Planes) -> Bytes:
 
 def plane_nbytes(dtype: DType) -> dict[str, int]:
     """Return the bytes per block in each plane."""
+    # One block is split to measure the planes, so no table can contradict the split.
     empty = np.zeros((1, dtype.block_nbytes), np.uint8)
     return {name: plane.shape[1] for name, plane in planes(dtype, empty).items()}
 
@@ -94,6 +95,7 @@ def codebook(dtype: DType) -> Bytes | None:
     if name is None:
         return None
     holder = getattr(quants, name)
+    # gguf-py builds a grid when it is first used.
     holder.init_grid()
     return holder.grid.reshape(holder.grid_shape).astype(np.int8).view(np.uint8)
 
@@ -114,6 +116,7 @@ def plane_ranges(spec: Spec) -> dict[str, tuple[int, int]]:
     ranges: dict[str, tuple[int, int]] = {}
     end = 0
     for name, nbytes in plane_nbytes(spec.dtype).items():
+        # Kernels read whole vectors at the end of a plane.
         size = align(blocks * nbytes + SLACK)
         ranges[name] = (end, size)
         end += size
@@ -141,6 +144,7 @@ def nonfinite_blocks(dtype: DType, blocks: Bytes) -> int:
     if dtype.name == "iq1_m":
         blocks = iq1_m_scales(blocks)
     words = np.ascontiguousarray(blocks[:, field.where].view(field.word))
+    # Nearly all weights are finite, and one maximum proves it without a mask of all values.
     if not _any_reaches(words.reshape(-1), field.infinity):
         return 0
     magnitudes = words & words.dtype.type(field.infinity)

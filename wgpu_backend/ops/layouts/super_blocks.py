@@ -15,6 +15,7 @@ Bytes = NDArray[np.uint8]
 Planes = dict[str, Bytes]
 # NumPy's, since Python's integers would widen the types.
 BIT, BITS2, LOW, NIBBLE = np.uint8(1), np.uint8(3), np.uint8(15), np.uint8(4)
+# Shifts of the four two-bit values of a byte.
 _PAIRS = np.arange(0, 8, 2, dtype=np.uint8)[:, None]
 
 

@@ -256,6 +256,7 @@ def of_best_groups_reference(x: Array, *, groups: int, used: int) -> Array:
     """Return the scores, negative infinity for groups that are not among the best."""
     each = x.shape[1] // groups
     grouped = x.reshape(-1, each).astype(np.float32)
+    # DeepSeek-V3 ranks a group by the sum of its two best experts.
     two = sort_rows_reference(grouped, descending=True)[:, :2]
     # Infinities give NaN, as on devices.
     with np.errstate(invalid="ignore"):
@@ -290,6 +291,7 @@ def fuse_chosen_scores(node: OpNode, graph: Graph) -> Node | None:
     # A softmax of other rows, such as groups of experts.
     if x.spec.shape[-1:] != shape[-1:]:
         return None
+    # `route` writes the ids later than the choice did.
     if not graph.can_defer_write(choice, choice.node):
         return None
     written = Node(Spec.dense(node.spec.shape, I32), choice.node.storage)
@@ -300,6 +302,7 @@ def _gathers_one(node: OpNode, scores: Spec, choice: OpNode) -> bool:
     """Return whether an op gathers from each row the values of its choice, in order."""
     tokens, k = choice.spec.shape
     cols, params = choice.operands["x"].spec.shape[-1], node.launch.params
+    # A choice from several parts is followed by another one, which this rule would miss.
     one = choice.launch.count("parts") == 1 and tokens > 0
     if not (one and 0 < k <= min(cols, MOST_CHOSEN) and cols <= MOST_EXPERTS):
         return False

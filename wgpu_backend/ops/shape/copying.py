@@ -141,6 +141,7 @@ def _by_axes(name: str, x: Node, strides: Shape, start: int) -> Launch:
         "start": start,
         "inner": math.prod(extent for extent, _ in inner),
         "outer_shape": pad_to_4d(tuple(extent for extent, _ in outer), 1),
+        # Negative strides as u32: sums wrap around to the right place.
         "outer_strides": pad_to_4d(tuple(stride % 2**32 for _, stride in outer), 0),
         "inner_shape": pad_to_4d(tuple(extent for extent, _ in inner), 1),
         "inner_strides": pad_to_4d(tuple(stride % 2**32 for _, stride in inner), 0),
@@ -194,7 +195,9 @@ def cast(x: Node, *, dtype: DType) -> Launch:
         f"cast: {source} to {dtype}, needs plain types and no imaginary part to lose",
     )
     if source == dtype:
+        # A launch without a shader would run that of `cast`.
         return replace(contiguous.record(x), shader="ops/shape/contiguous")
+    # The same 64 bits, so they are copied.
     if {source, dtype} == {I64, U64}:
         return replace(
             _copy_launch("cast", x, dtype, moving(dtype, "x")), shader="ops/shape/contiguous"

@@ -34,6 +34,7 @@ from wgpu_backend.ops.random.bits import threefry
 from wgpu_backend.ops.reference import Array
 
 SIGNED, UNSIGNED = (I32, I16, I8, I64), (U32, U16, U8, U64)
+# A diagonal beyond every matrix: shaders compare with i32.
 FAR = 2**31 - 1
 
 
@@ -79,6 +80,7 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
     count = max(0, math.ceil((stop - start) / step))
     if count:
         ends = np.asarray([start, start + (count - 1) * step])
+        # The ends decide whether all values fit: those in between lie between them.
         convert_values("arange", ends, {BF16: F32, I64: I32, U64: U32}.get(dtype, dtype))
     return Launch(
         Spec.dense((count,), dtype),
@@ -87,6 +89,7 @@ def arange(*, start: float, stop: float, step: float = 1.0, dtype: DType = F32) 
         params={
             "size": count,
             "start": _bits(start, number) if count else 0,
+            # A step that is never taken may be beyond the type.
             "step": _bits(step, number) if count > 1 else 0,
         },
         choices={"Value": number.name},

@@ -166,6 +166,7 @@ def diagonal(x: Node, k: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
         Spec(
             (*(spec.shape[a] for a in kept), length),
             spec.dtype,
+            # A step along the diagonal is one along each axis.
             (*(spec.strides[a] for a in kept), spec.strides[rows] + spec.strides[cols]),
             spec.offset + start,
         ),

@@ -49,6 +49,7 @@ def window(x: Node, *, start: Sequence[int], shape: Shape, repeated: bool = Fals
         params={
             "size": out.size,
             "shape": pad_to_4d(out.shape, 1),
+            # Places before the first value wrap around in u32, and so are outside.
             "start": pad_to_4d(tuple(s % 2**32 for s in start), 0),
         },
         choices={**moving(out.dtype, "x"), "REPEATED": repeated},
@@ -64,6 +65,7 @@ def window_reference(
     x = x.reshape((1,) * (len(shape) - x.ndim) + x.shape)
     places = [np.arange(n) + s for n, s in zip(shape, start, strict=True)]
     if repeated:
+        # An axis without values has no period.
         wrapped = [p % max(n, 1) for p, n in zip(places, x.shape, strict=True)]
         return x[np.ix_(*wrapped)]
     y = np.zeros(shape, x.dtype)

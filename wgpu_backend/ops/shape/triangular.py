@@ -14,6 +14,7 @@ from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array
 from wgpu_backend.ops.shape.shapes import swap_last
 
+# Diagonals are i32 in the shader.
 FAR = 2**31 - 1
 # Lowest and highest column - row that is kept.
 KINDS = {0: (0, FAR), 1: (1, FAR), 2: (-FAR, 0), 3: (-FAR, -1)}
