@@ -88,6 +88,7 @@ class Config:
             range.
         """
         value = self._value(key, default)
+        # Python's bool is an int.
         if not isinstance(value, int) or isinstance(value, bool):
             raise self._wrong_type(key, value, "an unsigned integer")
         if not at_least <= value <= at_most:

@@ -213,12 +213,15 @@ class _Cursor:
         # The slice is a copy, so that the array does not keep the whole header in memory.
         values = np.frombuffer(self.buffer[start : self.position], dtype)
         if kind == _BOOL:
+            # Bytes other than 0 and 1 would be undefined as NumPy's bool.
             values = values != 0
             values.setflags(write=False)
         return values
 
     def strings(self, count: int) -> list[str]:
         """Read an array of strings; the hot loop for large vocabularies, so it calls nothing."""
+        # Every string has a length of 8 bytes: a count that cannot fit is refused before the list
+        # grows.
         if count * 8 > self.size - self.position:
             self.advance(count * 8)
         buffer, position, size = self.buffer, self.position, self.size
@@ -256,6 +259,7 @@ def _read_version(cursor: _Cursor) -> int:
         cursor.fail(f"starts with {magic!r}, a GGUF file starts with b'GGUF'")
     cursor.position = 4
     version = cursor.u32()
+    # Versions are small, so that a version in the upper bytes means another byte order.
     if version and version & 0xFFFF == 0:
         swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
         cursor.fail(
@@ -355,6 +359,7 @@ def _read_tensor(cursor: _Cursor, check_types: bool) -> TensorInfo:
 def _read_dtype(cursor: _Cursor, check_types: bool) -> DType:
     number = cursor.u32()
     ours, other = dtypes.from_ggml(number), _OTHER_TYPES.get(number)
+    # Such tensors can be shown and copied, but not computed with.
     dtype = ours or (None if check_types else other)
     if dtype is None:
         shown = f"{other.name.upper()} ({number})" if other else str(number)

@@ -163,6 +163,7 @@ def write_as(
     try:
         write_gguf(target, _metadata(file, mix, matrix), tensors, progress)
     finally:
+        # After a failure, slabs that were prepared ahead are of no use.
         pool.shutdown(cancel_futures=True)
     return Report(
         target,

@@ -101,6 +101,7 @@ def _means(path: Path, file: GGUFFile, name: str) -> Floats:
     sums, counts = _floats(path, file, name + _SUMS), _floats(path, file, name + _COUNTS)
     if sums.size % counts.size:
         raise ModelError(f"{path}: {name} has {sums.size} sums for {counts.size} counts")
+    # Counts are stored as floats.
     rows, times = sums.reshape(counts.size, -1), np.rint(counts)[:, None]
     with np.errstate(all="ignore"):
         # All columns of an expert that was never chosen count the same.
@@ -151,4 +152,5 @@ def _read_dat(path: Path, data: bytes) -> Importances:
         values[name] = _sound(path, name, np.divide(sums, np.float32(max(calls, 1))))
     if not values:
         raise ModelError(f"{path}: 0 entries, needs importances")
+    # Files of the first versions end after their entries.
     return Importances(path, values, entries.number() if entries.at < len(data) else 0)

@@ -118,6 +118,7 @@ def _piece(rows: Floats, dtype: DType, importance: Floats | None, first: int) ->
     if importance is not None:
         shared = np.broadcast_to(importance, rows.shape).reshape(blocks.shape)
         if dtype.name in _NEEDS_ROW:
+            # llama.cpp's `sigma2`.
             mean = squares(rows) / np.float32(rows.shape[1])
             row_square = np.repeat(mean, len(blocks) // len(rows), axis=0)
     with np.errstate(all="ignore"):
@@ -147,7 +148,9 @@ def _plain(rows: Floats, dtype: DType, first: int) -> Bytes:
     if dtype == F16:
         return convert_values(f"f16, rows from {first}", rows, F16).view(np.uint8)
     bits = rows.view(np.uint32)
+    # To the nearest, ties to even: half of what is cut off, less one if the result is even.
     rounded = ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype("<u2")
+    # A finite number that rounding made infinite.
     if np.any(rounded & 0x7FFF == 0x7F80):
         row = first + int(np.any(rounded & 0x7FFF == 0x7F80, axis=1).argmax())
         raise DTypeError(f"bf16: row {row} has a value beyond 3.38953e38, the largest of bf16")

@@ -81,6 +81,7 @@ def symmetric(x: Floats, weights: Floats, steps: int) -> tuple[Floats, Floats]:
     along, square = _products(weighted, weights, quants)
     scale = ratio(along, square)
     best = scale * along
+    # The scales that llama.cpp's `make_qx_quants` tries: tenths of a step to both sides.
     for step in (*range(-9, 0), *range(1, 10)):
         inverse = -(np.float32(steps) + np.float32(0.1) * np.float32(step)) / top
         tried = round_clip(inverse * x, -steps, steps - 1)
@@ -98,6 +99,7 @@ def descend_symmetric(x: Floats, steps: int) -> tuple[Floats, Floats]:
     weighted = weights * x
     quants = round_clip(-np.float32(steps) / top * x, -steps, steps - 1)
     along, square = _products(weighted, weights, quants)
+    # llama.cpp stops after five passes, too.
     for _ in range(5):
         if not _descend(x, weighted, weights, quants, along, square, -steps, steps - 1):
             break
@@ -112,6 +114,7 @@ def positive(x: Floats, weights: Floats, top: int) -> tuple[Floats, Floats]:
     largest = x.max(axis=0)
     inverse = np.float32(top) / largest
     best = _error(x, weights, np.rint(inverse * x), reciprocal(inverse))
+    # The scales that llama.cpp's `make_qp_quants` tries.
     for step in (-4, -3, -2, -1, 1, 2, 3, 4):
         tried = (np.float32(0.1) * np.float32(step) + np.float32(top)) / largest
         error = _error(x, weights, np.fmin(np.rint(tried * x), np.float32(top)), reciprocal(tried))
@@ -159,6 +162,7 @@ def affine(
         Whole numbers.
     """
     low, high = lowest(x), x.max(axis=0)
+    # The stored minimum has no sign: it can only lower values.
     low[low > 0] = 0
     flat = high == low
     sum_w, sum_x = total(weights), total(weights * x)
@@ -175,6 +179,7 @@ def affine(
         np.copyto(quants, tried, where=better)
         for kept, new in ((best, error), (scale, line[0]), (low, line[1])):
             np.copyto(kept, new, where=better)
+    # The scale of a group of equal values is 0, whatever was tried.
     quants[:, flat] = 0
     return np.where(flat, np.float32(0), scale), -low, quants
 

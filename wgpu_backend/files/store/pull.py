@@ -305,6 +305,7 @@ class Puller:
 
     def _report_blob(self, layer: Layer, completed: int) -> None:
         with self._lock:
+            # Threads of several parts report, and a caller need not be safe for that.
             short = digest_hex(layer.digest)[:12]
             self._report(Progress(f"pulling {short}", layer.digest, layer.size, completed))
 
@@ -320,6 +321,8 @@ class Puller:
         partial = partial_path(path)
         parts = plan_parts(path, layer.size, part_sizes)
         with partial.open("r+b" if partial.exists() else "w+b") as file:
+            # Full length from the beginning: threads write their parts in any order, each at its
+            # place.
             file.truncate(layer.size)
         self._all(client, url, layer, partial, parts)
         self._report(Progress("verifying sha256 digest", layer.digest, layer.size, layer.size))
@@ -367,6 +370,7 @@ class Puller:
                         job.result()
                     self._check()
             finally:
+                # Otherwise the pool waits for threads that wait for bytes.
                 streams.stop()
 
     def _part(
@@ -379,6 +383,7 @@ class Puller:
         done: Callable[[], None],
     ) -> None:
         start, last = part.offset + part.completed, part.offset + part.size - 1
+        # Ranges and digests are of the file's own bytes, not of compressed ones.
         headers = {"Range": f"bytes={start}-{last}", "Accept-Encoding": "identity"}
         with client.stream("GET", url, headers=headers) as response, partial.open("r+b") as file:
             _require_range(response, start, part)

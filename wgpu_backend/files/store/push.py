@@ -202,6 +202,7 @@ class SignIn(httpx2.Auth):
         except (ValueError, KeyError, TypeError):
             status = f"HTTP status {answer.status_code}"
             raise StoreError(f"{self._host} gives no token for {self._path}: {status}") from None
+        # A stream that was read once cannot be sent again.
         if not isinstance(request.stream, httpx2.ByteStream):
             raise httpx2.ReadError("there is a token now; what was sent is gone, so send it anew")
         request.headers["Authorization"] = f"Bearer {self._token}"
@@ -210,6 +211,7 @@ class SignIn(httpx2.Auth):
     def _token_request(self, parts: dict[str, str]) -> httpx2.Request:
         """Return the signed request for a token."""
         realm = httpx2.URL(parts.get("realm", ""))
+        # Otherwise a registry could have a signature made for another server.
         if _host(realm) != self._host:
             there = _host(realm)[:60] or "no address"
             raise StoreError(f"{self._host} has its tokens at {there}, needs its own address")
@@ -306,6 +308,7 @@ class Pusher:
         url = f"{registry_url(name)}/blobs/{layer.digest}"
         if not self._has(client, name, url):
             notes = self._store.root / ".uploads"
+            # A URL cannot be a file's name.
             note = notes / hashlib.sha256(url.encode()).hexdigest()
             upload = _Upload(layer, self._store.blob(layer.digest), note)
             self._retry(name, lambda: self._begin(client, name, upload))

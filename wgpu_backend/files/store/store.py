@@ -187,10 +187,13 @@ class Store:
         """
         with self.changing():
             for layer in manifest.blobs:
+                # Checked under the lock: another process may have removed a blob that nothing named
+                # yet.
                 if not self.has(layer):
                     raise BlobMissing(f"{name}: blob {layer.digest} is missing or has another size")
             before = self._list_blobs(name)
             replace(self._manifest(name), manifest.encode())
+            # After the new manifest is written, so that shared blobs are still named.
             self._drop(before)
             return self.entry(name)
 
@@ -216,6 +219,7 @@ class Store:
                 raise ModelNotFound(f"model {str(name)!r} not found")
             blobs = self._list_blobs(name)
             path.unlink()
+            # Empty folders of model, namespace and host go, too, as in Ollama.
             for folder in path.parents[:3]:
                 if any(folder.iterdir()):
                     break
@@ -353,6 +357,7 @@ def prune(store: Store) -> int:
         return 0
     with store.changing():
         named, blobs = named_digests(store.root), list((store.root / "blobs").iterdir())
+        # No manifest at all may mean that their folder is not mounted.
         if not named or any(map(_is_incoming, blobs)):
             return 0
         return sum(_remove_if_unused(blob, named) for blob in blobs)
@@ -387,6 +392,7 @@ def _named_by(path: Path) -> set[str]:
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror}") from None
     parse_manifest(data, str(path))
+    # All of the text is searched, not only known keys: a field of a later version may name a blob.
     return {digest.decode().lower() for digest in _DIGEST.findall(data)}
 
 
@@ -408,6 +414,7 @@ def _is_old(path: Path) -> bool:
     except FileNotFoundError:
         # It was renamed meanwhile.
         return False
+    # A rename keeps the time of writing and changes that of the inode.
     return time.time() - max(facts.st_mtime, facts.st_ctime) > ABANDONED
 
 

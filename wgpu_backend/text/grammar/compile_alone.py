@@ -27,6 +27,7 @@ def _limit(nbytes: int, seconds: float) -> None:
         return
     for kind, most in ((resource.RLIMIT_AS, nbytes), (resource.RLIMIT_CPU, math.ceil(seconds))):
         _, hard = resource.getrlimit(kind)
+        # A hard limit below 0 is none; a soft limit above the hard one would be an error.
         resource.setrlimit(kind, (most if hard < 0 else min(most, hard), hard))
 
 

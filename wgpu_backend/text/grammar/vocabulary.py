@@ -120,6 +120,7 @@ def _compile(grammar: Grammar, tokens: Tokens) -> dict[str, str]:
 
 
 def _run_compiler(grammar: Grammar, line: bytes) -> dict[str, str]:
+    # Isolated and without site-packages: it starts faster, and the environment cannot change it.
     command = [sys.executable, "-I", "-S", str(_SCRIPT)]
     try:
         done = subprocess.run(command, input=line, capture_output=True, timeout=SECONDS * _WAITS)
@@ -189,6 +190,7 @@ class GrammarVocabulary:
             self._begun.move_to_end(grammar)
             if len(self._begun) > _REMEMBERED:
                 self._begun.popitem(last=False)
+            # The kept matcher stays at the beginning of its grammar.
             return Matcher(self._begun[grammar].deep_copy(), self.rows)
 
     def _collect_tokens(self, grammar: Grammar) -> Tokens:

@@ -105,6 +105,7 @@ class WordPieces:
     ) -> None:
         self._ids = ids
         self._unknown = unknown
+        # No longer piece can match, so that a word takes time linear in its length.
         self._longest = max(map(len, ids), default=1)
         self._characters = _Characters(lowercase=lowercase, strip_accents=strip_accents)
 
@@ -134,6 +135,7 @@ class WordPieces:
                     start = end
                     break
             else:
+                # One unknown token stands for the whole word, not for its unknown part, as in BERT.
                 return [self._unknown]
         return found
 
@@ -152,6 +154,7 @@ class _Characters(dict[int, str]):
 
     def _replacement(self, char: str) -> str:
         if self._strip_accents and character_kind(ord(char)):
+            # The first code point of the decomposition is the letter; the rest are its marks.
             char = unicodedata.normalize("NFD", char)[0]
         kind = character_kind(ord(char))
         if char in WHITE_SPACE:
@@ -161,6 +164,7 @@ class _Characters(dict[int, str]):
         alone = kind == "P" or (kind == "S" and char < "\x7f")
         alone = alone or any(ord(char) in block for block in _IDEOGRAPHS)
         if self._lowercase and kind:
+            # As in llama.cpp, which maps code points one to one: İ becomes i, without its dot.
             char = char.lower()[0]
         return f" {char} " if alone else char
 
@@ -198,6 +202,7 @@ class LibraryEncoder:
         if self._prepare is not None:
             text = self._prepare(text, first)
         ids = self._backend.encode(text, add_special_tokens=False).ids
+        # Larger ids stand for bytes that the vocabulary has no token for.
         return ids if self._tokens is None else [token for token in ids if token < self._tokens]
 
 
@@ -247,6 +252,7 @@ class Charsmap:
             char = text[place]
             end, replacement = (place, None) if char in self._inert else self._rule(text, place)
             made.append(char if replacement is None else self._text_at(replacement))
+            # A rule of no characters would never end.
             place = max(end, place + 1)
         return "".join(made)
 
@@ -310,6 +316,7 @@ def read_charsmap(metadata: Mapping[str, object]) -> Charsmap | None:
         raise TokenizerError("tokenizer: precompiled_charsmap is not a byte array, needs one")
     data = charsmap.astype(np.uint8).tobytes()
     trie_bytes = int.from_bytes(data[:4], "little")
+    # The size of the trie comes first, and a byte or more of texts after it.
     if trie_bytes % 4 or trie_bytes + 4 >= len(data):
         raise TokenizerError(
             f"tokenizer: precompiled_charsmap has {len(data)} bytes, its trie needs "
@@ -401,6 +408,8 @@ def _read_merges(vocabulary: Vocabulary, vocab: dict[str, int]) -> list[tuple[st
                 f"tokenizer: merge {index} is {merge!r}, needs two texts and a space between"
             )
         left, right = merge[:space], merge[space + 1 :]
+        # Merges that lead to control tokens are dropped, since no text may become one; the library
+        # would refuse a merge of an unknown token.
         if left in vocab and right in vocab and left + right in vocab:
             merges.append((left, right))
     dropped = len(vocabulary.merges) - len(merges)

@@ -141,6 +141,8 @@ class Tokenizer:
         rules = known or replace(
             PLAIN, byte_level=library.byte_level, clean_spaces=vocabulary.model == "bert"
         )
+        # llama.cpp's vocabularies say themselves whether a space comes first; this is for those
+        # that only the library knows.
         own = vocabulary.model == LIBRARY and not library.byte_level and library.begins_with_space
         prefix = own or read_flag(metadata, "add_space_prefix") is True
         return cls(vocabulary, special, library, rules, space_prefix=prefix)
@@ -351,6 +353,7 @@ class Tokenizer:
         pieces = {token: self._pieces[token] for token in set(shown)}
         text = b"".join(map(pieces.__getitem__, shown)).decode(errors="replace")
         if self._space_prefix and shown and not self.is_control(shown[0]):
+            # The space that encoding put before the text is not part of it.
             text = text.removeprefix(" ")
         wanted = self._vocabulary.model == "bert" if clean is None else clean
         return clean_spaces(text) if wanted and self._rules.clean_spaces else text
@@ -398,8 +401,10 @@ class Tokenizer:
         if library := self._library:
             inner = [self.encode(text, add_special=False) for text in (first, second)]
             ids, types = library.pair(*inner)
+            # Without a template for pairs, the library only joins the two.
             if len(ids) > sum(map(len, inner)):
                 return ids, types
+        # Only the first text keeps its BOS.
         before, after = self.encode(first), self.encode(second)[1 if self.add_bos else 0 :]
         if self._vocabulary.model == "bert":
             return before + after, [0] * len(before) + [1] * len(after)
@@ -432,6 +437,7 @@ def _well_formed(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
+        # UTF-16 joins the halves of a pair, which are two characters in Python.
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
 
