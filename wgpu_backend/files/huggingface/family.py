@@ -25,6 +25,7 @@ Names = Mapping[str, str | Mapping[str, Change]]
 """GGUF module names by checkpoint names, ``*`` for numbers; several with changes if split."""
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+# Buffers that are computed here, and towers for pictures and sound.
 _USELESS = re.compile(
     r"rotary_emb\.inv_freq$|position_ids$|\.attn\.(masked_)?bias$|\.attention\.(masked_)?bias$"
     r"|^(model\.)?(vision|visual|audio|multi_modal)|vision_tower|^pooler\.|mm_projector"
@@ -100,6 +101,7 @@ class Family:
     """Whether layers with a window have a separate rotation."""
 
     def __init__(self, settings: Settings, class_name: str) -> None:
+        # Checkpoints leave out what equals the default of the class in transformers.
         usual = {**self.defaults, **self.by_class.get(class_name, {})}
         values = {
             **{k: v for k, v in usual.items() if not _has_setting(settings, k)},
@@ -206,6 +208,7 @@ class Family:
         to = self.names.get(_NUMBER.sub("*", module))
         if to is None or len(numbers) > 2:
             raise ModelError(f"unexpected tensor {name!r} for {self.class_name}")
+        # The first number is a layer's, the second an expert's.
         part = numbers[1] if len(numbers) == 2 else None
         changes: Mapping[str, Change | None] = {to: None} if isinstance(to, str) else to
         return [
@@ -342,6 +345,7 @@ def find_family(settings: Settings) -> Family:
         raise settings.error(
             "architectures", f"names {', '.join(names) or 'nothing'}; known are {', '.join(known)}"
         )
+    # Models of several modes have the language model's settings in a section of their own.
     inner = settings.section("text_config")
     text = Settings(settings.source, {**settings.values, **inner.values})
     return kind(text, next(name for name in names if name in known))

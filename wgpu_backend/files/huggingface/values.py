@@ -61,6 +61,7 @@ def _e4m3() -> NDArray[np.float16]:
     code = np.arange(256)
     exponent, mantissa = code >> 3 & 15, code & 7
     value = np.where(exponent, (8 + mantissa) * 2.0 ** (exponent - 10.0), mantissa * 2.0**-9)
+    # The format has no infinities: the largest code of either sign is NaN.
     value = np.where(code & 127 == 127, np.nan, value)
     return np.where(code & 128, -value, value).astype(np.float16)
 
@@ -133,6 +134,7 @@ def negative_exponentials(x: Values) -> Values:
     """Return minus the exponentials, rounded to f32: decays from the logarithms in checkpoints."""
 
     def read(begin: int, end: int) -> Rows:
+        # Exponentials of f32 differ in the last bit by library; those of f64 round to the same f32.
         logarithms = as_f32(x.read(begin, end), x.dtype).astype(np.float64)
         return -np.exp(logarithms).astype(np.float32)
 

@@ -76,6 +76,7 @@ class Weights:
 
     def _require_in(self, name: str, shard: str) -> None:
         found = self.tensors.get(name)
+        # A stale shard of another download would have the wrong values.
         if found is None or found.file.path.name != shard:
             where = "in no shard" if found is None else f"in {found.file.path.name}"
             raise ModelError(f"{self._index}: tensor {name!r} has to be in {shard}, it is {where}")
@@ -135,6 +136,7 @@ def _shards(index: Path, single: str) -> tuple[list[Path], Mapping[str, str]]:
         raise ModelError(f"{index}: key 'weight_map' is missing, needs tensors and their files")
     expected = cast("dict[str, object]", weight_map)
     for name, shard in expected.items():
+        # An index must not lead out of its folder.
         if not isinstance(shard, str) or Path(shard).name != shard:
             raise ModelError(f"{index}: tensor {name!r}: file {str(shard)[:80]!r} is no file name")
     named = cast("dict[str, str]", expected)

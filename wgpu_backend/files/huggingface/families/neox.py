@@ -91,6 +91,7 @@ class Falcon(Family):
         {
             "input_layernorm": "attn_norm",
             "ln_mlp": "attn_norm",
+            # In GGUF files the second name is that of the norm of attention.
             "ln_attn": "attn_norm_2",
             "self_attention.query_key_value": {"attn_qkv": ungroup_shared},
             "self_attention.dense": "attn_output",
@@ -114,6 +115,7 @@ class Falcon(Family):
             raise s.error("parallel_attn", "is false, needs true")
         return {
             "context_length": s.uint("max_position_embeddings", default=2048),
+            # llama.cpp's name for queries, keys and values whose groups have been taken apart.
             "tensor_data_layout": "jploski",
             "feed_forward_length": s.uint("ffn_hidden_size", default=4 * s.uint("hidden_size")),
             "attention.head_count_kv": kv_heads(s),

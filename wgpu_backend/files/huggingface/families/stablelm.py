@@ -14,6 +14,7 @@ from wgpu_backend.files.huggingface.values import Values, plus
 
 def one_more(x: Values, settings: Settings) -> Values:
     """Add 1 to the weights of a norm; biases stay."""
+    # `Family._apply` passes a bias as a column.
     return x if x.cols == 1 else plus(x, 1.0)
 
 
