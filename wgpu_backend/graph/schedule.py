@@ -14,6 +14,7 @@ def schedule(outputs: Iterable[Node]) -> list[Node]:
     write runs before it.
     """
     seen: set[Node] = set()
+    # A stack, not recursion: graphs are deeper than Python's limit.
     stack = list(outputs)
     while stack:
         node = stack.pop()
@@ -21,4 +22,5 @@ def schedule(outputs: Iterable[Node]) -> list[Node]:
             continue
         seen.add(node)
         stack += node.dependencies()
+    # The order in which nodes were made is valid, and it keeps writes between the right reads.
     return sorted((n for n in seen if n.launch is not None), key=lambda n: n.sequence)

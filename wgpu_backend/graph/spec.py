@@ -37,6 +37,7 @@ def extents(subject: str, values: object) -> Shape:
     ShapeError
         One of them is not a whole number: a bool is none.
     """
+    # The usual case first: every op of a graph comes here.
     if isinstance(values, tuple) and all(type(v) is int for v in cast("Shape", values)):
         return cast("Shape", values)
     items = _items(values)
@@ -55,6 +56,7 @@ def _items(values: Any) -> tuple[Any, ...]:  # noqa: ANN401
 
 def _whole(subject: str, value: Any, among: tuple[Any, ...]) -> int:  # noqa: ANN401
     try:
+        # `operator.index` would take True as 1.
         if not isinstance(value, bool):
             return operator.index(value)
     except TypeError:
@@ -130,6 +132,7 @@ class Spec:
     @property
     def span(self) -> int:
         """The largest element index that the tensor touches in its storage, plus one."""
+        # Without values nothing is touched, and (n - 1) would be -1.
         if self.size == 0:
             return self.offset
         return (
@@ -147,6 +150,7 @@ class Spec:
             There is no such axis.
         """
         rank = len(self.shape)
+        # NumPy's integers are valid axes, too.
         if type(axis) is not int:
             (axis,) = extents(f"{subject}: axis", (axis,))
         if not -rank <= axis < rank:
@@ -172,6 +176,7 @@ def broadcast(subject: str, a: Spec, b: Spec) -> Shape:
 def broadcast_strides(spec: Spec, shape: Shape) -> Shape:
     """Return the strides with which `spec` reads as `shape`: zero along every repeated axis."""
     missing = len(shape) - len(spec.shape)
+    # An axis of one value repeats along any extent.
     own = tuple(s if n != 1 else 0 for n, s in zip(spec.shape, spec.strides, strict=True))
     return (0,) * missing + own
 
@@ -250,5 +255,6 @@ def slice_axis(spec: Spec, axis: int, start: int, stop: int, step: int = 1) -> S
     shape, strides = list(spec.shape), list(spec.strides)
     shape[axis] = -(-(stop - start) // step)
     strides[axis] *= step
+    # An empty slice at the end must not begin beyond the storage.
     offset = spec.offset + (start * spec.strides[axis] if shape[axis] else 0)
     return Spec(tuple(shape), spec.dtype, tuple(strides), offset)

@@ -113,6 +113,7 @@ def _blocks(folder: str) -> dict[str, _PackageText]:
         if not entry.name.endswith(".wgsl"):
             continue
         line, file = 1, f"{folder}/{entry.name.removesuffix('.wgsl')}"
+        # Blocks are separated by blank lines, so none may stand inside a block.
         for block in entry.read_text(encoding="utf-8").split("\n\n"):
             if function := _APPLY.search(block):
                 text = _APPLY.sub("fn apply(", block).rstrip("\n") + "\n"

@@ -92,6 +92,7 @@ def counted_loops(shader: Shader, bindings: int) -> CountedLoops | None:
     text = _COMMENT.sub(_blank, shader.text)
     loops = [(found.start(), _body(text, found.end())) for found in _LOOP.finditer(text)]
     storage = sum(b.access != "uniform" for b in shader.bindings)
+    # The counters need a storage binding of their own.
     if not loops or storage >= bindings:
         return None
     inserted: dict[int, str] = {}
@@ -119,6 +120,7 @@ def _body(text: str, start: int) -> int:
     """Return the start of a loop's body, after the first brace outside parentheses."""
     depth = 0
     for at in range(start, len(text)):
+        # A `for` may have braces inside its parentheses.
         depth += {"(": 1, ")": -1}.get(text[at], 0)
         if text[at] == "{" and depth == 0:
             return at + 1

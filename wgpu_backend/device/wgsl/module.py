@@ -167,6 +167,7 @@ def _numbers(kind: str, value: float | Sequence[int]) -> Sequence[float]:
     if kind == "f32":
         return parts
     whole = [int(part) for part in parts]
+    # `struct` would truncate 2.5 without an error.
     if any(a != b for a, b in zip(whole, parts, strict=True)):
         raise ValueError
     return whole
@@ -174,6 +175,7 @@ def _numbers(kind: str, value: float | Sequence[int]) -> Sequence[float]:
 
 def _params_size(params: Sequence[ParamField]) -> int:
     end = max((f.offset + struct.calcsize("<" + _SCALARS[f.type]) for f in params), default=0)
+    # WGSL rounds a uniform struct up to 16 bytes.
     return -(-end // 16) * 16
 
 
@@ -294,6 +296,7 @@ def _params(text: str, origins: Sequence[Origin]) -> tuple[ParamField, ...]:
             raise ShaderError(
                 f"{origin}: Params: {m['name']} is {m['type']}, needs {', '.join(_SCALARS)}"
             )
+        # WGSL's alignment of fields.
         align = 16 if m["type"].startswith("vec4") else 4
         offset = -(-offset // align) * align
         fields.append(ParamField(m["name"], m["type"], offset))

@@ -81,6 +81,7 @@ def binary(
         "shape": pad_to_4d(out.shape, 1),
         "a_strides": pad_to_4d(broadcast_strides(a.spec, out.shape), 0),
         "b_strides": pad_to_4d(broadcast_strides(b.spec, out.shape), 0),
+        # The kernel divides by it, also for a tensor without values.
         "b_size": max(b.spec.size, 1),
     }
     more = {**in_registers(a.spec.dtype), **(choices or {})}

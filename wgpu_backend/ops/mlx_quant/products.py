@@ -114,6 +114,7 @@ def packed_matmul_reference(
 def _by_rows(launch: Launch) -> Launch:
     """Return a launch whose lanes share a row of the quantised matrix, for several rows of x."""
     batch, m, n = launch.out.shape
+    # Few sizes, so that few kernels are compiled.
     columns = 1 if m == 1 else 4 if m <= 4 else 8
     row_groups, column_groups = ceil_div(n, WIDTH // LANES), ceil_div(m, columns)
     return replace(
@@ -256,6 +257,7 @@ def _with_one(
     *batch, k = x.spec.shape
     rows = math.prod(batch)
     n = scales.spec.shape[-1] * coding.group_size if not transpose else packed.spec.shape[0]
+    # Codes would be unpacked again for each eight rows of x.
     if transpose and rows >= WORTH_UNPACKING and 4 * n * k <= LARGEST_NBYTES:
         matrix = unpacked(packed, scales, biases, **coding._asdict())
         return reshape_node(mulmat(matrix, reshape_node(x, (rows, k))), (*batch, n))

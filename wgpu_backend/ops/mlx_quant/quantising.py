@@ -49,6 +49,7 @@ def affine_scales_reference(w: Array, *, group_size: int, bits: int) -> Array:
     groups = split_groups(w, group_size)
     low, high = groups.min(axis=-1), groups.max(axis=-1)
     below = np.abs(low) > np.abs(high)
+    # MLX's least step: groups of one value have no range.
     size = np.maximum((high - low) / np.float32(2**bits - 1), np.float32(1e-7))
     edge = typing.cast("Array", np.where(below, low, high))
     scale = typing.cast("Array", np.where(below, size, -size))
@@ -123,6 +124,7 @@ def float_scales_reference(w: Array, *, mode: str) -> Array:
     """Return the largest magnitudes as small floats."""
     coding = get_coding("float_scales", mode, None, None)
     groups = np.abs(split_groups(w, coding.group_size))
+    # The largest numbers of E2M1 and E4M3.
     scale = groups.max(axis=-1) / np.float32(6 if coding.bits == 4 else 448)
     if mode == "nvfp4":
         return to_e4m3(scale)
@@ -371,6 +373,7 @@ def dequantised_array(
 
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 _BYTES = np.arange(256)
+# E4M3: four bits of exponent with bias 7, three of fraction; exponent 0 is subnormal.
 _SIZES = np.where(
     _BYTES & 0x78,
     (1 + (_BYTES & 7) / 8) * 2.0 ** (((_BYTES >> 3) & 15) - 7),
@@ -409,6 +412,7 @@ def to_e4m3(values: Array) -> Array:
     exponent = np.maximum(np.floor(np.log2(np.where(size == 0, 1, size))), -6)
     step = 2.0 ** (exponent - 3)
     rounded = np.minimum(np.rint(size / step) * step, 448).astype(np.float32)
+    # The first 127 codes are the positive numbers in order; code 127 is NaN.
     codes = np.searchsorted(E4M3[:127], rounded)
     return (codes | np.where(np.signbit(values), 128, 0)).astype(np.uint8)
 

@@ -100,6 +100,8 @@ def random_split(key: Node, num: int = 2) -> Node:
     return random_bits(key, (num, 2))
 
 
+# Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", with the constants of
+# Threefry-2x32.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 Words = NDArray[np.uint32]
@@ -125,5 +127,6 @@ def words(key: Array, count: int) -> Words:
     half, odd = divmod(count, 2)
     places = np.arange(half, dtype=np.uint32)
     first, second = threefry(key, places, places + np.uint32(half + odd))
+    # Of an odd number, the middle word has no partner: its second counter is 0.
     middle, _ = threefry(key, np.full(odd, half, np.uint32), np.zeros(odd, np.uint32))
     return np.concatenate([first, middle, second])

@@ -110,6 +110,7 @@ def random_categorical(
         )
         shape = (*shape, num_samples)
         logits = expand(reshape_node(logits, (*shape[:-1], 1)), shape)
+    # The Gumbel-max trick: the index of the largest sum is drawn with those probabilities.
     noise = random_gumbel(key, (math.prod(shape),))
     noisy = add(noise, _flat("random_categorical", logits, shape))
     return argmax(reshape_node(noisy, shape), axis)

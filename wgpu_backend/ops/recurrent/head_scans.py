@@ -105,6 +105,8 @@ def gated_delta(
     else:
         operands |= {"rate": rate, "bias": bias}
         params |= _step_strides(operands, (v.spec.shape[1], rows))
+        # q, k and v share a binding: with a rate and a bias the kernel would bind more than eight
+        # buffers.
         choices |= {"STEPS": True, "k": "=q", "v": "=q"}
         choices |= dict.fromkeys(("rate", "bias"), "formats/load/f32")
     return _launch("gated_delta", operands, state, runs, rows, params, choices, staged=3)
@@ -137,6 +139,7 @@ def gated_delta_reference(
         decay = rate * np.logaddexp(decay + bias, np.float32(0))
     q = q * np.float32(scale)
     if tiled:
+        # Keys repeat as a whole: head h has key h % groups, not h // (heads / groups).
         q, k = (np.tile(a, (1, heads // a.shape[1], 1)) for a in (q, k))
     else:
         q, k = (_for_heads(a, heads) for a in (q, k))
@@ -470,6 +473,7 @@ def _sizes(rows: int, staged: int) -> dict[str, int]:
     each.
     """
     parts = 1
+    # Threads of a column exchange by powers of two.
     while parts * _OWN_VEC4S * 4 < rows:
         parts *= 2
     vec4s = ceil_div(ceil_div(rows, 4), parts)

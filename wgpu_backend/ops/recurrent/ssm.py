@@ -118,6 +118,7 @@ def ssm_scan(state: Node, x: Node, dt: Node, a: Node, b: Node, c: Node, ids: Nod
     sequences, tokens, heads, cols = x.spec.shape
     states = state.spec.shape[3]
     threads = sequences * heads * cols
+    # An op has one result, so states follow the values in it, as in ggml.
     out = Spec.dense((x.spec.size + threads * states,), F32)
     return Launch(
         out,
@@ -144,6 +145,7 @@ def ssm_scan_reference(
     """Scan token by token over all heads at once."""
     heads, parts = x.shape[2], b.shape[2]
     b, c = (np.repeat(m, heads // parts, axis=2) for m in (b, c))
+    # Ids outside are clamped, as kernels do.
     now = state[np.clip(ids, 0, len(state) - 1)].astype(np.float32)
     steps = np.logaddexp(dt, np.float32(0))
     y = np.zeros(x.shape, np.float32)
