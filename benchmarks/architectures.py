@@ -1,4 +1,4 @@
-"""What a decode step reads and dispatches, by architecture, beside a Llama of its bytes.
+"""Compare what a decode step reads and dispatches, by architecture, with a Llama of its size.
 
 ::
 
@@ -62,7 +62,7 @@ NAMED = 4  # ops that a model above the limit has more of
 
 
 class Described:
-    """A GPU that is not there: what `DryRunExecutor` asks of one."""
+    """A GPU that does not exist, with the members that `DryRunExecutor` uses."""
 
     info = DeviceInfo("none", "described", kind="discrete")
     capabilities = complete(
@@ -81,13 +81,13 @@ class Described:
         self.rules = fusions(exact=True)
 
     def reserve_weight(self, spec: Spec, label: str) -> Storage:
-        """Storage of a weight, in planes."""
+        """Reserve storage of a weight, in planes."""
         return Storage(spec.nbytes, "weight", label)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What was found of a model.
+    """The figures of a model.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ class Row:
 
     @property
     def reads(self) -> float:
-        """Bytes bound by bytes needed."""
+        """Bytes bound relative to bytes needed."""
         return self.read / self.needed
 
     @property
@@ -124,7 +124,7 @@ class Row:
         return near, far
 
     def estimate(self, llama: Row) -> float:
-        """Time of a step of real size by that of a Llama with as many bytes."""
+        """Estimate the time of a step of real size, relative to a Llama with as many bytes."""
         own, other = (GAP_US * row.dispatches[0] for row in (self, llama))
         return (LAYER_US * self.reads + own) / (LAYER_US * llama.reads + other)
 
@@ -155,7 +155,7 @@ def measured(path: Path) -> Row | None:
 
 
 def step(model: Model, executor: DryRunExecutor, place: int) -> tuple[int, Counter[str]]:
-    """Bytes of weights that a step at some position binds, and dispatches of its layers."""
+    """Return the weight bytes that a step at a position binds, and dispatches of its layers."""
     runner = Runner(model, model.make_cache(executor, 1, place, F16))
     head = Head("greedy", lambda _, hidden: [model.logits(hidden).argmax()])
     recorded = runner.recorded(BatchShape(1, 1, 1, runner.cache.reach(place, 1)), head)
@@ -176,7 +176,7 @@ def step(model: Model, executor: DryRunExecutor, place: int) -> tuple[int, Count
 
 
 def bound(op: str, launch: Launch, name: str) -> int:
-    """Bytes of a weight that a dispatch reads; 0 of what is none."""
+    """Return the bytes of a weight that a dispatch reads; 0 for other tensors."""
     node, ids = launch.operands[name], launch.operands.get("ids")
     spec, rows = node.spec, math.prod(node.spec.shape[:-1])
     if node.storage.kind != "weight":
@@ -192,7 +192,7 @@ def bound(op: str, launch: Launch, name: str) -> int:
 
 
 def needed(file: GGUFFile) -> int:
-    """Bytes of a file's weights that a token needs: rows of tables, experts that it chooses."""
+    """Return the weight bytes that a token needs: rows of tables, experts that it chooses."""
     config = file.config
     experts, used = config.uint("expert_count", 0), config.uint("expert_used_count", 0)
     tied = "output.weight" not in file.tensors
@@ -208,7 +208,7 @@ def needed(file: GGUFFile) -> int:
 
 
 def past(layers: Sequence[LayerCache], cache: Cache, place: int) -> int:
-    """Bytes that a step at some position reads of the past, with the states that it writes."""
+    """Return the bytes of the past that a step at a position reads, and the states it writes."""
     total = 0
     for number, kept in iterate_entries(layers):
         if isinstance(kept, StateShape):
@@ -220,19 +220,19 @@ def past(layers: Sequence[LayerCache], cache: Cache, place: int) -> int:
 
 
 def part_of(cache: Cache, layer: int) -> Cache:
-    """The part of a cache that has a layer's keys."""
+    """Return the part of a cache that has a layer's keys."""
     return cache._part(layer) if isinstance(cache, LayeredCache) else cache  # pyright: ignore
 
 
 def tensors(cache: Cache) -> Iterator[Tensor]:
-    """What a cache has on a device."""
+    """List a cache's tensors on a device."""
     parts = cache.parts if isinstance(cache, LayeredCache) else (cache,)
     for part in parts:
         yield from part.tensors  # pyright: ignore
 
 
 def read_again(layers: Sequence[LayerCache], length: int) -> tuple[int, float, int]:
-    """Tokens read again where a chat goes on from any position: most, mean, and an interval."""
+    """Count tokens read again if a chat goes on from any position: most, mean and an interval."""
     interval = max(2 * PASS, length // 8)
     cache = make_cache(NumpyExecutor(), layers, 1, length, F16, Checkpoints(interval, 3))
     for count in [PASS] * ((length - 200) // PASS) + [1] * 200:  # a prompt, and an answer
@@ -243,7 +243,7 @@ def read_again(layers: Sequence[LayerCache], length: int) -> tuple[int, float, i
 
 
 def one_pass(cache: Cache, count: int) -> None:
-    """Tokens go through a cache."""
+    """Pass tokens through a cache."""
     shape = BatchShape(count, count, 1, cache.reach(cache.length(0) + count, count))
     declared = all_input_specs(shape, cache, {})
     arrays = {name: np.zeros(size, dtype.numpy) for name, (size, dtype) in declared.items()}
@@ -263,7 +263,7 @@ CHATS: dict[str, list[LayerCache]] = {
 
 
 def report(rows: Sequence[Row]) -> Iterator[str]:
-    """Everything that was found, as Markdown."""
+    """Format all figures as Markdown."""
     llama = next(row for row in rows if row.name == "llama")
     assert __doc__ is not None
     yield "# Decode steps by architecture\n"
@@ -276,10 +276,10 @@ def report(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
         near, far = row.dispatches
         ratio = row.estimate(llama)
-        told = f"**{ratio:.2f}**" if ratio > LIMIT else f"{ratio:.2f}"
+        text = f"**{ratio:.2f}**" if ratio > LIMIT else f"{ratio:.2f}"
         yield (
             f"| {row.name} | {row.architecture} | {row.reads:.3f} | {near:.1f} | {far:.1f} | "
-            f"{told} | {size(row.past[2])} | {size(row.past[-1])} |"
+            f"{text} | {size(row.past[2])} | {size(row.past[-1])} |"
         )
     yield from above(rows, llama)
     yield "\n## A chat that goes on\n"
@@ -292,7 +292,7 @@ def report(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def above(rows: Sequence[Row], llama: Row) -> Iterator[str]:
-    """The models above the limit, with what costs them that."""
+    """List the models above the limit, with the ops that put them there."""
     over = [row for row in rows if row.estimate(llama) > LIMIT]
     yield f"\n{len(rows) - len(over)} of {len(rows)} at most {LIMIT} times a Llama."
     yield "Above, with the ops of which a layer has more dispatches than a Llama's:\n"
@@ -302,17 +302,17 @@ def above(rows: Sequence[Row], llama: Row) -> Iterator[str]:
             op: n / row.layers - llama.ops[0][op] / llama.layers for op, n in row.ops[0].items()
         }
         most = sorted(more, key=lambda op: -more[op])[:NAMED]
-        told = ", ".join(f"{op} {more[op]:.1f}" for op in most)
-        yield f"- {row.name} {row.estimate(llama):.2f}: {twice}{told}"
+        extra = ", ".join(f"{op} {more[op]:.1f}" for op in most)
+        yield f"- {row.name} {row.estimate(llama):.2f}: {twice}{extra}"
 
 
 def size(nbytes: float) -> str:
-    """Bytes in few letters."""
+    """Format bytes in few letters."""
     return f"{nbytes / 1024:,.0f} KiB"
 
 
 def plot(rows: Sequence[Row]) -> str:
-    """Bytes of the past by position, and memory by context."""
+    """Plot the bytes of the past by position, and the memory by context."""
     chosen = [row for row in rows if row.name in PLOTTED]
     panels = [
         lines(
@@ -333,7 +333,7 @@ def plot(rows: Sequence[Row]) -> str:
 
 
 def main() -> None:
-    """Look at every model of a folder."""
+    """Measure every model of a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--write", type=Path, metavar="OUT", help="OUT.md and OUT.svg")

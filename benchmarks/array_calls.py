@@ -1,9 +1,9 @@
-"""What arrays cost the host: a compiled function's call, and a line of eager code.
+"""Measure the host time of arrays: a compiled function's call, and a line of eager code.
 
     python -m benchmarks.array_calls [--device llvmpipe] [--ops 100] [--json FILE]
 
 Times are of Python alone: the device works meanwhile, and is waited for outside the clock. Shown
-beside are NumPy's times for the same chain, and MLX's where it is installed, on this CPU.
+next to them are NumPy's times for the same chain, and MLX's where it is installed, on this CPU.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Values = Any  # arrays of any library
 
 
 def chain(x: Values, y: Values, ops: int) -> Values:
-    """So many small ops, one behind the other."""
+    """Apply many small ops in sequence."""
     for i in range(ops // 2):
         x = x * 0.5 + (y if i % 2 else 0.25)
     return x
 
 
 def seconds(act: Callable[[], object], after: Callable[[], object] = lambda: None) -> float:
-    """Median time of a call; what it leaves to do is waited for outside the clock."""
+    """Return the median time of a call; the remaining work is waited for outside the clock."""
     times: list[float] = []
     for _ in range(REPEATS):
         start = time.perf_counter()
@@ -44,7 +44,7 @@ def seconds(act: Callable[[], object], after: Callable[[], object] = lambda: Non
 
 
 def measured(ops: int, size: int) -> dict[str, float]:
-    """Microseconds an op, by who does it."""
+    """Measure the microseconds per op of each library."""
     host = np.random.default_rng(0).standard_normal((2, size), dtype=np.float32)
     x, y = (wx.array(row) for row in host)
     compiled = wx.compile(lambda a, b: chain(a, b, ops))

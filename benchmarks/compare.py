@@ -1,4 +1,4 @@
-"""Ours against llama.cpp on the same files and the same device: tokens a second, and their ratio.
+"""Compare tokens per second with llama.cpp on the same files and the same device.
 
 ::
 
@@ -6,14 +6,14 @@
     python benchmarks/compare.py --peer build/bin/llama-bench -p 64 -n 8 --rounds 3 \
         --json out.json --plot out.svg model.gguf
 
-The peer is llama-bench, built with its Vulkan backend; its CPU backend runs beside as what the
+The peer is llama-bench, built with its Vulkan backend; its CPU backend runs as well, as what the
 machine could do without a GPU API. The sides take turns, a process each, and a ratio is taken
 within a round, so that what else the machine does hits both alike. Each process warms up before
 it measures. Any GGUF file will do.
 
 Both sides go through the same Vulkan loader; ``--driver FILE`` names the driver's manifest for
-both. ``--peer-device`` is the index by which llama.cpp knows the device, which it wants to be told
-for a software rasteriser. A side that fails or takes longer than ``--timeout`` is left out for that
+both. ``--peer-device`` is the index of the device in llama.cpp, which needs it for a software
+rasteriser. A side that fails or takes longer than ``--timeout`` is left out for that
 model from then on, and the reason is printed below the table.
 """
 
@@ -38,12 +38,12 @@ Rates = Mapping[str, float]
 
 
 class SideError(Exception):
-    """A side did not give figures; the message is one line."""
+    """One side failed to give figures; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the programs that are compared.
+    """One of the compared programs.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Side:
 
 
 def sides(options: argparse.Namespace) -> list[Side]:
-    """The programs, ours first."""
+    """List the programs, ours first."""
     sizes = ["-p", str(options.prompt), "-n", str(options.generate)]
     sizes += ["-r", str(options.repetitions)]
     ours = [sys.executable, "-m", "wgpu_backend", "bench", *sizes, "--json"]
@@ -110,12 +110,12 @@ def sides(options: argparse.Namespace) -> list[Side]:
 
 
 def our_rates(text: str) -> Rates:
-    """Figures from ``wgpu-backend bench --json``."""
+    """Parse the figures of ``wgpu-backend bench --json``."""
     return {row["test"]: float(row["tokens_per_second"]) for row in json.loads(text)}
 
 
 def peer_rates(text: str) -> Rates:
-    """Figures from ``llama-bench -o json``.
+    """Parse the figures of ``llama-bench -o json``.
 
     Of several runs the median: it warms up with one, during which a GPU's clock is still low.
     """
@@ -126,7 +126,7 @@ def peer_rates(text: str) -> Rates:
 
 @dataclass(slots=True)
 class Comparison:
-    """One test of one model: what each side reached, round by round.
+    """One test of one model: the rates of each side, round by round.
 
     Parameters
     ----------
@@ -140,12 +140,12 @@ class Comparison:
     rounds: list[dict[str, float]]
 
     def rate(self, side: str) -> float | None:
-        """Median of a side's tokens a second."""
+        """Return the median of a side's tokens per second."""
         reached = [each[side] for each in self.rounds if side in each]
         return median(reached) if reached else None
 
     def ratio(self, side: str) -> tuple[float, float, float] | None:
-        """Ours over the side's within each round: least, median, most."""
+        """Return our rate relative to the side's within each round: least, median, most."""
         found = [each[OURS] / each[side] for each in self.rounds if {OURS, side} <= each.keys()]
         return (min(found), median(found), max(found)) if found else None
 
@@ -153,7 +153,7 @@ class Comparison:
 def compared(
     models: Sequence[Path], among: Sequence[Side], rounds: int, timeout: float
 ) -> tuple[list[Comparison], list[str]]:
-    """Let the sides take turns over the models; comparisons, and what went wrong."""
+    """Let the sides take turns over the models; return comparisons and errors."""
     found: dict[tuple[str, str], Comparison] = {}
     failures: list[str] = []
     for model in models:
@@ -175,7 +175,7 @@ def compared(
 
 
 def table(comparisons: Sequence[Comparison], others: Sequence[str]) -> str:
-    """Rates and ratios with their spread, in columns."""
+    """Format rates and ratios with their spread, in columns."""
     heads = ["model", "test", OURS]
     for other in others:
         heads += [other, "ours ÷ it (least – most)"]
@@ -207,7 +207,7 @@ def _ratio(spread: tuple[float, float, float] | None) -> str:
 
 
 def plot(comparisons: Sequence[Comparison], others: Sequence[str], title: str) -> str:
-    """Ratios as a picture."""
+    """Plot the ratios."""
     spreads = [
         Spread(f"{each.model} {each.test}", other, *spread)
         for each in comparisons
@@ -219,7 +219,7 @@ def plot(comparisons: Sequence[Comparison], others: Sequence[str], title: str) -
 
 
 def report(comparisons: Sequence[Comparison], others: Sequence[str]) -> list[dict[str, object]]:
-    """What ``--json`` has of each comparison."""
+    """Convert each comparison for ``--json``."""
     return [
         {
             **asdict(each),
@@ -231,7 +231,7 @@ def report(comparisons: Sequence[Comparison], others: Sequence[str]) -> list[dic
 
 
 def drivers(options: argparse.Namespace) -> dict[str, str]:
-    """Device and driver of both sides, in their own words."""
+    """Return device and driver of both sides, as each reports them."""
     info = choose_device(options.device or None)[1]
     theirs = peer_device(options.peer, options.peer_device)
     if info.name not in theirs:
@@ -240,7 +240,7 @@ def drivers(options: argparse.Namespace) -> dict[str, str]:
 
 
 def peer_device(peer: Path, index: str) -> str:
-    """What llama-bench calls the device of an index."""
+    """Return llama-bench's name of the device with an index."""
     try:
         listed = subprocess.run(
             [str(peer), "--list-devices"],

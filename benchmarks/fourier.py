@@ -1,4 +1,4 @@
-"""What `wx.fft` costs beside NumPy's on this CPU, in one run.
+"""Measure `wx.fft` against NumPy's on this CPU, in one run.
 
     python -m benchmarks.fourier [--device llvmpipe] [--repeats 40]
 
@@ -21,14 +21,14 @@ SHAPES = [(1 << 20,), (1024, 1024)]
 
 
 def timed(act: Callable[[], object]) -> tuple[float, float]:
-    """Milliseconds of a call: of the clock, and of the processor."""
+    """Return milliseconds of a call: wall clock and processor time."""
     clock, processor = time.perf_counter(), time.process_time()
     act()
     return 1e3 * (time.perf_counter() - clock), 1e3 * (time.process_time() - processor)
 
 
 def measured(shape: tuple[int, ...], repeats: int) -> str:
-    """Line for transforms along the last axis of random numbers of a shape."""
+    """Format the line for transforms along the last axis of random numbers of a shape."""
     parts = np.random.default_rng(0).standard_normal((2, *shape), dtype=np.float32)
     host = (parts[0] + 1j * parts[1]).astype(np.complex64)
     x = wx.array(host)

@@ -1,4 +1,4 @@
-"""What each fusion rule brings: a decode step and a prompt with all, without each, without any.
+"""Measure the gain of each fusion rule: a decode step and a prompt with all, all but one, and none.
 
 ::
 
@@ -31,7 +31,7 @@ ALL, NONE, EXACT = "all rules", "no rules", "all but rounding"
 
 @dataclass(slots=True)
 class Choice:
-    """Some of the rules, with the graphs that they make.
+    """A subset of the rules, with the graphs that they produce.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ class Choice:
 
 
 def names() -> list[str]:
-    """Every op that a rule makes."""
+    """List the ops that a rule produces."""
     return sorted({rule.name for rules in fusions(exact=False).values() for rule in rules})
 
 
 def choices() -> Iterator[tuple[str, dict[str, list[object]]]]:
-    """Rules by what a choice is called."""
+    """List the subsets of rules by name."""
     yield ALL, fusions(exact=False)
     for name in names():
         yield f"without {name}", fusions(exact=False, without={name})
@@ -63,7 +63,7 @@ def choices() -> Iterator[tuple[str, dict[str, list[object]]]]:
 
 
 def measured(model: LanguageModel, prompt: int, rounds: int) -> list[Choice]:
-    """Times of each choice, that of those that change the graph."""
+    """Measure the times of each subset that changes the graph."""
     executor = model.backend.executor
     assert isinstance(executor, WgpuExecutor), "fusion needs a GPU adapter"
     head = Head("greedy", lambda _, hidden: [model.model.logits(hidden).argmax()])

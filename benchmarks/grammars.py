@@ -1,4 +1,4 @@
-"""What a grammar costs a step of an engine, and how long masks of many tokens take.
+"""Measure the cost of a grammar per step of an engine, and the time of masks of many tokens.
 
     python -m benchmarks.grammars --device software --json results.json
 
@@ -51,31 +51,31 @@ SCHEMA = Grammar.json_schema(
 
 
 def token_seconds(
-    engine: wgpu_backend.Engine, grammar: Grammar | None, tokens: int, beside: int
+    engine: wgpu_backend.Engine, grammar: Grammar | None, tokens: int, parallel: int
 ) -> float:
-    """Seconds of a token of an answer, with others beside it that keep to the same."""
+    """Measure the seconds per token of an answer, next to others with the same grammar."""
     options = {"seed": 1, "temperature": 1.0}
     many = [
         engine.complete(
             "Once there was", grammar=grammar, options=options, max_tokens=tokens, ignore_eos=True
         )
-        for _ in range(beside)
+        for _ in range(parallel)
     ]
     found = [each.result(600) for each in many]
     return max(each.usage.seconds / each.usage.completion_tokens for each in found)
 
 
-def step_ratios(device: str, tokens: int, rounds: int, beside: int) -> dict[str, float]:
-    """Milliseconds of a step with a grammar and without, and their ratio."""
+def step_ratios(device: str, tokens: int, rounds: int, parallel: int) -> dict[str, float]:
+    """Measure the milliseconds of a step with and without a grammar, and their ratio."""
     grammars = {"without": None, "with": TEXT, "gbnf": TEXT_GBNF}
     ways: dict[str, list[float]] = {name: [] for name in grammars}
     with (
-        wgpu_backend.load(device=device, num_parallel=beside) as model,
+        wgpu_backend.load(device=device, num_parallel=parallel) as model,
         wgpu_backend.Engine(model, prefix_cache=False) as engine,
     ):
         for number in range(rounds + 1):
             for name, grammar in grammars.items():
-                seconds = token_seconds(engine, grammar, tokens, beside)
+                seconds = token_seconds(engine, grammar, tokens, parallel)
                 if number:  # the first records graphs
                     ways[name].append(seconds)
     found = {name: 1e3 * statistics.median(times) for name, times in ways.items()}
@@ -84,7 +84,7 @@ def step_ratios(device: str, tokens: int, rounds: int, beside: int) -> dict[str,
 
 
 def large_vocabulary(count: int) -> Tokenizer:
-    """A byte-pair vocabulary of so many tokens, of random joins."""
+    """Make a byte-pair vocabulary of so many tokens, with random merges."""
     rng = random.Random(0)
     tokens, known, merges = [*ALPHABET], {*ALPHABET}, list[str]()
     letters = [*"etaoinshrdlucmfwypvbgkjqxz"] * 3 + [*'ETAOINS0123456789"{}[],:.-_'] + ["Ġ"] * 8
@@ -108,7 +108,7 @@ def large_vocabulary(count: int) -> Tokenizer:
 
 
 def mask_microseconds(grammar: Grammar, count: int, answers: int) -> dict[str, float]:
-    """How long masks of a grammar take, along random answers."""
+    """Measure the time of a grammar's masks, along random answers."""
     tokenizer = large_vocabulary(count)
     vocabulary = GrammarVocabulary(tokenizer, count)
     vocabulary.matcher(grammar)
@@ -143,8 +143,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     found: dict[str, Any] = {
-        f"step, {beside} at once": step_ratios(given.device, given.tokens, given.rounds, beside)
-        for beside in (1, 4)
+        f"step, {parallel} at once": step_ratios(given.device, given.tokens, given.rounds, parallel)
+        for parallel in (1, 4)
     }
     for name, grammar in (("schema", SCHEMA), ("gbnf", JSON_GBNF)):
         found[f"mask, {name}, µs"] = mask_microseconds(grammar, given.vocabulary, 8)

@@ -1,4 +1,4 @@
-"""Host time of a decode step against its dispatches, where it goes, and what a step creates.
+"""Measure the host time of a decode step by its dispatches, its parts, and the objects it creates.
 
 ::
 
@@ -75,7 +75,7 @@ WATCHED: tuple[tuple[type, str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One model's decode step.
+    """The figures of one model's decode step.
 
     Parameters
     ----------
@@ -113,7 +113,7 @@ class Measured:
 
 
 class Stopwatch:
-    """Adds up the time spent in some methods."""
+    """A stopwatch that sums up the time spent in some methods."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -216,14 +216,14 @@ def measured(model: LanguageModel, name: str, steps: int) -> list[Measured]:
 
 
 def _floor(program: Program, watch: Stopwatch) -> float:
-    """Seconds of recording and submitting a program once."""
+    """Measure the seconds of recording and submitting a program once."""
     watch.seconds = {}
     program.replay().wait()
     return watch.seconds["encode"] + watch.seconds["finish"]
 
 
 def same_dispatches(device: Device, count: int) -> Program:
-    """Program of as many dispatches of one small kernel, ready to be replayed."""
+    """Make a program of many dispatches of one small kernel, ready to be replayed."""
     pipeline, a, b = device.pipeline(shader()), floats(device, 8), floats(device, 8)
     program = device.program([double(pipeline, a, b)] * count, reads=[Binding(b)])
     for _ in range(WARM):
@@ -232,7 +232,7 @@ def same_dispatches(device: Device, count: int) -> Program:
 
 
 def _row(seconds: Mapping[str, float]) -> dict[str, float]:
-    """One step: its parts, and what is known of all of it."""
+    """Make the figures of one step: its parts, and all of it."""
     parts = {part: seconds[part] for part in PARTS}
     total = seconds["exposed"] + seconds["ahead"]
     known = {"total": total, "exposed": seconds["exposed"], "processor": seconds["processor"]}
@@ -240,7 +240,7 @@ def _row(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def generated(model: LanguageModel, device: Device, tokens: int, kind: Steps) -> dict[str, int]:
-    """Objects that a generation makes whose graphs were recorded by another."""
+    """Count the objects that a generation creates if its graphs were recorded before."""
     before: dict[str, int] = {}
     count, loop.BRIEF_SECONDS = 0, math.inf if kind.together > 1 else 0.0
     for _ in range(2):
@@ -250,7 +250,7 @@ def generated(model: LanguageModel, device: Device, tokens: int, kind: Steps) ->
 
 
 def growth(before: dict[str, int], device: Device) -> dict[str, int]:
-    """What the device's counters have grown by."""
+    """Return the growth of the device's counters."""
     return {key: value - before[key] for key, value in asdict(device.counters).items()}
 
 
@@ -283,7 +283,7 @@ def _summary(
 
 
 def synthetic(folder: Path, layers: int) -> Path:
-    """A tiny model of as many layers."""
+    """Make a tiny model of so many layers."""
     return tiny_model(
         folder / f"layers-{layers}.gguf",
         "qwen2",
@@ -293,7 +293,7 @@ def synthetic(folder: Path, layers: int) -> Path:
 
 
 def table(results: Sequence[Measured]) -> str:
-    """Results in columns."""
+    """Format results in columns."""
     lines = [_cells(each) for each in results]
     rows = [list(lines[0]), *(list(line.values()) for line in lines)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -302,7 +302,7 @@ def table(results: Sequence[Measured]) -> str:
 
 
 def _cells(each: Measured) -> dict[str, str]:
-    """One line of the table, by its heads."""
+    """Return the cells of one line of the table, by heading."""
     times = {
         "µs": each.microseconds,
         "least": each.least,
@@ -323,7 +323,7 @@ def _cells(each: Measured) -> dict[str, str]:
 
 
 def fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float] | None:
-    """Start and slope of a line by least squares; None through a single place."""
+    """Fit start and slope of a line by least squares; None for a single place."""
     if len(set(x)) < 2:
         return None
     slope, start = np.polyfit(x, y, 1)
@@ -331,7 +331,7 @@ def fit(x: Sequence[float], y: Sequence[float]) -> tuple[float, float] | None:
 
 
 def findings(results: Sequence[Measured]) -> list[str]:
-    """What the results say together."""
+    """Summarise the results together."""
     made = sum(each.made[key] + each.generated[key] for each in results for key in MADE)
     lines = [f"buffers, pipelines and bind groups made by all steps: {made}"]
     for together in sorted({each.together for each in results}):
@@ -341,7 +341,7 @@ def findings(results: Sequence[Measured]) -> list[str]:
 
 
 def _lines(results: Sequence[Measured]) -> Iterator[str]:
-    """What results of one kind say together."""
+    """Summarise the results of one kind."""
     layers = [float(each.layers) for each in results]
     dispatches = [float(each.dispatches) for each in results]
     largest = max(results, key=lambda each: each.dispatches)

@@ -1,4 +1,4 @@
-"""Products with weights in each format, against what the device reads and multiplies at best.
+"""Measure products with weights in each format against the device's best read and multiply rates.
 
 ::
 
@@ -97,7 +97,7 @@ class Row:
 
 @dataclass(slots=True)
 class Case:
-    """A recorded product and the fastest time seen of it."""
+    """A recorded product and its fastest time so far."""
 
     kernel: str
     dtype: DType
@@ -108,7 +108,7 @@ class Case:
     seconds: float = float("inf")
 
     def row(self) -> Row:
-        """Rates of the fastest time."""
+        """Return the rates of the fastest time."""
         macs = self.m * self.k * self.columns
         nbytes = self.dtype.nbytes(self.m * self.k)
         rates = (nbytes / self.seconds / 1e9, macs / self.seconds / 1e9)
@@ -118,7 +118,7 @@ class Case:
 
 
 class Bench:
-    """Makes weights of any format and records products with them."""
+    """A maker of weights of any format, which records products with them."""
 
     def __init__(self, executor: WgpuExecutor) -> None:
         self.executor = executor
@@ -126,7 +126,7 @@ class Bench:
         self.rng = np.random.default_rng(1)
 
     def weight(self, m: int, k: int, dtype: DType, *, rounded: bool = False) -> Tensor:
-        """A matrix of random bytes."""
+        """Make a matrix of random bytes."""
         spec = Spec.dense((m, k), dtype)
         data = self._bytes(spec)
         # Where a weight lies may hang on whether products round activations.
@@ -137,7 +137,7 @@ class Bench:
             self.executor.rules = {}
 
     def columns(self, n: int, k: int) -> Tensor:
-        """Activations of `n` columns."""
+        """Make activations of `n` columns."""
         return self.context.from_numpy(self.rng.standard_normal((n, k), np.float32))
 
     def case(self, kernel: str, dtype: DType, shape: tuple[int, int], n: int) -> Case:
@@ -152,13 +152,13 @@ class Bench:
         )
 
     def experts(self, dtype: DType) -> Tensor:
-        """Weights of all experts, (experts, m, k)."""
+        """Make the weights of all experts, (experts, m, k)."""
         spec = Spec.dense((EXPERTS, *EXPERT), dtype)
         data = memoryview(self._bytes(spec))
         return leaf(spec, self.executor.weight(spec, data, "experts", alone=True))
 
     def _bytes(self, spec: Spec) -> NDArray[np.uint8]:
-        """Random bytes, of which any two are a finite f16; what they are worth does not matter."""
+        """Draw random bytes, any two of which are a finite f16; their values do not matter."""
         data = self.rng.integers(0, 128, spec.nbytes, np.uint8) & np.uint8(0x3B)
         if spec.dtype == MXFP4:  # small exponents would make subnormal sums, dear for a core
             data.reshape(-1, MXFP4.block_nbytes)[:, 0] |= np.uint8(64)
@@ -185,14 +185,14 @@ class Bench:
         )
 
     def roof(self, act: Callable[[Tensor], Tensor], values: np.ndarray, amount: float) -> Roof:
-        """Record a kernel that is bound by one thing alone, of which it does `amount`."""
+        """Record a kernel that is bound by one resource, of which it uses `amount`."""
         recorded = self.context.record(act(self.context.from_numpy(values)))
         return Roof(amount, lambda: sum(t for _, _, t in recorded.timed()))
 
 
 @dataclass(slots=True)
 class Roof:
-    """A kernel that does one thing as fast as the device can, and its best rate in 10⁹ a second."""
+    """A kernel that uses one resource at the device's best rate, in 10⁹ a second."""
 
     amount: float
     run: Callable[[], float]
@@ -207,7 +207,7 @@ Roofs = dict[str, Roof]
 
 
 def roofs_of(bench: Bench) -> Roofs:
-    """What the device reads, and multiplies and adds in f32 and in packed bytes."""
+    """Make the roofs: reads, and multiply-adds in f32 and in packed bytes."""
     floats = np.zeros((ROOF_THREADS, 4), np.float32)
     macs = ROOF_THREADS * ROOF_ITERATIONS
     return {
@@ -218,7 +218,7 @@ def roofs_of(bench: Bench) -> Roofs:
 
 
 def take_turns(cases: Iterable[Case], roofs: Roofs, repetitions: int) -> None:
-    """Let cases and roofs take turns, so that a busy moment hits none alone."""
+    """Let cases and roofs take turns, so that other load affects all of them."""
     cases = list(cases)
     for _ in range(repetitions):
         for roof in roofs.values():
@@ -228,7 +228,7 @@ def take_turns(cases: Iterable[Case], roofs: Roofs, repetitions: int) -> None:
 
 
 def cases_of(bench: Bench, dtype: DType, columns: Iterable[int]) -> list[Case]:
-    """Products of a format: of one column in both shapes, of several in one."""
+    """Make the products of a format: of one column in both shapes, of several in one."""
     found: list[Case] = []
     kernels = ("q8", "f32") if dtype in FORMATS else ("f32",)
     for kernel in kernels:
@@ -241,7 +241,7 @@ def cases_of(bench: Bench, dtype: DType, columns: Iterable[int]) -> list[Case]:
 
 
 def expert_cases(bench: Bench, dtype: DType) -> list[Case]:
-    """Products by the chosen expert: pair by pair, and by tiles of what chose the same."""
+    """Make products by the chosen expert: pair by pair, and by tiles with the same expert."""
     weights = bench.experts(dtype)
     rounded, together = "linear_by_expert_q8", "linear_by_expert_tiles"
     found: list[Case] = []
@@ -278,7 +278,7 @@ def show(row: Row, roofs: Roofs) -> None:
 def products_measured(
     bench: Bench, roofs: Roofs, formats: list[DType], columns: list[int], repetitions: int
 ) -> list[Row]:
-    """Print and return what products with one weight take."""
+    """Print and return the times of products with one weight."""
     print("format  act      weights  columns        us    GB/s  of read  GMAC/s")
     rows: list[Row] = []
     for dtype in formats:
@@ -293,7 +293,7 @@ def products_measured(
 def experts_measured(
     bench: Bench, roofs: Roofs, formats: list[DType], _: list[int], repetitions: int
 ) -> list[Row]:
-    """Print and return what products by the chosen expert take."""
+    """Print and return the times of products by the chosen expert."""
     print(f"{EXPERTS} experts of {EXPERT[0]} x {EXPERT[1]}, {USED} chosen by a token")
     print("format  kernel     tokens        us    GB/s of read   GMAC/s")
     rows: list[Row] = []

@@ -1,4 +1,4 @@
-"""Bandwidth of ops as a share of a copy kernel's, on one device in one run; and against NumPy.
+"""Measure the bandwidth of ops relative to a copy kernel on the same device, and against NumPy.
 
 ::
 
@@ -56,7 +56,7 @@ Act = Callable[[Tensor], Tensor]
 
 
 def far_threads(launch: Launch, capabilities: Capabilities) -> Launch:
-    """Make work groups as small as the device likes them where threads loop."""
+    """Choose work groups as small as the device prefers for threads that loop."""
     return replace(launch, choices={"WG": 8 if capabilities.software else 64})
 
 
@@ -85,7 +85,7 @@ def plain_copy(x: Node) -> Launch:
     trusted=True,
 )
 def far_copy(x: Node) -> Launch:
-    """Copy whole vectors, many a thread.
+    """Copy whole vectors, many per thread.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def far_copy(x: Node) -> Launch:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """An op on operands of a shape, and the share of a copy's bandwidth it is to reach."""
+    """An op on operands of a shape, and the share of a copy's bandwidth that it should reach."""
 
     name: str
     act: Act
@@ -150,7 +150,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a case reached.
+    """The figures that a case reached.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ class Measured:
 
     @property
     def line(self) -> str:
-        """A line of the table."""
+        """Format a line of the table."""
         passes = f"{self.passes_of_copy:.0%}" if self.passes_nbytes else ""
         aim = f"{self.aim:.0%}" if self.aim else ""
         return (
@@ -192,7 +192,7 @@ class Measured:
 
 
 def seconds(executor: Executor, values: np.ndarray, acts: Sequence[Act], runs: int) -> list[float]:
-    """Fastest time of the dispatches of each act, which take turns."""
+    """Return the fastest time of the dispatches of each act, which take turns."""
     with Context(executor) as context:
         x = context.from_numpy(values)
         recorded = [context.record(act(x)) for act in acts]
@@ -203,7 +203,7 @@ def seconds(executor: Executor, values: np.ndarray, acts: Sequence[Act], runs: i
 
 
 def moved(executor: Executor, case: Case) -> tuple[int, int]:
-    """Bytes of operand and result, and of all that passes read and write."""
+    """Return the bytes of operands and result, and of all reads and writes of the passes."""
     with Context(executor) as context:
         x = context.zeros(*case.shape)
         y = case.act(x)
@@ -216,7 +216,7 @@ def moved(executor: Executor, case: Case) -> tuple[int, int]:
 
 
 def dispatched_nbytes(node: Node) -> int:
-    """Bytes that the dispatch which makes a node reads and writes."""
+    """Return the bytes that the dispatch of a node reads and writes."""
     assert node.launch is not None
     assert node.call is not None
     words = WORDS_A_KEY.get(node.call.op.name)
@@ -227,7 +227,7 @@ def dispatched_nbytes(node: Node) -> int:
 
 
 def measured(executor: Executor, case: Case, runs: int) -> Measured:
-    """Measure one case, its copies in between."""
+    """Measure one case, with its copies in between."""
     values = np.random.default_rng(1).standard_normal(case.shape, np.float32)
     copied, far, taken = seconds(executor, values, (plain_copy, far_copy, case.act), runs)
     (on_host,) = seconds(NumpyExecutor(), values, (case.act,), 2)
@@ -248,7 +248,7 @@ def measured(executor: Executor, case: Case, runs: int) -> Measured:
 
 
 def convolution_gain(executor: Executor, runs: int) -> float:
-    """Times the speed of im2col and a product that conv2d reaches, 3×3 over 64 channels."""
+    """Return conv2d's speed relative to im2col and a product, 3×3 over 64 channels."""
     values = np.random.default_rng(1).standard_normal((1, 64, 64, 64), np.float32)
     taps = np.random.default_rng(2).standard_normal((64, 3, 3, 64), np.float32)
 

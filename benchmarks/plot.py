@@ -1,6 +1,6 @@
 """Charts as SVG text, without a library: lines and ratios, both over logarithmic axes.
 
-A picture is one or several panels beside each other. It knows nothing of what is measured.
+A picture is one or several panels next to each other, of any measurements.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ INK, FAINT = "#333333", "#dddddd"
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Points that a line joins.
+    """Points joined by a line.
 
     Parameters
     ----------
@@ -75,12 +75,12 @@ class Axis:
     base: int = 10
 
     def at(self, value: float) -> float:
-        """Pixel of a value."""
+        """Return the pixel of a value."""
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.start + share * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        """Round values between the ends, at most nine."""
+        """Return round values between the ends, at most nine."""
         if self.base == 2:
             first, last = (math.log2(v) for v in (self.low, self.high))
             found = [2.0**power for power in range(math.ceil(first), math.floor(last) + 1)]
@@ -94,21 +94,21 @@ class Axis:
 
 
 def axis(values: Sequence[float], start: float, end: float, base: int = 10) -> Axis:
-    """Axis with a little room around values above 0."""
+    """Make an axis with a little room around values above 0."""
     low, high = min(values), max(values)
     room = max(1.15, (high / low) ** 0.05)
     return Axis(low / room, high * room, start, end, base)
 
 
 def number(value: float) -> str:
-    """A round value in few letters: 0.05, 20, 4k."""
+    """Format a round value in few letters: 0.05, 20, 4k."""
     if value >= 1024 and value % 1024 == 0:
         return f"{value / 1024:g}k"
     return f"{value:g}" if 1e-3 <= value < 1e5 else f"{value:.0e}"
 
 
 def lines(title: str, x_name: str, y_name: str, series: Sequence[Series]) -> str:
-    """Panel with a line for each series; x ticks are powers of two."""
+    """Draw a panel with a line for each series; x ticks are powers of two."""
     points = [point for each in series for point in each.points]
     if not points:
         return _text(LEFT, TOP, f"{title}: nothing measured")
@@ -149,7 +149,7 @@ def _line(series: Series, colour: str, x: Axis, y: Axis) -> Iterator[str]:
 
 
 def ratios(title: str, name: str, spreads: Sequence[Spread]) -> tuple[str, int]:
-    """Panel of medians with whiskers from the least to the most, and its height.
+    """Draw a panel of medians with whiskers from least to most, and return its height.
 
     A line marks 1: right of it the first side is faster.
     """
@@ -178,7 +178,7 @@ def _whisker(spread: Spread, x: Axis, height: float, colour: str) -> Iterator[st
 
 
 def picture(panels: Sequence[str], width: int = WIDTH, height: int = HEIGHT) -> str:
-    """Whole SVG file with panels of one size, two in a row."""
+    """Assemble an SVG file of panels of one size, two in a row."""
     columns, rows = min(len(panels), 2), -(-len(panels) // 2)
     total = columns * width, rows * height
     placed = (

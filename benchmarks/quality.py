@@ -1,4 +1,4 @@
-"""What rounding activations costs trained models: perplexity, and how often the best token stays.
+"""Measure the cost of rounded activations for trained models: perplexity and changed best tokens.
 
 ::
 
@@ -68,7 +68,7 @@ _WITH_BYTES = replace(_WITH_F16, integer_dot=True)
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """How activations are rounded.
+    """A way of rounding activations.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ DEFAULTS = ("split", "q16", "f16")
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a way says of a text.
+    """The scores of a text under a way of rounding.
 
     Parameters
     ----------
@@ -113,13 +113,13 @@ class Scores:
 
     @property
     def perplexity(self) -> float:
-        """Of the tokens, each given those before it in its window."""
+        """Perplexity of the tokens, each given those before it in its window."""
         return float(np.exp(-self.gains.mean()))
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A way beside the exact one.
+    """The difference of a way of rounding from the exact one.
 
     Parameters
     ----------
@@ -152,14 +152,14 @@ class Figures:
 
     @property
     def passes(self) -> bool:
-        """Whether the way may be a default."""
+        """Return whether the way may be a default."""
         return self.rise <= MOST_RISE and self.agreement >= LEAST_AGREEMENT
 
 
 def scored(
     windows: Sequence[Sequence[int]], logits: Callable[[Sequence[int]], NDArray[np.float32]]
 ) -> Scores:
-    """Scores of windows of tokens, by a function from tokens to logits."""
+    """Compute the scores of windows of tokens, by a function from tokens to logits."""
     found: list[tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float32]]] = []
     for window in windows:
         rows = logits(window)
@@ -178,7 +178,7 @@ def scored(
 
 
 def opened(path: Path, way: Way) -> LanguageModel:
-    """A model on NumPy, as graphs of a device round it."""
+    """Open a model on NumPy, with rounding as in a device's graphs."""
     executor = NumpyExecutor(way.capabilities and complete(way.capabilities))
     if way.capabilities is not None:
         executor.rules = fusions(exact=False, coarse=way.coarse)
@@ -190,7 +190,7 @@ def opened(path: Path, way: Way) -> LanguageModel:
 
 
 def windows_of(path: Path, text: str, tokens: int) -> list[list[int]]:
-    """Text in windows, each with what the tokenizer begins texts with."""
+    """Split a text into windows, each with the tokens that the tokenizer begins texts with."""
     with open_gguf(path) as file:
         tokenizer = Tokenizer.from_metadata(file.metadata)
     start, ids = tokenizer.encode(""), tokenizer.encode(text)
@@ -220,7 +220,7 @@ np.savez(out, best=np.concatenate(best), gains=np.concatenate(gains), rows=np.co
 
 
 def peers(python: str, path: Path, windows: Sequence[Sequence[int]], *, exact: bool) -> Scores:
-    """Scores of llama.cpp's CPU backend."""
+    """Compute the scores of llama.cpp's CPU backend."""
     with tempfile.TemporaryDirectory() as folder:
         out = str(Path(folder) / "scores.npz")
         asked = json.dumps([str(path.resolve()), exact, EVERY, out, windows])
@@ -230,7 +230,7 @@ def peers(python: str, path: Path, windows: Sequence[Sequence[int]], *, exact: b
 
 
 def figures(options: argparse.Namespace, path: Path, text: str) -> Iterator[Figures]:
-    """Every way of a model beside the exact one."""
+    """Compare every way of a model with the exact one."""
     windows = windows_of(path, text, options.tokens)
     makers = {name: partial(by_numpy, path, WAYS[name], windows) for name in options.ways}
     if options.peer:
@@ -248,7 +248,7 @@ def figures(options: argparse.Namespace, path: Path, text: str) -> Iterator[Figu
 
 
 def kept(folder: Path | None, name: str, make: Callable[[], Scores]) -> Scores:
-    """Scores that a folder has from before, or that it has from now on."""
+    """Return the stored scores of a folder, or compute and store them."""
     if folder is None:
         return make()
     if not (folder / name).exists():
@@ -258,13 +258,13 @@ def kept(folder: Path | None, name: str, make: Callable[[], Scores]) -> Scores:
 
 
 def by_numpy(path: Path, way: Way, windows: Sequence[Sequence[int]]) -> Scores:
-    """Scores of this project."""
+    """Compute the scores of this project."""
     with opened(path, way) as model:
         return scored(windows, model.logits)
 
 
 def markdown(found: Sequence[Figures], digest: str) -> str:
-    """A table of all figures."""
+    """Format all figures as a table."""
     lines = [
         "# What rounding activations costs trained models",
         "",
@@ -291,7 +291,7 @@ def _digest(text: str) -> str:
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command."""
+    """Parse the options of the command."""
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("quality", description=__doc__, formatter_class=formatter)
     parser.add_argument("models", type=Path, nargs="+", metavar="MODEL.gguf")
@@ -317,7 +317,7 @@ def _ways(text: str) -> tuple[str, ...]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure, print and write; 1 where a default is not good enough."""
+    """Measure, print and write; return 1 if a default is not good enough."""
     options = arguments(words)
     files = [options.text] if options.text else [ROOT / name for name in TEXTS]
     text = "\n".join(file.read_text(encoding="utf-8") for file in files)
@@ -337,12 +337,12 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _place(figures: Figures) -> tuple[str, str, int]:
-    """What figures are measured again for."""
+    """Return the key under which figures are stored."""
     return figures.model, figures.way, figures.tokens
 
 
 def read(path: Path | None, text: str) -> list[Figures]:
-    """Figures of the same text from before."""
+    """Read stored figures of the same text."""
     if path is None or not path.exists():
         return []
     known = json.loads(path.read_text(encoding="utf-8"))
@@ -350,7 +350,7 @@ def read(path: Path | None, text: str) -> list[Figures]:
 
 
 def write(path: Path, found: Sequence[Figures], text: str) -> None:
-    """Keep figures, and which text they are of."""
+    """Store figures, and the text that they are of."""
     kept = {"text": _digest(text), "window": WINDOW, "figures": [asdict(f) for f in found]}
     path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 

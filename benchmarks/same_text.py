@@ -1,4 +1,4 @@
-"""Seeded answers alone and among 31 others, and what it costs that they are the same.
+"""Compare seeded answers alone and among 31 others, and measure the cost of equal answers.
 
 ::
 
@@ -32,7 +32,7 @@ KINDS = {"deterministic": True, "plain": False}
 
 
 def requests_of(model: LanguageModel, count: int, tokens: int) -> list[Request]:
-    """Requests with prompts and seeds of their own."""
+    """Make requests with different prompts and seeds."""
     texts = [p.format(a) for a in ANIMALS for p in PROMPTS]
     return [
         Request.of(
@@ -46,28 +46,28 @@ def requests_of(model: LanguageModel, count: int, tokens: int) -> list[Request]:
 
 
 def answers(engine: Engine, requests: Sequence[Request]) -> list[Sequence[int]]:
-    """Tokens of requests that are all there at once."""
+    """Return the tokens of requests that are submitted together."""
     made = [engine.submit(each) for each in requests]
     return [each.result().choices[0].tokens for each in made]
 
 
 def differences(model: LanguageModel, requests: Sequence[Request], *, deterministic: bool) -> int:
-    """Answers that are others alone than in company."""
+    """Count the answers that differ between alone and together."""
     with Engine(model, deterministic=deterministic, prefix_cache=False) as engine:
         alone = [answers(engine, [each])[0] for each in requests]
-        beside = answers(engine, requests)
-    return sum(a != b for a, b in zip(alone, beside, strict=True))
+        together = answers(engine, requests)
+    return sum(a != b for a, b in zip(alone, together, strict=True))
 
 
 def seconds(act: Callable[[], object]) -> float:
-    """How long something takes."""
+    """Measure the seconds of a call."""
     begin = time.perf_counter()
     act()
     return time.perf_counter() - begin
 
 
 def cost(model: LanguageModel, requests: Sequence[Request], repeats: int) -> float:
-    """Seconds of `requests` at once with ``deterministic`` over those without: median of turns."""
+    """Return the time of `requests` with ``deterministic`` relative to without: median of turns."""
     engines = {name: Engine(model, deterministic=on) for name, on in KINDS.items()}
     found: list[float] = []
     try:
@@ -82,7 +82,7 @@ def cost(model: LanguageModel, requests: Sequence[Request], repeats: int) -> flo
 
 
 def main() -> None:
-    """Measure, print and perhaps store."""
+    """Measure, print and optionally store."""
     parser = argparse.ArgumentParser(description="Seeded answers alone and in company.")
     parser.add_argument("--model", default=None, help="a GGUF file; the story model by default")
     parser.add_argument("--device", default=None)

@@ -1,4 +1,4 @@
-"""How cost grows with the prompt, with the context and with the number of sequences.
+"""Measure how cost grows with the prompt, the context and the number of sequences.
 
 ::
 
@@ -7,14 +7,14 @@
         --json scaling.json --plot scaling.svg
     python benchmarks/scaling.py model.gguf --only "decode step" --longest 4096 --budget 60
 
-Four sweeps, each by doubling: a decode step, and a part of a prompt, behind a context that grows; a
+Four sweeps, each by doubling: a decode step, and a part of a prompt, after a context that grows; a
 decode step of several sequences; and a whole prompt into an empty cache. A context is made by
 taking places in the cache without computing what belongs there, which costs attention the same.
 
 The exponent is the slope over the last points on logarithmic scales. All but the whole prompt,
 whose attention is quadratic, are linear at most; what grows faster is said below the tables and
 makes the exit code 1. A sweep ends where its next point would not fit into its share of
-``--budget``. Of a decode step it is also told what it costs behind 4096 positions over behind 256:
+``--budget``. Of a decode step it is also told what it costs after 4096 positions relative to 256:
 at most 2 is the aim for models of half a billion weights and more; with fewer, attention is most of
 a step.
 
@@ -43,15 +43,15 @@ from wgpu_backend.engine.runner import CHUNK, Head, Work
 FITTED = 4  # points that the exponent is taken from: half of what a sweep costs lies in the last
 NOISE = 0.2  # how far above its limit an exponent is still no finding
 ROUNDS = 20
-LONG = 10.0  # seconds beside which recording graphs does not count
+LONG = 10.0  # seconds compared with which recording graphs does not count
 CONTEXT_OF_A_BATCH = 256
 STEP = "decode step"
-NEAR, FAR = 256, 4096  # positions behind which a step is compared
+NEAR, FAR = 256, 4096  # positions after which a step is compared
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One size, and the least that some runs at it took.
+    """One size, and the least cost of some runs.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Point:
 
 @dataclass(slots=True)
 class Sweep:
-    """Sizes that double, and what they cost.
+    """Sizes that double, and their costs.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Sweep:
 
     @property
     def exponent(self) -> float | None:
-        """Slope of the last points on logarithmic scales; None where there are too few."""
+        """Return the slope of the last points on logarithmic scales; None for too few points."""
         last = self.points[-FITTED:]
         if len(last) < FITTED:
             return None
@@ -99,7 +99,7 @@ class Sweep:
 
     @property
     def growth(self) -> float | None:
-        """What a step costs behind FAR positions over behind NEAR; None where that is not known."""
+        """Return the cost of a step after FAR positions relative to NEAR; None if unknown."""
         taken = {p.size: p.seconds for p in self.points}
         if self.name != STEP or not taken.keys() >= {NEAR, FAR}:
             return None
@@ -107,26 +107,26 @@ class Sweep:
 
     @property
     def too_steep(self) -> bool:
-        """Whether it grows faster than the algorithm does."""
+        """Return whether it grows faster than the algorithm."""
         return self.exponent is not None and self.exponent > self.limit + NOISE
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """What a run is timed with: seconds so far, and those that the host took."""
+    """A meter of runs: seconds so far, and the host's share."""
 
     clock: Callable[[], float]
     host: Callable[[], float]
 
     def timed(self, run: Callable[[], None]) -> tuple[float, float]:
-        """Seconds of a run, and what the host took."""
+        """Return the seconds of a run, and the host's share."""
         before, begin = self.host(), self.clock()
         run()
         return self.clock() - begin, self.host() - before
 
 
 class Model:
-    """The work of each sweep.
+    """The work of each sweep, for one model.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class Model:
         self._longest, self._most = longest, sequences
 
     def sweeps(self) -> list[Sweep]:
-        """Everything that is measured."""
+        """List all sweeps."""
         part = min(self._runner.chunk, self._longest)
         whole = doubled(1, self._longest)
         return [
@@ -160,15 +160,15 @@ class Model:
 
     @staticmethod
     def positions(longest: int, sequences: int) -> int:
-        """What the cache must hold."""
+        """Return the positions that the cache must hold."""
         return max(longest + CHUNK, sequences * CONTEXT_OF_A_BATCH)
 
     def host_seconds(self) -> float:
-        """What the host has taken so far."""
+        """Return the host's seconds so far."""
         return self._runner.clock.host
 
     def _behind(self, contexts: Sequence[int], tokens: int) -> Callable[[], None]:
-        """Pass with as many tokens of each sequence, behind a context that is not computed."""
+        """Make a pass with so many tokens per sequence, after a context that is not computed."""
         for sequence in range(self._most):
             self._cache.remove(sequence)
         for sequence, context in enumerate(contexts):
@@ -202,7 +202,7 @@ class Model:
 
 
 def doubled(first: int, last: int) -> list[int]:
-    """Sizes from `first`, each twice the one before, up to `last`."""
+    """List sizes from `first`, each twice the one before, up to `last`."""
     sizes = [first]
     while sizes[-1] * 2 <= last:
         sizes.append(sizes[-1] * 2)
@@ -210,7 +210,7 @@ def doubled(first: int, last: int) -> list[int]:
 
 
 def explore(sweep: Sweep, meter: Meter, end: float) -> None:
-    """Measure sizes from the smallest to the last that can be done before `end`.
+    """Measure sizes from the smallest to the last that fits before `end`.
 
     The first run of a size also records graphs. It counts only where it is so long that this is a
     small part of it, or where there is no time for another.
@@ -227,7 +227,7 @@ def explore(sweep: Sweep, meter: Meter, end: float) -> None:
 
 
 def improve(sweep: Sweep, meter: Meter, end: float) -> None:
-    """Measure all sizes again and again until `end`; the fastest counts.
+    """Measure all sizes repeatedly until `end`; the fastest counts.
 
     Going round, rather than repeating each size at once, keeps what else the machine does for a
     while from hitting one size alone.
@@ -243,14 +243,14 @@ def improve(sweep: Sweep, meter: Meter, end: float) -> None:
 
 
 def swept(sweep: Sweep, meter: Meter, budget: float) -> None:
-    """Measure as many points of a sweep as fit into `budget` seconds, then all of them again."""
+    """Measure the points of a sweep that fit into `budget` seconds, then all of them again."""
     begin = time.perf_counter()
     explore(sweep, meter, begin + budget / 2)
     improve(sweep, meter, begin + budget)
 
 
 def plot(sweeps: Sequence[Sweep], clock: str) -> str:
-    """A panel for each sweep, with a straight line beside that grows as its size does."""
+    """Plot a panel for each sweep, with a straight line that grows as its size does."""
     panels: list[str] = []
     for sweep in sweeps:
         points = [(float(p.size), p.seconds * 1e3) for p in sweep.points]
@@ -314,7 +314,7 @@ def main() -> None:
 
 
 def table(sweep: Sweep) -> str:
-    """What is printed of a sweep."""
+    """Format a sweep for the terminal."""
     rows = [f"\n{sweep.name}: {sweep.x}", f"{'':>10}{'ms':>12}{'host ms':>10}"]
     rows += [
         f"{p.size:10}{p.seconds * 1e3:12.2f}{p.host_seconds * 1e3:10.2f}" for p in sweep.points
@@ -327,7 +327,7 @@ def table(sweep: Sweep) -> str:
 
 
 def report(sweep: Sweep) -> dict[str, object]:
-    """What ``--json`` has of a sweep."""
+    """Convert a sweep for ``--json``."""
     return {
         "name": sweep.name,
         "size": sweep.x,

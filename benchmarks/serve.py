@@ -1,4 +1,4 @@
-"""What serving costs: the server over its engine, many requests over one, load that comes at once.
+"""Measure serving: the server over its engine, many requests over one, load that comes at once.
 
 ::
 
@@ -41,7 +41,7 @@ PARTS: dict[str, Callable[[Given], Figures]] = {
 
 
 def main() -> None:
-    """Measure, print and perhaps store."""
+    """Measure, print and optionally store."""
     given, args = asked()
     chosen = args.only.split(",") if args.only else [p for p in PARTS if p != "peer" or args.peer]
     found: dict[str, Figures] = {}
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def asked() -> tuple[Given, argparse.Namespace]:
-    """What the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="What serving costs, as ratios.")
     parser.add_argument("--only", default="", help=f"parts, of {','.join(PARTS)}")
     parser.add_argument("--model", default="", help="a GGUF file; the story model by default")
@@ -74,7 +74,7 @@ def asked() -> tuple[Given, argparse.Namespace]:
 
 
 def table(found: dict[str, Figures]) -> str:
-    """Figures as a page."""
+    """Format the figures as a page."""
     lines = ["# Serving", "", "By `python -m benchmarks.serve`; ratios of one run.", ""]
     lines += ["| part | figure | value |", "|---|---|---|"]
     for name, figures in found.items():

@@ -1,4 +1,4 @@
-"""Memory of an autoencoder that decodes pictures whole and in tiles, by the picture's side.
+"""Measure the memory of an autoencoder that decodes images whole and in tiles, by their side.
 
     python -m benchmarks.tiling FOLDER [--tile 8] [--device DEVICE] [--write OUT]
 
@@ -23,7 +23,7 @@ BOUND = 3.5  # of the largest array of a tile, as `images/tiling.py` states
 
 
 def peak_nbytes(pipeline: Pipeline, side: int, tile: int) -> int:
-    """Memory of what decodes latents of a side, in tiles of another."""
+    """Measure the memory of decoding latents of one side, in tiles of another."""
     pipeline.tile = tile
     traces = pipeline._decode._traces
     traces.clear()
@@ -32,14 +32,14 @@ def peak_nbytes(pipeline: Pipeline, side: int, tile: int) -> int:
 
 
 def measured(pipeline: Pipeline, tile: int) -> Iterator[tuple[int, int, int]]:
-    """Pixels of a side, and bytes for whole pictures and for tiles."""
+    """Return the pixels of a side, and the bytes for whole images and for tiles."""
     for side in SIDES:
         whole, tiled = (peak_nbytes(pipeline, side, most) for most in (side, tile))
         yield side * pipeline.vae.factor, whole, tiled
 
 
 def report(rows: Sequence[tuple[int, int, int]], bound: float) -> str:
-    """Table of them, as Markdown."""
+    """Format the table as Markdown."""
     head = [
         "| pixels a side | whole, KiB | in tiles, KiB | stated bound, KiB |",
         "|--:|--:|--:|--:|",
@@ -51,7 +51,7 @@ def report(rows: Sequence[tuple[int, int, int]], bound: float) -> str:
 
 
 def plot(rows: Sequence[tuple[int, int, int]], bound: float) -> str:
-    """Lines of them, as SVG."""
+    """Plot the lines as SVG."""
     series = [
         Series("whole", [(side, whole / 1024) for side, whole, _ in rows]),
         Series("in tiles", [(side, tiled / 1024) for side, _, tiled in rows]),
@@ -61,7 +61,7 @@ def plot(rows: Sequence[tuple[int, int, int]], bound: float) -> str:
 
 
 def main() -> None:
-    """Decode pictures of all sides."""
+    """Decode images of all sides."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tile", type=int, default=8, help="latents")

@@ -1,1 +1,1 @@
-"""Functions of `wgpu_backend.array` beside MLX's; `__main__` says how to run them."""
+"""Comparison of functions of `wgpu_backend.array` with MLX's; see `__main__`."""

@@ -1,4 +1,4 @@
-"""What is drawn for each function, and which differences are meant."""
+"""Operands of each function, and intended differences."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from benchmarks.array_against_mlx.operands import (
     with_ids,
 )
 
-# Differences that are meant, by function: shown beside the figures.
+# Intended differences by function, shown next to the figures.
 BY_DESIGN = {
     "argmax": "int32, the default index type of the array API; MLX has uint32",
     "argmin": "int32; MLX has uint32",

@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401 - arrays of two libraries, alike in what is called
-"""One function of both on fresh cases, and how their results differ."""
+"""Comparison of one function of both libraries on random cases."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ UNITS = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 
 @dataclass
 class Found:
-    """What cases of a function gave."""
+    """The results of a function's cases."""
 
     cases: int = 0
     worst: float = 0.0
@@ -32,7 +32,7 @@ class Found:
 
 
 def side(value: Any, ours: bool) -> Any:
-    """Operands of one side."""
+    """Return the operands of one library."""
     if isinstance(value, Both):
         return value.ours if ours else value.theirs
     if isinstance(value, list | tuple):
@@ -43,7 +43,7 @@ def side(value: Any, ours: bool) -> Any:
 
 
 def outputs(value: Any) -> Iterator[Any]:
-    """Arrays of a result."""
+    """List the arrays of a result."""
     if isinstance(value, list | tuple):
         for v in value:
             yield from outputs(v)
@@ -52,7 +52,7 @@ def outputs(value: Any) -> Iterator[Any]:
 
 
 def compare(name: str, ours: Any, theirs: Any, found: Found) -> None:
-    """Note how two results differ."""
+    """Record the difference of two results."""
     a, b = host_of(ours), host_of(theirs)
     if isinstance(theirs, mx.array):
         own = NAMES.get(ours.dtype.name, ours.dtype.name)
@@ -74,7 +74,7 @@ def compare(name: str, ours: Any, theirs: Any, found: Found) -> None:
 
 
 def run(name: str, cases: int, seed: int) -> Found:
-    """Compare one function on fresh cases."""
+    """Run and compare one function on random cases."""
     found = Found()
     for number in range(cases):
         d = Draw(np.random.default_rng([seed, number, sum(map(ord, name))]))

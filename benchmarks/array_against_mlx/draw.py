@@ -21,25 +21,25 @@ NUMBERS = (*FLOATS, *INTEGERS)
 
 @dataclass
 class Both:
-    """The same values as an array of each."""
+    """The same values as an array of each library."""
 
     ours: Any
     theirs: Any
 
 
 class Draw:
-    """Random arrays of both."""
+    """A generator of random arrays of both libraries."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
 
     def shape(self, least: int = 0, most: int = 4) -> tuple[int, ...]:
-        """Extents of an array."""
+        """Draw the extents of an array."""
         rank = int(self.rng.integers(least, most + 1))
         return tuple(int(n) for n in self.rng.integers(1, 10, rank))
 
     def values(self, shape: tuple[int, ...], dtype: str, low: float, high: float) -> Any:
-        """Values in a type, exact in NumPy's float32 or integers."""
+        """Draw values of a type, exact in NumPy's float32 or integers."""
         if dtype == "bool":
             return self.rng.random(shape) < 0.5
         if dtype in FLOATS:
@@ -55,7 +55,7 @@ class Draw:
         low: float = -3.0,
         high: float = 3.0,
     ) -> Both:
-        """An array in one of several layouts."""
+        """Draw an array in one of several layouts."""
         way = self.rng.integers(0, 5) if shape else 0
         host = self.values(shape, dtype, low, high)
         if way == 1:
@@ -73,18 +73,18 @@ class Draw:
         return self.both(host, dtype, lambda x: x)
 
     def both(self, host: Any, dtype: str, view: Callable[[Any], Any]) -> Both:
-        """A view of the same values in both."""
+        """View the same values in both libraries."""
         host = host.copy()
         ours = wx.array(host).astype(getattr(wx, dtype))
         theirs = mx.array(host).astype(mx.bool_ if dtype == "bool" else getattr(mx, dtype))
         return Both(view(ours), view(theirs))
 
     def one_of(self, *choices: Any) -> Any:
-        """One of several."""
+        """Draw one of several items."""
         return choices[int(self.rng.integers(0, len(choices)))]
 
     def axis(self, shape: tuple[int, ...]) -> int:
-        """An axis of a shape, from either end."""
+        """Draw an axis of a shape, from either end."""
         return int(self.rng.integers(-len(shape), len(shape)))
 
 

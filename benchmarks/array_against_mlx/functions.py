@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401 - arrays of two libraries, alike in what is called
-"""Functions of both by one name, called alike."""
+"""Functions of both libraries, called in the same way under one name."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import wgpu_backend.array as wx
 
 
 def host_of(x: Any) -> Any:
-    """An array of either as NumPy's."""
+    """Convert an array of either library to NumPy."""
     if isinstance(x, mx.array):
         return np.asarray(x.astype(mx.float32) if x.dtype == mx.bfloat16 else x)
     return np.asarray(x)
 
 
 def planes(module: Any, w: Any, options: dict[str, Any]) -> tuple[Any, ...]:
-    """The same planes for both: MLX's."""
+    """Make the same quantised planes for both libraries, by MLX."""
     made = mx.quantize(mx.array(np.asarray(w)), **options)
     return made if module is mx else tuple(wx.array(np.asarray(p)) for p in made)
 
@@ -75,7 +75,7 @@ SPECIAL: dict[str, Callable[[Any], Callable[..., Any]]] = {
 
 
 def function_of(name: str, module: Any) -> Callable[..., Any]:
-    """A function of ours or MLX's by its name here."""
+    """Return a function of ours or of MLX by its name here."""
     if name in SPECIAL:
         return SPECIAL[name](module)
     if name == "view":

@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401 - arrays of two libraries, alike in what is called
-"""Operands that are drawn for products and layers of networks."""
+"""Random operands of products and network layers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.array_against_mlx.draw import FLOATS, Both, Case, Draw, Drawn
 
 
 def pair(shape_a: tuple[int, ...], shape_b: tuple[int, ...], **options: Any) -> Drawn:
-    """Two arrays of given shapes."""
+    """Draw two arrays of given shapes."""
 
     def drawn(d: Draw) -> Case:
         kind = d.one_of(*FLOATS)
@@ -20,7 +20,7 @@ def pair(shape_a: tuple[int, ...], shape_b: tuple[int, ...], **options: Any) -> 
 
 
 def matrices(d: Draw) -> Case:
-    """Two matrices, or stacks of them."""
+    """Draw two matrices, or stacks of them."""
     n, k, m = (int(v) for v in d.rng.integers(1, 40, 3))
     batch = d.one_of((), (3,), (2, 3))
     kind = d.one_of(*FLOATS)
@@ -28,7 +28,7 @@ def matrices(d: Draw) -> Case:
 
 
 def convolved(axes: int, *, transposed: bool = False) -> Drawn:
-    """Pictures and kernels."""
+    """Draw images and kernels."""
 
     def drawn(d: Draw) -> Case:
         groups = d.one_of(1, 1, 2)
@@ -49,7 +49,7 @@ def convolved(axes: int, *, transposed: bool = False) -> Drawn:
 
 
 def equation(d: Draw) -> Case:
-    """An einsum."""
+    """Draw an einsum."""
     text, *shapes = d.one_of(
         ("ij,jk->ik", (3, 4), (4, 5)),
         ("bij,bjk->bik", (2, 3, 4), (2, 4, 5)),
@@ -65,7 +65,7 @@ def equation(d: Draw) -> Case:
 
 
 def quantised(d: Draw) -> Case:
-    """A matrix and how to quantise it."""
+    """Draw a matrix and its quantisation."""
     mode = d.one_of("affine", "mxfp4", "mxfp8", "nvfp4")
     options: dict[str, Any] = {"mode": mode}
     if mode == "affine":
@@ -74,20 +74,20 @@ def quantised(d: Draw) -> Case:
 
 
 def normed(d: Draw) -> Case:
-    """Rows, and a weight for them."""
+    """Draw rows and a weight of a norm."""
     cols = int(d.rng.integers(1, 40))
     shape = (*d.shape(0, 2), cols)
     return (d.array(shape, d.one_of(*FLOATS)), d.array((cols,))), {"eps": 1e-5}
 
 
 def normed_twice(d: Draw) -> Case:
-    """Rows, a weight and a bias."""
+    """Draw rows, a weight and a bias."""
     (x, weight), options = normed(d)
     return (x, weight, d.array(weight.ours.shape)), options
 
 
 def rotated(d: Draw) -> Case:
-    """Tokens of heads, and how they are rotated."""
+    """Draw tokens of heads and the options of their rotation."""
     cols, heads = 2 * int(d.rng.integers(2, 9)), int(d.rng.integers(1, 4))
     dims = d.one_of(cols, cols // 2 // 2 * 2)
     options: dict[str, Any] = {"base": 10000.0, "freqs": None}
@@ -103,7 +103,7 @@ def rotated(d: Draw) -> Case:
 
 
 def attended(d: Draw) -> Case:
-    """Queries, keys, values, and a mask."""
+    """Draw queries, keys, values and a mask."""
     kv, share, cols = int(d.rng.integers(1, 3)), d.one_of(1, 3), d.one_of(8, 64)
     kind = d.one_of("float32", "float16")
     q = d.array((2, kv * share, 5, cols), kind)

@@ -1,4 +1,4 @@
-"""Operands that are drawn for functions of values, shapes and indices."""
+"""Random operands of functions of values, shapes and indices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.array_against_mlx.draw import FLOATS, INTEGERS, Both, Case, Draw
 
 
 def unary(dtypes: tuple[str, ...], low: float = -3.0, high: float = 3.0) -> Drawn:
-    """One array."""
+    """Draw one array."""
 
     def drawn(d: Draw) -> Case:
         return (d.array(d.shape(), d.one_of(*dtypes), low, high),), {}
@@ -22,7 +22,7 @@ def unary(dtypes: tuple[str, ...], low: float = -3.0, high: float = 3.0) -> Draw
 
 
 def binary(dtypes: tuple[str, ...], low: float = -3.0, high: float = 3.0) -> Drawn:
-    """Two arrays that broadcast, of one type or two, or one and a number."""
+    """Draw two arrays that broadcast, of one type or two, or an array and a number."""
 
     def drawn(d: Draw) -> Case:
         shape = d.shape(0, 3)
@@ -38,7 +38,7 @@ def binary(dtypes: tuple[str, ...], low: float = -3.0, high: float = 3.0) -> Dra
 
 
 def reduced(dtypes: tuple[str, ...], *, one_axis: bool = False, keep: bool = True) -> Drawn:
-    """One array and axes of it."""
+    """Draw an array and axes of it."""
 
     def drawn(d: Draw) -> Case:
         shape = d.shape(1)
@@ -54,7 +54,7 @@ def reduced(dtypes: tuple[str, ...], *, one_axis: bool = False, keep: bool = Tru
 
 
 def shaped(function: Callable[[Draw, tuple[int, ...]], dict[str, Any]], least: int = 1) -> Drawn:
-    """One array of any type and options made of its shape."""
+    """Draw an array of any type, and options that depend on its shape."""
 
     def drawn(d: Draw) -> Case:
         shape = d.shape(least)
@@ -64,7 +64,7 @@ def shaped(function: Callable[[Draw, tuple[int, ...]], dict[str, Any]], least: i
 
 
 def with_ids(d: Draw) -> Case:
-    """An array, ids, and an axis."""
+    """Draw an array, ids and an axis."""
     shape = d.shape(1)
     axis = d.axis(shape)
     ids = d.array(d.shape(1, 2), "int32", 0, shape[axis])
@@ -72,7 +72,7 @@ def with_ids(d: Draw) -> Case:
 
 
 def along(d: Draw) -> Case:
-    """An array and an id for each value."""
+    """Draw an array and an id for each value."""
     shape = d.shape(1)
     axis = d.axis(shape)
     wanted = list(shape)
@@ -82,7 +82,7 @@ def along(d: Draw) -> Case:
 
 
 def put(d: Draw) -> Case:
-    """An array, places along an axis, each once, and values."""
+    """Draw an array, distinct indices along an axis, and values."""
     shape = d.shape(1)
     axis = d.axis(shape) % len(shape)
     order = np.argsort(d.rng.random(shape), axis=axis).astype(np.int32)
@@ -92,14 +92,14 @@ def put(d: Draw) -> Case:
 
 
 def chosen(d: Draw) -> Case:
-    """A condition and two arrays that broadcast with it."""
+    """Draw a condition and two arrays that broadcast with it."""
     shape = d.shape(1, 3)
     kind = d.one_of(*FLOATS, *INTEGERS, "bool")
     return (d.array(shape, "bool"), d.array(shape, kind), d.array(shape[-1:], kind)), {}
 
 
 def padded(d: Draw) -> Case:
-    """An array, and values to add around it."""
+    """Draw an array and its padding."""
     shape = d.shape(1)
     pairs = [(int(a), int(b)) for a, b in d.rng.integers(0, 3, (len(shape), 2))]
     mode = d.one_of("constant", "edge")
@@ -107,12 +107,12 @@ def padded(d: Draw) -> Case:
 
 
 def strided(d: Draw) -> Case:
-    """Views of the values of an array."""
+    """Draw strided views of an array's values."""
     return (d.array((5, 9)),), {"shape": (4, 3, 2), "strides": (9, 2, 1), "offset": 3}
 
 
 def index(d: Draw, shape: tuple[int, ...]) -> tuple[Any, ...]:
-    """Numbers, slices, new axes and an array of ids."""
+    """Draw numbers, slices, new axes and an array of ids."""
     found: list[Any] = []
     used = False
     for extent in shape:
@@ -131,13 +131,13 @@ def index(d: Draw, shape: tuple[int, ...]) -> tuple[Any, ...]:
 
 
 def indexed(d: Draw) -> Case:
-    """An array and an index."""
+    """Draw an array and an index."""
     shape = d.shape(1)
     return (d.array(shape, d.one_of(*FLOATS, *INTEGERS)), index(d, shape)), {}
 
 
 def assigned(d: Draw) -> Case:
-    """An array, a slice of it, and values."""
+    """Draw an array, a slice of it and values."""
     shape = d.shape(1)
     start = tuple(int(d.rng.integers(0, n)) for n in shape)
     places = tuple(slice(a, None, d.one_of(1, 2)) for a in start)
@@ -145,20 +145,20 @@ def assigned(d: Draw) -> Case:
 
 
 def added(d: Draw) -> Case:
-    """An array, ids of rows that repeat, and rows to add."""
+    """Draw an array, repeated ids of rows, and rows to add."""
     shape = d.shape(1, 3)
     ids = d.array((7,), "int32", 0, shape[0])
     return (d.array(shape), ids, d.array((7, *shape[1:]))), {}
 
 
 def placed(d: Draw) -> Case:
-    """An array and a window that begins where an array says."""
+    """Draw an array and a window whose start is in an array."""
     start = Both(wx.array([1, 2], dtype=wx.int32), mx.array([1, 2], dtype=mx.int32))
     return (d.array((5, 4, 7)), start), {"axes": (0, 2), "slice_size": (2, 4, 3)}
 
 
 def keyed(*choices: dict[str, Any]) -> Drawn:
-    """Options of a draw, with a key."""
+    """Draw options of a random function, with a key."""
 
     def drawn(d: Draw) -> Case:
         number = int(d.rng.integers(0, 2**31))
@@ -169,13 +169,13 @@ def keyed(*choices: dict[str, Any]) -> Drawn:
 
 
 def meshed(d: Draw) -> Case:
-    """Rows to make a grid of."""
+    """Draw rows of a grid."""
     rows = [d.array((int(n),)) for n in d.rng.integers(1, 6, 3)]
     return tuple(rows), {"indexing": d.one_of("xy", "ij")}
 
 
 def listed(d: Draw) -> Case:
-    """Arrays of one shape, and an axis."""
+    """Draw arrays of one shape and an axis."""
     shape = d.shape(1, 3)
     axis = d.axis(shape)
     kind = d.one_of(*FLOATS, *INTEGERS)
@@ -183,10 +183,10 @@ def listed(d: Draw) -> Case:
 
 
 def fixed(*cases: Case) -> Drawn:
-    """One of some cases."""
+    """Draw one of fixed cases."""
     return lambda d: d.one_of(*cases)
 
 
 def order(d: Draw, shape: tuple[int, ...]) -> dict[str, Any]:
-    """Axes in another order."""
+    """Draw axes in another order."""
     return {"axes": tuple(int(k) for k in d.rng.permutation(len(shape)))}

@@ -1,1 +1,1 @@
-"""What a GPU's compiler makes of the kernels, without a GPU: ``python -m benchmarks.gpu_costs``."""
+"""Static costs of kernels by GPU compilers, without a GPU: ``python -m benchmarks.gpu_costs``."""

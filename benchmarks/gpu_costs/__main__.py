@@ -1,4 +1,4 @@
-"""What a GPU's compiler makes of the kernels, without a GPU.
+"""Report the static costs of kernels by GPU compilers, without a GPU.
 
 ::
 
@@ -9,7 +9,7 @@
     python -m benchmarks.gpu_costs --family bmg                     what Intel's compiler says
     python -m benchmarks.gpu_costs --check                          fails where one became worse
 
-``python -m benchmarks.gpu_costs.page`` writes a page of them beside llama.cpp's figures.
+``python -m benchmarks.gpu_costs.page`` writes a page of them and llama.cpp's figures.
 
 The graphs of decode steps and prompts are recorded for a model without weights, and Mesa's RADV
 (for Intel's GPUs its ANV) compiles each kernel for a card that is not there: the same figures every
@@ -53,7 +53,7 @@ Row = dict[str, Any]
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """Options of the command."""
+    """Parse the options of the command."""
     text = __doc__ or ""
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("gpu_costs", description=text, formatter_class=formatter)
@@ -88,7 +88,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def collected(options: argparse.Namespace, family: str) -> tuple[str, list[Row]]:
-    """Driver and figures of one family.
+    """Return driver and figures of one family.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def _of_model(options: argparse.Namespace, family: str, model: str) -> tuple[str
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Figures in columns, a heading for each graph."""
+    """Format figures in columns, with a heading for each graph."""
     lines: list[str] = []
     cells = [_cells(row) for row in rows]
     widths = [max(map(len, column)) for column in zip(HEADS, *cells, strict=True)]
@@ -171,7 +171,7 @@ def _number(value: float | None) -> str:
 
 
 def lint_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """The accesses that ask for most beyond what they need, each kernel's once."""
+    """List the accesses with the most overhead, each kernel's once."""
     found: dict[str, float] = {}
     for row in rows:
         groups = math.prod(row["groups"]) * row["count"]
@@ -216,7 +216,7 @@ def main() -> int:
 
 
 def checked(rows: Sequence[Row], driver: str) -> int:
-    """Tell what became worse; 1 where something did."""
+    """Report figures that became worse; return 1 if any did."""
     baseline = compare.read(compare.BASELINE)
     known = baseline.kernels
     if baseline.mesa != compare.version(driver):

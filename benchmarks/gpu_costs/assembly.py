@@ -1,4 +1,4 @@
-"""Assembly of ACO and of Intel's compiler: blocks, loops, how many instructions a lane executes.
+"""Assembly of ACO and Intel's compiler: blocks, loops and executed instructions per lane.
 
 A static count says little of a kernel whose loop is a tenth of its text and nine tenths of its
 time. So each block is weighted by how often it runs: once outside of loops, else as often as the
@@ -26,21 +26,21 @@ _REPEATED = re.compile(r"^\(then repeated (\d+) times\)")
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A label and the instructions behind it."""
+    """A label and the instructions after it."""
 
     label: str
     instructions: tuple[str, ...]
 
     @property
     def targets(self) -> list[str]:
-        """Labels that it may branch to."""
+        """Return the labels that it may branch to."""
         found = (_BRANCH.match(each) or _INTEL_BRANCH.match(each) for each in self.instructions)
         return [each[1] for each in found if each]
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Blocks from `first` to `last`, `leaves` being the first that may branch out of them."""
+    """The blocks from `first` to `last`; `leaves` is the first that may branch out of them."""
 
     first: int
     last: int
@@ -48,12 +48,12 @@ class Loop:
 
 
 def blocks(text: str) -> list[Block]:
-    """Blocks of a disassembly, in order."""
+    """List the blocks of a disassembly, in order."""
     return _intel_blocks(text) if "{ align" in text else _aco_blocks(text)
 
 
 def _intel_blocks(text: str) -> list[Block]:
-    """Blocks between labels and behind branches; what a line goes on with begins with blanks."""
+    """Split at labels and after branches; continuation lines begin with blanks."""
     label, body, found = "start", list[str](), list[Block]()
     for line in text.splitlines():
         if head := _INTEL_LABEL.match(line):
@@ -83,7 +83,7 @@ def _aco_blocks(text: str) -> list[Block]:
 
 
 def loops(of: Sequence[Block]) -> list[Loop]:
-    """Loops in the order of their heads: what a branch that goes back spans."""
+    """List loops in the order of their heads: the spans of backward branches."""
     at = {block.label: i for i, block in enumerate(of)}
     last: dict[int, int] = {}
     for i, block in enumerate(of):
@@ -101,12 +101,12 @@ def _leaves(of: Sequence[Block], at: dict[str, int], first: int, last: int) -> i
 
 
 def depths(of: Sequence[Loop]) -> list[int]:
-    """How many other loops each lies in."""
+    """Count the loops around each loop."""
     return [sum(o.first < each.first and each.last <= o.last for o in of) for each in of]
 
 
 def executed(text: str, trips: Trips, nesting: Sequence[int]) -> float | None:
-    """Instructions that a lane executes, from the kernel's beginning to its end.
+    """Count the instructions that a lane executes, from the kernel's beginning to its end.
 
     Parameters
     ----------
@@ -140,5 +140,5 @@ def executed(text: str, trips: Trips, nesting: Sequence[int]) -> float | None:
 
 
 def static(text: str) -> int:
-    """Instructions of the text."""
+    """Count the instructions of the text."""
     return sum(len(block.instructions) for block in blocks(text))

@@ -1,4 +1,4 @@
-"""One family's figures, in a process where Vulkan shows RADV's null device alone (`tools.run`)."""
+"""Collect one family's figures, in a process where Vulkan shows only RADV's null device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VERSION = re.compile(r"Mesa (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What to compile.
+    """The kernels to compile.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Wanted:
     lint: bool = False
 
     def takes(self, op: str) -> bool:
-        """Whether an op is looked at."""
+        """Return whether an op is included."""
         return op.startswith(internals.LINEAR if self.op == "linear" else self.op)
 
 
@@ -119,7 +119,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What the layer wrote of a pipeline."""
+    """The layer's output for a pipeline."""
 
     statistics: dict[str, Any]
     assembly: str
@@ -127,7 +127,7 @@ class Compiled:
 
 
 class Compiler:
-    """Compiles shaders, each once.
+    """A compiler of shaders that compiles each once.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ class Compiler:
         self._known: dict[tuple[str, object], Compiled] = {}
 
     def __call__(self, shader: Any) -> Compiled:  # noqa: ANN401
-        """What the compiler makes of a shader."""
+        """Return the compiler's output for a shader."""
         key = (shader.text, shader.bindings)
         if key not in self._known:
             before = set(self._folder.glob("*.json"))
@@ -161,7 +161,7 @@ Found = tuple[Row, list[dict[str, Any]]]
 
 
 def collected(wanted: Wanted, folder: Path) -> dict[str, Any]:
-    """Figures of every kernel, each with what the lint found in it, and the driver they are from.
+    """Return the figures and lint findings of every kernel, and the driver's name.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def _rows(wanted: Wanted, folder: Path, drivers: set[str]) -> Iterator[Found]:
 
 
 def _other_rows(wanted: Wanted, folder: Path, drivers: set[str]) -> Iterator[Found]:
-    """Rows of `others`, of any format: the file is there to open the device."""
+    """Return the rows of `others`, of any format: the file only opens the device."""
     builds = others.builds()
     chosen = {name: builds[name] for name in wanted.graphs if name in builds} or builds
     with tempfile.TemporaryDirectory() as name:
@@ -272,10 +272,10 @@ def _row(
 
 
 def _figures(stats: dict[str, Any]) -> dict[str, Any]:
-    """Columns by the names that a driver has for them.
+    """Map the columns to the names that a driver uses.
 
-    Intel's compiler tells live registers for registers, one estimate of cycles, and instructions
-    instead of bytes of code; how many waves fit depends on nothing that it chooses.
+    Intel's compiler reports live registers instead of registers, one estimate of cycles, and
+    instructions instead of bytes of code; how many waves fit depends on nothing that it chooses.
     """
     if "VGPRs" in stats:
         return {

@@ -1,4 +1,4 @@
-"""Figures against a baseline: what became worse.
+"""Comparison of figures with a baseline.
 
 The baseline keeps only what is compared, a list a kernel. Kernels are known by family, model, op,
 and types and shapes of operands, so the graph and the format need not be named; where several
@@ -28,7 +28,7 @@ Figures = dict[str, float]
 
 
 def figures(rows: Iterable[Row]) -> dict[Key, Figures]:
-    """What is compared, by kernel."""
+    """Return the compared figures by kernel."""
     found: dict[Key, Figures] = {}
     for row in rows:
         old = found.setdefault(tuple(row[name] for name in KEY), dict.fromkeys(LIMITS, 0))
@@ -39,20 +39,20 @@ def figures(rows: Iterable[Row]) -> dict[Key, Figures]:
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Figures of a version of Mesa, such as ``25.0``."""
+    """The figures of a version of Mesa, such as ``25.0``."""
 
     mesa: str
     kernels: Mapping[Key, Figures]
 
 
 def version(driver: str) -> str:
-    """Version of Mesa, but for fixes, out of what a driver says of itself."""
+    """Extract Mesa's version, without the patch level, from a driver's description."""
     found = _VERSION.search(driver)
     return found[1] if found else driver
 
 
 def write(path: Path, driver: str, rows: Iterable[Row]) -> None:
-    """Write a baseline, a line a kernel."""
+    """Write a baseline, one line per kernel."""
     lines = [
         json.dumps([*key, *values.values()], ensure_ascii=False, separators=(",", ":"))
         for key, values in sorted(figures(rows).items())
@@ -62,13 +62,13 @@ def write(path: Path, driver: str, rows: Iterable[Row]) -> None:
 
 
 def read(path: Path) -> Baseline:
-    """A baseline that `write` wrote."""
+    """Read a baseline written by `write`."""
     mesa, names, *rows = json.loads(path.read_text("utf-8"))
     return Baseline(mesa, figures(dict(zip(names, row, strict=True)) for row in rows))
 
 
 def worse(rows: Iterable[Row], baseline: Mapping[Key, Figures]) -> list[str]:
-    """Lines about kernels that spill, or cost more than they did.
+    """List kernels that spill, or cost more than in the baseline.
 
     Spills and scratch are reported for any kernel, all else for those that the baseline has.
     """
@@ -98,5 +98,5 @@ def _name(row: Row) -> str:
 
 
 def unknown(rows: Iterable[Row], baseline: Mapping[Key, Figures]) -> int:
-    """How many kernels the baseline does not have."""
+    """Count the kernels that the baseline does not have."""
     return len(figures(rows).keys() - baseline.keys())

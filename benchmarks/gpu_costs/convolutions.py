@@ -1,4 +1,4 @@
-"""Convolutions of picture models beside products of the same size, by AMD's compiler.
+"""Compare convolutions of image models with products of the same size, by AMD's compiler.
 
 ::
 
@@ -38,7 +38,7 @@ SHAPES = (
 
 
 def figures(compiler: Compiler, backend: Backend, result: Tensor, sums: int) -> dict[str, Any]:
-    """What the compiler makes of the kernel behind a tensor that is that many multiply-adds."""
+    """Return the compiler's figures of the kernel that makes a tensor of so many products."""
     [kernel] = internals.kernels_of(backend, result)
     done = compiler(kernel.shader)
     wave, threads = done.statistics["Subgroup size"], done.program.threads
@@ -57,7 +57,7 @@ def figures(compiler: Compiler, backend: Backend, result: Tensor, sums: int) -> 
 
 
 def collect(folder: Path, dtype: str) -> list[dict[str, Any]]:
-    """Figures of all shapes, by pairs."""
+    """Collect figures of all shapes, in pairs."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         path = sparse_gguf(Path(name) / "model.gguf", SIZES["8b"], FORMATS[0])

@@ -1,4 +1,4 @@
-"""What the figures need of the package's inside, so that one file follows when names there move.
+"""Uses of the package's internals, in one file so that renames there affect only this file.
 
 The graphs of a model are recorded without memory, as they are while weights load, and each dispatch
 is noted with its operands. The shader then compiles on the device that there is.
@@ -73,7 +73,7 @@ class Dispatched:
 
 @contextmanager
 def opened(path: Path, *, exact: bool, coarse: bool, rounded: bool) -> Iterator[Backend]:
-    """A backend on the null device, with weights that are nowhere.
+    """Open a backend on the null device, with weights without storage.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def opened(path: Path, *, exact: bool, coarse: bool, rounded: bool) -> Iterator[
 
 
 def driver(backend: Backend) -> tuple[str, str]:
-    """Name and driver of the device."""
+    """Return name and driver of the device."""
     info = _executor(backend).info
     return info.name, info.driver
 
@@ -126,7 +126,7 @@ def _executor(backend: Backend) -> WgpuExecutor:
 
 
 def shape_of(graph: str, positions: int) -> BatchShape:
-    """Batch of a graph by its name.
+    """Return the batch of a graph by its name.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def _prompt(tokens: int) -> BatchShape:
 
 
 class _Listing(DryRunExecutor):
-    """Notes each kernel of a graph."""
+    """A recorder that lists each kernel of a graph."""
 
     def __init__(self, executor: WgpuExecutor) -> None:
         super().__init__(executor, lambda shader: None)
@@ -162,7 +162,7 @@ class _Listing(DryRunExecutor):
     def record(
         self, outputs: Sequence[Node], *, shared: bool = True, times: int = 1, read: bool = True
     ) -> DryRunGraph:
-        """Note the kernels of a graph."""
+        """List the kernels of a graph."""
         scheduled = schedule(outputs)
         nodes = fuse_nodes(scheduled, outputs, self._rules, self.capabilities, intermediate, runs)
         done = DryRunGraph(scheduled, plan(nodes, outputs), [{} for _ in range(times)])
@@ -176,7 +176,7 @@ class _Listing(DryRunExecutor):
 def dispatches(
     backend: Backend, graphs: Mapping[str, BatchShape], kv_dtype: str
 ) -> Iterator[tuple[str, list[Dispatched]]]:
-    """What each graph of a model dispatches, in order.
+    """List each graph's dispatches of a model, in order.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def dispatches(
 
 
 def graph_dispatches(backend: Backend, build: Callable[[Context], Tensor]) -> list[Dispatched]:
-    """What a graph that a function builds dispatches, in order."""
+    """List the dispatches of a graph that a function builds, in order."""
     listing = _Listing(_executor(backend))
     with Context(listing) as context:
         context.record(build(context))
@@ -243,7 +243,7 @@ def _nbytes(op: str, launch: Launch, shape: BatchShape | None) -> int:
 
 
 def contents(each: Dispatched, shape: BatchShape | None) -> dict[int, Any]:
-    """What is assumed to lie in buffers that loops and addresses depend on, by binding.
+    """Return the assumed contents of buffers that loops and addresses depend on, by binding.
 
     Tokens of a decode step are the last of their sequences, those of a prompt follow one another,
     and blocks of the cache lie in order.
@@ -262,17 +262,17 @@ def contents(each: Dispatched, shape: BatchShape | None) -> dict[int, Any]:
 
 
 def binding_names(shader: Shader) -> dict[int, str]:
-    """Names of a shader's bindings by their numbers."""
+    """Return the names of a shader's bindings by number."""
     return {binding.index: binding.name for binding in shader.bindings}
 
 
 def params_binding(shader: Shader) -> int:
-    """Number of the binding of parameters, -1 where there are none."""
+    """Return the number of the parameters' binding, or -1."""
     return next((b.index for b in shader.bindings if b.access == "uniform"), -1)
 
 
 def kernels_of(backend: Backend, result: Node) -> list[Kernel]:
-    """Kernels that make a tensor of what is before it, on a backend's device."""
+    """Return the kernels that compute a tensor from its operands, on a backend's device."""
     while result.launch is None:
         assert result.source is not None
         result = result.source

@@ -1,4 +1,4 @@
-"""What loads and stores ask of memory: lines that 32 lanes touch, cycles that banks take.
+"""Check the memory accesses of kernels: lines that 32 lanes touch, cycles of banks.
 
 A GPU fetches lines of 128 bytes, so 32 lanes that read 16 bytes each want four of them when
 neighbours read neighbouring words, and 32 when they stand far apart. Workgroup memory has 32 banks
@@ -29,13 +29,13 @@ Addresses = NDArray[np.int64]
 
 
 def lines(addresses: Addresses, nbytes: int) -> int:
-    """Lines of memory that accesses of some lanes touch together."""
+    """Count the lines of memory that accesses of some lanes touch together."""
     first, last = addresses // CACHE_LINE_NBYTES, (addresses + nbytes - 1) // CACHE_LINE_NBYTES
     return len(set(first.tolist()) | set(last.tolist()))
 
 
 def cycles(addresses: Addresses, nbytes: int) -> int:
-    """Cycles that the banks of workgroup memory take for accesses of up to 32 lanes."""
+    """Count the cycles of the banks of workgroup memory for accesses of up to 32 lanes."""
     words = max(nbytes // BANK_NBYTES, 1)
     together = max(LANES // words, 1)
     return sum(
@@ -45,18 +45,18 @@ def cycles(addresses: Addresses, nbytes: int) -> int:
 
 
 def _one_pass(first: Addresses, words: int) -> int:
-    """Most words of one bank, those that are the same counted once."""
+    """Return the most distinct words in one bank."""
     every = np.unique((first[:, None] + np.arange(words)).ravel())
     return int(np.bincount(every % BANKS, minlength=BANKS).max()) if every.size else 0
 
 
 def least_lines(addresses: Addresses, nbytes: int) -> int:
-    """Lines that as many different bytes need when they lie side by side."""
+    """Count the lines that as many different bytes need if they are contiguous."""
     return -(-len(set(addresses.tolist())) * nbytes // CACHE_LINE_NBYTES)
 
 
 def least_cycles(addresses: Addresses, nbytes: int) -> int:
-    """Cycles without conflicts."""
+    """Count the cycles without conflicts."""
     words = max(nbytes // BANK_NBYTES, 1)
     return -(-len(addresses) // max(LANES // words, 1))
 
@@ -75,7 +75,7 @@ class _Seen:
 
 @dataclass(slots=True)
 class Lint:
-    """Collects the accesses of one kernel.
+    """A collector of the accesses of one kernel.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Lint:
                 seen.least += least(some, nbytes)
 
     def look(self, program: Program, setting: Setting, trips: Trips) -> list[dict[str, Any]]:
-        """Run a kernel's index arithmetic and tell what was found.
+        """Run a kernel's index arithmetic and report the findings.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class Lint:
         return self.findings()
 
     def findings(self) -> list[dict[str, Any]]:
-        """Each access: ``memory``, ``op``, ``nbytes`` a lane, ``times``, ``took``, ``least``.
+        """List each access: ``memory``, ``op``, ``nbytes`` a lane, ``times``, ``took``, ``least``.
 
         ``took`` and ``least`` are means over 32 lanes: lines, or cycles where the memory is the
         work group's; None where addresses depend on what lies in memory.

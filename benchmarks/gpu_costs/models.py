@@ -1,4 +1,4 @@
-"""Models that have sizes and no weights: files with a hole where the weights would lie."""
+"""Models with sizes but without weights: files with a hole instead of the weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EPS, ROPE_BASE = 1e-5, 500_000.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Sizes of a model of the Llama architecture."""
+    """The sizes of a model of the Llama architecture."""
 
     layers: int
     hidden: int
@@ -41,7 +41,7 @@ FORMATS = ("q4_0", "q4_k_m", "q6_k", "q8_0", "f16")
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Name, shape and format of a weight."""
+    """The name, shape and format of a weight."""
 
     name: str
     shape: tuple[int, ...]
@@ -55,12 +55,12 @@ class Weight:
 
     @property
     def kind(self) -> gguf.GGMLQuantizationType:
-        """What files call the format."""
+        """Return the format's name in files."""
         return gguf.GGMLQuantizationType[self.dtype.upper()]
 
 
 def weights(sizes: Sizes, format: str) -> Iterator[Weight]:
-    """Weights of a model, in the order of the file.
+    """List the weights of a model, in the order of the file.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _layer(sizes: Sizes, prefix: str, base: str, better: str) -> Iterator[Weight
 
 
 def sparse_gguf(path: Path, sizes: Sizes, format: str, *, tokenizer: str = "") -> Path:
-    """Write a file of a model whose weights are a hole, which takes no room on a disk.
+    """Write a model's file whose weights are a hole, which takes no disk space.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def sparse_gguf(path: Path, sizes: Sizes, format: str, *, tokenizer: str = "") -
     format : str
         See `weights`.
     tokenizer : str
-        Kind of it, if any: llama.cpp wants to be told that there is none.
+        Kind of tokenizer, if any: llama.cpp requires a key even if there is none.
     """
     writer = gguf.GGUFWriter(path, "llama")
     if tokenizer:

@@ -1,4 +1,4 @@
-"""NIR, the form in which Mesa hands a shader to its back end, read from its printed text.
+"""A parser of NIR, the form in which Mesa hands a shader to its back end.
 
 NIR is structured: blocks of instructions, ifs, and loops that are left by ``break``. Values are
 assigned once. Only as much is kept as is needed to tell how often loops run and what addresses
@@ -25,7 +25,7 @@ _COMPONENTS = "xyzw"
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A value that is read: its number, which components, and for a phi the block it is from."""
+    """A value that is read: its number, its components, and for a phi the block it is from."""
 
     value: int
     components: tuple[int, ...] | None = None
@@ -46,7 +46,7 @@ class Instruction:
     bits, width : int
         Of that value: bits of a component, and how many components.
     fields : dict of str to str
-        What stands behind an intrinsic: ``base``, ``offset0``, …
+        Arguments of an intrinsic: ``base``, ``offset0``, …
     constants : tuple of int
         Components of a ``load_const``.
     """
@@ -62,7 +62,7 @@ class Instruction:
 
 @dataclass(slots=True)
 class Block:
-    """Instructions that run one after the other."""
+    """Instructions that run in sequence."""
 
     number: int
     instructions: list[Instruction] = field(default_factory=list[Instruction])
@@ -136,7 +136,7 @@ def parse(text: str) -> Program:
 
 
 def instructions(parts: Sequence[Part]) -> Iterator[Instruction]:
-    """All instructions, those of nested parts included."""
+    """Yield all instructions, including those of nested parts."""
     for part in parts:
         match part:
             case Block():
@@ -151,7 +151,7 @@ def instructions(parts: Sequence[Part]) -> Iterator[Instruction]:
 
 
 def conditions(parts: Sequence[Part]) -> Iterator[Operand]:
-    """Conditions of all ifs."""
+    """Yield the conditions of all ifs."""
     for part in parts:
         if isinstance(part, If):
             yield part.condition
@@ -162,7 +162,7 @@ def conditions(parts: Sequence[Part]) -> Iterator[Operand]:
 
 
 def _body_lines(text: str) -> Iterator[str]:
-    """Lines of the entry point, without those that declare or comment."""
+    """Yield the lines of the entry point, without declarations and comments."""
     lines = iter(text.splitlines())
     for line in lines:
         if line.startswith("impl "):
@@ -174,7 +174,7 @@ def _body_lines(text: str) -> Iterator[str]:
 
 
 class _Reader:
-    """Builds the tree line by line; `_open` has the lists that are being filled, innermost last."""
+    """A reader that builds the tree line by line; `_open` is the stack of lists being filled."""
 
     def __init__(self) -> None:
         self.body: list[Part] = []
@@ -194,7 +194,7 @@ class _Reader:
         raise ValueError("NIR: the text ends inside a block")
 
     def _close(self, line: str) -> None:
-        """The end of an arm or of a loop; ``} else {`` begins the other arm."""
+        """Close an arm or a loop; ``} else {`` begins the other arm."""
         self._open.pop()
         ended = self._ifs[-1]
         if line.startswith("} else {") and ended is not None:
@@ -251,7 +251,7 @@ def _operands(text: str) -> tuple[Operand, ...]:
 
 
 def _components(swizzle: str | None) -> tuple[int, ...] | None:
-    """Places of components: ``xyzw``, or letters from ``a`` in vectors of more than four."""
+    """Return the indices of components: ``xyzw``, or letters from ``a`` in longer vectors."""
     if not swizzle:
         return None
     if set(swizzle) <= set(_COMPONENTS):

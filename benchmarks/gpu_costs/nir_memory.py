@@ -1,4 +1,4 @@
-"""Loads and stores of a program in NIR, and what addresses and conditions depend on."""
+"""Memory accesses of a NIR program, and the values that addresses and conditions depend on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One load or store as it runs once.
+    """One load or store in one run.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Which operands of an access are its address and its binding."""
+    """The operands of an access that are its address and its binding."""
 
     address: int
     binding: int | None
@@ -64,13 +64,13 @@ SHARED_STORES = ("@store_shared", "@store_shared2_amd")
 
 
 def stored_nbytes(each: Instruction) -> int:
-    """Bytes that a store writes, by its mask of components, each taken for 32 bits."""
+    """Return the bytes that a store writes, by its mask of components of 32 bits each."""
     mask = each.fields.get("wrmask", "xy" if "2_amd" in each.op else "x")
     return 4 * len(mask)
 
 
 def shared_offset(each: Instruction, i: int, width: int) -> int:
-    """Byte offset of component `i` of an access to workgroup memory."""
+    """Return the byte offset of component `i` of an access to workgroup memory."""
     if "2_amd" not in each.op:
         return int(each.fields.get("base", "0")) + 4 * i
     half = width // 2
@@ -81,7 +81,7 @@ def shared_offset(each: Instruction, i: int, width: int) -> int:
 def needed(
     every: Iterable[Instruction], conditions: Iterable[Operand], *, addresses: bool
 ) -> set[int]:
-    """Values that conditions depend on, and addresses where they are wanted."""
+    """Return the values that conditions, and addresses if requested, depend on."""
     every = list(every)
     made = {each.result: each for each in every if each.result is not None}
     waiting = [operand.value for operand in conditions]
@@ -102,7 +102,7 @@ def needed(
 
 
 def address_operands(each: Instruction) -> list[Operand]:
-    """Operands that say where an access goes; none where the instruction is no access."""
+    """Return the operands of an access's address; none for other instructions."""
     kind = ACCESSES.get(each.op)
     if kind is None:
         return []

@@ -1,4 +1,4 @@
-"""What NIR's instructions compute, on one number a thread.
+"""Results of NIR's instructions, for one number per thread.
 
 Values are arrays with an entry for each thread of a work group: bool for one bit, else unsigned of
 as many bits. Ops that are missing here give an unknown value, which is right for what comes out of
@@ -30,7 +30,7 @@ def _shift(by: Lanes, x: Lanes) -> Lanes:
 
 
 def _floats(act: Callable[..., Lanes]) -> Callable[..., Lanes]:
-    """An op of f32; other sizes are unknown."""
+    """Make an op of f32; other sizes are unknown."""
 
     def on_bits(*operands: Lanes) -> Lanes:
         if any(x.dtype != np.uint32 for x in operands):
@@ -160,7 +160,7 @@ OPS: dict[str, Callable[..., Lanes]] = {
 
 
 def compute(op: str, operands: Sequence[Lanes | None]) -> Lanes | None:
-    """One component of an op's result, None where it is not known.
+    """Compute one component of an op's result; None if it is unknown.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def compute(op: str, operands: Sequence[Lanes | None]) -> Lanes | None:
 
 
 def _despite_unknown(op: str, known: Sequence[Lanes]) -> Lanes | None:
-    """Result that an unknown operand does not change: zero times it, and false and it."""
+    """Return a result that does not depend on the unknown operand: zero times it, false and it."""
     if op in ("imul", "iand", "umin") and len(known) == 1 and not known[0].any():
         return known[0]
     if op == "ior" and len(known) == 1 and known[0].dtype == np.bool_ and known[0].all():

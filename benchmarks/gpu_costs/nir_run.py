@@ -1,4 +1,4 @@
-"""Runs the index arithmetic of one work group: how often loops run, which addresses are touched.
+"""Run the index arithmetic of one work group: counts of loops, and touched addresses.
 
 All threads of the group go in step, an array entry each. Only what conditions (and, where somebody
 watches, addresses) depend on is computed; what comes out of buffers is unknown, but for parameters
@@ -40,12 +40,12 @@ from benchmarks.gpu_costs.nir_ops import TYPES, Lanes, compute
 Values = list[Lanes | None]
 MOST_ITERATIONS = 1 << 14
 DESCRIPTOR_NBYTES = 16
-AMBIGUOUS = -1  # the block a thread came from, behind an if whose condition is not known
+AMBIGUOUS = -1  # the block a thread came from, after an if whose condition is not known
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a work group is run with.
+    """The parameters of a work group's run.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class Setting:
 
 @dataclass(slots=True)
 class Trips:
-    """How often loops ran, by loop and wave.
+    """The iterations of loops, by loop and wave.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class _Descriptor:
 
 
 class Run:
-    """One work group, the first of the grid.
+    """A run of one work group, the first of the grid.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ class Run:
         return self.trips
 
     def _parts(self, parts: Iterable[Part], active: Mask) -> Mask:
-        """Run parts one after the other; gives the threads that come to their end."""
+        """Run parts in sequence; return the threads that reach their end."""
         for part in parts:
             if not active.any():
                 break
@@ -185,7 +185,7 @@ class Run:
         return self._breaks.pop() | active
 
     def _waves(self, active: Mask) -> NDArray[np.int64]:
-        """1 for each wave that has an active thread."""
+        """Return 1 for each wave that has an active thread."""
         return np.asarray(active.reshape(-1, self._setting.subgroup).any(1), np.int64)
 
     def _block(self, block: Block, active: Mask) -> None:
@@ -212,7 +212,7 @@ class Run:
         return [self._merged(phi, i, values[i], active) for i in range(phi.width)]
 
     def _merged(self, phi: Instruction, i: int, old: Lanes | None, active: Mask) -> Lanes | None:
-        """One component of a phi: each active thread's from the block it came from."""
+        """Return one component of a phi: each active thread's from the block it came from."""
         zeros = np.zeros(active.size, TYPES[phi.bits])
         value, open_ = zeros if old is None else old, active.copy()
         for operand in phi.operands:
@@ -256,7 +256,7 @@ class Run:
         return [v if v is None else np.broadcast_to(v, self._lane.shape) for v in values]
 
     def _descriptor(self, each: Instruction) -> Values | _Descriptor:
-        """What a load of the driver's own gives: the descriptor of a binding."""
+        """Return the descriptor of a binding, the result of a load of the driver's own."""
         offset = self._operand(each.operands[1])[0]
         if offset is None:
             return list[Lanes | None]([None] * each.width)
@@ -299,7 +299,7 @@ class Run:
                 self._shared[word[active]] = component[active]
 
     def _shared_words(self, each: Instruction, at: Operand, width: int) -> list[Lanes] | None:
-        """Words of workgroup memory that each component is at."""
+        """Return the word of workgroup memory of each component."""
         (address, *_) = self._operand(at)
         if address is None:
             return None
@@ -346,7 +346,7 @@ _BUILTINS: dict[str, _Builtin] = {
 
 
 def _pushed(run: Run, each: Instruction) -> Values:
-    """What Intel's driver gives a shader: where the grid begins, and its size."""
+    """Return the values that Intel's driver gives a shader: the grid's begin and size."""
     words: Values = [*[_one(0)] * 3, *(_one(n) for n in run._setting.groups)]
     first = int(each.fields.get("base", "0")) // 4
     return (words + [None] * 64)[first : first + each.width]
@@ -363,14 +363,14 @@ def _ballot_bit(run: Run, each: Instruction) -> Lanes | None:
 
 
 def _first(run: Run, each: Instruction) -> Values:
-    """Value of the first thread of each wave; it is asked for where all have the same."""
+    """Return the value of each wave's first thread, which all threads share."""
     values = run._operand(each.operands[0])[: each.width]
     size = run._setting.subgroup
     return [None if v is None else np.repeat(v.reshape(-1, size)[:, 0], size) for v in values]
 
 
 def _scanned(run: Run, each: Instruction) -> tuple[Lanes | None, Lanes | None, Lanes | None]:
-    """Of each wave's active threads: the sum, that up to each thread, and that before it."""
+    """Scan each wave's active threads: the sum, and the sums up to and before each thread."""
     value = run._operand(each.operands[0])[0]
     whole = each.fields.get("cluster_size", "0") == "0"
     if value is None or each.fields.get("reduction_op") != "iadd" or not whole:
@@ -389,7 +389,7 @@ def _unpacked(value: Lanes | None, bits: int, width: int) -> Values:
 
 
 def _jumps(parts: Iterable[Part]) -> bool:
-    """Whether a loop is left or continued from here, loops inside left out."""
+    """Return whether a loop is left or continued from here, except inner loops."""
     return any(
         isinstance(part, Jump)
         or (isinstance(part, If) and (_jumps(part.then) or _jumps(part.otherwise)))

@@ -1,4 +1,4 @@
-"""Graphs of what Llama does not have: experts, states, latent attention, masks, convolutions.
+"""Graphs of ops that Llama lacks: experts, states, latent attention, masks, convolutions.
 
 Sizes are those of published models. Beside them stand the graphs of the self-test, one for each
 fusion rule, so that each op which rules make is compiled at least once.
@@ -27,7 +27,7 @@ Build = Callable[[Context], Any]
 
 
 def builds() -> Mapping[str, Build]:
-    """Graphs by their names."""
+    """List the graphs by name."""
     named_ones = {f"{name}{n}": partial(build, tokens=n) for name, build in SIZED for n in TOKENS}
     rules: dict[str, Build] = {}
     for rule, _, make in fused_cases():
@@ -41,13 +41,13 @@ def _of_rule(context: Context, *, make: Callable[[Context, np.random.Generator],
 
 
 def _weight(context: Context, dtype: DType, *shape: int) -> Tensor:
-    """A weight that is nowhere."""
+    """Make a weight without storage."""
     spec = Spec.dense(shape, dtype)
     return leaf(spec, context._executor.weight(spec, b"", "weight"))  # pyright: ignore
 
 
 def _experts(context: Context, *, tokens: int, dtype: DType = Q6_K) -> Tensor:
-    """Of Qwen3-30B-A3B: 8 of 128 experts, gated, summed with shares and a residual."""
+    """Build experts of Qwen3-30B-A3B: 8 of 128, gated, summed with shares and a residual."""
     hidden, inner, count, used = 2048, 768, 128, 8
     ids = context.zeros(tokens, used, dtype=I32)
     both = _weight(context, Q4_K, count, 2 * inner, hidden)
@@ -58,7 +58,7 @@ def _experts(context: Context, *, tokens: int, dtype: DType = Q6_K) -> Tensor:
 
 
 def _routed(context: Context, *, tokens: int) -> Tensor:
-    """Shares of 8 of 128 experts, and which they are."""
+    """Build the routing to 8 of 128 experts, with their shares."""
     scores = context.zeros(tokens, 128).softmax()
     ids = scores.top_k(8)
     shares = scores.reshape(tokens, 128, 1).rows(ids).reshape(tokens, 8)
@@ -66,7 +66,7 @@ def _routed(context: Context, *, tokens: int) -> Tensor:
 
 
 def _latent(context: Context, *, tokens: int) -> Tensor:
-    """Of DeepSeek V2 Lite: 16 heads of 576 share one key, whose first 512 values are the value."""
+    """Build attention of DeepSeek V2 Lite: 16 heads of 576 share one key and its 512 values."""
     table = context.zeros(tokens, dtype=I32).rope_table(context.zeros(32))
     wide = context.zeros(tokens, 576)
     latents = wide.slice(1, 0, 512).rms_norm(context.zeros(512), eps=1e-6).reshape(tokens, 1, 512)
@@ -85,7 +85,7 @@ def _latent(context: Context, *, tokens: int) -> Tensor:
 
 
 def _delta(context: Context, *, tokens: int) -> Tensor:
-    """Of Qwen3-Next: 32 heads of 128 by 128, 16 of keys."""
+    """Build the delta rule of Qwen3-Next: 32 heads of 128 by 128, 16 of keys."""
     q, k = context.zeros(tokens, 16, 128), context.zeros(tokens, 16, 128)
     v, decay = context.zeros(tokens, 32, 128), context.zeros(tokens, 32, 1)
     beta, state = context.zeros(tokens, 32), context.zeros(1, 32, 128, 128)
@@ -93,28 +93,28 @@ def _delta(context: Context, *, tokens: int) -> Tensor:
 
 
 def _channel_decay(context: Context, *, tokens: int) -> Tensor:
-    """Of Kimi Linear: the same with a decay for each channel."""
+    """Build the delta rule of Kimi Linear, with a decay for each channel."""
     q, k, v, decay = (context.zeros(tokens, 32, 128) for _ in range(4))
     beta, state = context.zeros(tokens, 32), context.zeros(1, 32, 128, 128)
     return q.gated_delta(k, v, decay, beta, state, _runs(context), unit=1e-6)
 
 
 def _rwkv6(context: Context, *, tokens: int) -> Tensor:
-    """Of RWKV 6 1.6B: 32 heads of 64."""
+    """Build RWKV 6 1.6B: 32 heads of 64."""
     q, k, v, decay = (context.zeros(tokens, 32, 64) for _ in range(4))
     state = context.zeros(1, 32, 64, 64)
     return q.gated_linear(k, v, decay, state, _runs(context), context.zeros(32, 64))
 
 
 def _rwkv7(context: Context, *, tokens: int) -> Tensor:
-    """Of RWKV 7 1.5B: 32 heads of 64."""
+    """Build RWKV 7 1.5B: 32 heads of 64."""
     r, k, v, decay = (context.zeros(tokens, 32, 64) for _ in range(4))
     both, state = context.zeros(2, tokens, 32, 64), context.zeros(1, 32, 64, 64)
     return r.wkv7(k, v, decay, both, state, _runs(context))
 
 
 def _mamba(context: Context, *, tokens: int) -> Tensor:
-    """Of Falcon Mamba 7B: 8,192 channels of 16 states."""
+    """Build Falcon Mamba 7B: 8,192 channels of 16 states."""
     x, dt = context.zeros(tokens, 1, 8192), context.zeros(tokens, 1, 8192)
     b, c = context.zeros(tokens, 1, 16), context.zeros(tokens, 1, 16)
     state = context.zeros(1, 1, 16, 8192)
@@ -122,7 +122,7 @@ def _mamba(context: Context, *, tokens: int) -> Tensor:
 
 
 def _mamba2(context: Context, *, tokens: int) -> Tensor:
-    """Of Granite 4.0 H Tiny: 48 heads of 64 with 128 states."""
+    """Build Granite 4.0 H Tiny: 48 heads of 64 with 128 states."""
     x, dt = context.zeros(tokens, 48, 64), context.zeros(tokens, 48, 1)
     b, c = context.zeros(tokens, 1, 128), context.zeros(tokens, 1, 128)
     state = context.zeros(1, 48, 128, 64)
@@ -130,13 +130,13 @@ def _mamba2(context: Context, *, tokens: int) -> Tensor:
 
 
 def _short_conv(context: Context, *, tokens: int) -> Tensor:
-    """Of Qwen3-Next: 8,192 channels by four taps, through SiLU."""
+    """Build the short convolution of Qwen3-Next: 8,192 channels by four taps, through SiLU."""
     weight, state = context.zeros(8192, 4), context.zeros(1, 3, 8192)
     return context.zeros(tokens, 8192).short_conv(weight, state, _runs(context), silu=True)
 
 
 def _token_shift(context: Context, *, tokens: int) -> Tensor:
-    """Of RWKV 7 1.5B: 2,048 channels."""
+    """Build the token shift of RWKV 7 1.5B: 2,048 channels."""
     return context.zeros(tokens, 2048).token_shift(context.zeros(1, 1, 2048), _runs(context))
 
 
@@ -145,19 +145,19 @@ def _runs(context: Context) -> Tensor:
 
 
 def _masked(context: Context) -> Any:  # noqa: ANN401
-    """Logits of Llama 3's vocabulary, of which a grammar allows some."""
+    """Build a grammar's mask over logits of Llama 3's vocabulary."""
     return mask_logits(context.zeros(1, 128256), context.zeros(1, 4008, dtype=U32))
 
 
 def _convolved(context: Context, *, size: int, channels: int, extent: int = 3) -> Tensor:
-    """Of Stable Diffusion's UNet."""
+    """Build a convolution of Stable Diffusion's UNet."""
     x = context.zeros(1, size, size, channels)
     w = context.zeros(channels, extent, extent, channels)
     return x.conv2d(w, paddings=(extent // 2, extent // 2))
 
 
 def _patches(context: Context) -> Tensor:
-    """Of a picture model's first convolution: 3 channels, which tiles do not take."""
+    """Build an image model's first convolution: 3 channels, which tiles do not support."""
     x, w = context.zeros(1, 512, 512, 3), context.zeros(128, 3, 3, 3)
     return x.conv2d(w, paddings=(1, 1))
 

@@ -1,4 +1,4 @@
-"""Write the static figures of an 8B model into a page, beside llama.cpp's.
+"""Write a page with the static figures of an 8B model and llama.cpp's.
 
 ::
 
@@ -42,7 +42,7 @@ was run. Written by `python -m benchmarks.gpu_costs.page --llama-bench PATH`.
 
 Figures are of every product of a layer but the head, smallest to largest. Ours are whole kernels:
 instructions that a lane executes from the first to the last, waits counted. llama.cpp's are of the
-loop that multiplies most, without what is before and behind it, and count multiply-adds by scales
+loop that multiplies most, without the code before and after it, and count multiply-adds by scales
 as products. Its products of blocks take activations in eight bits where packed bytes have a dot
 product (navi31); ours by default take sixteen bits for few columns, and f16 for many. Of Q4_K_M its
 figures are of Q4_K, ours of Q4_K and Q6_K.
@@ -50,12 +50,12 @@ figures are of Q4_K, ours of Q4_K and Q6_K.
 
 
 def figure(row: Row) -> float:
-    """Instructions for each weight and column."""
+    """Return the instructions for each weight and column."""
     return row["instructions_per_weight"] / COLUMNS[row["graph"]]
 
 
 def products(rows: Iterable[Row], format: str, graph: str) -> list[Row]:
-    """Products of the layers: of a prompt those of all tokens, not of the last one alone."""
+    """List the products of the layers: for a prompt those of all tokens, not of the last alone."""
     own = [row for row in rows if (row["format"], row["graph"]) == (format, graph)]
     return [
         _with_merge(row, own)
@@ -65,7 +65,7 @@ def products(rows: Iterable[Row], format: str, graph: str) -> list[Row]:
 
 
 def _with_merge(row: Row, rows: Iterable[Row]) -> Row:
-    """A product whose instructions count those that add its parts up, if it has parts."""
+    """Add the instructions that sum up the parts of a split product."""
     if row["op"] != "linear_splits":
         return row
     m, k = map(int, _weight(row).partition("[")[2].rstrip("]").split("×"))
@@ -77,7 +77,7 @@ def _with_merge(row: Row, rows: Iterable[Row]) -> Row:
 
 
 def cell(values: Sequence[float], other: float | None) -> str:
-    """Smallest and largest of ours, then llama.cpp's."""
+    """Format our smallest and largest figure, then llama.cpp's."""
     low, high = f"{min(values):.2f}", f"{max(values):.2f}"
     own = low if low == high else f"{low} to {high}"
     return own if other is None else f"{own} ({other:.2f})"
@@ -91,7 +91,7 @@ def table(
     *,
     turned: bool,
 ) -> Iterator[str]:
-    """A line a format; `turned` has multiply-adds an instruction."""
+    """Format one line per format; `turned` has multiply-adds per instruction."""
     family = rows[0]["family"]
     yield f"| | {' | '.join(str(COLUMNS[graph]) for graph in graphs)} |"
     yield "|---|" + "---|" * len(graphs)
@@ -107,7 +107,7 @@ def table(
 
 
 def dispatches(rows: Sequence[Row]) -> Iterator[str]:
-    """How many a graph has, by format."""
+    """Format the number of dispatches of a graph, by format."""
     yield f"| | {' | '.join(GRAPHS)} |"
     yield "|---|" + "---:|" * len(GRAPHS)
     for format in FORMATS:
@@ -119,7 +119,7 @@ def dispatches(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def falls_short(rows: Sequence[Row]) -> Iterator[str]:
-    """What does not reach an aim, and everything that spills."""
+    """List figures that miss their aim, and everything that spills."""
     for row in rows:
         if row["spills"] or row["scratch"]:
             yield f"{row['format']} {row['graph']} {row['op']} spills {row['spills']} registers"
@@ -134,18 +134,18 @@ def falls_short(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _weight(row: Row) -> str:
-    """Type and shape of what a product multiplies by."""
+    """Return type and shape of a product's weight."""
     return row["operands"].split()[0].removeprefix("weights:")
 
 
 def _aim(row: Row) -> str:
-    """The format whose aim a product has."""
+    """Return the format whose aim applies to a product."""
     dtype = _weight(row).partition("[")[0]
     return "q4_k_m" if dtype == "q4_k" else dtype
 
 
 def section(rows: Sequence[Row], coarse: Sequence[Row], peers: Peers) -> Iterator[str]:
-    """All of a family of GPUs."""
+    """Format everything about a family of GPUs."""
     family = rows[0]["family"]
     yield f"\n## {family}\n"
     yield "Instructions for each weight and column, by columns; in brackets llama.cpp:\n"
@@ -159,8 +159,8 @@ def section(rows: Sequence[Row], coarse: Sequence[Row], peers: Peers) -> Iterato
         for format in FORMATS:
             own = [1 / figure(row) for row in products(coarse, format, "prefill512")]
             other = peers.get((family, format, True), {}).get(512)
-            told = f"{1 / other:.2f}" if other else "–"
-            yield f"| {format.upper()} | {cell(own, None) if own else '–'} | {told} |"
+            ratio = f"{1 / other:.2f}" if other else "–"
+            yield f"| {format.upper()} | {cell(own, None) if own else '–'} | {ratio} |"
     short = list(dict.fromkeys(falls_short(rows)))
     spilled = sum(row["spills"] for row in rows)
     scratch = sum(row["scratch"] for row in rows)
@@ -172,7 +172,7 @@ def section(rows: Sequence[Row], coarse: Sequence[Row], peers: Peers) -> Iterato
 
 
 def attention(rows: Iterable[Row]) -> Iterator[str]:
-    """Attention of one token."""
+    """Format the attention of one token."""
     yield "\n## Attention of one token, 4,096 positions, cache in f16\n"
     yield (
         "A loop for 16 KB of keys and values a wave of 64 has 470 instructions on navi31, 522 on "
@@ -190,7 +190,7 @@ def attention(rows: Iterable[Row]) -> Iterator[str]:
 
 
 def peers_of(bench: Path | None) -> Peers:
-    """llama.cpp's figures; nothing without its program."""
+    """Return llama.cpp's figures; none without its program."""
     if bench is None:
         return {}
     found: dict[tuple[str, str, bool], Mapping[int, float]] = {}
@@ -205,7 +205,7 @@ def peers_of(bench: Path | None) -> Peers:
 
 
 def page(families: Sequence[Sequence[Row]], coarse: Sequence[Row], peers: Peers) -> str:
-    """All of it, as Markdown."""
+    """Format the page as Markdown."""
     lines = [HEAD.rstrip()]
     for rows in families:
         lines += section(rows, coarse if rows[0]["family"] in DOT_OF_BYTES else (), peers)

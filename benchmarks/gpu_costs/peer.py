@@ -1,9 +1,9 @@
-"""What the same compiler makes of llama.cpp's Vulkan kernels, on the same GPU that is not there.
+"""Static costs of llama.cpp's Vulkan kernels, by the same compiler without a GPU.
 
 llama-bench runs a model of two layers, without weights, on the null device: nothing is computed,
 but each pipeline that it asks for is compiled, and written with its name. Trips of its loops are
 not known here, so figures are those of the loop that multiplies most, without what comes before and
-behind it, which ours include.
+after it, which ours include.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAVE_OF_MATRICES = 32
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """The loop of a kernel that multiplies most.
+    """The loop of a kernel with the most multiplications.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Loop:
 
 
 def products_of(instruction: str) -> int:
-    """Multiply-adds of a lane in one instruction, or in two that issue together."""
+    """Count the multiply-adds of a lane in one instruction, or in two that issue together."""
     return sum(map(_products, instruction.split("::")))
 
 
@@ -68,7 +68,7 @@ def _products(instruction: str) -> int:
 
 
 def loop_of(text: str) -> Loop | None:
-    """The loop of an assembly that multiplies most; None where none does."""
+    """Return the loop of an assembly with the most multiplications, or None."""
     blocks = assembly.blocks(text)
     found: list[Loop] = []
     for each in assembly.loops(blocks):
@@ -82,7 +82,7 @@ def loop_of(text: str) -> Loop | None:
 def figures(
     bench: Path, family: str, format: str, columns: Sequence[int], *, matrices: bool = False
 ) -> dict[int, float]:
-    """Instructions for each multiply-add of llama.cpp's products, by columns.
+    """Return the instructions per multiply-add of llama.cpp's products, by columns.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def _model(folder: Path, format: str) -> Path:
 
 
 def _run(bench: Path, path: Path, work: Path, family: str, n: int, matrices: bool) -> None:
-    """Let llama-bench ask for its kernels, whether or not it likes what was not computed."""
+    """Run llama-bench for its kernels; ignore its result, since nothing is computed."""
     env = {**tools.environment(work, family), "GGML_VK_DEBUG_MARKERS": "1"}
     libraries = (str(bench.parent), env.get("LD_LIBRARY_PATH"))
     env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
@@ -132,7 +132,7 @@ def _run(bench: Path, path: Path, work: Path, family: str, n: int, matrices: boo
 
 
 def _loops(folder: Path, type: str, n: int) -> Iterator[Loop]:
-    """Loops of products with weights of a type: of one column those of fewer products."""
+    """Return the loops of products with weights of a type; for one column the smallest."""
     found: list[tuple[str, Loop]] = []
     for path in folder.glob("*.name"):
         name, loop = path.read_text(), loop_of(path.with_suffix(".s").read_text())
@@ -147,7 +147,7 @@ def _loops(folder: Path, type: str, n: int) -> Iterator[Loop]:
 
 
 def _multiplies(name: str, type: str) -> bool:
-    """Whether a kernel of that name is a product with weights of a type."""
+    """Return whether a kernel of this name is a product with weights of a type."""
     if name.startswith("mul_mat_vec_"):
         return name.startswith(f"mul_mat_vec_{type}_")
     # Kernels of f16 arithmetic take any format, by a parameter that is no part of the name.

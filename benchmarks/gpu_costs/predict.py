@@ -1,10 +1,10 @@
-"""Tokens a second that named cards should reach, from static costs; no card was measured.
+"""Predict tokens per second of named cards from static costs; no card was measured.
 
 ::
 
     python -m benchmarks.gpu_costs.predict      models of three sizes in five formats, some minutes
 
-A dispatch takes the longest of four, and the gap behind it:
+A dispatch takes the longest of four, and the gap after it:
 
     bytes          operands and result, each once, at 85 % of the card's bandwidth
     instructions   of all lanes, at 80 % of what its lanes issue
@@ -40,7 +40,7 @@ FAMILY, INTEL_FAMILY = "navi31", "bmg"
 POSITIONS = 256  # that a decode step looks at
 OF_BANDWIDTH, OF_ISSUE = 0.85, 0.80
 GAP = 3.0  # microseconds, of every card: an estimate, see `GAPS`
-CYCLES_ALONE = 4  # between instructions of a wave that has nobody to take turns with
+CYCLES_ALONE = 4  # between instructions of a wave that is alone on its core
 ITERATIONS_UNKNOWN = 10
 LANES = 32
 
@@ -49,7 +49,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What is known of a card.
+    """The figures of a card.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Card:
 
     @property
     def peak(self) -> float:
-        """TFLOPS in f32, an fma being two."""
+        """Compute TFLOPS in f32; an fma counts as two."""
         return 2 * self.cores * self.lanes * self.clock / 1e3
 
 
@@ -116,7 +116,7 @@ CARDS = (
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """What `wgpu-backend bench` measures: `passes` of a graph make so many tokens."""
+    """A test of `wgpu-backend bench`: `passes` of a graph produce so many tokens."""
 
     name: str
     graph: str
@@ -134,7 +134,7 @@ TESTS = (
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Tokens a second, and which of the four, or the gaps, take most of the time."""
+    """The tokens per second, and the largest share of the time: a roof, or the gaps."""
 
     model: str
     format: str
@@ -145,7 +145,7 @@ class Prediction:
 
 
 def dispatch_times(row: Row, card: Card) -> dict[str, float]:
-    """Microseconds of one dispatch by each roof."""
+    """Compute the microseconds of one dispatch by each roof."""
     groups, threads = math.prod(row["groups"]), row["threads"]
     # Loops that depend on data have no count: there each instruction is taken to run a few times.
     alone = (row["instructions"] or row["static_instructions"] * ITERATIONS_UNKNOWN) * CYCLES_ALONE
@@ -161,7 +161,7 @@ def dispatch_times(row: Row, card: Card) -> dict[str, float]:
 
 
 def pass_time(rows: Iterable[Row], card: Card) -> tuple[float, str]:
-    """Microseconds of a graph, and what takes most of them."""
+    """Compute the microseconds of a graph, and the largest share of them."""
     shares: Counter[str] = Counter()
     for row in rows:
         times = dispatch_times(row, card)
@@ -172,7 +172,7 @@ def pass_time(rows: Iterable[Row], card: Card) -> tuple[float, str]:
 
 
 def predictions(rows: Sequence[Row]) -> Iterator[Prediction]:
-    """Predictions for every model, format, card and test that there are rows for."""
+    """Predict every model, format, card and test that has rows."""
     graphs: dict[tuple[str, str, str], list[Row]] = {}
     for row in rows:
         graphs.setdefault((row["model"], row["format"], row["graph"]), []).append(row)
@@ -186,12 +186,12 @@ def predictions(rows: Sequence[Row]) -> Iterator[Prediction]:
 
 
 def _rounded(rate: float) -> float:
-    """Two digits: no more is known."""
+    """Round to two digits: the rest is not significant."""
     return float(f"{rate:.2g}")
 
 
 def data(found: Sequence[Prediction]) -> dict[str, Any]:
-    """What the command looks predictions up in."""
+    """Convert the predictions to the data of ``wgpu-backend bench --compare-prediction``."""
     sizes = {name: SIZES[name] for name in MODELS}
     return {
         "positions": POSITIONS,
@@ -210,14 +210,14 @@ def data(found: Sequence[Prediction]) -> dict[str, Any]:
 
 
 def text_of(found: dict[str, Any]) -> str:
-    """The data as a file, a line a prediction."""
+    """Format the data as a file, one line per prediction."""
     rows = [json.dumps(row) for row in found["predictions"]]
     rest = json.dumps({**found, "predictions": []}, indent=1).removesuffix("[]\n}")
     return rest + "[\n" + ",\n".join(rows) + "\n]}\n"
 
 
 def page(found: Iterable[Prediction]) -> str:
-    """The table for people."""
+    """Format the page with the tables."""
     found = list(found)
     lines = [HEAD]
     for test, title in (("tg", "One token after the other"), ("pp512", "A prompt of 512 tokens")):

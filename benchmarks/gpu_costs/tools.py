@@ -1,4 +1,4 @@
-"""The C compiler and the Mesa that the figures need, and a process in which they are at work.
+"""The C compiler and the Mesa drivers that the figures need, and a process that uses them.
 
 RADV's null device compiles for a card that is not there. It is Mesa's own driver, the system's or
 the one unpacked in the folder that the environment variable ``MESA`` names, and `nullgpu.c` as a
@@ -29,7 +29,7 @@ DRIVER_FOLDERS = ("/usr/share", "/etc", "/usr/local/share", "/usr/local/etc")
 
 @dataclass(frozen=True, slots=True)
 class IntelGpu:
-    """What the kernel's driver says of an Intel GPU.
+    """The properties of an Intel GPU that the kernel's driver reports.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ CARD_NBYTES = 64 << 30  # of a file that is a hole
 
 
 class Missing(Exception):
-    """A tool is not there; the text says which, and what would do."""
+    """A tool is missing; the message names it and how to get it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Mesa:
 
 
 def compiler() -> str:
-    """Path of a C compiler.
+    """Return the path of a C compiler.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def compiler() -> str:
 
 
 def mesa(name: str = "radeon") -> Mesa:
-    """The driver to use, by the name of its manifest: ``radeon`` or ``intel``.
+    """Find a driver by the name of its manifest: ``radeon`` or ``intel``.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def mesa(name: str = "radeon") -> Mesa:
 
 
 def _manifests(folders: list[Path], name: str) -> Iterator[Path]:
-    """Manifests of a driver, this machine's before those for other processors."""
+    """List the manifests of a driver, those for this machine's processor first."""
     machine = platform.machine()
     for folder in folders:
         found = sorted(folder.glob(f"vulkan/icd.d/{name}_icd*.json"))
@@ -121,7 +121,7 @@ def _manifests(folders: list[Path], name: str) -> Iterator[Path]:
 
 
 def _found(icd: dict[str, str], root: Path | None) -> Mesa:
-    """The driver that a manifest tells of; below `root` its library lies in another place."""
+    """Return the driver of a manifest; below `root` its library has another path."""
     library, version = icd["library_path"], icd["api_version"]
     if root is None:
         return Mesa(library, None, version)
@@ -132,7 +132,7 @@ def _found(icd: dict[str, str], root: Path | None) -> Mesa:
 
 
 def environment(work: Path, family: str) -> dict[str, str]:
-    """Environment of a process that sees the null device, and nothing else.
+    """Return the environment of a process that sees only the null device.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def environment(work: Path, family: str) -> dict[str, str]:
 
 
 def _shimmed(cc: str, work: Path, gpu: IntelGpu) -> dict[str, str]:
-    """Environment in which the kernel seems to have an Intel GPU."""
+    """Return an environment in which the kernel seems to have an Intel GPU."""
     macros = {
         "DEVICE_ID": gpu.device_id,
         "SUBSLICES": gpu.subslices,
@@ -221,7 +221,7 @@ def _written(path: Path, what: object) -> Path:
 
 
 def run(words: list[str], work: Path, family: str) -> str:
-    """Run a module of this folder where the null device is, and give what it wrote to stderr.
+    """Run a module of this folder on the null device, and return its stderr.
 
     Raises
     ------
@@ -233,7 +233,7 @@ def run(words: list[str], work: Path, family: str) -> str:
     words = [sys.executable, "-m", *words]
     env = environment(work, family)
     done = subprocess.run(words, env=env, cwd=ROOT, stderr=subprocess.PIPE, text=True, check=False)
-    # Mesa tells of the card that is not there.
+    # Mesa prints a message about the missing card.
     lines = (line for line in done.stderr.splitlines() if not line.startswith("ac_"))
     output = "\n".join(dict.fromkeys(lines))
     if done.returncode == MISSING:

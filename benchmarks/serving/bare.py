@@ -1,4 +1,4 @@
-"""The engine by itself."""
+"""Measurements of the engine without the server."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ TALE = "Once upon a time there was a fox named Pip. "
 
 
 def loaded(given: Given, num_ctx: int, slots: int = EIGHT) -> LanguageModel:
-    """The model, with a context of so many positions for each slot."""
+    """Load the model, with a context of so many positions for each slot."""
     return wgpu_backend.load(
         given.model or None, device=given.device or None, num_ctx=num_ctx, num_parallel=slots
     )
 
 
 def prompt_of(model: LanguageModel, tokens: int, salt: int) -> list[int]:
-    """Prompt of so many tokens that begins as no other."""
+    """Make a prompt of so many tokens whose beginning is unique."""
     text = model.prompter.raw(TALE)
     own = [5 + salt * 7 % 200, 6 + salt % 100]
     return [*own, *(text * (tokens // len(text) + 1))][:tokens]
 
 
 def answer(engine: Engine, count: int, tokens: int) -> list[Generation]:
-    """So many answers at once, to their ends."""
+    """Run so many answers at once, to their ends."""
     made = [
         engine.complete(f"{TALE}{i}", max_tokens=tokens, ignore_eos=True, options={"seed": i})
         for i in range(count)
@@ -42,7 +42,7 @@ def answer(engine: Engine, count: int, tokens: int) -> list[Generation]:
 
 
 def engine(given: Given) -> Figures:
-    """Eight sequences over one, a prefix that was read before, and prompts beside each other."""
+    """Measure eight sequences over one, a prefix that was read before, and parallel prompts."""
     with loaded(given, 2 * LONG) as model, Engine(model) as made:
         one, eight = in_turns(
             given.repeats,
@@ -59,7 +59,7 @@ def engine(given: Given) -> Figures:
 
 
 def prefix(engine: Engine, repeats: int) -> tuple[float, float]:
-    """Seconds until the first token of a prompt of 1k, when it is new and when it was there."""
+    """Measure the seconds until the first token of a prompt of 1k, when new and when cached."""
     taken: tuple[list[float], list[float]] = ([], [])
     for salt in range(repeats + 1):
         prompt = prompt_of(engine.model, PREFIX, 1000 + salt)
@@ -70,7 +70,7 @@ def prefix(engine: Engine, repeats: int) -> tuple[float, float]:
 
 
 def beside_a_long_prompt(engine: Engine, repeats: int) -> Figures:
-    """When a short prompt's first token comes, alone and at any moment while 4k are read."""
+    """Measure a short prompt's first token, alone and while a prompt of 4k is read."""
     alone: list[float] = []
     late: list[float] = []
     chance = random.Random(0)
@@ -93,7 +93,7 @@ def beside_a_long_prompt(engine: Engine, repeats: int) -> Figures:
 
 
 def first_token(engine: Engine, salt: int) -> float:
-    """Seconds until a short prompt's first token."""
+    """Measure the seconds until a short prompt's first token."""
     usage = engine.complete(prompt_of(engine.model, 12, salt), max_tokens=1).result().usage
     return usage.queue_seconds + usage.prompt_seconds
 
@@ -106,7 +106,7 @@ def wait_for_steps(engine: Engine, count: int) -> None:
 
 
 def drafts(given: Given) -> Figures:
-    """Answers with drafts over those without; of stories, and of one that repeats its prompt."""
+    """Measure answers with drafts over those without; of stories, and of a repeated prompt."""
     found: Figures = {}
     with loaded(given, 2048, 4) as model, loaded(given, 2048, 4) as small:
         told = [model.prompter.raw(f"{TALE}{i}") for i in range(4)]
@@ -126,7 +126,7 @@ def drafts(given: Given) -> Figures:
 def with_draft(
     model: LanguageModel, prompts: list[list[int]], draft: LanguageModel | str, given: Given
 ) -> tuple[float, float]:
-    """Speed with a draft over that without, and the share of guesses that were right."""
+    """Return the speed with a draft over that without, and the share of accepted drafts."""
 
     def tell(engine: Engine) -> None:
         made = [

@@ -1,4 +1,4 @@
-"""The server, from outside."""
+"""Measurements of the server from outside."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Server:
     port: int
 
     def tree(self) -> list[int]:
-        """Processes of the server: itself and those it started."""
+        """List the server's processes: itself and those it started."""
         found = [self.process.pid]
         for pid in found:
             for children in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -50,13 +50,13 @@ class Server:
 
     @property
     def nbytes(self) -> int:
-        """Resident memory of all its processes."""
+        """Return the resident memory of all its processes."""
         pages = [Path(f"/proc/{p}/statm").read_text().split()[1] for p in self.tree()]
         return PAGE_NBYTES * sum(map(int, pages))
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Processor time of its first process, and of all its processes."""
+        """Return the processor time of its first process, and of all its processes."""
         texts = [Path(f"/proc/{p}/stat").read_text() for p in self.tree()]
         fields = [text.rpartition(")")[2].split() for text in texts]
         ticks = [(int(f[11]) + int(f[12])) / os.sysconf("SC_CLK_TCK") for f in fields]
@@ -64,12 +64,12 @@ class Server:
 
     @property
     def files(self) -> int:
-        """Files and sockets that all its processes have open."""
+        """Count the open files and sockets of all its processes."""
         return sum(1 for pid in self.tree() for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """Find a free port."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -79,7 +79,7 @@ def free_port() -> int:
 def started(
     command: Sequence[str], port: int, env: Mapping[str, str], health: str
 ) -> Iterator[Server]:
-    """A server's process, once it answers; its log is shown where it does not."""
+    """Start a server's process, and wait until it answers; show its log if it does not."""
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, env={**os.environ, **env}, stdout=log, stderr=log)
         try:
@@ -97,7 +97,7 @@ def started(
 
 @contextmanager
 def serving(given: Given) -> Iterator[Server]:
-    """Server of this package, with the model loaded."""
+    """Start a server of this package, with the model loaded."""
     with tempfile.TemporaryDirectory() as store:
         port = free_port()
         env = {
@@ -122,7 +122,7 @@ def serving(given: Given) -> Iterator[Server]:
 
 
 def request_of(port: int, path: str, body: object) -> bytes:
-    """A request whose answer ends with the connection: a POST where it has a body."""
+    """Make a request whose connection closes after the answer: a POST if it has a body."""
     data = b"" if body is None else json.dumps(body).encode()
     head = [
         f"{'POST' if data else 'GET'} {path} HTTP/1.1",
@@ -135,7 +135,7 @@ def request_of(port: int, path: str, body: object) -> bytes:
 
 
 async def ask(port: int, path: str, body: object = None) -> tuple[int, bytes]:
-    """Status and body of a request with a connection of its own; 0 where that broke."""
+    """Send a request over its own connection; return status and body, 0 if it broke."""
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
@@ -151,12 +151,12 @@ async def ask(port: int, path: str, body: object = None) -> tuple[int, bytes]:
 
 
 async def status_of(port: int, path: str) -> int:
-    """Status of a GET."""
+    """Return the status of a GET."""
     return (await ask(port, path))[0]
 
 
 async def generate(port: int, given: Given, salt: int, tokens: int) -> int:
-    """Stream an answer; 200 only where its last line came."""
+    """Stream an answer; return 200 only if its last line arrived."""
     body = {
         "model": NAME if given.model else "story",
         "prompt": f"{TALE}{salt}",
@@ -169,13 +169,13 @@ async def generate(port: int, given: Given, salt: int, tokens: int) -> int:
 
 
 async def together(port: int, given: Given, count: int, tokens: int) -> Counter[int]:
-    """So many answers at once, by their statuses; -1 for one that broke off."""
+    """Run so many answers at once; return their statuses, -1 for one that broke off."""
     made = [generate(port, given, salt, tokens) for salt in range(count)]
     return Counter(await asyncio.gather(*made))
 
 
 def clients(given: Given) -> Figures:
-    """Many at once: as many answers as there is room for, and 503 for the others."""
+    """Run many clients: as many answers as there is room for, and 503 for the others."""
     with serving(given) as server:
         begin = time.perf_counter()
         found = asyncio.run(asyncio.wait_for(together(server.port, given, given.clients, 8), 900))
@@ -193,7 +193,7 @@ def clients(given: Given) -> Figures:
 
 
 def requests(given: Given) -> Figures:
-    """Thousands of requests, eight at a time: what the server holds before and after."""
+    """Run thousands of requests, eight at a time; compare resources before and after."""
     with serving(given) as server:
 
         async def several(first: int, count: int) -> Counter[int]:

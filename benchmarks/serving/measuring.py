@@ -1,4 +1,4 @@
-"""What the parts are given, and how they time."""
+"""Options of the parts, and their timing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Figures = dict[str, float | int | str]
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the command line says.
+    """The options of the command line.
 
     Parameters
     ----------
@@ -33,14 +33,14 @@ class Given:
 
 
 def seconds(act: Callable[[], object]) -> float:
-    """How long something takes."""
+    """Measure the seconds of a call."""
     begin = time.perf_counter()
     act()
     return time.perf_counter() - begin
 
 
 def in_turns(repeats: int, *acts: Callable[[], object]) -> list[float]:
-    """Median seconds of each, run in turns behind one that does not count."""
+    """Return the median seconds of each, in turns after one that does not count."""
     for act in acts:
         act()
     turns = [[seconds(act) for act in acts] for _ in range(repeats)]
@@ -48,6 +48,6 @@ def in_turns(repeats: int, *acts: Callable[[], object]) -> list[float]:
 
 
 def percentile(values: list[float], share: float) -> float:
-    """Value that so large a share is not above."""
+    """Return the value that so large a share does not exceed."""
     ordered = sorted(values)
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

@@ -1,4 +1,4 @@
-"""Beside llama-server, on one file and device."""
+"""Comparison with llama-server, on one file and device."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from benchmarks.serving.by_http import CONTEXT, NAME, Server, ask, free_port, se
 from benchmarks.serving.measuring import Figures, Given, percentile
 from wgpu_backend.engine.loading import bundled
 
-EACH = 4  # requests of a client, one behind the other
+EACH = 4  # requests of a client, in sequence
 
 
 def peer(given: Given) -> Figures:
-    """Throughput and the slow end of latency at eight clients, over llama-server's."""
+    """Compare throughput and the slow end of latency at eight clients with llama-server's."""
     port = free_port()
     file = given.model or str(bundled())
     command = [
@@ -39,7 +39,7 @@ def peer(given: Given) -> Figures:
 
 
 def measured(server: Server, name: str, given: Given) -> tuple[float, float]:
-    """Tokens a second, and the latency that 95 of 100 requests are within."""
+    """Measure tokens per second, and the 95th percentile of the latency."""
     latencies: list[float] = []
     begin = time.perf_counter()
     asyncio.run(all_clients(server.port, name, given, latencies))
@@ -48,7 +48,7 @@ def measured(server: Server, name: str, given: Given) -> tuple[float, float]:
 
 
 async def all_clients(port: int, name: str, given: Given, latencies: list[float]) -> None:
-    """Eight clients, each with some requests one behind the other."""
+    """Run eight clients, each with some requests in sequence."""
 
     async def client(number: int) -> None:
         for turn in range(EACH):

@@ -1,4 +1,4 @@
-"""What a step of eight streams takes, by HTTP and of the engine alone."""
+"""Measure the steps of eight streams, by HTTP and of the engine alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Stream = Callable[[int, int], AsyncIterator[object]]
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What all turns of one side took.
+    """The results of all turns of one side.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Turns:
     processor: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
     def add(self, stream: Stream, tokens: int, spent: Callable[[], tuple[float, float]]) -> None:
-        """Make one turn; again where the machine let a stream end before the one that counts."""
+        """Run one turn; again if other load ended a stream before the last one began."""
         for _ in range(_TRIES):
             before = spent()
             taken = asyncio.run(step(stream, tokens))
@@ -51,9 +51,9 @@ class Turns:
 
 
 def overhead(given: Given) -> Figures:
-    """Eight streams by HTTP, over the engine alone with the same requests.
+    """Compare eight streams by HTTP with the engine alone, for the same requests.
 
-    What a machine does beside, and what its neighbours do, changes within seconds and by more than
+    Other load of the machine, and of its neighbours, changes within seconds and by more than
     what is to be shown, so turns are short, those of both sides follow one another, and there are
     many. One process may be some percent slower than another of the same program for all of its
     life, so both sides are loaded anew for each repeat.
@@ -81,12 +81,12 @@ def overhead(given: Given) -> Figures:
 
 
 def over(alone: Turns, served: Turns) -> list[float]:
-    """By how much a step by HTTP is longer, in each pair."""
+    """Return the extra time of a step by HTTP, in each pair."""
     return [s / a - 1 for s, a in zip(served.steps, alone.steps, strict=True)]
 
 
 def around_median(ordered: list[float]) -> tuple[float, float]:
-    """What the median is between, 19 times of 20, however the values lie.
+    """Return the interval of the median, 19 times of 20, for any distribution.
 
     Of so many values the number of those below the median is binomial, which is near to normal
     from ten on.
@@ -96,7 +96,7 @@ def around_median(ordered: list[float]) -> tuple[float, float]:
 
 
 def alternate(given: Given, alone: Turns, served: Turns) -> None:
-    """Turns of an engine and of a server, both loaded for them; the first do not count."""
+    """Alternate between an engine and a server, both loaded; the first turns do not count."""
     with (
         serving(given) as server,
         loaded(given, CONTEXT, SLOTS) as model,
@@ -113,7 +113,7 @@ def alternate(given: Given, alone: Turns, served: Turns) -> None:
 
 
 def of_engine(engine: Engine) -> Stream:
-    """Streams of the engine in this process."""
+    """Run streams of the engine in this process."""
 
     async def stream(number: int, tokens: int) -> AsyncIterator[object]:
         prompt, options = f"{TALE}{number}", {"seed": number}
@@ -125,7 +125,7 @@ def of_engine(engine: Engine) -> Stream:
 
 
 def by_http(server: Server, given: Given) -> Stream:
-    """Streams of a server."""
+    """Run streams of a server."""
 
     async def stream(number: int, tokens: int) -> AsyncIterator[object]:
         body = {
@@ -152,22 +152,22 @@ def by_http(server: Server, given: Given) -> Stream:
 
 
 async def step(stream: Stream, tokens: int) -> float | None:
-    """Seconds of a step of eight streams; None where one ended before the eighth.
+    """Measure a step of eight streams; None if one ended before the eighth began.
 
-    Seven have begun before the eighth does, and end behind it, so nothing else is in its steps.
+    Seven have begun before the eighth does, and end after it, so nothing else is in its steps.
     Its first piece comes at once, and so does its end, while those between may come together.
     """
     begun = [asyncio.Event() for _ in range(EIGHT - 1)]
     ends: list[float] = []
 
-    async def beside(number: int) -> None:
+    async def run_other(number: int) -> None:
         async for _ in stream(number, tokens + LONGER):
             begun[number].set()
         ends.append(time.perf_counter())
 
     async with asyncio.TaskGroup() as group:
         for number in range(EIGHT - 1):
-            group.create_task(beside(number))
+            group.create_task(run_other(number))
         for each in begun:
             await each.wait()
         times = [time.perf_counter() async for _ in stream(EIGHT - 1, tokens)]
