@@ -56,6 +56,7 @@ def require_buffers(operands: Mapping[str, Node]) -> None:
 def buffers(operands: Mapping[str, Node]) -> int:
     """Count a kernel's buffers: one per storage, two per storage in blocks, and the result."""
     storages = {node.storage: node.spec.dtype.quantised for node in operands.values()}
+    # Blocks have two planes, quants and scales, each with a binding.
     return 1 + sum(2 if blocks else 1 for blocks in storages.values())
 
 
@@ -121,6 +122,7 @@ def _require_cache(operands: Mapping[str, Node]) -> None:
         require_rank("attention", name, node, 2, 2)
         require_dtype("attention", name, node, CACHE_TYPES)
         require(
+            # Kernels compute the place of a slot from the start of the buffer.
             node.spec.is_dense and node.spec.offset == 0,
             ShapeError,
             f"attention: {name} is a view of {node.spec.shape}, needs the whole cache of a layer",

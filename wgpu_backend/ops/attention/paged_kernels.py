@@ -13,6 +13,7 @@ from wgpu_backend.graph.node import Launch
 
 # Vectors of four that a work group reads of each key at once.
 CHUNK = 16
+# Vectors of four sums that a thread holds.
 THREAD_SUMS = 16
 # Tiles have as many rows as one of these says: each is a kernel of its own, which takes a while to
 # compile.

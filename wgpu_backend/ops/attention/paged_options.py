@@ -85,6 +85,7 @@ class Scores:
 
     def seen(self, longest: int) -> int:
         """Return the most positions, of `longest`, that a token without an end sees."""
+        # Half on each side, and the token itself.
         around = self.symmetric_window and self.symmetric_window // 2 * 2 + 1
         return min(
             n for n in (longest, self.window or longest, self.chunk or longest, around or longest)
@@ -94,6 +95,7 @@ class Scores:
         """Return the kernel parameters for this many query heads."""
         # The largest power of two within the number of heads.
         whole = 1 << (max(heads, 1).bit_length() - 1)
+        # The kernel has the fields also without a temperature; 1 avoids a division by 0.
         temperature = self.temperature or Temperature(0.0, 1)
         return {
             "block": self.block,
@@ -122,6 +124,8 @@ class Scores:
             "SHARED": self.v_cols > 0,
         }
         return {
+            # Left out where they are off, so that equal kernels have equal texts and are compiled
+            # once.
             **{n: True for n, on in chosen.items() if on},
             **({} if self.causal else {"CAUSAL": False}),
         }

@@ -160,6 +160,7 @@ def rope(x: Node, table: Node, *, interleaved: bool = False) -> Launch:
     """
     _require_rotation(x, table)
     tokens, heads, cols = x.spec.shape
+    # A thread takes two values: a pair, or two that are not rotated.
     size = tokens * heads * ((cols + 1) // 2)
     return Launch(
         Spec.dense(x.spec.shape, F32),
@@ -183,8 +184,10 @@ def rope_reference(x: Array, table: Array, *, interleaved: bool = False) -> Arra
     """Rotate pairs of values of each head."""
     pairs = table.shape[1]
     cosine, sine = table[:, None, :, 0], table[:, None, :, 1]
+    # Su et al. 2021, "RoFormer", pairs neighbours; GPT-NeoX pairs the halves of the rotated part.
     first = slice(0, 2 * pairs, 2) if interleaved else slice(0, pairs)
     second = slice(1, 2 * pairs, 2) if interleaved else slice(pairs, 2 * pairs)
+    # Values after the rotated ones stay as they are.
     y = x.copy()
     y[..., first] = x[..., first] * cosine - x[..., second] * sine
     y[..., second] = x[..., first] * sine + x[..., second] * cosine

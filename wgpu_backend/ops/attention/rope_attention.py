@@ -214,6 +214,7 @@ def prepared_launch(
             "prologue": "lib/attention/norm_rope_put" if norms else "lib/attention/rope_put",
             "INTERLEAVED": interleaved,
         },
+        # Queries are written, too: work groups read rotated ones where they lie.
         writes=("q", "k", "v"),
     )
 
@@ -283,6 +284,7 @@ def _prologue_choices(launch: Launch, new: Mapping[str, Node]) -> dict[str, str 
     return {
         **states,
         "q": "formats/store/f32",
+        # One binding for both: they are parts of one tensor.
         "new_key": "=q",
         "new_value": "formats/load/f32" if apart else "=q",
         "COLS": launch.operands["q"].spec.shape[2],

@@ -135,6 +135,7 @@ def resize(
         OptionError,
         f"resize: mode {mode!r} neither aligns corners nor filters, needs one of {SMOOTH}",
     )
+    # By whole factors values only repeat, which needs no weights.
     if mode == "nearest" and all(w % h == 0 for h, w in zip(have, want, strict=True)):
         return interpolate(x, (x.spec.shape[0], *want, x.spec.shape[3]))
     # First the axis that becomes the shorter one.
@@ -201,6 +202,7 @@ def between_two(place: float, have: int) -> dict[int, float]:
 def between_four(place: float, have: int) -> dict[int, float]:
     """Return the weights of a cubic through four values; the outermost stand for those beyond."""
     low = math.floor(place)
+    # PyTorch's slope for `bicubic`, which is -0.5 with `antialias`.
     return _clip_weights(low - 1, [_cubic(place - low + 1 - k, -0.75) for k in range(4)], have)
 
 
@@ -209,6 +211,7 @@ def _clip_weights(first: int, weights: list[float], have: int) -> dict[int, floa
     row: dict[int, float] = {}
     for place, weight in enumerate(weights, first):
         inside = min(max(place, 0), have - 1)
+        # Several places beyond the border share one value.
         row[inside] = row.get(inside, 0.0) + weight
     return row
 
@@ -217,6 +220,7 @@ def _filter_weights(
     i: int, have: int, scale: float, curve: Callable[[float], float], reach: int
 ) -> dict[int, float]:
     """Return weights by a curve as wide as a pixel of the result, which add up to 1."""
+    # Only a smaller result needs a wider filter.
     wide = max(scale, 1.0)
     centre, support = scale * (i + 0.5), reach * wide
     start = max(int(centre - support + 0.5), 0)

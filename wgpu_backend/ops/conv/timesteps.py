@@ -112,6 +112,7 @@ def timestep_embedding(
     )
     steps = np.arange(dim // 2, dtype=np.float32) * np.float32(-np.log(max_period))
     exponents = steps / np.float32(dim // 2 - downscale_freq_shift)
+    # Exponents in f32, as diffusers computes them: models were trained with these frequencies.
     frequencies = np.exp(exponents.astype(np.float64)).astype(np.float32)
     # Of no use for one dimension, but an operand must have a size.
     frequencies = frequencies if dim > 1 else np.ones(1, np.float32)

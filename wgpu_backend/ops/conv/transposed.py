@@ -167,5 +167,6 @@ def _margin(
         f"{where} output padding {more}, needs 0 to {max(stride, dilation) - 1}: less than the "
         "stride or the dilation",
     )
+    # A convolution over spread values with a turned kernel sees this far beyond each end.
     reach = dilation * (kernel - 1)
     return reach - padding[0], reach - padding[1] + more

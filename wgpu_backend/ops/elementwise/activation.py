@@ -424,6 +424,7 @@ def _times(name: str) -> Replace:
     """Return the rule for a product that alone reads an activation."""
 
     def replace(node: OpNode, graph: Graph) -> Node | None:
+        # Models write the gate first, so `b` is not looked at.
         activation = graph.single_use_producer(node.operands["a"], name)
         if activation is None:
             return None

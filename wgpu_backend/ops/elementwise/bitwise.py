@@ -49,6 +49,7 @@ def _not_op(name: str, x: Node) -> Launch:
     -------
     Like `x`, dense.
     """
+    # Inverting all bits of a bool would give 254 or 255, not 0 or 1.
     if x.spec.dtype == BOOL:
         made = unary(name, x, _WORDS, choices={"Out": "u32"})
         return replace(made, shader="ops/elementwise/logical_not")

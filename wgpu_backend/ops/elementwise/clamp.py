@@ -54,6 +54,7 @@ def _clamp(name: str, x: Node, low: float, high: float, allowed: tuple[DType, ..
         require_number(name, bound, value)
     require(low <= high, ShapeError, f"{name}: {low} to {high}, needs the smaller number first")
     whole = x.spec.dtype not in FLOATS
+    # As u32 bits: the shader reads them as the type of its values.
     bounds = (_whole_bound(x.spec.dtype, b) % 2**32 if whole else b for b in (low, high))
     out = Spec.dense(x.spec.shape, x.spec.dtype)
     return Launch(
@@ -73,6 +74,7 @@ def _whole_bound(dtype: DType, bound: float) -> int:
     assert dtype.numpy is not None
     info = np.iinfo(dtype.numpy.name)
     low, high = info.min, info.max
+    # Also -inf, which is not an integer.
     if bound <= low:
         return low
     if bound >= high:

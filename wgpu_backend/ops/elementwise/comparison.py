@@ -17,6 +17,7 @@ from wgpu_backend.ops.reference import Array
 # Constants of the shader ``compare``: an op is true for these relations of `a` to `b`.
 _RELATIONS = {
     "equal": {"SAME"},
+    # NaN is unordered: it differs from everything, itself included.
     "not_equal": {"BELOW", "ABOVE", "UNORDERED"},
     "less": {"BELOW"},
     "less_equal": {"BELOW", "SAME"},
@@ -128,6 +129,7 @@ def where(condition: Node, a: Node, b: Node) -> Launch:
     both = Spec.dense(broadcast("where", a.spec, b.spec), a.spec.dtype)
     out = Spec.dense(broadcast("where", condition.spec, both), a.spec.dtype)
     strides = {f"{n}_strides": broadcast_strides(x.spec, out.shape) for n, x in operands.items()}
+    # Two words are copied as bits; smaller types pass through registers.
     whole = out.dtype.block_nbytes == 8
     return Launch(
         out,

@@ -473,7 +473,7 @@ def _sizes(rows: int, staged: int) -> dict[str, int]:
     each.
     """
     parts = 1
-    # Threads of a column exchange by powers of two.
+    # Powers of two divide the threads of a work group.
     while parts * _OWN_VEC4S * 4 < rows:
         parts *= 2
     vec4s = ceil_div(ceil_div(rows, 4), parts)

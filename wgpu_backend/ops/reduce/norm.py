@@ -252,5 +252,6 @@ def softmax(x: Node) -> Launch:
 @softmax.reference
 def softmax_reference(x: Array) -> Array:
     """Divide the exponentials of rows by their sums."""
+    # Less the largest, so that nothing overflows.
     e = np.exp(x - np.max(x, axis=-1, keepdims=True, initial=-np.inf))
     return e / np.sum(e, axis=-1, keepdims=True)

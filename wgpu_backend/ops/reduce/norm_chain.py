@@ -234,6 +234,7 @@ def _wgsl(
     values = list(parts.values)
     if also:
         factor = f"also * {vectors.get('also_weight', '1.0')}"
+        # The operand is scaled where it is loaded, before any step reads it.
         values[also - 1] = values[also - 1].replace(";", f" * {factor};")
     text = _KERNEL.substitute(
         imports="\n".join(
@@ -296,6 +297,7 @@ def _norm_steps(
         how = {n: norm.call.kwargs[n] for n in given if n in norm.call.kwargs}
         before = list(norm.call.args[2:])
         alike = get_across(norm) == across
+        # Operands of a chain broadcast in one shape, so both must have the same.
         return (norm.call.args[1], before, how) if alike else None
     choices = norm.launch.choices
     own = {n: norm.operands[n] for n, chosen in weights.items() if choices.get(chosen)}

@@ -144,6 +144,7 @@ def all(x: Node, axes: Axes = None, *, keep_dims: bool = False) -> Node:
 
 def _logical(name: str, kind: str, x: Node, axes: Axes, keep_dims: bool) -> Node:
     _check_operand(name, x, NUMBERS)
+    # NaN is true, as in NumPy, and a maximum of floats would not say so.
     truth = x if x.spec.dtype == BOOL else cast(x, dtype=BOOL)
     found = normalise_axes(name, x.spec, axes)
     result = reshape_node(fold(truth, kind, found), _kept_shape(x.spec.shape, found, keep_dims))
@@ -206,8 +207,10 @@ def variance(x: Node, axes: Axes = None, *, keep_dims: bool = False, ddof: float
 def _variance(name: str, x: Node, axes: Axes, keep_dims: bool, ddof: float) -> Node:
     _check_operand(name, x)
     found = normalise_axes(name, x.spec, axes)
+    # Two passes: the mean of squares less the square of the mean cancels.
     centre = reshape_node(_mean(x, found), (-1,)) if x.spec.size else None
     count = float(_count(x, found)) - ddof
+    # Divided by 0 it is NaN or infinite, as NumPy's with too large a ddof.
     squares = fold(x, "squares", found, count if count > 0 else 0.0, centre)
     return reshape_node(squares, _kept_shape(x.spec.shape, found, keep_dims))
 
@@ -312,5 +315,6 @@ def l2_norm(x: Node, *, eps: float) -> Launch:
 @l2_norm.reference
 def l2_norm_reference(x: Array, *, eps: float) -> Array:
     """Divide rows by their length."""
+    # In f64, so that the tests show how exact a device's sums are.
     length = np.sqrt(np.sum(x.astype(np.float64) ** 2, axis=-1, keepdims=True))
     return x / np.maximum(length, eps)

@@ -261,6 +261,7 @@ def _rows(x: Node, kind: str, *, exclusive: bool = False) -> Node:
     if x.spec.shape[1] <= BLOCK or is_sequential(kind, x.spec.dtype):
         return scan(x, kind=kind, exclusive=exclusive)
     block_kind = _block_kind(kind, x.spec.dtype, exclusive)
+    # Totals of blocks are scanned in turn: each is what the next block begins with.
     blocks = reduce(x, kind=block_kind, axes=(1,), part=BLOCK)
     return scan(x, _rows(blocks, kind), kind=kind, exclusive=exclusive)
 

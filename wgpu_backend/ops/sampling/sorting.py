@@ -159,7 +159,9 @@ def _sort(x: Node, descending: bool) -> Node:
 def _words(x: Node) -> tuple[Node, Node]:
     """View integers of 64 bits as lower and upper words, (rows, cols)."""
     dense = x if x.spec.is_dense else contiguous(x)
+    # The sign is in the upper word.
     upper = I32 if x.spec.dtype == I64 else U32
+    # Counted in words: every second one is a lower word.
     strides = tuple(2 * s for s in dense.spec.strides)
     low, high = (
         make_view(dense, Spec(x.spec.shape, dtype, strides, 2 * dense.spec.offset + at))
@@ -195,6 +197,7 @@ def top_k(x: Node, k: int) -> Node:
     cols, rows = x.spec.shape[-1], row_count(x.spec)
     values, shape = reshape_node(x, (rows, cols)), (*x.spec.shape[:-1], k)
     few = k <= sampling.MAX_K and 0 < rows <= MAX_GROUPS and cols > 0 and x.spec.dtype in FLOATS
+    # The sampling kernel gives -1 for missing columns, which ranks beyond the row need.
     if few and (k > cols or x.spec.size < LONG_FOR_FEW):
         values = values if x.spec.dtype == F32 else cast(values, dtype=F32)
         return reshape_node(sampling.top_k(values, k=k), shape)
@@ -252,6 +255,7 @@ def _chosen(x: Node, k: int) -> Node:
         return select_top_k(x, k=k)
     # As many blocks as there are values in k of them, so that both cost the same.
     length = 1 << min(round(math.log2(cols / k) / 2), LONGEST_BLOCK)
+    # The k largest values lie in the k blocks with the largest maxima.
     blocks = _chosen(reduce(x, kind="max", axes=(1,), part=length), k)
     places = _chosen(values_of_blocks(x, blocks, length=length), k)
     return columns_of_blocks(places, blocks, length=length)
@@ -468,6 +472,7 @@ def radix_count_reference(x: Array, *, shift: int, bits: int, descending: bool) 
         [np.bincount(row[s : s + chunk], minlength=1 << bits) for s in starts] for row in digits
     ]
     shape = (len(digits), len(starts), 1 << bits)
+    # Digits before chunks: running sums then are places in the sorted row.
     found = np.array(counts, np.int32).reshape(shape).swapaxes(1, 2)
     return found.reshape(len(digits), len(starts) << bits)
 
@@ -501,6 +506,7 @@ def radix_scatter(x: Node, ends: Node, *, shift: int, bits: int, descending: boo
     )
     output, out = IDS, Spec.dense((rows, cols), I32)
     if digit.done < KEY_BITS:
+        # A column fits the bits that are sorted already if there are enough of them.
         paired = cols > 1 << digit.done
         output = PAIRS if paired else WORDS
         out = Spec.dense((rows, cols, 2) if paired else (rows, cols), U32)
@@ -535,6 +541,7 @@ def _choices(x: Node, digit: Digit, descending: bool) -> dict[str, int | bool]:
     return {
         "INPUT": form,
         **(integer_keys(x.spec.dtype) if form == VALUES else {}),
+        # The first pass inverts the keys; later ones read them inverted.
         "DESCENDING": descending and form == VALUES,
         "SHIFT": digit.shift,
         "BINS": 1 << digit.bits,
@@ -570,6 +577,9 @@ def sort_keys(x: Array, descending: bool) -> Array:
         keys = x.astype(np.int32).view(np.uint32) ^ sign
     else:
         bits = x.astype(np.float32).view(np.uint32)
+        # Floats as integers: the sign is inverted, and negative numbers are, since their bits grow
+        # downwards. -0 equals 0 (its bits are `sign`).
         keys = np.where(bits > sign, ~bits, bits | sign)
+        # Whatever its sign, a NaN is above all numbers, as in NumPy.
         keys = np.where(np.isnan(x), np.uint32(0xFFFFFFFF), keys)
     return ~keys if descending else keys
