@@ -116,8 +116,6 @@ class Trace:
 
     Parameters
     ----------
-    session : Session
-    arguments : tree
     given : list of Array
         The arrays in it.
     body : callable

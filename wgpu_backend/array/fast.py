@@ -172,7 +172,6 @@ def scaled_dot_product_attention(
     q : (batch, heads, tokens, cols)
     k, v : (batch, kv_heads, keys, cols)
         `kv_heads` divides `heads`; neighbours share one.
-    scale : float
     mask : None, ``"causal"``, or an array that broadcasts to (batch, heads, tokens, keys)
         Floats are added to scores; bools are true for keys that are seen.
     sinks : (heads,) or None

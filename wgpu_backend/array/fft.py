@@ -51,7 +51,6 @@ def fft(x: Array, /, n: int | None = None, axis: int = -1, norm: str = "backward
     x : (...), any numbers
     n : int or None
         Length of the transform: further values are dropped, missing ones are zeros. None is all.
-    axis : int
     norm : str
         ``backward`` divides the inverse by `n`, ``forward`` this transform, ``ortho`` both by the
         square root of `n`.

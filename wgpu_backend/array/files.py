@@ -47,7 +47,6 @@ class Arrays(Mapping[str, "Array"]):
 
     Parameters
     ----------
-    names : sequence of str
     read : callable
         Gives the array of a name.
     close : callable
@@ -94,10 +93,8 @@ def load(path: str | Path, *, return_metadata: bool = False, device: object = No
 
     Parameters
     ----------
-    path : str or Path
     return_metadata : bool
         Of safetensors and gguf: also return the metadata of the file, as a dictionary.
-    device : DeviceInfo, str or None
 
     Returns
     -------

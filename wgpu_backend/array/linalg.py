@@ -316,7 +316,6 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
     Parameters
     ----------
     x : (...), any numbers
-    axis : int, tuple of int, or None
     keepdims : bool
         Leave the axes in the shape, as 1.
     ord : float
@@ -375,7 +374,6 @@ def norm(x: Array, /, ord: Any = None, axis: Axis = None, keepdims: bool = False
     ord : str, number or None
         None is Euclid's length, or Frobenius' norm.
     axis : int, pair of int, or None
-    keepdims : bool
     """
     if ord is None:
         return vector_norm(x, axis=axis, keepdims=keepdims)

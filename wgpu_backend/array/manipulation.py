@@ -161,7 +161,7 @@ def concat(arrays: Sequence[Array], /, *, axis: int | None = 0) -> Array:
     Raises
     ------
     ShapeError
-        There is none, or another extent than that of the axis differs.
+        There are no arrays, or other extents than that of the axis differ.
     """
     if not arrays:
         raise ShapeError("concat: no array, needs at least 1")
@@ -269,9 +269,8 @@ def repeat(x: Array, repeats: Any, /, axis: int | None = None) -> Array:
     ----------
     x : (...)
     repeats : int, or array (n,) of integers
-        How often, for all or for each place along the axis. The host reads the numbers of an array
-        on a device: the shape of the result depends on them.
-    axis : int or None
+        Number of repetitions, for all or for each place along the axis. The host reads an array on
+        a device, since the shape of the result depends on it.
     """
     node = as_node("repeat", x)
     node, at = (
@@ -352,7 +351,7 @@ def diag(x: Array, /, k: int = 0) -> Array:
 
 
 def trace(x: Array, /, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Array:
-    """Sum of a diagonal of each matrix; see `diagonal` and `sum`."""
+    """Sum a diagonal of each matrix; see `diagonal` and `sum`."""
     from wgpu_backend.array.reductions import sum
 
     return sum(diagonal(x, offset, axis1, axis2), axis=-1, dtype=dtype)
@@ -373,7 +372,7 @@ def as_strided(
     shape, strides : sequence of int, or None
         Those of `x`. Strides count values; below 0 they go backwards.
     offset : int
-        Where the view begins.
+        Place of the first value of the view.
 
     Raises
     ------

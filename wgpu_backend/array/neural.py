@@ -174,7 +174,6 @@ def depthwise_conv1d(
     ----------
     input : (n, length, channels)
     weight : (channels, kernel) or (channels, kernel, 1)
-    stride, padding, dilation : int
     """
     kernel = weight.reshape(*weight.shape, 1) if weight.ndim == 2 else weight
     return conv1d(input, kernel, stride, padding, dilation, input.shape[-1])

@@ -206,7 +206,6 @@ def isclose(
     Parameters
     ----------
     a, b : arrays or numbers that broadcast
-    rtol, atol : float
     equal_nan : bool
         NaN is close to NaN. Infinities are close to those of their sign.
     """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # Up to so many products of integers are computed one by one and added; more are computed by digits
 # with the kernels of floats.
 FEW = 1 << 16
-# Bits of a digit.
+# Bits of a digit: a product of two digits is exact in float32, with room for sums.
 DIGIT = 8
 # Products of two digits that float32 sums exactly: 256 * 255² < 2²⁴.
 EXACT = 256
@@ -186,7 +186,7 @@ def kron(a: Array, b: Array, /) -> Array:
 
 
 def vecdot(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
-    """Sum of products along an axis, the same of both, as other axes broadcast.
+    """Sum products along an axis of both; other axes broadcast.
 
     Of complex numbers, those of `x1` are conjugated.
     """

@@ -44,7 +44,7 @@ class _Sequence:
         self._words: NDArray[np.uint32] | None = None
 
     def begin(self, seed: int) -> None:
-        """Start anew."""
+        """Begin a new sequence."""
         with self._lock:
             self._words = np.array(keys.key_words(seed), np.uint32)
 
@@ -196,11 +196,10 @@ def categorical(
     Parameters
     ----------
     logits : (..., n, ...)
-    axis : int
     shape : tuple of int or None
-        Of the result, to which the logits without their axis broadcast.
+        Shape of the result; the logits without their axis broadcast to it.
     num_samples : int or None
-        How many of each; they are then a last axis. One of both may be given.
+        Draws of each distribution, as a new last axis; not together with `shape`.
     key : (2,) uint32 or None
     """
     node = to_floats(as_node("categorical", logits))

@@ -84,7 +84,6 @@ def sum(x: Array, /, axis: Axis = None, keepdims: bool = False, *, dtype: Any = 
     Parameters
     ----------
     x : (...), any numbers
-    axis : int, tuple of int, or None
     keepdims : bool
         Leave the axes in the shape, as 1.
     dtype : DType or None

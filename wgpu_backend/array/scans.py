@@ -35,7 +35,6 @@ def cumsum(
     Parameters
     ----------
     x : (...), any numbers
-    axis : int or None
     reverse : bool
         Begin at the end.
     inclusive : bool
@@ -157,7 +156,6 @@ def diff(
     Parameters
     ----------
     x : (..., m, ...), any numbers; of bools, whether they differ
-    axis, n : int
     prepend, append : arrays or None
         Joined to `x` first; they have its other extents.
 

@@ -45,7 +45,6 @@ def take(x: Array, indices: Any, /, axis: int | None = None) -> Array:
     x : (..., n, ...)
     indices : integers of any shape
         Ids below 0 count from the end; ids outside give 0.
-    axis : int or None
 
     Returns
     -------
@@ -172,7 +171,6 @@ def slice(x: Array, start: Any, axes: Sequence[int], slice_size: Sequence[int]) 
     x : (...)
     start : (n,) integers
         Start of the window along each of `axes`.
-    axes : sequence of int
     slice_size : sequence of int
         Extents of the window along all axes. Values outside the array are 0.
     """
@@ -206,7 +204,6 @@ def slice_update(x: Array, update: Array, start: Any, axes: Sequence[int]) -> Ar
     update : (...), as many axes, none longer
     start : (n,) integers
         Start of the window along each of `axes`; values that would lie outside are dropped.
-    axes : sequence of int
     """
     node = as_node("slice_update", x)
     begin = as_ids("slice_update", start, node)

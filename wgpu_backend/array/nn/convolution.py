@@ -74,11 +74,8 @@ class Conv1d(_Convolution):
 
     Parameters
     ----------
-    in_channels, out_channels : int
     kernel_size, stride, padding, dilation : int
         A padding may be a sequence of one pair, before and after.
-    groups : int
-    bias : bool
 
     Attributes
     ----------
@@ -102,11 +99,8 @@ class Conv2d(_Convolution):
 
     Parameters
     ----------
-    in_channels, out_channels : int
     kernel_size, stride, padding, dilation : int or two int
         Of height and width; a padding may be two pairs, before and after.
-    groups : int
-    bias : bool
 
     Attributes
     ----------
@@ -124,11 +118,8 @@ class Conv3d(_Convolution):
 
     Parameters
     ----------
-    in_channels, out_channels : int
     kernel_size, stride, padding, dilation : int or three int
         A padding may be three pairs, before and after.
-    groups : int
-    bias : bool
 
     Attributes
     ----------
@@ -189,12 +180,6 @@ class ConvTranspose1d(_Transposed):
 class ConvTranspose2d(_Transposed):
     """Transposed convolution over (n, height, width, channels).
 
-    Parameters
-    ----------
-    in_channels, out_channels : int
-    kernel_size, stride, padding, dilation, output_padding : int or two int
-    bias : bool
-
     Attributes
     ----------
     weight : (out_channels, height, width, in_channels)
@@ -223,7 +208,6 @@ class _Pool(Module):
         Size of the window along each axis.
     stride : int, a sequence or None
         None is the size of the window.
-    padding : int or a sequence
     """
 
     axes: ClassVar[int]

@@ -1,4 +1,4 @@
-"""Linear layers and embeddings, also of quantised weights; products sum in float32 and give it."""
+"""Linear layers and embeddings, also of quantised weights; sums and results are float32."""
 
 from __future__ import annotations
 
@@ -36,11 +36,6 @@ def multiply(weight: Node, x: Node, addend: Node | None) -> Node:
 
 class Linear(Module):
     """``x @ weight.T + bias``.
-
-    Parameters
-    ----------
-    input_dims, output_dims : int
-    bias : bool
 
     Attributes
     ----------
@@ -82,11 +77,6 @@ class Linear(Module):
 class Bilinear(Module):
     """A matrix between rows of two inputs for each output: ``x2 @ weight[i] @ x1 + bias[i]``.
 
-    Parameters
-    ----------
-    input1_dims, input2_dims, output_dims : int
-    bias : bool
-
     Attributes
     ----------
     weight : (output_dims, input2_dims, input1_dims), any float type
@@ -117,10 +107,6 @@ class Bilinear(Module):
 
 class Embedding(Module):
     """Rows of a table by their ids.
-
-    Parameters
-    ----------
-    num_embeddings, dims : int
 
     Attributes
     ----------
@@ -158,7 +144,6 @@ class _Quantised(Module):
     Parameters
     ----------
     weight : (rows, values), f32, f16 or bf16
-    group_size, bits : int
     mode : str
         ``affine``, ``mxfp4``, ``mxfp8`` or ``nvfp4``.
     """
@@ -295,9 +280,6 @@ def quantize(
 
     Parameters
     ----------
-    model : Module
-    group_size, bits : int
-    mode : str
     class_predicate : callable or None
         Takes the path of a layer and the layer; returns whether to quantise it, or a dictionary of
         `group_size`, `bits` and `mode`. None quantises all layers whose rows are whole groups.

@@ -50,7 +50,7 @@ def attend(
     k, v : (n, keys, kv_heads, cols), or with joined heads as `q`; `kv_heads` divides `heads`
     scale : float or None
         Factor of scores; None is one over the square root of `cols`.
-    mask : broadcasts to (n, heads, tokens, keys), or None
+    mask : array that broadcasts to (n, heads, tokens, keys), or None
         Floats are added to scores; bools are true for keys that are seen.
     causal : bool
         A token does not see later keys.
@@ -92,7 +92,6 @@ class MultiHeadAttention(Module):
     ----------
     dims : int
         Width of queries, and of results without `value_output_dims`.
-    num_heads : int
     query_input_dims, key_input_dims, value_input_dims, value_dims, value_output_dims : int or None
         None is `dims`, or for values' inputs the keys'.
     bias : bool
@@ -288,12 +287,10 @@ class _Layer(Module):
 
     Parameters
     ----------
-    dims, num_heads : int
     mlp_dims : int or None
         None is four times `dims`.
     dropout : float
         Ignored: nothing is dropped without training.
-    activation : callable
     norm_first : bool
         Apply norms before parts, not after sums.
     """
@@ -359,12 +356,10 @@ class TransformerEncoder(Module):
 
     Parameters
     ----------
-    num_layers, dims, num_heads : int
     mlp_dims : int or None
         None is four times `dims`.
     dropout : float
         Ignored: nothing is dropped without training.
-    activation : callable
     norm_first : bool
         Apply norms before parts, not after sums.
     checkpoint : bool
@@ -429,7 +424,6 @@ class Transformer(Module):
 
     Parameters
     ----------
-    dims, num_heads, num_encoder_layers, num_decoder_layers : int
     mlp_dims, dropout, activation, norm_first, checkpoint
         As of `TransformerEncoder`.
     custom_encoder, custom_decoder : Module or None
@@ -479,8 +473,6 @@ class RNN(Module):
 
     Parameters
     ----------
-    input_size, hidden_size : int
-    bias : bool
     nonlinearity : callable or None
         None is tanh.
     """
@@ -511,7 +503,7 @@ class RNN(Module):
 
 
 class _Gated(Module):
-    """Weights of several gates, joined."""
+    """A base class: the weights of several gates, joined."""
 
     gates: ClassVar[int]
 
@@ -529,7 +521,6 @@ class GRU(_Gated):
 
     Parameters
     ----------
-    input_size, hidden_size : int
     bias : bool
         Of inputs, ``b``, and of the state's part in n, ``bhn``.
     """
@@ -565,13 +556,7 @@ class GRU(_Gated):
 
 
 class LSTM(_Gated):
-    """Long short-term memory (Hochreiter & Schmidhuber 1997): gates i, f, g, o.
-
-    Parameters
-    ----------
-    input_size, hidden_size : int
-    bias : bool
-    """
+    """Long short-term memory (Hochreiter & Schmidhuber 1997): gates i, f, g, o."""
 
     gates = 4
 
