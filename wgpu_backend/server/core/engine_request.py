@@ -223,10 +223,10 @@ def _tokenize(
         kwargs.setdefault("enable_thinking", False)
     behind = prompter.tokenizer.encode(begun, add_special=False) if begun else []
 
-    def render(turns: Sequence[Mapping[str, Any]]) -> list[int]:
+    def render(messages: Sequence[Mapping[str, Any]]) -> list[int]:
         tools = [*wanted.tools] or None
-        turns = _place_system(turns, prompter.template)
-        found = prompter.chat(turns, tools=tools, chat_template_kwargs=kwargs)
+        messages = _place_system(messages, prompter.template)
+        found = prompter.chat(messages, tools=tools, chat_template_kwargs=kwargs)
         return [*found, *(behind or _close_reasoning(found, loaded, think))]
 
     if not wanted.truncate:
@@ -241,10 +241,10 @@ def _tokenize(
 
 
 def _place_system(
-    turns: Sequence[Mapping[str, Any]], template: ChatTemplate | None
+    messages: Sequence[Mapping[str, Any]], template: ChatTemplate | None
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the turns in a form of which the template renders all."""
-    return turns if template is None or template.places_system else place_system(turns)
+    """Return the messages in a form of which the template renders all."""
+    return messages if template is None or template.places_system else place_system(messages)
 
 
 def _close_reasoning(found: Sequence[int], loaded: Loaded, think: bool | str | None) -> list[int]:

@@ -113,7 +113,7 @@ class CompletionRequest:
     engine : mapping
         Fields of the engine's request that do not depend on the model, passed on as they are.
     before : sequence of int
-        Tokens of earlier turns, before the conversation.
+        Tokens of the conversation so far, before the messages.
     think : bool, str or None
         None for the model's default.
     optional_think : str

@@ -76,7 +76,7 @@ class Record:
         return text
 
     def note_files(self, name: str, model: Path, adapters: Iterable[Path]) -> None:
-        """Note what blobs are called, of a model and its adapters."""
+        """Note the names to show for the blobs of a model and its adapters."""
         given = {**dict.fromkeys(adapters, f"adapter of {name}"), model: name}
         self.names |= {path.name: said for path, said in given.items() if _BLOB in path.name}
 
@@ -91,7 +91,7 @@ def get_record() -> Record:
 
 
 def _compile_folders(folders: Iterable[Path]) -> re.Pattern[str] | None:
-    """Return what finds folders in a text, the inner ones first; None where there are none."""
+    """Return a pattern that matches folders in a text, inner ones first; None if there are none."""
     both = {path for folder in folders for path in (folder.absolute(), folder.resolve())}
     texts = sorted((str(path) for path in both if path.name), key=len, reverse=True)
     if not texts:
@@ -100,7 +100,7 @@ def _compile_folders(folders: Iterable[Path]) -> re.Pattern[str] | None:
 
 
 def _last_name(found: re.Match[str]) -> str:
-    """Return what stands in a folder's place: nothing where a name follows, else its own name."""
+    """Return the replacement of a folder: nothing if a name follows, else the folder's name."""
     return "" if found[2] else Path(found[1]).name
 
 

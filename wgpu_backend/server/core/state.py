@@ -212,7 +212,7 @@ class State:
         Raises
         ------
         RequestError
-            It is no name.
+            The name is invalid.
         """
         short = str(_parse_name(name)).casefold().removesuffix(":latest")
         return self.settings.fixed.get(short)
@@ -299,7 +299,7 @@ def parse_keep_alive(keep_alive: object) -> float:
     Raises
     ------
     RequestError
-        It is neither.
+        The value is not a duration.
     """
     text = str(keep_alive).strip()
     seconds = _parse_seconds(text)

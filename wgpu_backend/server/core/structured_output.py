@@ -19,7 +19,7 @@ def format_grammar(form: object) -> Grammar | None:
     Raises
     ------
     GrammarError
-        It is neither.
+        The value is neither of these.
     """
     return Grammar.of_format(form)
 
@@ -40,7 +40,7 @@ def response_grammar(form: Mapping[str, Any] | None, where: str) -> Grammar | No
     RequestError
         It is of another type.
     GrammarError
-        The schema is none.
+        The schema is invalid.
     """
     kind = (form or {}).get("type", "text")
     if form is None or kind == "text":
@@ -69,7 +69,7 @@ def schema_grammar(schema: object, where: str) -> Grammar:
     Raises
     ------
     GrammarError
-        It is none; the message begins with `where`.
+        The schema is invalid; the message begins with `where`.
     """
     try:
         return Grammar.json_schema(cast("Mapping[str, Any] | str", schema))
@@ -88,7 +88,7 @@ def select_client_tools(tools: Tools, usual: str = "function") -> Tools:
     Raises
     ------
     RequestError
-        A type is no text, or the server is strict and there is another one.
+        A type is not a text, or the server is strict and there is another one.
     """
     found: list[Mapping[str, Any]] = []
     for number, tool in enumerate(tools):
@@ -108,7 +108,7 @@ def check_tools(tools: Tools) -> Tools:
     Raises
     ------
     RequestError
-        One is another thing.
+        A tool is not a function with a name.
     """
     tools = select_client_tools(tools)
     for number, tool in enumerate(tools):
@@ -146,7 +146,7 @@ def choose_tools(choice: object, tools: Tools) -> tuple[Tools, Tools]:
     Raises
     ------
     RequestError
-        It is another thing, or there is no such tool.
+        The choice has another form, or names an unknown tool.
     """
     given = _as_mapping(choice)
     kind: object = given.get("type") if given else choice

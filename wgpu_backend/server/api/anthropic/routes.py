@@ -62,7 +62,7 @@ _THINKING = {
     **schema.ignore_fields("budget_tokens", "display"),
 }
 _OUTPUT = {"effort": schema.TEXT, "format": schema.OBJECT}
-Turn = dict[str, Any]
+ChatMessage = dict[str, Any]
 
 
 def endpoints(state: State) -> list[Endpoint]:
@@ -102,7 +102,7 @@ def _make_request(fields: Fields) -> CompletionRequest:
     tools, must_call = choose_tools(fields.get("tool_choice", dict), given)
     output = Fields(fields.get("output_config", dict) or {}, _OUTPUT, "output_config.")
     think, may = _read_thinking(fields)
-    messages = read_turns(fields, thinks=bool(think) and not may)
+    messages = read_messages(fields, thinks=bool(think) and not may)
     if may and messages[-1]["role"] == "assistant":
         # The answer has begun, after the point where the model could reason.
         think = False
@@ -293,10 +293,10 @@ def _make_last_events(
     return [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
 
 
-def read_turns(fields: Fields, *, thinks: bool = False) -> list[Turn]:
-    """Return the turns of a request; the last may begin the answer.
+def read_messages(fields: Fields, *, thinks: bool = False) -> list[ChatMessage]:
+    """Return the messages of a request; the last may begin the answer.
 
-    Turns of the same role are merged, since templates expect roles to alternate.
+    Messages of the same role are merged, since templates expect roles to alternate.
 
     Parameters
     ----------
@@ -308,13 +308,13 @@ def read_turns(fields: Fields, *, thinks: bool = False) -> list[Turn]:
     RequestError
         A block is of a kind that no model here reads, or lacks what it needs.
     """
-    found: list[Turn] = []
+    found: list[ChatMessage] = []
     if system := _read_text(fields.get("system", str, list), "system"):
         found.append({"role": "system", "content": system})
     names: dict[str, str] = {}
     for number, message in enumerate(fields.objects("messages")):
         found += _convert_message(Fields(message, where=f"messages[{number}]."), names)
-    found = _merge_turns(found)
+    found = _merge_messages(found)
     if not fields.get("messages", list) or not found or found[-1].get("tool_calls"):
         raise RequestError(
             400, "messages: needs at least one, and behind calls of tools their results"
@@ -324,29 +324,29 @@ def read_turns(fields: Fields, *, thinks: bool = False) -> list[Turn]:
     return found
 
 
-def _merge_turns(turns: list[Turn]) -> list[Turn]:
-    found: list[Turn] = []
-    for turn in turns:
-        if found and found[-1]["role"] == turn["role"] != "tool":
-            found[-1] = _join_turns(found[-1], turn)
+def _merge_messages(messages: list[ChatMessage]) -> list[ChatMessage]:
+    found: list[ChatMessage] = []
+    for message in messages:
+        if found and found[-1]["role"] == message["role"] != "tool":
+            found[-1] = _join_messages(found[-1], message)
         else:
-            found.append(turn)
+            found.append(message)
     return found
 
 
-def _join_turns(one: Turn, other: Turn) -> Turn:
-    """Merge two turns as if the blocks of both had been in one."""
-    # As the blocks of one turn are joined: an assistant's without, a user's with line breaks.
+def _join_messages(one: ChatMessage, other: ChatMessage) -> ChatMessage:
+    """Merge two messages as if the blocks of both had been in one."""
+    # As the blocks of one message are joined: an assistant's without, a user's with line breaks.
     between = "" if one["role"] == "assistant" else "\n"
-    texts = [turn["content"] for turn in (one, other) if turn["content"]]
-    joined: Turn = {**one, "content": between.join(texts)}
+    texts = [message["content"] for message in (one, other) if message["content"]]
+    joined: ChatMessage = {**one, "content": between.join(texts)}
     for name in ("reasoning_content", "tool_calls"):
         if name in other:
             joined[name] = one[name] + other[name] if name in one else other[name]
     return joined
 
 
-def _convert_message(message: Fields, names: dict[str, str]) -> list[Turn]:
+def _convert_message(message: Fields, names: dict[str, str]) -> list[ChatMessage]:
     role = message.require("role")
     content = message.get("content", str, list)
     if role not in ("user", "assistant", "system"):
@@ -362,15 +362,17 @@ def _convert_message(message: Fields, names: dict[str, str]) -> list[Turn]:
     )
 
 
-def _convert_assistant(blocks: list[Fields], names: dict[str, str]) -> list[Turn]:
-    turn: Turn = {"role": "assistant", "content": ""}
+def _convert_assistant(blocks: list[Fields], names: dict[str, str]) -> list[ChatMessage]:
+    message: ChatMessage = {"role": "assistant", "content": ""}
     calls: list[dict[str, Any]] = []
     for block in blocks:
         match kind := block.require("type"):
             case "text":
-                turn["content"] += block.text("text")
+                message["content"] += block.text("text")
             case "thinking":
-                turn["reasoning_content"] = turn.get("reasoning_content", "") + block.text(kind)
+                message["reasoning_content"] = message.get("reasoning_content", "") + block.text(
+                    kind
+                )
             case "redacted_thinking":
                 continue
             case _ if _is_provider_block(kind):
@@ -380,16 +382,19 @@ def _convert_assistant(blocks: list[Fields], names: dict[str, str]) -> list[Turn
                 names[calls[-1]["id"]] = calls[-1]["function"]["name"]
             case _:
                 raise _make_block_error(kind)
-    return [{**turn, "tool_calls": calls}] if calls else [turn]
+    return [{**message, "tool_calls": calls}] if calls else [message]
 
 
 def _convert_call(block: Fields) -> dict[str, Any]:
-    function: Turn = {"name": block.require("name"), "arguments": block.get("input", dict) or {}}
+    function: ChatMessage = {
+        "name": block.require("name"),
+        "arguments": block.get("input", dict) or {},
+    }
     return {"id": block.require("id"), "type": "function", "function": function}
 
 
-def _convert_user(role: str, blocks: list[Fields], names: dict[str, str]) -> list[Turn]:
-    found, text = list[Turn](), list[str]()
+def _convert_user(role: str, blocks: list[Fields], names: dict[str, str]) -> list[ChatMessage]:
+    found, text = list[ChatMessage](), list[str]()
     for block in blocks:
         match kind := block.require("type"):
             case "text":
@@ -405,13 +410,13 @@ def _convert_user(role: str, blocks: list[Fields], names: dict[str, str]) -> lis
     return [*found, {"role": role, "content": "\n".join(text)}] if text else found
 
 
-def _convert_result(block: Fields, names: Mapping[str, str]) -> Turn:
+def _convert_result(block: Fields, names: Mapping[str, str]) -> ChatMessage:
     call = block.require("tool_use_id")
     content = _read_text(block.get("content", str, list), "messages: tool_result")
     if block.switch("is_error", default=False):
         content = dump_arguments({"error": content})
-    turn: Turn = {"role": "tool", "tool_call_id": call, "content": content}
-    return {**turn, "name": names[call]} if call in names else turn
+    message: ChatMessage = {"role": "tool", "tool_call_id": call, "content": content}
+    return {**message, "name": names[call]} if call in names else message
 
 
 def _read_text(content: object, where: str) -> str:

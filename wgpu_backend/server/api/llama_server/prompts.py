@@ -17,7 +17,7 @@ def parse_prompts(given: Any, tokenizer: Tokenizer) -> tuple[list[list[int]], bo
     Raises
     ------
     RequestError
-        It is nothing of the kind.
+        The prompt has another type.
     """
     if isinstance(given, list):
         items = cast("list[Any]", given)
@@ -46,7 +46,7 @@ def tokenize_empty(tokenizer: Tokenizer) -> list[int]:
     Raises
     ------
     RequestError
-        The vocabulary has nothing of the kind.
+        The vocabulary has neither.
     """
     known = (tokenizer.bos_id, tokenizer.eos_id)
     found = tokenizer.encode("") or [each for each in known if each is not None][:1]
@@ -86,7 +86,7 @@ def check_token(given: object, tokenizer: Tokenizer) -> int:
     Raises
     ------
     RequestError
-        It is none.
+        The token is not in the vocabulary.
     """
     size = tokenizer.vocab_size
     if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < size:
@@ -100,7 +100,7 @@ def parse_biases(given: Any, tokenizer: Tokenizer) -> dict[int, float]:  # noqa:
     Raises
     ------
     RequestError
-        They are nothing of the kind.
+        The biases have another form.
     """
     pairs = cast("Any", [*given.items()] if isinstance(given, dict) else given or [])
     found: dict[int, float] = {}

@@ -94,7 +94,7 @@ FOR_EVER = datetime(2318, 1, 1, tzinfo=UTC)
 Shape = Callable[[CompletionOutput, int], dict[str, Any]]
 """A function that makes the fields of an output; the number counts the calls before it."""
 _EFFORTS = ("high", "medium", "low", "max")
-Turns = list[dict[str, Any]]
+ChatMessages = list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +357,7 @@ def make_generate_request(fields: Fields, loaded: Loaded) -> CompletionRequest:
 
 def _make_conversation(
     fields: Fields, loaded: Loaded, prompt: str, before: list[int] | None
-) -> Turns:
+) -> ChatMessages:
     """Return a conversation that ends with the prompt; `before` replaces the model's own messages.
 
     The system message is repeated even after `before`, since the request may change it.
@@ -384,7 +384,7 @@ def make_chat_request(fields: Fields, loaded: Loaded) -> CompletionRequest:
     return _make_request(fields, loaded, messages, tools=check_tools(fields.objects("tools")))
 
 
-def _make_system_message(text: str) -> Turns:
+def _make_system_message(text: str) -> ChatMessages:
     return [{"role": "system", "content": text}] if text else []
 
 
@@ -406,7 +406,7 @@ def _convert_message(message: Mapping[str, Any], number: int) -> dict[str, Any]:
 def _make_request(
     fields: Fields,
     loaded: Loaded,
-    messages: Turns | None,
+    messages: ChatMessages | None,
     **more: Any,  # noqa: ANN401
 ) -> CompletionRequest:
     top = fields.get("top_logprobs", int)
@@ -426,7 +426,9 @@ def _make_request(
     )
 
 
-def _read_thinking(fields: Fields, loaded: Loaded, messages: Turns | None) -> bool | str | None:
+def _read_thinking(
+    fields: Fields, loaded: Loaded, messages: ChatMessages | None
+) -> bool | str | None:
     """Return whether to reason first; by default models that can reason do, as in Ollama.
 
     Not where the operator said what happens then, nor where the answer has begun already.

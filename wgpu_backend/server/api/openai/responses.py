@@ -74,7 +74,7 @@ _LIKELY = "message.output_text.logprobs"
 _KEPT = "no response is kept here, send the conversation itself"
 Item = dict[str, Any]
 _EVENTS = {"output_text": "response.output_text", "reasoning_text": "response.reasoning_text"}
-Turn = dict[str, Any]
+ChatMessage = dict[str, Any]
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
 # Templates do not know the role developer.
 _ROLES = {"developer": "system", "system": "system", "user": "user", "assistant": "assistant"}
@@ -176,7 +176,7 @@ def _make_request(fields: Fields, spaces: Namespaces) -> CompletionRequest:
     tools, must_call = choose_tools(fields.get("tool_choice", str, dict), given)
     reasoning = Fields(fields.get("reasoning", dict) or {}, _REASONING, "reasoning.")
     effort = reasoning.text("effort") or None
-    messages = read_turns(fields)
+    messages = read_messages(fields)
     if not fields.get("input", str, list):
         raise RequestError(400, "input: needs at least one item")
     wanted = CompletionRequest(
@@ -450,8 +450,8 @@ def _make_id(kind: str) -> str:
     return f"{prefix}_{uuid.uuid4().hex}"
 
 
-def read_turns(fields: Fields) -> list[Turn]:
-    """Return the turns of a request: its instructions, and its input.
+def read_messages(fields: Fields) -> list[ChatMessage]:
+    """Return the messages of a request: its instructions, and its input.
 
     System texts at the beginning are merged, as are adjacent answers: templates expect roles to
     alternate.
@@ -461,7 +461,7 @@ def read_turns(fields: Fields) -> list[Turn]:
     RequestError
         An item is of a kind that no model here reads, or lacks what it needs.
     """
-    found: list[Turn] = []
+    found: list[ChatMessage] = []
     if instructions := fields.text("instructions"):
         found.append({"role": "system", "content": instructions})
     given = fields.get("input", str, list)
@@ -472,8 +472,8 @@ def read_turns(fields: Fields) -> list[Turn]:
     return found
 
 
-def _add_item(item: Fields, found: list[Turn]) -> None:
-    """Add an item; calls and reasoning go to the assistant's turn that they are part of."""
+def _add_item(item: Fields, found: list[ChatMessage]) -> None:
+    """Add an item; calls and reasoning go to the assistant's message that they are part of."""
     match kind := item.text("type", "message"):
         case "message":
             role = item.require("role")
@@ -482,9 +482,9 @@ def _add_item(item: Fields, found: list[Turn]) -> None:
             _add_message(found, _ROLES[role], _read_text(item, "content"))
         case "reasoning":
             thought = _read_text(item, "content") or _read_text(item, "summary")
-            _add_text(_get_assistant_turn(found), "reasoning_content", thought)
+            _add_text(_get_assistant_message(found), "reasoning_content", thought)
         case "function_call" | "custom_tool_call" | "local_shell_call" | "shell_call":
-            _get_assistant_turn(found).setdefault("tool_calls", []).append(
+            _get_assistant_message(found).setdefault("tool_calls", []).append(
                 _convert_call(item, kind)
             )
         case _ if kind.endswith("_call_output"):
@@ -495,27 +495,27 @@ def _add_item(item: Fields, found: list[Turn]) -> None:
             ignore(f"input: {kind}", "an item that no model here reads")
 
 
-def _add_message(found: list[Turn], role: str, text: str) -> None:
+def _add_message(found: list[ChatMessage], role: str, text: str) -> None:
     if role == "assistant":
-        _add_text(_get_assistant_turn(found), "content", text)
+        _add_text(_get_assistant_message(found), "content", text)
     # Most templates take only one system message, the first.
-    elif [turn["role"] for turn in found] == [role] == ["system"]:
+    elif [message["role"] for message in found] == [role] == ["system"]:
         _add_text(found[0], "content", text)
     else:
         found.append({"role": role, "content": text})
 
 
-def _add_text(turn: Turn, name: str, text: str) -> None:
-    turn[name] = f"{turn[name]}\n\n{text}" if turn.get(name) else text
+def _add_text(message: ChatMessage, name: str, text: str) -> None:
+    message[name] = f"{message[name]}\n\n{text}" if message.get(name) else text
 
 
-def _get_assistant_turn(found: list[Turn]) -> Turn:
+def _get_assistant_message(found: list[ChatMessage]) -> ChatMessage:
     if not found or found[-1]["role"] != "assistant":
         found.append({"role": "assistant", "content": ""})
     return found[-1]
 
 
-def _convert_call(item: Fields, kind: str) -> Turn:
+def _convert_call(item: Fields, kind: str) -> ChatMessage:
     """Convert a call for templates; tools of types other than function have no JSON arguments."""
     match kind:
         case "function_call":
@@ -526,17 +526,21 @@ def _convert_call(item: Fields, kind: str) -> Turn:
         case _:
             name = kind.removesuffix("_call")
             arguments = cast("dict[str, Any]", item.get("action", dict) or {})
-    function: Turn = {"name": name, "arguments": arguments}
+    function: ChatMessage = {"name": name, "arguments": arguments}
     number = item.text("call_id") or item.require("id")
     return {"id": number, "type": "function", "function": function}
 
 
-def _convert_output(item: Fields, found: list[Turn]) -> Turn:
+def _convert_output(item: Fields, found: list[ChatMessage]) -> ChatMessage:
     call = item.text("call_id") or item.require("id")
-    turn: Turn = {"role": "tool", "tool_call_id": call, "content": _read_text(item, "output")}
-    calls = [each for turn in found for each in turn.get("tool_calls", ())]
+    message: ChatMessage = {
+        "role": "tool",
+        "tool_call_id": call,
+        "content": _read_text(item, "output"),
+    }
+    calls = [each for message in found for each in message.get("tool_calls", ())]
     names = [each["function"]["name"] for each in calls if each["id"] == call]
-    return {**turn, "name": names[-1]} if names else turn
+    return {**message, "name": names[-1]} if names else message
 
 
 def _read_text(item: Fields, name: str) -> str:

@@ -118,10 +118,10 @@ def make_chat_request(fields: Fields) -> CompletionRequest:
         raise RequestError(
             400, "continue_final_message and add_generation_prompt: needs one of the two"
         )
-    said = [convert_message(message) for message in fields.objects("messages")]
-    if not said:
+    messages = [convert_message(message) for message in fields.objects("messages")]
+    if not messages:
         raise RequestError(400, "messages: needs at least one")
-    if [turn.get("role") for turn in said[-2:]] == ["assistant"] * 2:
+    if [message.get("role") for message in messages[-2:]] == ["assistant"] * 2:
         raise RequestError(400, "messages: the last two are answers, needs one to go on with")
     choice = fields.get("tool_choice", str, dict)
     tools, must_call = choose_tools(choice, check_tools(fields.objects("tools")))
@@ -131,7 +131,7 @@ def make_chat_request(fields: Fields) -> CompletionRequest:
     effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
     choices, best = _read_choices(fields)
     wanted = CompletionRequest(
-        said,
+        messages,
         options=_read_options(fields, "n_predict", "max_tokens", "max_completion_tokens"),
         usual=USUAL,
         tools=tools,
