@@ -249,7 +249,7 @@ MADE_AS_NEEDED = ("chain", "norm_chain", "fft_pass")  # WGSL that the op writes 
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_an_op_has_a_twin_a_shader_and_a_docstring(name):
+def test_an_op_has_a_reference_shader_and_docstring(name):
     op = REGISTRY[name]
     assert op.shader in KERNELS or name in MADE_AS_NEEDED
     assert re.match(r"[A-Z].*[.:]", inspect.getdoc(op) or "")

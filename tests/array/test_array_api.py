@@ -1,7 +1,7 @@
 """The public test suite of the array API standard, run on a copy of ``../shared/suites``.
 
-It runs on NumPy's twins and on an adapter, with the extensions `linalg` and `fft`. What is left
-out, and what fails, is listed with the reasons in the folder `array_api`. By hand, with more
+It runs on the NumPy references and on an adapter, with the extensions `linalg` and `fft`. What is
+left out, and what fails, is listed with the reasons in the folder `array_api`. By hand, with more
 examples::
 
     ARRAY_API_EXAMPLES=100 pytest tests/array/test_array_api.py

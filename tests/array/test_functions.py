@@ -19,7 +19,7 @@ UNARY = {
     ]
     for name in names.split()
 }
-TWINS = {
+REFERENCES = {
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "erf": np.vectorize(__import__("math").erf),
     "rsqrt": lambda x: 1 / np.sqrt(x),
@@ -49,10 +49,10 @@ def same(found, expected, rtol=2e-6):
 
 @pytest.mark.parametrize("name", UNARY)
 def test_functions_of_one_value(rng, name):
-    twin = TWINS.get(name) or getattr(np, name)
+    reference = REFERENCES.get(name) or getattr(np, name)
     for shape in ((257,), (3, 5, 2), (2, 1, 3, 2, 3)):
         x = numbers(rng, shape, *UNARY[name])
-        same(getattr(wx, name)(wx.array(x).T), twin(x.astype("f8").T), rtol=5e-6)
+        same(getattr(wx, name)(wx.array(x).T), reference(x.astype("f8").T), rtol=5e-6)
 
 
 @pytest.mark.parametrize("name", BINARY)

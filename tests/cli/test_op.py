@@ -134,7 +134,7 @@ def test_a_slip_in_the_python_is_told_shortly(
     assert len(done.err) < 2000
 
 
-def test_without_a_twin_it_says_that_nothing_was_compared(cli: Cli, file: Path) -> None:
+def test_without_a_reference_nothing_is_compared(cli: Cli, file: Path) -> None:
     change(file, "@thrice.reference\n", "")
     done = cli("op", "check", str(file))
     assert done.code == PASSED

@@ -106,8 +106,8 @@ def test_equal_seeds_and_clones_draw_equal_tokens():
     chain = SamplerChain().add_temp(1.0).add_dist(3)
     logits = np.zeros(50, "f4")
     first = [chain.choose(logits) for _ in range(5)]
-    twin = chain.clone()
-    assert [chain.choose(logits) for _ in range(5)] == [twin.choose(logits) for _ in range(5)]
+    clone = chain.clone()
+    assert [chain.choose(logits) for _ in range(5)] == [clone.choose(logits) for _ in range(5)]
     chain.reset()
     assert [chain.choose(logits) for _ in range(5)] == first
     assert chain.get_seed() == 3
@@ -121,8 +121,8 @@ def test_a_grammar_applies_from_the_first_choice(tmp_path):
         chain.accept_all(model.tokenize("a prompt"))
         first = chain.choose(logits)
         assert model.token_to_piece(first).isdigit()
-        twin = chain.clone()
-        for each in (chain, twin):
+        clone = chain.clone()
+        for each in (chain, clone):
             each.accept(first)
             assert model.token_to_piece(each.choose(logits)) == b"."
             each.accept(each.choose(logits))

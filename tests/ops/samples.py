@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from wgpu_backend.dtypes import BOOL, COMPLEX64, DType
+from tests.ops.operands import anything
+from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, F16, DType, bf16_to_f32
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.ml.testing.operands import FLOATS, LAYOUTS, VALUES, operand
@@ -29,6 +30,21 @@ def normal(rng: np.random.Generator, shape: tuple[int, ...], extents: Extents) -
 def between(low: float, high: float) -> Draw:
     """Even between two bounds."""
     return lambda rng, shape, extents: rng.uniform(low, high, shape)
+
+
+def any_bits(rng: np.random.Generator, shape: tuple[int, ...], extents: Extents) -> np.ndarray:
+    """Stand for values of any bits: see `bits_of`."""
+    raise NotImplementedError
+
+
+def bits_of(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
+    """Values of a plain type of any bits but those of NaN, which hosts change."""
+    words = anything(rng, dtype, shape)
+    if dtype == BF16:
+        return bf16_to_f32(words)
+    assert dtype.numpy is not None
+    values = words.view(dtype.numpy)
+    return values.astype("f4") if dtype == F16 else values
 
 
 def apart(rng: np.random.Generator, shape: tuple[int, ...], extents: Extents) -> np.ndarray:
@@ -62,7 +78,8 @@ def distinct(count: int) -> Draw:
 
 
 def increasing(rng: np.random.Generator, shape: tuple[int, ...], extents: Extents) -> np.ndarray:
-    return np.sort(rng.standard_normal(shape), axis=-1)
+    """Not negative, so that types without signs keep the order."""
+    return np.sort(rng.uniform(0, 9, shape), axis=-1)
 
 
 def well_conditioned(rng: np.random.Generator, shape: Any, extents: Extents) -> np.ndarray:

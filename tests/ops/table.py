@@ -16,6 +16,7 @@ from tests.ops.operands import FLOATS, PLAIN
 from tests.ops.samples import (
     WHOLE_ROWS,
     Operand,
+    any_bits,
     apart,
     below,
     between,
@@ -190,42 +191,50 @@ add("nextafter", STEPS, APART, takes=(F32, F16), limit=EXACT, broadcasts=True)
 add("where", TRUTH, STEPS, STEPS, takes=PLAIN, limit=EXACT, broadcasts=True)
 add("silu_alpha_limit", ANY, ANY, options=({"alpha": 1.702, "limit": 7.0},))
 
-# Ops that move values.
+# Ops that move values, whatever their bits.
+
+
+def moved(shape: str) -> Operand:
+    """An operand whose values are any bits."""
+    return Operand(shape, any_bits)
+
+
+BITS = moved("a b c")
 MOVED: dict[str, Any] = {"takes": PLAIN, "limit": EXACT}
 IDS = Operand("ids", below("a"), I32)
-add("contiguous", CUBE, call=lambda x: x.permute(2, 0, 1).contiguous(), **MOVED)
-add("fresh", ANY, **MOVED)
+add("contiguous", BITS, call=lambda x: x.permute(2, 0, 1).contiguous(), **MOVED)
+add("fresh", moved("..."), **MOVED)
 add("cast", ANY, options=[{"dtype": d} for d in (F32, F16, BF16, I32)],
     takes=tuple(d for d in PLAIN if d != COMPLEX64), limit=EXACT)  # fmt: skip
 add("fill", STEPS, options=({"value": 1},), **MOVED)
-add("flip", CUBE, options=[{"axes": axes} for axes in (None, 0, (0, -1))], **MOVED)
-add("concat", Operand("a b c"), Operand("a d c"), options=({"axis": 1},), **MOVED)
-add("stack", CUBE, Operand("a b d"), call=lambda x, y: x.stack(-1, y, y), ops=("concat",), **MOVED)
+add("flip", BITS, options=[{"axes": axes} for axes in (None, 0, (0, -1))], **MOVED)
+add("concat", BITS, moved("a d c"), options=({"axis": 1},), **MOVED)
+add("stack", BITS, moved("a b d"), call=lambda x, y: x.stack(-1, y, y), ops=("concat",), **MOVED)
 for name, call in {
     "pad": lambda x: x.pad(1, -1, 2),
     "pad_ext": lambda x: x.pad_ext((0, 1), (-1, 2), (3, 0)),
     "repeat": lambda x: x.repeat(1, 3),
     "roll": lambda x: x.roll((5, -1), (0, 2)),
 }.items():
-    add(name, CUBE, call=call, ops=("window",), **MOVED)
-add("tile", CUBE, call=lambda x: x.tile(2, 1, 3), ops=("contiguous",), **MOVED)
-add("repeat_each", CUBE, call=lambda x: x.repeat_each(3, 1), ops=("contiguous",), **MOVED)
-add("pad_mode", CUBE, call=lambda x, mode: x.pad_mode([(1, 0), (0, 0), (2, 1)], mode),
+    add(name, BITS, call=call, ops=("window",), **MOVED)
+add("tile", BITS, call=lambda x: x.tile(2, 1, 3), ops=("contiguous",), **MOVED)
+add("repeat_each", BITS, call=lambda x: x.repeat_each(3, 1), ops=("contiguous",), **MOVED)
+add("pad_mode", BITS, call=lambda x, mode: x.pad_mode([(1, 0), (0, 0), (2, 1)], mode),
     options=[{"mode": m} for m in ("constant", "edge", "symmetric", "wrap")], ops=("padded",),
     **MOVED)  # fmt: skip
-add("tri", CUBE, options=[{"kind": kind} for kind in range(4)], **MOVED)
-add("tril", CUBE, call=method("tril", -1), ops=("band",), **MOVED)
-add("diag", MATRIX, **MOVED)
-add("take_axes", CUBE, IDS, options=({"axis": 0},), **MOVED)
-add("take_along_axis", CUBE, Operand("ids b c", below("a"), I32), options=({"axis": 0},), **MOVED)
-add("put_along_axis", CUBE, Operand("1 b c", below("a"), I32), Operand("1 b c"),
+add("tri", BITS, options=[{"kind": kind} for kind in range(4)], **MOVED)
+add("tril", BITS, call=method("tril", -1), ops=("band",), **MOVED)
+add("diag", moved("rows cols"), **MOVED)
+add("take_axes", BITS, IDS, options=({"axis": 0},), **MOVED)
+add("take_along_axis", BITS, Operand("ids b c", below("a"), I32), options=({"axis": 0},), **MOVED)
+add("put_along_axis", BITS, Operand("1 b c", below("a"), I32), moved("1 b c"),
     call=method("put_along_axis", 0), ops=("put_along",), **MOVED)  # fmt: skip
-add("scatter", CUBE, Operand("1", below("a"), I32), Operand("1 1 b c"),
+add("scatter", BITS, Operand("1", below("a"), I32), moved("1 1 b c"),
     call=lambda x, ids, new: x.scatter([ids], new, [0]), ops=("put_at",), **MOVED)  # fmt: skip
-add("slice_update", Operand("9 b c"), Operand("4 b c"), call=method("slice_update", (1, 0, 0)),
+add("slice_update", moved("9 b c"), moved("4 b c"), call=method("slice_update", (1, 0, 0)),
     ops=("put_window",), says=("slice",), **MOVED)  # fmt: skip
-add("rows", Operand("a b"), IDS, **MOVED)
-add("set_rows", Operand("ids 8"), Operand("ids", distinct(40), I32), limit=EXACT,
+add("rows", moved("a b"), IDS, **MOVED)
+add("set_rows", moved("ids 8"), Operand("ids", distinct(40), I32), limit=EXACT,
     call=lambda x, ids: x.context.zeros(40, 8, dtype=x.dtype).set_rows(x, ids), takes=PLAIN,
     extents={"ids": (1, 2, 5, 9)})  # fmt: skip
 add("compact", Operand("a b", whole(0, 2), BOOL), call=method("compact", 3), ops=("compact_by",),

@@ -355,7 +355,7 @@ def test_long_prompts_are_cut_into_dispatches(full, check, rng, monkeypatch, tok
 
 
 def test_the_reference_is_plain_attention(rng):
-    """The twin itself, against the formula on one sequence that lies in order."""
+    """The reference itself, against the formula on one sequence that lies in order."""
     q, k, v = (rng.standard_normal((9, 1, 8)) for _ in range(3))
     scores = q[:, 0] @ k[:, 0].T * 0.3
     scores[np.triu_indices(9, 1)] = -np.inf

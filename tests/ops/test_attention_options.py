@@ -248,7 +248,7 @@ def test_several_heads_of_keys_may_hold_their_values(any_gpu, check, rng, splits
 
 
 def test_chunks_begin_anew(rng):
-    """The first token of a chunk sees itself alone, which the twin has to know, too."""
+    """The first token of a chunk sees itself alone, which the reference has to know, too."""
     case = Case.random(rng, lengths=(20,), heads=1, kv_heads=1, tokens=20)
     places = case.positions, case.sequences, case.table
     got = numpy_attention(case.q, case.k, case.v, *places, scores=case.scores(chunk=8))

@@ -50,7 +50,7 @@ def test_no_tokens_have_no_tiles(any_gpu):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_twin_lists_the_same(gpu, check, rng, layout):
+def test_the_reference_lists_the_same(gpu, check, rng, layout):
     ids = rng.integers(-1, 8, (19, 3))
 
     def experts(context):

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from tests.ops.operands import PLAIN, anything, bits, plain
-from wgpu_backend.dtypes import BF16, BOOL
+from wgpu_backend.dtypes import BF16, BOOL, COMPLEX64, F16, I32, U8
 from wgpu_backend.errors import DTypeError
 from wgpu_backend.ml.context import Context
 
+# One of each width; `tests/ops/table.py` has all.
+WIDTHS = (BOOL, U8, F16, I32, COMPLEX64)
 # Of one tensor `x` (3, 5, 9) as bits: what the op gives, and NumPy.
 IDS = np.array([2, 0, -1, 2])
 MOVES = {
@@ -45,7 +47,7 @@ MOVES = {
 }
 
 
-@pytest.mark.parametrize("dtype", PLAIN, ids=str)
+@pytest.mark.parametrize("dtype", WIDTHS, ids=str)
 @pytest.mark.parametrize("name", MOVES)
 def test_values_are_moved_as_they_are(executor, rng, name, dtype):
     move, wanted = MOVES[name]
@@ -105,7 +107,7 @@ def assigned(name, x, new):
 WRITES = (slice_update, set_inplace, scatter, slice_update_dynamic, put_along_axis, copy)
 
 
-@pytest.mark.parametrize("dtype", PLAIN, ids=str)
+@pytest.mark.parametrize("dtype", WIDTHS, ids=str)
 @pytest.mark.parametrize("write", WRITES, ids=lambda w: w.__name__)
 def test_values_are_written_as_they_are(executor, rng, write, dtype):
     data, new = anything(rng, dtype, (3, 5, 9)), anything(rng, dtype, (2, 3, 3))
@@ -128,7 +130,7 @@ def test_values_of_one_word_are_written_by_different_threads(executor, rng, dtyp
     np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.parametrize("dtype", PLAIN, ids=str)
+@pytest.mark.parametrize("dtype", WIDTHS, ids=str)
 @pytest.mark.parametrize("size", [0, 1, 3, 33, 257])
 def test_odd_sizes_of_every_type(executor, rng, dtype, size):
     data = anything(rng, dtype, (size,))

@@ -482,11 +482,11 @@ def test_an_unknown_architecture_says_how_one_of_ones_own_becomes_known():
         model_class(config)
 
 
-def tried(executor, record, source, *shapes, twin=None, dense=(), **how) -> str:
+def tried(executor, record, source, *shapes, reference=None, dense=(), **how) -> str:
     """What the battery says of an op from outside; nothing where it finds nothing."""
     made = op(source=source, dense=dense)(record)
-    if twin is not None:
-        made.reference(twin)
+    if reference is not None:
+        made.reference(reference)
     try:
         check_op(made, *shapes, executors={"full": executor}, dtypes=(F32,), **how)
     except AssertionError as error:
@@ -504,7 +504,10 @@ def test_an_op_on_lib_unary_needs_its_formula_and_threads_alone(full):
     formula = "fn apply(x: vec4<f32>) -> vec4<f32> { return x / (1.0 + abs(x)); }"
     source = f"// @import lib/elementwise/unary\n{formula}\n"
     how = {"nonfinite": False, "limit": 1e-6}
-    assert tried(full, soft_sign, source, "rows cols", twin=lambda x: x / (1 + abs(x)), **how) == ""
+    assert (
+        tried(full, soft_sign, source, "rows cols", reference=lambda x: x / (1 + abs(x)), **how)
+        == ""
+    )
 
 
 @pytest.mark.slow
@@ -517,7 +520,7 @@ def test_an_op_on_lib_binary_broadcasts_and_needs_no_more(full):
     source = f"// @import lib/elementwise/binary\n{formula}\n"
     how = {"broadcast": True, "nonfinite": False}
     shapes = ("rows cols", "rows cols")
-    assert tried(full, apart, source, *shapes, twin=lambda a, b: (a - b) ** 2, **how) == ""
+    assert tried(full, apart, source, *shapes, reference=lambda a, b: (a - b) ** 2, **how) == ""
 
 
 ROWS = """\
@@ -546,7 +549,7 @@ def test_the_battery_finds_a_grid_that_is_too_long_for_one_dimension(full, sprea
         params = {"rows": rows, "cols": cols}
         return Launch(Spec.dense(x.spec.shape, F32), {"x": x}, groups=groups, params=params)
 
-    said = tried(full, row_twice, ROWS, "rows cols", twin=lambda x: 2 * x, dense=("x",))
+    said = tried(full, row_twice, ROWS, "rows cols", reference=lambda x: 2 * x, dense=("x",))
     if spread_out:
         assert said == ""
     else:
@@ -595,6 +598,6 @@ def test_a_read_from_behind_an_operand_is_told_with_its_name_and_place(full, whe
 
     source = BEYOND.replace("WHERE", where)
     how = {"dense": ("x",), "nonfinite": False}
-    said = tried(full, reads_on, source, "n", twin=lambda x: x, **how)
+    said = tried(full, reads_on, source, "n", reference=lambda x: x, **how)
     place = r"of \(3,\) on \S+ full, f32, dense: it reads outside operand x:"
     assert re.search(f"{place} {message} 3 ", said)

@@ -6,7 +6,7 @@ from wgpu_backend.dtypes import BF16, BOOL, F32, I8, I16, I32, U8, U16, U32
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
 
-# Of the twins, whose sums are in f64: partial sums in f32 keep some seven digits.
+# Of the references, whose sums are in f64: partial sums in f32 keep some seven digits.
 SUMS = 1e-11
 NUMPY = {
     "sum": np.sum,

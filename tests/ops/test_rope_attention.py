@@ -203,7 +203,7 @@ def test_options(lanes_or_tiles, seed, changes):
 
 @pytest.mark.parametrize("heads", SHAPES[:2], ids=str)
 @pytest.mark.parametrize(("interleaved", "eps"), [(False, None), (True, None), (False, 0.1)])
-def test_twin(lanes_or_tiles, seed, heads, interleaved, eps):
+def test_the_reference(lanes_or_tiles, seed, heads, interleaved, eps):
     made = []
     for executor in (lanes_or_tiles, NumpyExecutor()):
         with Context(executor) as context:

@@ -283,7 +283,7 @@ def test_scores_that_others_read_are_made_as_well(full, monkeypatch, rng):
 
 
 @pytest.mark.parametrize(("scores", "weights"), [("softmax", "sum"), ("", "softmax")])
-def test_the_twin_gives_the_same(executor, rng, scores, weights):
+def test_the_reference_gives_the_same(executor, rng, scores, weights):
     logits, bias = rng.standard_normal((5, 33), "f4"), rng.standard_normal(33, "f4")
     with Context(executor) as context:
         ids = context.zeros(5, 3, dtype=I32)

@@ -70,7 +70,7 @@ def test_top_k_of_a_whole_vocabulary(gpu, rng, cols):
 
 
 @pytest.mark.parametrize("kind", ROWS)
-def test_the_twins_of_top_k_agree_with_a_sort(rng, kind):
+def test_references_of_top_k_agree_with_a_sort(rng, kind):
     values = ROWS[kind](rng, (2, 500)).astype(np.float32)
 
     winners = get_reference("top_k_of_parts")(values, k=9, part=120)
@@ -189,13 +189,13 @@ def test_weights_on_the_device_are_those_of_numpy(any_gpu):
 )
 def test_logits_that_are_not_numbers_give_no_token(any_gpu, values, ids):
     assert drawn(any_gpu, values, ids, SamplingOptions(), [0, 1 << 31]).tolist() == [-1, -1]
-    twin = get_reference("sample")(
+    found = get_reference("sample")(
         np.float32([values]),
         np.array([ids]),
         make_sampling_params(SamplingOptions()).array()[None],
         [7],
     )
-    assert twin.tolist() == [-1]
+    assert found.tolist() == [-1]
 
 
 def test_ruled_out_and_missing_candidates_are_never_taken(any_gpu):

@@ -15,7 +15,9 @@ import pytest
 from tests.ops.operands import PLAIN, ROUNDED
 from tests.ops.samples import (
     Sample,
+    any_bits,
     as_type,
+    bits_of,
     draw_axes,
     draw_extents,
     fill,
@@ -78,7 +80,9 @@ def drawn(
         own = narrow(rng, axes) if views and row.broadcasts and place and axes else axes
         shape = fill(operand.shape, extents, own)
         dtypes.append(operand.dtype or dtype)
-        if dtypes[-1].quantised:
+        if operand.draw is any_bits:
+            arrays.append(bits_of(rng, dtypes[-1], shape))
+        elif dtypes[-1].quantised:
             arrays.append(blocks(rng, dtypes[-1], shape))
         else:
             arrays.append(as_type(np.asarray(operand.draw(rng, shape, extents)), dtypes[-1]))

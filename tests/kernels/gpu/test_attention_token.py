@@ -87,7 +87,7 @@ def test_caches_of_every_type(wide, check, rng, dtype):
     def build(ctx):
         return paged_attention(*case.cached(ctx, dtype, dtype), scores=case.scores())
 
-    # Twin and device round the cache alike but for ties.
+    # Reference and device round the cache alike but for ties.
     check(wide, build, limit=LIMIT if not dtype.quantised else 1e-5)
 
 

@@ -73,7 +73,7 @@ def chosen(executor, values, k, ids):
 
 
 @pytest.mark.parametrize(("cols", "length", "k"), [(9, 9, 9), (500, 300, 64), (5000, 2048, 256)])
-def test_the_token_is_that_of_the_twin(wide, rng, cols, length, k):
+def test_the_token_is_that_of_the_reference(wide, rng, cols, length, k):
     values = rng.normal(size=cols).astype(np.float32) * 3
     values[rng.integers(0, cols, cols // 9)] = -INF
     ids = rng.permutation(cols)[:length]

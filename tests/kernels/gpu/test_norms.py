@@ -56,7 +56,7 @@ def test_long_rows_have_256_threads(wide, cols, threads):
 @pytest.mark.parametrize("shape", [(1, 32), (3, 96), (2, 4128)], ids=str)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("planar", [False, True])
-def test_a_norm_is_split_into_what_the_twin_gives(wide, rng, shape, weighted, planar):
+def test_a_norm_is_split_as_in_the_reference(wide, rng, shape, weighted, planar):
     x, w = 5 * rng.standard_normal(shape, "f4"), rng.standard_normal(shape[-1], "f4")
 
     def build(ctx):

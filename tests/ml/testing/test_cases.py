@@ -151,27 +151,27 @@ def test_a_signalling_nan_is_a_difference_and_no_warning():
 
 
 @pytest.mark.parametrize(
-    ("twin", "said"),
+    ("reference", "said"),
     [
         (lambda x: x.reshape(-1, 7), r"its reference fails, ValueError: cannot reshape"),
         (lambda x: x[:, None], r"its reference gives shape \(1, 1\), needs \(1,\)"),
         (lambda x: x[1:], r"its reference gives shape \(0,\), needs \(1,\)"),
     ],
 )
-def test_a_reference_that_fails_or_gives_another_shape_is_a_case_that_fails(full, twin, said):
+def test_a_reference_that_fails_or_gives_another_shape_is_a_case_that_fails(full, reference, said):
     @op(source=COPY)
-    def twinless_op(x: Node) -> Launch:
+    def bare_op(x: Node) -> Launch:
         out = Spec.dense(x.spec.shape, F32)
         shape, strides = pad_to_4d(out.shape, 1), pad_to_4d(x.spec.strides, 0)
         params = {"size": out.size, "shape": shape, "x_strides": strides}
         return Launch(out, {"x": x}, threads=out.size, params=params)
 
-    twinless_op.reference(twin)
+    bare_op.reference(reference)
     try:
         with pytest.raises(AssertionError, match=said):
-            check_op(twinless_op, "n", dtypes=(F32,), executors={"full": full})
+            check_op(bare_op, "n", dtypes=(F32,), executors={"full": full})
     finally:
-        forget(twinless_op)
+        forget(bare_op)
 
 
 @pytest.mark.slow
