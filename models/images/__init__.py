@@ -1,1 +1,1 @@
-"""Networks of picture pipelines, on arrays; parts have the names that published files give them."""
+"""Networks of image pipelines, on arrays; parts have the names that published files use."""

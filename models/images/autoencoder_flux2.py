@@ -1,7 +1,7 @@
 """The autoencoder of FLUX.2: `AutoencoderKL`, whose latents are squares of 2 x 2, normalised.
 
-A square's channels are those of its four latents, the latents' own slowest; each has a mean and a
-variance over pictures of the training, which are stored as a batch norm's.
+A square's channels are those of its four latents, with the channel of a latent as the slowest axis.
+Each has a mean and a variance over the training images, stored like those of a batch norm.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from wgpu_backend.files.huggingface.settings import Settings
 
 from .autoencoder_kl import AutoencoderKL
 
-SIDE = 2  # of a square
+# Latents along the side of a square.
+SIDE = 2
 
 
 @nn.published("AutoencoderKLFlux2")
 class AutoencoderFlux2(AutoencoderKL):
-    """Encoder and decoder.
+    """The encoder and decoder of FLUX.2.
 
     Attributes
     ----------
     factor, channels
-        Of squares; `AutoencoderKL` has them of single latents.
+        Pixels and channels of a square; those of `AutoencoderKL` are of one latent.
     """
 
     ignored = (r"bn\.num_batches_tracked",)
@@ -38,7 +39,7 @@ class AutoencoderFlux2(AutoencoderKL):
         self.bn = nn.BatchNorm(self.channels, eps, affine=False)
 
     def encode(self, picture: wx.Array) -> tuple[wx.Array, wx.Array]:
-        """Mean and logarithmic variance of a picture's squares, normalised.
+        """Return the mean and logarithmic variance of an image's squares, normalised.
 
         Parameters
         ----------
@@ -48,7 +49,7 @@ class AutoencoderFlux2(AutoencoderKL):
         return self.bn(mean), logvar - wx.log(self._variances())
 
     def decode(self, z: wx.Array) -> wx.Array:
-        """Picture of normalised squares, not clipped.
+        """Return the image of normalised squares, not clipped.
 
         Parameters
         ----------
@@ -64,7 +65,7 @@ _WIDTHS = "block_out_channels"
 
 
 def _squares(x: wx.Array) -> wx.Array:
-    """Latents (n, h, w, c) as (n, h / 2, w / 2, 4 c)."""
+    """Pack latents (n, h, w, c) into squares (n, h / 2, w / 2, 4 c)."""
     n, height, width, channels = x.shape
     parts = x.reshape(n, height // SIDE, SIDE, width // SIDE, SIDE, channels)
     ordered = wx.permute_dims(parts, (0, 1, 3, 5, 2, 4))
@@ -72,7 +73,7 @@ def _squares(x: wx.Array) -> wx.Array:
 
 
 def _latents(x: wx.Array) -> wx.Array:
-    """Squares (n, h, w, 4 c) as latents (n, 2 h, 2 w, c)."""
+    """Unpack squares (n, h, w, 4 c) to latents (n, 2 h, 2 w, c)."""
     n, height, width, channels = x.shape
     parts = x.reshape(n, height, width, channels // SIDE**2, SIDE, SIDE)
     ordered = wx.permute_dims(parts, (0, 1, 4, 2, 5, 3))

@@ -1,6 +1,6 @@
 """The autoencoder of latent diffusion: Rombach et al. 2022, §3.1 and appendix G.
 
-Pictures are (n, height, width, 3) from -1 to 1, latents (n, height / 8, width / 8, channels).
+Images are (n, height, width, 3) from -1 to 1, latents (n, height / 8, width / 8, channels).
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from wgpu_backend.files.huggingface.settings import Settings
 from .blocks import Attention, Downsample, ResnetBlock, Upsample
 from .networks import Autoencoder
 
-EPS = 1e-6  # of all norms
+# Epsilon of all norms.
+EPS = 1e-6
 
 
 class PictureAttention(Attention):
-    """Attention of all pixels over all, as one head, beside a residual."""
+    """Attention of all pixels to all, with one head, plus the residual."""
 
     def __init__(self, channels: int, groups: int) -> None:
         self.group_norm = nn.GroupNorm(groups, channels, EPS, pytorch_compatible=True)
         super().__init__(channels, heads=1, bias=True)
 
     def __call__(self, x: wx.Array, context: wx.Array | None = None) -> wx.Array:
-        """(n, height, width, channels) to the same."""
+        """Map (n, height, width, channels) to the same shape."""
         n, height, width, channels = x.shape
         pixels = self.group_norm(x).reshape(n, height * width, channels)
         return x + super().__call__(pixels, context).reshape(x.shape)
 
 
 class Block(nn.Module):
-    """Residual blocks, and a change of size behind all but the last."""
+    """Residual blocks, and a change of size after them except at the last level."""
 
     def __init__(self, widths: Sequence[int], groups: int) -> None:
         made = pairwise(widths)
@@ -42,21 +43,21 @@ class Block(nn.Module):
         self.upsamplers: list[Upsample] = []
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to what the last part gives."""
+        """Map (n, height, width, channels) to the output of the last part."""
         for part in (*self.resnets, *self.downsamplers, *self.upsamplers):
             x = part(x)
         return x
 
 
 class Middle(nn.Module):
-    """Two residual blocks, and attention between them."""
+    """Two residual blocks with attention between them."""
 
     def __init__(self, channels: int, groups: int, attends: bool) -> None:
         self.attentions = [PictureAttention(channels, groups)] if attends else []
         self.resnets = [ResnetBlock(channels, channels, groups=groups, eps=EPS) for _ in range(2)]
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to the same."""
+        """Map (n, height, width, channels) to the same shape."""
         x = self.resnets[0](x)
         for attention in self.attentions:
             x = attention(x)
@@ -64,7 +65,7 @@ class Middle(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A picture to the mean and logarithmic variance of latents."""
+    """The encoder of an image to the mean and logarithmic variance of latents."""
 
     def __init__(self, settings: Settings) -> None:
         widths = settings.uints("block_out_channels")
@@ -76,7 +77,7 @@ class Encoder(nn.Module):
             for before, width in zip([widths[0], *widths], widths, strict=False)
         ]
         for block, width in zip(self.down_blocks[:-1], widths, strict=False):
-            # A row and a column behind, none before.
+            # Padded at the lower right only, as in the code that trained the weights.
             block.downsamplers = [Downsample(width, padding=((0, 1), (0, 1)))]
         self.mid_block = Middle(widths[-1], groups, _attends(settings))
         self.conv_norm_out = nn.GroupNorm(groups, widths[-1], EPS, pytorch_compatible=True)
@@ -84,7 +85,7 @@ class Encoder(nn.Module):
         self.conv_out = nn.Conv2d(widths[-1], 2 * channels, 3, padding=1)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, 3) to (n, h, w, 2 · channels)."""
+        """Map (n, height, width, 3) to (n, h, w, 2 · channels)."""
         x = self.conv_in(x)
         for block in self.down_blocks:
             x = block(x)
@@ -92,7 +93,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Latents to a picture."""
+    """The decoder of latents to an image."""
 
     def __init__(self, settings: Settings) -> None:
         widths = settings.uints("block_out_channels")[::-1]
@@ -112,7 +113,7 @@ class Decoder(nn.Module):
         self.conv_out = nn.Conv2d(widths[-1], outputs, 3, padding=1)
 
     def __call__(self, z: wx.Array) -> wx.Array:
-        """(n, h, w, channels) to (n, height, width, 3)."""
+        """Map (n, h, w, channels) to (n, height, width, 3)."""
         x = self.mid_block(self.conv_in(z))
         for block in self.up_blocks:
             x = block(x)
@@ -121,9 +122,9 @@ class Decoder(nn.Module):
 
 @nn.published("AutoencoderKL")
 class AutoencoderKL(Autoencoder):
-    """Encoder and decoder of Stable Diffusion and FLUX.1."""
+    """The encoder and decoder of Stable Diffusion and FLUX.1."""
 
-    # Files of 2022 have attention's projections under other names, as convolutions of one pixel.
+    # Files of 2022 have the projections of attention under other names, as 1 x 1 convolutions.
     renamed = (
         (r"(.*attentions\.\d+)\.query\.", r"\1.to_q."),
         (r"(.*attentions\.\d+)\.key\.", r"\1.to_k."),
@@ -147,12 +148,13 @@ class AutoencoderKL(Autoencoder):
         self.post_quant_conv = nn.Conv2d(n, n, 1) if post else None
         widths = settings.uints("block_out_channels")
         self.factor = 2 ** (len(widths) - 1)
-        self.widest = max(widths[:2])  # what is scaled up last still has the channels before
+        # The last array that is enlarged still has the channels of the level before.
+        self.widest = max(widths[:2])
         self.scale = settings.number("scaling_factor", default=0.18215)
         self.shift = settings.number("shift_factor", default=0.0)
 
     def encode(self, picture: wx.Array) -> tuple[wx.Array, wx.Array]:
-        """Mean and logarithmic variance of a picture's latents, unscaled.
+        """Return the mean and logarithmic variance of an image's latents, unscaled.
 
         Parameters
         ----------
@@ -164,7 +166,7 @@ class AutoencoderKL(Autoencoder):
         return mean, wx.clip(logvar, -30.0, 20.0)
 
     def decode(self, z: wx.Array) -> wx.Array:
-        """Picture of unscaled latents, not clipped.
+        """Return the image of unscaled latents, not clipped.
 
         Parameters
         ----------

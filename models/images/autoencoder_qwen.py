@@ -1,9 +1,9 @@
-"""The autoencoder of Qwen-Image, for pictures: films of one frame.
+"""The autoencoder of Qwen-Image, for images, which are videos of one frame.
 
 Wan Team 2025, "Wan: Open and Advanced Large-Scale Video Generative Models".
 
-Its convolutions reach back in time only, and there is nothing before a first frame, so all that
-meets a picture is the last slice of each kernel. Pictures are (n, height, width, 3) from -1 to 1,
+Its convolutions see earlier frames only. The first frame has none, so that only the last slice of
+each kernel applies to an image. Images are (n, height, width, 3) from -1 to 1,
 latents (n, height / 8, width / 8, channels).
 """
 
@@ -28,11 +28,12 @@ MEANS = [-0.7571, -0.7089, -0.9113, 0.1075, -0.1745, 0.9653, -0.1517, 1.5508,
          0.4134, -0.0715, 0.5517, -0.3632, -0.1922, -0.9497, 0.2503, -0.2921]  # fmt: skip
 DEVIATIONS = [2.8184, 1.4541, 2.3275, 2.6558, 1.2196, 1.7708, 2.6052, 2.0743,
               3.2687, 2.1526, 2.8652, 1.5579, 1.6382, 1.1253, 2.8251, 1.9160]  # fmt: skip
-_TINY = 1e-24  # keeps pixels without any value from being divided by 0
+# Pixels of zeros must not be divided by 0.
+_TINY = 1e-24
 
 
 class CausalConv(nn.Conv2d):
-    """Convolution over the first frame of a film.
+    """A convolution of the first frame of a video.
 
     Attributes
     ----------
@@ -50,11 +51,11 @@ class CausalConv(nn.Conv2d):
 
 
 class PixelNorm(nn.Module):
-    """The channels of each pixel scaled to unit mean square, then by a weight.
+    """A norm that scales the channels of each pixel to unit mean square, then by a weight.
 
     Attributes
     ----------
-    gamma : (channels, 1, 1) for pictures, (channels, 1, 1, 1) for films
+    gamma : (channels, 1, 1) for images, (channels, 1, 1, 1) for videos
     """
 
     def __init__(self, channels: int, axes: int = 3) -> None:
@@ -62,12 +63,12 @@ class PixelNorm(nn.Module):
         self._norm = nn.RMSNorm(channels, _TINY, affine=False)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to the same."""
+        """Map (n, height, width, channels) to the same shape."""
         return self._norm(x) * self.gamma.reshape(x.shape[-1])
 
 
 class ResnetBlock(nn.Module):
-    """Two convolutions behind norms, beside a residual."""
+    """Two convolutions, each after a norm, plus the residual."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         self.norm1, self.norm2 = PixelNorm(inputs), PixelNorm(outputs)
@@ -76,14 +77,14 @@ class ResnetBlock(nn.Module):
         self.conv_shortcut = CausalConv(inputs, outputs, 1) if inputs != outputs else None
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, inputs) to (n, height, width, outputs)."""
+        """Map (n, height, width, inputs) to (n, height, width, outputs)."""
         y = self.conv1(nn.silu(self.norm1(x)))
         y = self.conv2(nn.silu(self.norm2(y)))
         return y + (x if self.conv_shortcut is None else self.conv_shortcut(x))
 
 
 class Attention(nn.Module):
-    """Attention of all pixels over all, as one head, beside a residual."""
+    """Attention of all pixels to all, with one head, plus the residual."""
 
     def __init__(self, channels: int) -> None:
         self.norm = PixelNorm(channels, axes=2)
@@ -91,7 +92,7 @@ class Attention(nn.Module):
         self.proj = nn.Conv2d(channels, channels, 1)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to the same."""
+        """Map (n, height, width, channels) to the same shape."""
         n, height, width, channels = x.shape
         parts = self.to_qkv(self.norm(x)).reshape(n, height * width, 1, 3 * channels)
         y = nn.attend(*parts.split(3, axis=-1))
@@ -99,19 +100,19 @@ class Attention(nn.Module):
 
 
 class Middle(nn.Module):
-    """Two residual blocks, and attention between them."""
+    """Two residual blocks with attention between them."""
 
     def __init__(self, channels: int) -> None:
         self.attentions = [Attention(channels)]
         self.resnets = [ResnetBlock(channels, channels) for _ in range(2)]
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to the same."""
+        """Map (n, height, width, channels) to the same shape."""
         return self.resnets[1](self.attentions[0](self.resnets[0](x)))
 
 
 class Resample(nn.Module):
-    """A convolution that takes every other pixel, or one behind each pixel four times."""
+    """A convolution of stride 2, or one after each pixel is repeated four times."""
 
     def __init__(self, inputs: int, outputs: int, *, up: bool) -> None:
         behind: Paddings = 1 if up else ((0, 1), (0, 1))
@@ -119,14 +120,14 @@ class Resample(nn.Module):
         self.resample = [nn.Upsample(2) if up else nn.Identity(), conv]
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, inputs) to half or twice the size, with `outputs` channels."""
+        """Map (n, height, width, inputs) to half or twice the size, with `outputs` channels."""
         for part in self.resample:
             x = part(x)
         return x
 
 
 class Encoder(nn.Module):
-    """A picture to the mean and logarithmic variance of latents."""
+    """The encoder of an image to the mean and logarithmic variance of latents."""
 
     def __init__(self, settings: Settings) -> None:
         widths, layers = _widths(settings), _layers(settings)
@@ -142,7 +143,7 @@ class Encoder(nn.Module):
         self.conv_out = CausalConv(widths[-1], 2 * _channels(settings), 3)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, 3) to (n, height / 8, width / 8, 2 * channels)."""
+        """Map (n, height, width, 3) to (n, height / 8, width / 8, 2 * channels)."""
         x = self.conv_in(x)
         for block in self.down_blocks:
             x = block(x)
@@ -150,21 +151,21 @@ class Encoder(nn.Module):
 
 
 class UpBlock(nn.Module):
-    """Residual blocks, and twice the size with half the channels behind all but the last."""
+    """Residual blocks, then twice the size with half the channels except at the last level."""
 
     def __init__(self, widths: Sequence[int]) -> None:
         self.resnets = [ResnetBlock(a, b) for a, b in pairwise(widths)]
         self.upsamplers: list[Resample] = []
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to as many channels as the last width has, or half."""
+        """Map (n, height, width, channels) to as many channels as the last width, or half."""
         for part in (*self.resnets, *self.upsamplers):
             x = part(x)
         return x
 
 
 class Decoder(nn.Module):
-    """Latents to a picture."""
+    """The decoder of latents to an image."""
 
     def __init__(self, settings: Settings) -> None:
         widths = _widths(settings)[::-1]
@@ -182,7 +183,7 @@ class Decoder(nn.Module):
         self.conv_out = CausalConv(widths[-1], _colours(settings), 3)
 
     def __call__(self, z: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to (n, 8 * height, 8 * width, 3)."""
+        """Map (n, height, width, channels) to (n, 8 * height, 8 * width, 3)."""
         x = self.mid_block(self.conv_in(z))
         for block in self.up_blocks:
             x = block(x)
@@ -191,12 +192,13 @@ class Decoder(nn.Module):
 
 @nn.published("AutoencoderKLQwenImage")
 class AutoencoderQwen(Autoencoder):
-    """Encoder and decoder of Qwen-Image.
+    """The encoder and decoder of Qwen-Image.
 
-    Each channel of latents goes without its mean over pictures of the training, by its deviation.
+    Each channel of latents is normalised by its mean and deviation over the training images.
     """
 
-    ignored = (r".*\.time_conv\..*",)  # between frames
+    # Convolutions between frames, of which an image has one.
+    ignored = (r".*\.time_conv\..*",)
 
     def __init__(self, settings: Settings) -> None:
         if settings.numbers("attn_scales", default=[]):
@@ -208,12 +210,13 @@ class AutoencoderQwen(Autoencoder):
         self.post_quant_conv = CausalConv(self.channels, self.channels, 1)
         widths = _widths(settings)
         self.factor = 2 ** (len(widths) - 1)
-        self.widest = max(widths[:2])  # what is scaled up last still has the channels before
+        # The last array that is enlarged still has the channels of the level before.
+        self.widest = max(widths[:2])
         self.scale = 1 / _of_channels(settings, "latents_std", DEVIATIONS)
         self.shift = _of_channels(settings, "latents_mean", MEANS)
 
     def encode(self, picture: wx.Array) -> tuple[wx.Array, wx.Array]:
-        """Mean and logarithmic variance of a picture's latents, unscaled.
+        """Return the mean and logarithmic variance of an image's latents, unscaled.
 
         Parameters
         ----------
@@ -223,7 +226,7 @@ class AutoencoderQwen(Autoencoder):
         return mean, wx.clip(logvar, -30.0, 20.0)
 
     def decode(self, z: wx.Array) -> wx.Array:
-        """Picture of unscaled latents, clipped to -1 and 1.
+        """Return the image of unscaled latents, clipped to -1 and 1.
 
         Parameters
         ----------
@@ -233,7 +236,7 @@ class AutoencoderQwen(Autoencoder):
 
 
 def _widths(settings: Settings) -> list[int]:
-    """Channels of each level, the finest first."""
+    """Return the channels of each level, the finest first."""
     base = settings.uint("base_dim", default=96)
     return [base * factor for factor in settings.uints("dim_mult", default=[1, 2, 4, 4])]
 

@@ -1,6 +1,6 @@
 """Rotary positions with several axes, each of which rotates a part of a head.
 
-Su et al. 2021, "RoFormer", §3.2.2; so FLUX, Z-Image and Qwen-Image place text and picture.
+Su et al. 2021, "RoFormer", §3.2.2. FLUX, Z-Image and Qwen-Image encode positions in this way.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ Table = NDArray[np.float32]
 
 
 def axial_rope(places: Places, widths: Sequence[int], theta: float) -> Table:
-    """Cosines and sines of places.
+    """Return the cosines and sines of positions.
 
     Parameters
     ----------
     places : (tokens, axes), int
     widths : sequence of int
-        Values of a head that each axis rotates, an even number.
+        Number of values of a head that each axis rotates; even.
     theta : float
         Base of the frequencies.
 
@@ -38,6 +38,6 @@ def axial_rope(places: Places, widths: Sequence[int], theta: float) -> Table:
 
 
 def grid_places(starts: Sequence[int], extents: Sequence[int]) -> Places:
-    """Places (tokens, axes) of a grid, the last axis fastest."""
+    """Return the positions (tokens, axes) of a grid, the last axis fastest."""
     axes = [start + np.arange(extent) for start, extent in zip(starts, extents, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(axes))

@@ -1,6 +1,6 @@
-"""Parts that networks of diffusion share: residual blocks, attention, feed-forward, times.
+"""Parts that diffusion networks share: residual blocks, attention, feed-forward, timesteps.
 
-Pictures are (n, height, width, channels). Ho et al. 2020, "Denoising Diffusion Probabilistic
+Images are (n, height, width, channels). Ho et al. 2020, "Denoising Diffusion Probabilistic
 Models", appendix B; Rombach et al. 2022, "High-Resolution Image Synthesis with Latent Diffusion
 Models", appendix E.2.1.
 """
@@ -15,17 +15,18 @@ from wgpu_backend.array.nn.convolution import Paddings
 
 
 class ResnetBlock(nn.Module):
-    """Two convolutions behind norms, beside a residual; a time is added between them.
+    """Two convolutions, each after a norm, plus the residual; the timestep is added between them.
 
     Parameters
     ----------
     inputs, outputs : int
         Channels.
     groups : int
-        Of the norms.
+        Groups of the norms.
     eps : float
+        Epsilon of the norms.
     times : int
-        Width of the vector of a time; 0 where there is none.
+        Width of the timestep's vector; 0 if there is none.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class ResnetBlock(nn.Module):
         self.conv_shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else None
 
     def __call__(self, x: wx.Array, time: wx.Array | None = None) -> wx.Array:
-        """(n, height, width, inputs) and (n, times) to (n, height, width, outputs)."""
+        """Map (n, height, width, inputs) and (n, times) to (n, height, width, outputs)."""
         y = self.conv1(nn.silu(self.norm1(x)))
         if self.time_emb_proj is not None and time is not None:
             y = y + self.time_emb_proj(nn.silu(time))[:, None, None]
@@ -48,39 +49,37 @@ class ResnetBlock(nn.Module):
 
 
 class Downsample(nn.Module):
-    """A convolution that takes every other pixel."""
+    """A convolution of stride 2."""
 
     def __init__(self, channels: int, padding: Paddings = 1) -> None:
         self.conv = nn.Conv2d(channels, channels, 3, stride=2, padding=padding)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to half of height and width."""
+        """Map (n, height, width, channels) to half the height and width."""
         return self.conv(x)
 
 
 class Upsample(nn.Module):
-    """Each pixel four times, and a convolution."""
+    """An enlargement by nearest neighbour, and a convolution."""
 
     def __init__(self, channels: int) -> None:
         self.conv = nn.Conv2d(channels, channels, 3, padding=1)
 
     def __call__(self, x: wx.Array, size: Sequence[int] | None = None) -> wx.Array:
-        """(n, height, width, channels) to twice the size, or to another."""
+        """Map (n, height, width, channels) to twice the size, or to another."""
         height, width = size or (2 * x.shape[1], 2 * x.shape[2])
         return self.conv(nn.resized(x, height, width))
 
 
 class Attention(nn.Module):
-    """Attention of tokens over themselves, or over those of a text.
+    """Attention of tokens to themselves, or to those of a text.
 
     Parameters
     ----------
-    width : int
-    heads : int
     context : int or None
-        Width of the text's tokens.
+        Width of the text's tokens; None for self-attention.
     bias : bool
-        Of the projections of queries, keys and values.
+        Whether the projections of queries, keys and values have biases.
     """
 
     def __init__(
@@ -93,44 +92,43 @@ class Attention(nn.Module):
         self._heads = heads
 
     def __call__(self, x: wx.Array, context: wx.Array | None = None) -> wx.Array:
-        """(n, tokens, width) and (n, keys, context) to (n, tokens, width)."""
+        """Map (n, tokens, width) and (n, keys, context) to (n, tokens, width)."""
         seen = x if context is None else context
         y = nn.attend(self.to_q(x), self.to_k(seen), self.to_v(seen), heads=self._heads)
         return self.to_out[0](y)
 
 
 class GEGLU(nn.Module):
-    """Half of a product times the activated other half (Shazeer 2020)."""
+    """A linear layer of which one half is gated by the other (Shazeer 2020)."""
 
     def __init__(self, width: int, inner: int) -> None:
         self.proj = nn.Linear(width, 2 * inner)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(..., width) to (..., inner)."""
+        """Map (..., width) to (..., inner)."""
         values, gate = self.proj(x).split(2, axis=-1)
         return values * nn.gelu(gate)
 
 
 class Activated(nn.Module):
-    """A product behind which is an activation."""
+    """A linear layer with an activation."""
 
     def __init__(self, width: int, inner: int, activation: str) -> None:
         self.proj = nn.Linear(width, inner)
         self._activation = nn.activation(activation)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(..., width) to (..., inner)."""
+        """Map (..., width) to (..., inner)."""
         return self._activation(self.proj(x))
 
 
 class FeedForward(nn.Module):
-    """Four times as wide and back.
+    """A feed-forward network, four times as wide inside.
 
     Parameters
     ----------
-    width : int
     activation : str
-        ``geglu``, or a name that `nn.activation` knows.
+        ``geglu``, or a name of `nn.activation`.
     """
 
     def __init__(self, width: int, activation: str = "geglu") -> None:
@@ -141,19 +139,19 @@ class FeedForward(nn.Module):
         self.net = [first, nn.Identity(), nn.Linear(inner, width)]
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(..., width) to the same."""
+        """Map (..., width) to the same shape."""
         for part in self.net:
             x = part(x)
         return x
 
 
 class TimeEmbedding(nn.Module):
-    """Two products with silu between them."""
+    """Two linear layers with SiLU between them."""
 
     def __init__(self, inputs: int, width: int) -> None:
         self.linear_1 = nn.Linear(inputs, width)
         self.linear_2 = nn.Linear(width, width)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, inputs) to (n, width)."""
+        """Map (n, inputs) to (n, width)."""
         return self.linear_2(nn.silu(self.linear_1(x)))

@@ -1,4 +1,4 @@
-"""CLIP's text encoder: a GPT-2 without a head, with norms before its parts.
+"""CLIP's text encoder: GPT-2's layers without an output matrix.
 
 Radford et al. 2021, "Learning Transferable Visual Models From Natural Language Supervision", §2.4.
 """
@@ -17,16 +17,16 @@ from wgpu_backend.files.huggingface.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """What became of texts.
+    """The states of encoded texts.
 
     Parameters
     ----------
     states : tuple of (texts, tokens, width)
-        Before the first layer and behind each.
+        States before the first layer and after each layer.
     last : (texts, tokens, width)
-        The last of them behind the final norm.
+        The last states after the final norm.
     pooled : (texts, width)
-        What `last` has at the end of each text, projected where there is a projection.
+        The state of `last` at the end of each text, projected if there is a projection.
     """
 
     states: tuple[wx.Array, ...]
@@ -35,7 +35,7 @@ class Encoded:
 
 
 class Attention(nn.Module):
-    """A token sees those before it."""
+    """Causal self-attention."""
 
     def __init__(self, width: int, heads: int) -> None:
         self.q_proj = nn.Linear(width, width)
@@ -45,13 +45,13 @@ class Attention(nn.Module):
         self._heads = heads
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         return self.out_proj(nn.attend(q, k, v, heads=self._heads, causal=True))
 
 
 class MLP(nn.Module):
-    """Two products with an activation between them."""
+    """Two linear layers with an activation between them."""
 
     def __init__(self, width: int, inner: int, activation: str) -> None:
         self.fc1 = nn.Linear(width, inner)
@@ -59,12 +59,12 @@ class MLP(nn.Module):
         self._activation = nn.activation(activation)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         return self.fc2(self._activation(self.fc1(x)))
 
 
 class Layer(nn.Module):
-    """Attention and MLP, each behind a norm and beside a residual."""
+    """A pre-norm layer of attention and feed-forward with residuals."""
 
     def __init__(self, settings: Settings) -> None:
         width = settings.uint("hidden_size")
@@ -76,13 +76,13 @@ class Layer(nn.Module):
         self.mlp = MLP(width, inner, settings.text("hidden_act", default="quick_gelu"))
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         x = x + self.self_attn(self.layer_norm1(x))
         return x + self.mlp(self.layer_norm2(x))
 
 
 class Embeddings(nn.Module):
-    """Tokens and their places."""
+    """The embeddings of tokens and positions."""
 
     def __init__(self, settings: Settings) -> None:
         width = settings.uint("hidden_size")
@@ -91,19 +91,19 @@ class Embeddings(nn.Module):
         self.position_embedding = nn.Embedding(places, width)
 
     def __call__(self, ids: wx.Array) -> wx.Array:
-        """(n, tokens) ids to (n, tokens, width)."""
+        """Embed ids (n, tokens): (n, tokens, width)."""
         return self.token_embedding(ids) + self.position_embedding(wx.arange(ids.shape[1]))
 
 
 class Encoder(nn.Module):
-    """The layers."""
+    """The sequence of layers."""
 
     def __init__(self, settings: Settings) -> None:
         self.layers = [Layer(settings) for _ in range(settings.uint("num_hidden_layers"))]
 
 
 class TextModel(nn.Module):
-    """Embeddings, layers and the last norm."""
+    """The embeddings, the layers and the last norm."""
 
     def __init__(self, settings: Settings) -> None:
         self.embeddings = Embeddings(settings)
@@ -119,7 +119,7 @@ class CLIPText(nn.Module):
     Parameters
     ----------
     settings : Settings
-        Of config.json.
+        Settings of config.json.
     """
 
     ignored = (r"(text_model\.)?embeddings\.position_ids",)
@@ -146,15 +146,15 @@ class CLIPText(nn.Module):
         return Encoded(tuple(states), last, pooled)
 
     def _ends(self, ids: NDArray[np.int64]) -> list[int]:
-        """Place of each text's end: the first one, or that of the largest id in old files."""
-        # Files of OpenAI's models say 2, which their vocabulary does not have as its end.
+        """Return the position of each text's first end token, or of the largest id in old files."""
+        # Files of OpenAI's models have 2 here, which is not the end token of their vocabulary.
         is_end = ids == (ids.max(1, keepdims=True) if self._end == 2 else self._end)
         return is_end.argmax(1).tolist()
 
 
 @nn.published("CLIPTextModelWithProjection")
 class CLIPTextProjected(CLIPText):
-    """CLIP's text encoder with a projection of what is pooled."""
+    """CLIP's text encoder with a projection of the pooled state."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)

@@ -1,10 +1,10 @@
 """The transformer of FLUX.1: Black Forest Labs 2024.
 
 Blocks of two streams as in Esser et al. 2024, §4, then blocks of one, in which attention and
-feed-forward lie side by side (Dehghani et al. 2023, "Scaling Vision Transformers to 22 Billion
+feed-forward are parallel (Dehghani et al. 2023, "Scaling Vision Transformers to 22 Billion
 Parameters", §2).
 
-Latents are packed: a token is a square of 2 x 2, its channels slowest.
+Latents are packed: a token is a square of 2 x 2 latents, the channel as the slowest axis.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from .modulation import ModulatedNorm, Modulation, modulated, plain_norm
 from .networks import TokenDenoiser
 from .original_names import FLUX
 
-SINUSOIDS = 256  # width of a time before its products
+# Width of a timestep's sinusoids.
+SINUSOIDS = 256
 THETA = 10000.0
 
 
 class DoubleBlock(JointBlock):
-    """Attention of text and picture over both, and feed-forward of each."""
+    """Attention of text and image to both, and a feed-forward network for each."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__(width, heads)
@@ -39,13 +40,13 @@ class DoubleBlock(JointBlock):
     def __call__(
         self, x: wx.Array, text: wx.Array, time: wx.Array, rope: wx.Array
     ) -> tuple[wx.Array, wx.Array]:
-        """Picture and text, each (n, tokens, width), to the same."""
+        """Map image and text, each (n, tokens, width), to the same shapes."""
         vectors = self.norm1(time), self.norm1_context(time)
         return self.both((x, text), vectors, (self.ff, self.ff_context), rope)
 
 
 class SingleAttention(nn.Module):
-    """Attention whose result is projected elsewhere."""
+    """Attention without an output projection, which the block has."""
 
     def __init__(self, width: int, heads: int) -> None:
         self.to_q, self.to_k, self.to_v = (nn.Linear(width, width) for _ in range(3))
@@ -53,13 +54,13 @@ class SingleAttention(nn.Module):
         self._heads = heads
 
     def __call__(self, x: wx.Array, rope: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         q, k, v = (heads_apart(p(x), self._heads) for p in (self.to_q, self.to_k, self.to_v))
         return attend_rotated(self.norm_q(q), self.norm_k(k), v, rope)
 
 
 class SingleBlock(nn.Module):
-    """Attention beside feed-forward, over text and picture as one row of tokens."""
+    """Attention parallel to feed-forward, over text and image as one sequence."""
 
     def __init__(self, width: int, heads: int) -> None:
         self.norm = Modulation(width, 3)
@@ -69,7 +70,7 @@ class SingleBlock(nn.Module):
         self._norm = plain_norm(width)
 
     def __call__(self, x: wx.Array, time: wx.Array, rope: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         shift, scale, gate = self.norm(time)
         y = modulated(self._norm(x), shift, scale)
         inner = nn.gelu_approx(self.proj_mlp(y))
@@ -77,7 +78,7 @@ class SingleBlock(nn.Module):
 
 
 class TimeAndText(nn.Module):
-    """The time, how much to be guided, and the text in a vector, as one."""
+    """The embedding of timestep, guidance and pooled text as one vector."""
 
     def __init__(self, width: int, pooled: int, guided: bool) -> None:
         self.timestep_embedder = TimeEmbedding(SINUSOIDS, width)
@@ -85,7 +86,7 @@ class TimeAndText(nn.Module):
         self.text_embedder = TimeEmbedding(pooled, width)
 
     def __call__(self, timestep: wx.Array, guidance: wx.Array | None, pooled: wx.Array) -> wx.Array:
-        """(n,) twice and (n, pooled) to (n, width)."""
+        """Map two (n,) and (n, pooled) to (n, width)."""
         y = self.timestep_embedder(_waves(timestep)) + self.text_embedder(pooled)
         if self.guidance_embedder is None or guidance is None:
             return y
@@ -98,7 +99,7 @@ def _waves(x: wx.Array) -> wx.Array:
 
 @nn.published("FluxTransformer2DModel")
 class FluxTransformer(TokenDenoiser):
-    """FLUX.1: blocks of two streams, then of one."""
+    """FLUX.1: blocks of two streams, then blocks of one."""
 
     originals = FLUX
 
@@ -125,7 +126,7 @@ class FluxTransformer(TokenDenoiser):
         self._widths = settings.uints("axes_dims_rope", default=[16, 56, 56])
 
     def rope(self, grid: tuple[int, int], text_tokens: int) -> Table:
-        """Rotations of places: a text's tokens are all at the origin."""
+        """Return the rotations of positions; all tokens of a text are at the origin."""
         text = np.zeros((text_tokens, 3), np.int64)
         places = np.concatenate([text, grid_places((0, 0, 0), (1, *grid))])
         return axial_rope(places, self._widths, THETA)
@@ -139,7 +140,7 @@ class FluxTransformer(TokenDenoiser):
         rope: wx.Array,
         guidance: wx.Array | None = None,
     ) -> wx.Array:
-        """Velocities; `pooled` is the text as a whole, (n, width)."""
+        """Predict velocities; `pooled` is the pooled text, (n, width)."""
         time = self.time_text_embed(timestep, guidance, pooled)
         x, text = self.x_embedder(x), self.context_embedder(text)
         for block in self.transformer_blocks:

@@ -1,10 +1,10 @@
 """The transformer of FLUX.2: Black Forest Labs 2025.
 
-As FLUX.1's, but the time's shifts, scales and gates are the same in all blocks, feed-forward is
-gated (Shazeer 2020, "GLU Variants Improve Transformer"), a block of one stream has one product in
-and one out, and nothing has a bias.
+It differs from FLUX.1's: all blocks have the same shifts, scales and gates, feed-forward networks
+are gated (Shazeer 2020, "GLU Variants Improve Transformer"), a block of one stream has one linear
+layer at its input and one at its output, and there are no biases.
 
-A token of latents is a square of 2 x 2. Places have four axes: picture, row, column, text.
+A token is a square of 2 x 2 latents. Positions have four axes: image, row, column, text.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from .modulation import ModulatedNorm, Modulation, modulated, plain_norm
 from .networks import TokenDenoiser
 from .original_names import FLUX2
 
-APART = 10  # of the first axis, between pictures
+# Distance of images on the first axis.
+APART = 10
 
 
 class FeedForward(nn.Module):
-    """Two products in one, of which one gates the other, and a third."""
+    """A gated feed-forward network; gate and input are one linear layer."""
 
     def __init__(self, width: int, inner: int) -> None:
         self.linear_in = nn.Linear(width, 2 * inner, bias=False)
         self.linear_out = nn.Linear(inner, width, bias=False)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         return self.linear_out(gated(self.linear_in(x)))
 
 
 def gated(x: wx.Array) -> wx.Array:
-    """Second half of rows times what the first lets through."""
+    """Multiply the second half of rows by the SiLU of the first half."""
     gate, values = x.split(2, axis=-1)
     return nn.silu(gate) * values
 
 
 class DoubleBlock(JointBlock):
-    """Attention of text and picture over both, and feed-forward of each."""
+    """Attention of text and image to both, and a feed-forward network for each."""
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
         super().__init__(width, heads, bias=False)
@@ -60,13 +61,13 @@ class DoubleBlock(JointBlock):
         text_vectors: list[wx.Array],
         rope: wx.Array,
     ) -> tuple[wx.Array, wx.Array]:
-        """Picture and text, each (n, tokens, width), to the same."""
+        """Map image and text, each (n, tokens, width), to the same shapes."""
         feeds = self.ff, self.ff_context
         return self.both((x, text), (vectors, text_vectors), feeds, rope)
 
 
 class ParallelAttention(nn.Module):
-    """Attention beside feed-forward, with one product in front of both and one behind."""
+    """Attention parallel to feed-forward, with one linear layer before both and one after."""
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
         self.to_qkv_mlp_proj = nn.Linear(width, 3 * width + 2 * inner, bias=False)
@@ -75,7 +76,7 @@ class ParallelAttention(nn.Module):
         self._heads, self._width = heads, width
 
     def __call__(self, x: wx.Array, rope: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         *parts, inner = self.to_qkv_mlp_proj(x).split([i * self._width for i in (1, 2, 3)], axis=-1)
         q, k, v = (heads_apart(p, self._heads) for p in parts)
         y = attend_rotated(self.norm_q(q), self.norm_k(k), v, rope)
@@ -83,32 +84,32 @@ class ParallelAttention(nn.Module):
 
 
 class SingleBlock(nn.Module):
-    """A block over text and picture as one row of tokens."""
+    """A block over text and image as one sequence."""
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
         self.attn = ParallelAttention(width, heads, inner)
         self._norm = plain_norm(width)
 
     def __call__(self, x: wx.Array, vectors: list[wx.Array], rope: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         shift, scale, gate = vectors
         return x + gate * self.attn(modulated(self._norm(x), shift, scale), rope)
 
 
 class TimeEmbedding(nn.Module):
-    """Two products with silu between them."""
+    """Two linear layers with SiLU between them."""
 
     def __init__(self, inputs: int, width: int) -> None:
         self.linear_1 = nn.Linear(inputs, width, bias=False)
         self.linear_2 = nn.Linear(width, width, bias=False)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, inputs) to (n, width)."""
+        """Map (n, inputs) to (n, width)."""
         return self.linear_2(nn.silu(self.linear_1(x)))
 
 
 class TimeAndGuidance(nn.Module):
-    """The time, and how much to be guided, as one."""
+    """The embedding of timestep and guidance as one vector."""
 
     def __init__(self, inputs: int, width: int, guided: bool) -> None:
         self.timestep_embedder = TimeEmbedding(inputs, width)
@@ -116,7 +117,7 @@ class TimeAndGuidance(nn.Module):
         self._inputs = inputs
 
     def __call__(self, timestep: wx.Array, guidance: wx.Array | None) -> wx.Array:
-        """(n,) twice to (n, width)."""
+        """Map two (n,) to (n, width)."""
         y = self.timestep_embedder(self._waves(timestep))
         if self.guidance_embedder is None or guidance is None:
             return y
@@ -164,7 +165,7 @@ class Flux2Transformer(TokenDenoiser):
         self._theta = settings.number("rope_theta", default=2000)
 
     def rope(self, grids: Sequence[tuple[int, int]], text_tokens: int) -> Table:
-        """Rotations of places: pictures lie apart on the first axis, a text on the last."""
+        """Return the rotations of positions: the first axis is of images, the last of text."""
         text = grid_places((0, 0, 0, 0), (1, 1, 1, text_tokens))
         pictures = [
             grid_places((APART * i, 0, 0, 0), (1, rows, columns, 1))
@@ -180,7 +181,7 @@ class Flux2Transformer(TokenDenoiser):
         rope: wx.Array,
         guidance: wx.Array | None = None,
     ) -> wx.Array:
-        """Velocities."""
+        """Predict velocities."""
         time = self.time_guidance_embed(timestep, guidance)
         vectors = self.double_stream_modulation_img(time)
         text_vectors = self.double_stream_modulation_txt(time)

@@ -1,4 +1,4 @@
-"""Attention of text and picture over both, with weights of their own.
+"""Attention of text and image to both, with separate weights.
 
 Esser et al. 2024, "Scaling Rectified Flow Transformers", §4, with norms of heads (§5.3.2) and
 rotary positions.
@@ -13,18 +13,18 @@ from wgpu_backend.array import nn
 
 from .modulation import modulated, plain_norm
 
-EPS = 1e-6  # of norms of heads
+# Epsilon of the norms of heads.
+EPS = 1e-6
 Feed = Callable[[wx.Array], wx.Array]
 
 
 class JointAttention(nn.Module):
-    """Attention in which the text's tokens lie before the picture's.
+    """Attention over the text's tokens, followed by the image's.
 
     Parameters
     ----------
-    width, heads : int
     bias : bool
-        Of all projections.
+        Whether projections have biases.
     """
 
     def __init__(self, width: int, heads: int, bias: bool = True) -> None:
@@ -40,12 +40,14 @@ class JointAttention(nn.Module):
         self._heads = heads
 
     def __call__(self, x: wx.Array, text: wx.Array, rope: wx.Array) -> tuple[wx.Array, wx.Array]:
-        """Picture and text, each (n, tokens, width), after attending.
+        """Attend: image and text, each (n, tokens, width), to the same shapes.
 
         Parameters
         ----------
         x, text : (n, tokens, width)
-        rope : (text's and picture's tokens, pairs, 2)
+            Tokens of the image, and of the text.
+        rope : (tokens of text and image, pairs, 2)
+            Rotations of all positions.
         """
         q = self._joined(
             self.norm_added_q(self._apart(self.add_q_proj(text))),
@@ -68,26 +70,25 @@ class JointAttention(nn.Module):
 
 
 def heads_apart(x: wx.Array, heads: int) -> wx.Array:
-    """(n, tokens, width) as (n, tokens, heads, width / heads)."""
+    """Split (n, tokens, width) into (n, tokens, heads, width / heads)."""
     n, tokens, width = x.shape
     return x.reshape(n, tokens, heads, width // heads)
 
 
 def attend_rotated(q: wx.Array, k: wx.Array, v: wx.Array, rope: wx.Array) -> wx.Array:
-    """Attention of heads (n, tokens, heads, cols) with places; (n, tokens, heads * cols)."""
+    """Attend with rotated heads: (n, tokens, heads, cols) to (n, tokens, heads * cols)."""
     q, k = (nn.rotated(part, rope, interleaved=True) for part in (q, k))
     n, tokens, heads, cols = q.shape
     return nn.attend(q, k, v).reshape(n, tokens, heads * cols)
 
 
 class JointBlock(nn.Module):
-    """Attention of text and picture over both, and feed-forward of each, all modulated.
+    """Attention of text and image to both, and feed-forward of each, all modulated.
 
     Parameters
     ----------
-    width, heads : int
     bias : bool
-        Of attention's projections.
+        Whether the projections of attention have biases.
     """
 
     def __init__(self, width: int, heads: int, bias: bool = True) -> None:
@@ -101,15 +102,18 @@ class JointBlock(nn.Module):
         feeds: tuple[Feed, Feed],
         rope: wx.Array,
     ) -> tuple[wx.Array, wx.Array]:
-        """Picture and text, each (n, tokens, width), to the same.
+        """Map image and text, each (n, tokens, width), to the same shapes.
 
         Parameters
         ----------
         streams : pair of (n, tokens, width)
+            Tokens of the image, and of the text.
         vectors : pair of six (n, 1, width)
             Shift, scale and gate of attention, then of feed-forward.
         feeds : pair of callable
-        rope : (text's and picture's tokens, pairs, 2)
+            Feed-forward networks.
+        rope : (tokens of text and image, pairs, 2)
+            Rotations of all positions.
         """
         x, text = (
             modulated(self._norm(y), *own[:2]) for y, own in zip(streams, vectors, strict=True)

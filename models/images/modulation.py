@@ -1,4 +1,4 @@
-"""Norms whose shift and scale are made of the time.
+"""Norms whose shift and scale are computed from the timestep.
 
 Peebles & Xie 2023, "Scalable Diffusion Models with Transformers", §3.2, adaLN.
 """
@@ -8,18 +8,17 @@ from __future__ import annotations
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 
-EPS = 1e-6  # of norms that are modulated
+# Epsilon of modulated norms.
+EPS = 1e-6
 
 
 class Modulation(nn.Module):
-    """Vectors made of the time: shifts, scales and gates.
+    """The vectors computed from the timestep: shifts, scales and gates.
 
     Parameters
     ----------
-    width : int
     count : int
-        How many vectors.
-    bias : bool
+        Number of vectors.
     """
 
     def __init__(self, width: int, count: int, bias: bool = True) -> None:
@@ -27,28 +26,28 @@ class Modulation(nn.Module):
         self._count = count
 
     def __call__(self, time: wx.Array) -> list[wx.Array]:
-        """Vectors (n, 1, width) of times (n, width)."""
+        """Return the vectors, (n, 1, width) each, of timesteps (n, width)."""
         return self.linear(nn.silu(time))[:, None].split(self._count, axis=-1)
 
 
 class ModulatedNorm(nn.Module):
-    """The norm in front of the last product, with a scale and a shift of the time."""
+    """The norm before the last linear layer, with the timestep's scale and shift."""
 
     def __init__(self, width: int, bias: bool = True) -> None:
         self.linear = nn.Linear(width, 2 * width, bias)
         self._norm = plain_norm(width)
 
     def __call__(self, x: wx.Array, time: wx.Array) -> wx.Array:
-        """(n, tokens, width) and (n, width) to (n, tokens, width)."""
+        """Map (n, tokens, width) and (n, width) to (n, tokens, width)."""
         scale, shift = self.linear(nn.silu(time))[:, None].split(2, axis=-1)
         return modulated(self._norm(x), shift, scale)
 
 
 def modulated(x: wx.Array, shift: wx.Array, scale: wx.Array) -> wx.Array:
-    """Tokens as the time wants them."""
+    """Normalise tokens, then scale and shift them."""
     return x * (1.0 + scale) + shift
 
 
 def plain_norm(width: int) -> nn.LayerNorm:
-    """Norm without weights."""
+    """Make a layer norm without weights."""
     return nn.LayerNorm(width, EPS, affine=False)

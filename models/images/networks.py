@@ -1,4 +1,4 @@
-"""What the networks of pictures have in common: how they are made, what pipelines ask of them."""
+"""Base classes of image networks: their constructor, and the attributes that pipelines read."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from wgpu_backend.array import nn
 
 
 class Network(nn.Module):
-    """A network that somebody published, as a folder's config.json describes it.
+    """A published network, made from the config.json of its folder.
 
     Parameters
     ----------
     settings : Settings
-        Of config.json.
+        Settings of config.json.
     """
 
 
 class Denoiser(Network):
-    """A network that says where noisy latents go.
+    """A network that predicts noise or velocity from noisy latents.
 
     Attributes
     ----------
     channels : int
-        Of latents, or of a token of them where the network takes tokens. A network for inpainting
-        counts the mask and the masked picture.
+        Channels of latents, or of a token if the network takes tokens. A network for inpainting
+        counts those of the mask and the masked image.
     patch : int
-        Latents that sides are multiples of.
+        Number of latents of which height and width are multiples.
     """
 
     channels: int
@@ -37,39 +37,39 @@ class Denoiser(Network):
 
 
 class TokenDenoiser(Denoiser):
-    """A `Denoiser` of tokens, those of a text beside those of pictures.
+    """A `Denoiser` of tokens, of texts and images.
 
-    A call gives velocities (n, tokens, channels). It takes
+    A call returns velocities (n, tokens, channels). It takes
 
-    - x : (n, tokens, channels), tokens of pictures to look at behind those that are made;
+    - x : (n, tokens, channels), the tokens of the new image, then those of reference images;
     - timestep : (n,), 0 to 1;
     - text : (n, tokens of the text, width);
-    - rope : (tokens, pairs, 2), cosines and sines of the places of all tokens, text first, which
-      its method `rope` makes from the rows and columns of each picture, that which is made first;
-    - guidance : (n,) where it is guided.
+    - rope : (tokens, pairs, 2), cosines and sines of the positions of all tokens, text first, which
+      its method `rope` makes from the rows and columns of each image, the new one first;
+    - guidance : (n,) if it is guided.
 
     Attributes
     ----------
     guided : bool
-        Whether it takes a number for how much the text guides.
+        Whether it takes a guidance strength.
     """
 
     guided: bool = False
 
 
 class Autoencoder(Network):
-    """Encoder and decoder of pictures.
+    """An encoder and decoder of images.
 
     Attributes
     ----------
     factor : int
         Pixels along the side of a latent.
     channels : int
-        Of latents.
+        Channels of latents.
     widest : int
-        Channels of the largest array at the size of the picture.
+        Channels of the largest array of the image's size.
     scale, shift : float, or (channels,), f32
-        Latents as diffusion has them are ``(z - shift) * scale``.
+        Diffusion runs on latents ``(z - shift) * scale``.
     """
 
     factor: int

@@ -1,7 +1,7 @@
-"""Names that authors of transformers publish files with, where diffusers has others.
+"""Names in files of the models' authors, which differ from those of diffusers.
 
-A tensor may be several of ours, whose rows lie one behind the other. GGUF files of transformers
-have these names, as have adapters that are no diffusers'.
+A tensor may combine the rows of several of ours. GGUF files of transformers have these names, and
+so have adapters that were not made with diffusers.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ _OURS = r"transformer_blocks.\1."
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """Tensors that are called alike.
+    """A rule for tensors whose names have one pattern.
 
     Parameters
     ----------
     pattern : str
-        Of all of a name.
+        Regular expression of the whole name.
     parts : tuple of str
-        What to put in its place: names of ours, in the order of their rows.
+        Replacements: our names, in the order of their rows.
     turned : bool
-        The first half of the rows is our second.
+        Whether the first half of the rows is our second.
     """
 
     pattern: str
@@ -33,7 +33,7 @@ class Original:
 
 
 def _embedders(where: str) -> list[Original]:
-    """Two products of the time, and of how much to be guided."""
+    """Return the rules of the embedders of timestep and guidance."""
     names = (("time_in", "timestep_embedder"), ("guidance_in", "guidance_embedder"))
     layers = (("in_layer", "linear_1"), ("out_layer", "linear_2"))
     return [
@@ -44,7 +44,7 @@ def _embedders(where: str) -> list[Original]:
 
 
 def _attention() -> list[Original]:
-    """Attention in blocks of two streams, and norms in those of one."""
+    """Return the rules of attention in blocks of two streams, and of norms in those of one."""
     found: list[Original] = []
     for stream, added, out in (("img", "to_{}", "to_out.0"), ("txt", "add_{}_proj", "to_add_out")):
         fused = tuple(rf"{_OURS}attn.{added.format(c)}.\2" for c in "qkv")
@@ -68,6 +68,7 @@ def _attention() -> list[Original]:
 
 
 def _ends() -> list[Original]:
+    """Return the rules of the first and last layers."""
     return [
         Original(r"img_in\.(.*)", (r"x_embedder.\1",)),
         Original(r"txt_in\.(.*)", (r"context_embedder.\1",)),

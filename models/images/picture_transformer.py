@@ -1,13 +1,13 @@
-"""The network of the bundled picture model, trained by `examples/train_picture_model`.
+"""The network of the bundled image model, trained by `examples/train_picture_model`.
 
-Tokens are the background, the things that a picture can have, and the words of a sentence. They
-attend to one another and to patches of the noisy picture, as the queries of a detector do (Carion
-et al. 2020, "End-to-End Object Detection with Transformers"); a thing's token begins with a sum
-over all patches, from which places are learned sooner than by attention. One painter turns the
-token of each thing into an outline; outlines are laid over the background (Locatello et al. 2020,
-"Object-Centric Learning with Slot Attention", §3.1). What comes out is the picture without noise
-(Li & He 2025, "Back to Basics: Let Denoising Generative Models Denoise"). One table of the time's
-shifts, scales and gates serves all blocks, each with an offset of its own (Chen et al. 2023,
+Tokens stand for the background, the things that an image can show, and the words of a sentence.
+They attend to each other and to patches of the noisy image, like the queries of a detector (Carion
+et al. 2020, "End-to-End Object Detection with Transformers"). A thing's token begins with a sum
+over all patches, from which positions are learned sooner than by attention. One painter turns the
+token of each thing into an outline; outlines are drawn over the background (Locatello et al. 2020,
+"Object-Centric Learning with Slot Attention", §3.1). The output is the image without noise (Li & He
+2025, "Back to Basics: Let Denoising Generative Models Denoise"). All blocks share one table of
+shifts, scales and gates by timestep, each with an offset of its own (Chen et al. 2023,
 "PixArt-α", §2.3, adaLN-single).
 """
 
@@ -21,13 +21,16 @@ from wgpu_backend.files.huggingface.settings import Settings
 
 from .networks import Network
 
-EPS = 1e-6  # of norms
-SHARPNESS = 2.0  # of attention, between queries and keys of mean square 1
-LEAVES = 2  # pixels, either way, of a place that the painter ends with
+# Epsilon of all norms.
+EPS = 1e-6
+# Factor of attention scores; queries and keys have unit mean square.
+SHARPNESS = 2.0
+# Pixels along the side of a cell of the painter's last layer.
+LEAVES = 2
 
 
 class Block(nn.Module):
-    """Attention among tokens, attention to patches, a gated network, under the time's control."""
+    """Self-attention, attention to patches, and a gated feed-forward network, all modulated."""
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
         self.qkv = nn.Linear(width, 3 * width, bias=False)
@@ -42,7 +45,7 @@ class Block(nn.Module):
         self._heads = heads
 
     def __call__(self, x: wx.Array, patches: wx.Array, control: wx.Array) -> wx.Array:
-        """(n, tokens, width), (n, patches, width) and (1, 9, width) to the first."""
+        """Map (n, tokens, width), (n, patches, width) and (1, 9, width) to the first shape."""
         parts = (control + self.offset).split(9, axis=1)
         shift, scale, gate = parts[:3]
         q, k, v = self.qkv(self._norm(x) * (1.0 + scale) + shift).split(3, axis=-1)
@@ -62,18 +65,18 @@ class Block(nn.Module):
 
 
 class Painter(nn.Module):
-    """What share of each pixel a thing covers, from its token.
+    """A network that draws the outline of a thing: the share of each pixel that it covers.
 
     Parameters
     ----------
     width : int
-        Of a token.
+        Width of a token.
     side : int
-        Pixels of a picture, either way.
+        Height and width of an image, in pixels.
     sketch : int
         Channels of a thing's sketch.
     channels : list of int
-        Of convolutions, each at twice the side of the one before.
+        Channels of the convolutions, each at twice the size of the one before.
     """
 
     def __init__(self, width: int, side: int, sketch: int, channels: list[int]) -> None:
@@ -86,7 +89,7 @@ class Painter(nn.Module):
         self.leave = nn.Conv2d(channels[-1], LEAVES**2, 3, padding=1)
 
     def __call__(self, thing: wx.Array) -> wx.Array:
-        """(n, width) to (n, side, side, 1), 0 to 1."""
+        """Map (n, width) to (n, side, side, 1), 0 to 1."""
         x = self.place(nn.silu(self.think(thing)))
         x = x.reshape(-1, self._sketch, self._across, self._across).transpose(0, 2, 3, 1)
         for number, step in enumerate(self.widen):
@@ -99,14 +102,14 @@ class Painter(nn.Module):
 
 @nn.published("PictureTransformer")
 class PictureTransformer(Network):
-    """The picture behind a noisy one, of a sentence.
+    """A network that predicts the image without noise from a noisy one and a sentence.
 
     Attributes
     ----------
     side : int
-        Pixels of a picture, either way.
+        Height and width of an image, in pixels.
     words : int
-        Of a sentence, filled up with the empty word 0.
+        Number of words of a sentence, padded with the empty word 0.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -146,15 +149,16 @@ class PictureTransformer(Network):
             )
 
     def __call__(self, noisy: wx.Array, noise: wx.Array, words: wx.Array) -> wx.Array:
-        """Picture without noise.
+        """Predict the image without noise.
 
         Parameters
         ----------
         noisy : (n, side, side, 3)
-            Picture, -1 to 1, with noise of standard deviation 1.
+            Image, -1 to 1, with noise of standard deviation 1.
         noise : (1,)
             Share of noise in it, from 0 to 1.
         words : (n, words), integers
+            Ids of words.
         """
         waves = nn.timestep_embedding(noise * 1000.0, self._waves, True, 0.0)
         time = nn.silu(self.time(waves))
@@ -169,7 +173,7 @@ class PictureTransformer(Network):
         return self.composed(self._norm(x[:, : self.things.shape[0]]))
 
     def read(self, words: wx.Array) -> wx.Array:
-        """Words (n, words), each with the two before it, as vectors (n, words, width)."""
+        """Embed words (n, words), each with the two before it: (n, words, width)."""
         word = self.word(words)
         n, count, width = word.shape
         nothing = wx.zeros((n, 2, width))
@@ -177,7 +181,7 @@ class PictureTransformer(Network):
         return word + self.neighbours(wx.concat([word, *before], axis=-1)) + self.word_place
 
     def composed(self, tokens: wx.Array) -> wx.Array:
-        """Things laid over the background: (n, 1 + things, width) to (n, side, side, 3)."""
+        """Draw the things over the background: (n, 1 + things, width) to (n, side, side, 3)."""
         n, count, width = tokens.shape
         colours = self.colour(tokens)[:, :, None, None]
         covered = self.painter(tokens[:, 1:].reshape(-1, width))
@@ -187,7 +191,7 @@ class PictureTransformer(Network):
 
 
 def cut(picture: wx.Array, patch: int) -> wx.Array:
-    """Square pictures (n, side, side, c) as patches (n, patches, patch · patch · c)."""
+    """Cut square images (n, side, side, c) into patches (n, patches, patch · patch · c)."""
     n, side, _, channels = picture.shape
     across = side // patch
     rows = picture.reshape(n, across, patch, across, patch * channels)
@@ -203,5 +207,5 @@ def joined(patches: wx.Array, patch: int, side: int) -> wx.Array:
 
 
 def _norm(width: int) -> nn.RMSNorm:
-    """Norm without a weight."""
+    """Make a norm without a weight."""
     return nn.RMSNorm(width, EPS, affine=False)

@@ -1,9 +1,9 @@
 """The transformer of Qwen-Image: Wu et al. 2025, "Qwen-Image Technical Report".
 
-Blocks of two streams as in Esser et al. 2024, §4; places lie around a picture's middle, the text's
-on the diagonal behind it.
+Blocks of two streams as in Esser et al. 2024, §4. Positions are centred on the image's middle, and
+the text follows on the diagonal.
 
-Latents are packed: a token is a square of 2 x 2, its channels slowest.
+Latents are packed: a token is a square of 2 x 2 latents, the channel as the slowest axis.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from .joint_attention import JointBlock
 from .modulation import ModulatedNorm
 from .networks import TokenDenoiser
 
-SINUSOIDS = 256  # width of a time before its products
+# Width of a timestep's sinusoids.
+SINUSOIDS = 256
 THETA = 10000.0
-TEXT_EPS = 1e-6  # of the norm of the text
+# Epsilon of the norm of the text.
+TEXT_EPS = 1e-6
 _UNKNOWN = ("guidance_embeds", "zero_cond_t", "use_additional_t_cond", "use_layer3d_rope")
 
 
 class Block(JointBlock):
-    """Attention of text and picture over both, and feed-forward of each."""
+    """Attention of text and image to both, and a feed-forward network for each."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__(width, heads)
@@ -41,26 +43,26 @@ class Block(JointBlock):
     def __call__(
         self, x: wx.Array, text: wx.Array, time: wx.Array, rope: wx.Array
     ) -> tuple[wx.Array, wx.Array]:
-        """Picture and text, each (n, tokens, width), to the same."""
+        """Map image and text, each (n, tokens, width), to the same shapes."""
         vectors = _vectors(self.img_mod, time), _vectors(self.txt_mod, time)
         return self.both((x, text), vectors, (self.img_mlp, self.txt_mlp), rope)
 
 
 def _vectors(modulation: Sequence[nn.SiLU | nn.Linear], time: wx.Array) -> list[wx.Array]:
-    """Six vectors (n, 1, width) of times (n, width)."""
+    """Return six vectors, (n, 1, width) each, of timesteps (n, width)."""
     for part in modulation:
         time = part(time)
     return time[:, None].split(6, axis=-1)
 
 
 class Time(nn.Module):
-    """The time as a vector."""
+    """The embedding of the timestep."""
 
     def __init__(self, width: int) -> None:
         self.timestep_embedder = TimeEmbedding(SINUSOIDS, width)
 
     def __call__(self, timestep: wx.Array) -> wx.Array:
-        """(n,) to (n, width)."""
+        """Map (n,) to (n, width)."""
         waves = nn.timestep_embedding(timestep, SINUSOIDS, True, 0, scale=1000)
         return self.timestep_embedder(waves)
 
@@ -90,7 +92,7 @@ class QwenImageTransformer(TokenDenoiser):
         self._widths = settings.uints("axes_dims_rope", default=[16, 56, 56])
 
     def rope(self, grids: Sequence[tuple[int, int]], text_tokens: int) -> Table:
-        """Rotations of places: pictures have their middles at the origin, a text lies beyond."""
+        """Return the rotations of positions: images are centred at the origin, a text follows."""
         pictures = [
             grid_places((i, rows // 2 - rows, columns // 2 - columns), (1, rows, columns))
             for i, (rows, columns) in enumerate(grids)
@@ -100,7 +102,7 @@ class QwenImageTransformer(TokenDenoiser):
         return axial_rope(np.concatenate([text, *pictures]), self._widths, THETA)
 
     def __call__(self, x: wx.Array, timestep: wx.Array, text: wx.Array, rope: wx.Array) -> wx.Array:
-        """Velocities."""
+        """Predict velocities."""
         time = self.time_text_embed(timestep)
         x, text = self.img_in(x), self.txt_in(self.txt_norm(text))
         for block in self.transformer_blocks:

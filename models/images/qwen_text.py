@@ -1,7 +1,7 @@
-"""Text encoders of pictures: Qwen3, and the text part of Qwen2.5-VL.
+"""Text encoders of image models: Qwen3, and the text part of Qwen2.5-VL.
 
 Yang et al. 2025, "Qwen3 Technical Report", §2; Bai et al. 2025, "Qwen2.5-VL Technical Report".
-Pipelines read the states behind some layer.
+Pipelines read the states after one of the layers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ Ids = NDArray[np.int64]
 
 
 class Attention(nn.Module):
-    """A token sees those before it; several heads of queries share keys.
+    """Causal grouped-query attention.
 
     Parameters
     ----------
-    settings : Settings
     normed : bool
-        Queries and keys have norms, and projections no biases: Qwen3. Else the other way round.
+        Whether queries and keys have norms, and projections no biases, as in Qwen3; otherwise the
+        reverse.
     """
 
     def __init__(self, settings: Settings, normed: bool) -> None:
@@ -44,7 +44,7 @@ class Attention(nn.Module):
         self.q_norm, self.k_norm = (made(cols, eps) for _ in range(2))
 
     def __call__(self, x: wx.Array, rope: wx.Array, mask: wx.Array | None) -> wx.Array:
-        """(1, tokens, width) to the same."""
+        """Map (1, tokens, width) to the same shape."""
         q = self.q_norm(heads_apart(self.q_proj(x), self._heads))
         k = self.k_norm(heads_apart(self.k_proj(x), self._kv_heads))
         v = heads_apart(self.v_proj(x), self._kv_heads)
@@ -54,7 +54,7 @@ class Attention(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """Two products, of which one gates the other, and a third (Shazeer 2020)."""
+    """A gated feed-forward network (Shazeer 2020)."""
 
     def __init__(self, width: int, inner: int, bias: bool = False) -> None:
         self.gate_proj = nn.Linear(width, inner, bias)
@@ -62,12 +62,12 @@ class GatedFeedForward(nn.Module):
         self.down_proj = nn.Linear(inner, width, bias)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(..., width) to the same."""
+        """Map (..., width) to the same shape."""
         return self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
 class Layer(nn.Module):
-    """Attention, then feed-forward, each behind a norm and beside a residual."""
+    """A pre-norm layer of attention and feed-forward with residuals."""
 
     def __init__(self, settings: Settings, normed: bool) -> None:
         width, eps = settings.uint("hidden_size"), settings.number("rms_norm_eps", default=1e-6)
@@ -77,19 +77,18 @@ class Layer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(width, eps)
 
     def __call__(self, x: wx.Array, rope: wx.Array, mask: wx.Array | None) -> wx.Array:
-        """(1, tokens, width) to the same."""
+        """Map (1, tokens, width) to the same shape."""
         x = x + self.self_attn(self.input_layernorm(x), rope, mask)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class Layers(nn.Module):
-    """Embeddings, layers, and the norm behind them.
+    """The embeddings, the layers and the last norm.
 
     Parameters
     ----------
-    settings : Settings
     normed : bool
-        As `Attention`.
+        See `Attention`.
     """
 
     def __init__(self, settings: Settings, normed: bool) -> None:
@@ -106,16 +105,16 @@ class Layers(nn.Module):
     def __call__(
         self, x: wx.Array, places: Ids, mask: NDArray[np.int64] | None = None
     ) -> list[wx.Array]:
-        """States before the first layer and behind each; behind the last after the norm.
+        """Return the states before the first layer and after each; the last ones are normalised.
 
         Parameters
         ----------
         x : (1, tokens, width)
             Embedded tokens.
         places : (tokens,) or (tokens, 3), int
-            Of each token; three for time, row and column.
+            Position of each token; three for time, row and column.
         mask : (tokens,), 1 for a token and 0 for padding, or None
-            Padding lies behind the tokens and sees them; nothing sees padding.
+            Padding follows the tokens and attends to them; no token attends to padding.
         """
         rope = wx.array(self._rope(places))
         seen = None if mask is None else wx.array(_seen(mask))
@@ -125,9 +124,9 @@ class Layers(nn.Module):
         return [*states[:-1], self.norm(states[-1])]
 
     def _rope(self, places: Ids) -> NDArray[np.float32]:
-        """Cosines and sines (tokens, pairs, 2); a pair turns by one of the three places."""
+        """Return cosines and sines (tokens, pairs, 2); each pair has one of the three positions."""
         pairs = np.arange(self._cols // 2)
-        # In f32, as where they were trained.
+        # In f32, as in the code that trained the weights.
         exponents = (2 * pairs).astype(np.float32) / np.float32(self._cols)
         frequencies = np.float32(1) / np.float32(self._theta) ** exponents
         if places.ndim == 1:
@@ -139,12 +138,12 @@ class Layers(nn.Module):
 
 
 def _seen(mask: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """(tokens, tokens): which keys a query sees."""
+    """Return which keys each query sees: (tokens, tokens)."""
     return np.tri(len(mask), dtype=np.bool_) & (mask > 0)
 
 
 def head_cols(settings: Settings) -> int:
-    """Values of a head."""
+    """Return the size of a head."""
     width, heads = settings.uint("hidden_size"), settings.uint("num_attention_heads", "num_heads")
     return settings.uint("head_dim", default=width // max(heads, 1))
 
@@ -158,7 +157,7 @@ def _theta(settings: Settings) -> float:
 
 
 def _sections(settings: Settings) -> list[int]:
-    """How many pairs turn by each of the three places, one behind the other."""
+    """Return the number of pairs that each of the three positions rotates, in order."""
     older = settings.section("rope_scaling").uints("mrope_section", default=[16, 24, 24])
     found = settings.section("rope_parameters").uints("mrope_section", default=older)
     return found if sum(found) == head_cols(settings) // 2 else [head_cols(settings) // 2]
@@ -166,12 +165,12 @@ def _sections(settings: Settings) -> list[int]:
 
 @nn.published("Qwen3ForCausalLM", "Qwen3Model")
 class Qwen3Encoder(nn.Module):
-    """Qwen3 without its output.
+    """Qwen3 without its output matrix.
 
     Parameters
     ----------
     settings : Settings
-        Of config.json.
+        Settings of config.json.
     """
 
     ignored = (r"lm_head\.weight",)
@@ -183,12 +182,14 @@ class Qwen3Encoder(nn.Module):
     def __call__(
         self, ids: Sequence[int] | Ids, mask: NDArray[np.int64] | None = None
     ) -> list[wx.Array]:
-        """States (1, tokens, width) of a text; see `Layers`.
+        """Return the states of a text, (1, tokens, width) each; see `Layers`.
 
         Parameters
         ----------
         ids : (tokens,), int
-        mask : (tokens,), 1 for a token and 0 for padding, or None
+            Tokens.
+        mask : (tokens,), or None
+            1 for a token and 0 for padding.
         """
         x = self.model.embed_tokens(wx.array(np.asarray(ids, np.int32)))
         return self.model(x[None], np.arange(len(ids)), mask)

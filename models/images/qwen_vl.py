@@ -1,7 +1,7 @@
 """Qwen2.5-VL as a text encoder: Bai et al. 2025, "Qwen2.5-VL Technical Report", §2.1.
 
-A tower of vision makes a token of every four patches of a picture, most of its layers within
-windows; the tokens take places in the text, which is read as Qwen2's.
+A vision tower makes one token of every four patches of an image; most of its layers attend within
+windows. The tokens are inserted into the text, which is encoded by Qwen2's layers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from wgpu_backend.files.huggingface.settings import Settings
 from .networks import Network
 from .qwen_text import GatedFeedForward, Ids, Layers, head_cols
 
-EPS = 1e-6  # of norms of the tower
+# Epsilon of the tower's norms.
+EPS = 1e-6
 THETA = 10000.0
 Grid = tuple[int, int, int]
 
 
 class Attention(nn.Module):
-    """Attention of patches within runs of them."""
+    """Attention of patches within runs."""
 
     def __init__(self, width: int, heads: int) -> None:
         self.qkv = nn.Linear(width, 3 * width)
@@ -33,7 +34,7 @@ class Attention(nn.Module):
         self._heads = heads
 
     def __call__(self, x: wx.Array, rope: wx.Array, ends: list[int]) -> wx.Array:
-        """(patches, width) to the same; runs begin at 0 and at each of the ends but the last."""
+        """Map (patches, width) to the same shape; runs begin at 0 and at each end but the last."""
         patches, width = x.shape
         parts = self.qkv(x).reshape(1, patches, 3, self._heads, width // self._heads)
         q, k, v = (parts[:, :, i] for i in range(3))
@@ -43,7 +44,7 @@ class Attention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward, each behind a norm and beside a residual."""
+    """A pre-norm layer of attention and feed-forward with residuals."""
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
         self.norm1, self.norm2 = (nn.RMSNorm(width, EPS) for _ in range(2))
@@ -51,18 +52,18 @@ class Block(nn.Module):
         self.mlp = GatedFeedForward(width, inner, bias=True)
 
     def __call__(self, x: wx.Array, rope: wx.Array, ends: list[int]) -> wx.Array:
-        """(patches, width) to the same."""
+        """Map (patches, width) to the same shape."""
         x = x + self.attn(self.norm1(x), rope, ends)
         return x + self.mlp(self.norm2(x))
 
 
 class PatchEmbedding(nn.Module):
-    """Patches as vectors.
+    """The embedding of patches.
 
     Attributes
     ----------
     proj : Linear
-        Published as a convolution whose kernel is as large as a patch.
+        Stored as a convolution whose kernel has the size of a patch.
     """
 
     def __init__(self, settings: Settings, width: int) -> None:
@@ -72,12 +73,12 @@ class PatchEmbedding(nn.Module):
         self.proj = Kernel(width, (colours, frames, side, side))
 
     def __call__(self, patches: wx.Array) -> wx.Array:
-        """(patches, values) to (patches, width)."""
+        """Map (patches, values) to (patches, width)."""
         return self.proj(patches)
 
 
 class Kernel(nn.Module):
-    """A product with a weight of several axes.
+    """A linear layer whose weight has several input axes.
 
     Attributes
     ----------
@@ -88,12 +89,12 @@ class Kernel(nn.Module):
         self.weight = wx.zeros((outputs, *inputs))
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(rows, inputs) to (rows, outputs)."""
+        """Map (rows, inputs) to (rows, outputs)."""
         return x @ self.weight.reshape(self.weight.shape[0], -1).T
 
 
 class Merger(nn.Module):
-    """One token of patches that lie in a square."""
+    """The merger of the patches of a square into one token."""
 
     def __init__(self, width: int, count: int, outputs: int) -> None:
         inner = count * width
@@ -102,7 +103,7 @@ class Merger(nn.Module):
         self._count = count
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(patches, width) to (squares, outputs)."""
+        """Map (patches, width) to (squares, outputs)."""
         y = self.ln_q(x).reshape(x.shape[0] // self._count, self._count * x.shape[1])
         for part in self.mlp:
             y = part(y)
@@ -110,7 +111,7 @@ class Merger(nn.Module):
 
 
 class Tower(nn.Module):
-    """A picture's patches as tokens of a text.
+    """The vision tower, which turns the patches of an image into tokens of a text.
 
     Parameters
     ----------
@@ -131,12 +132,12 @@ class Tower(nn.Module):
         self._window = max(settings.uint("window_size", default=112) // side, 1)
 
     def __call__(self, patches: NDArray[np.float32], grid: Grid) -> wx.Array:
-        """Tokens (squares, width of the text).
+        """Return the image's tokens: (squares, width of the text).
 
         Parameters
         ----------
         patches : (patches, values), f32
-            Those of a square one behind the other.
+            Patches, those of a square in sequence.
         grid : (int, int, int)
             Patches in time, rows, columns.
         """
@@ -152,7 +153,7 @@ class Tower(nn.Module):
         return self.merger(y)[wx.array(np.argsort(order).astype(np.int32))]
 
     def _rope(self, rows: int, columns: int, order: Ids) -> NDArray[np.float32]:
-        """Cosines and sines (patches, pairs, 2): half of the pairs turn by rows."""
+        """Return cosines and sines (patches, pairs, 2): rows rotate half of the pairs."""
         merge, half = self._merge, self._cols // 2
         y, x = np.mgrid[: rows * merge, : columns * merge]
         places = np.stack([y, x], -1).reshape(rows, merge, columns, merge, 2)
@@ -165,7 +166,7 @@ class Tower(nn.Module):
 
 
 def windows(rows: int, columns: int, side: int) -> tuple[Ids, list[int]]:
-    """Squares in the order of the windows they lie in, and where each window ends."""
+    """Return the squares in the order of their windows, and the end of each window."""
     numbers = np.arange(rows * columns).reshape(rows, columns)
     parts = [
         numbers[i : i + side, j : j + side].ravel()
@@ -176,13 +177,14 @@ def windows(rows: int, columns: int, side: int) -> tuple[Ids, list[int]]:
 
 
 def picture_places(ids: Ids, marker: int, grid: Grid, merge: int) -> Ids:
-    """Places (tokens, 3) of a text with a picture: the picture's lie in time, rows and columns.
+    """Return the positions (tokens, 3) of a text with an image: time, row and column.
 
     Parameters
     ----------
     ids : (tokens,), int
+        Tokens.
     marker : int
-        The id that the picture's tokens have.
+        Id of the image's tokens.
     grid : (int, int, int)
         Patches in time, rows, columns.
     merge : int
@@ -200,14 +202,14 @@ def picture_places(ids: Ids, marker: int, grid: Grid, merge: int) -> Ids:
 
 @nn.published("Qwen2_5_VLForConditionalGeneration")
 class QwenVLEncoder(Network):
-    """Qwen2.5-VL without its output.
+    """Qwen2.5-VL without its output matrix.
 
     Attributes
     ----------
     marker : int
-        Id that stands for a token of a picture.
+        Id that stands for a token of an image.
     merge : int
-        Patches along the side of a token of a picture.
+        Patches along the side of an image's token.
     """
 
     ignored = (r"lm_head\.weight",)
@@ -229,22 +231,22 @@ class QwenVLEncoder(Network):
         *,
         in_a_row: bool = False,
     ) -> list[wx.Array]:
-        """States (1, tokens, width) of a text, perhaps with a picture; see `Layers`.
+        """Return the states of a text, maybe with an image: (1, tokens, width) each; see `Layers`.
 
         Parameters
         ----------
         ids : (tokens,), int
-            With as many markers behind each other as the picture has tokens.
+            Tokens, with one marker for each token of the image, in sequence.
         patches, grid
-            As `Tower` takes them; None without a picture.
+            See `Tower`; None without an image.
         in_a_row : bool
-            The picture's tokens take places as if they were text's. So transformers 5 has them
-            where it is not told which tokens are a picture's, as diffusers 0.42 does not.
+            Whether the image's tokens have positions like text. transformers 5 counts them so if
+            its caller does not mark them, which diffusers 0.42 does not.
 
         Raises
         ------
         ShapeError
-            There are more or fewer markers than tokens of the picture.
+            The number of markers differs from that of the image's tokens.
         """
         x = self.model.embed_tokens(wx.array(ids.astype(np.int32)))
         places = np.arange(len(ids))

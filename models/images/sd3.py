@@ -1,10 +1,11 @@
 """The transformer of Stable Diffusion 3 and 3.5.
 
-Esser et al. 2024, "Scaling Rectified Flow Transformers", §4 and figure 2; norms that the time
-shifts and scales are Peebles & Xie's 2023, "Scalable Diffusion Models with Transformers", §3.2.
+Esser et al. 2024, "Scaling Rectified Flow Transformers", §4 and figure 2; for norms that
+the timestep shifts and scales, Peebles & Xie 2023, "Scalable Diffusion Models with Transformers",
+§3.2.
 
-Latents are (n, height, width, channels); text and picture attend to each other as one row of
-tokens, with weights of their own.
+Latents are (n, height, width, channels). Text and image attend to each other as one sequence, with
+separate weights.
 """
 
 from __future__ import annotations
@@ -17,18 +18,19 @@ from wgpu_backend.files.huggingface.settings import Settings
 from .blocks import FeedForward, TimeEmbedding
 from .networks import Denoiser
 
-EPS = 1e-6  # of all norms
-SINUSOIDS = 256  # width of a time before its products
+# Epsilon of all norms.
+EPS = 1e-6
+# Width of a timestep's sinusoids.
+SINUSOIDS = 256
 
 
 class Modulated(nn.Module):
-    """A norm without weights, and vectors made of the time: shifts, scales and gates.
+    """A norm without weights, and the timestep's vectors: shifts, scales and gates.
 
     Parameters
     ----------
-    width : int
     count : int
-        How many vectors.
+        Number of vectors.
     """
 
     def __init__(self, width: int, count: int) -> None:
@@ -37,17 +39,17 @@ class Modulated(nn.Module):
         self._count = count
 
     def vectors(self, time: wx.Array) -> list[wx.Array]:
-        """Vectors (n, 1, width) of times (n, width)."""
+        """Return the vectors, (n, 1, width) each, of timesteps (n, width)."""
         return self.linear(nn.silu(time))[:, None].split(self._count, axis=-1)
 
 
 def modulated(x: wx.Array, shift: wx.Array, scale: wx.Array) -> wx.Array:
-    """Tokens as a time wants them."""
+    """Normalise tokens, then scale and shift them."""
     return x * (1.0 + scale) + shift
 
 
 class Projections(nn.Module):
-    """Attention of picture tokens, over those of a text too where there are any."""
+    """Attention of image tokens, to those of a text as well if there are any."""
 
     def __init__(
         self, width: int, heads: int, *, joint: bool, text_goes_on: bool, normed: bool
@@ -64,12 +66,12 @@ class Projections(nn.Module):
         self._heads = heads
 
     def alone(self, x: wx.Array) -> wx.Array:
-        """Attention of picture tokens over themselves."""
+        """Attend among image tokens."""
         y = nn.attend(*self._of_picture(x))
         return self.to_out[0](y.reshape(x.shape))
 
     def together(self, x: wx.Array, text: wx.Array) -> tuple[wx.Array, wx.Array | None]:
-        """Attention of both over both."""
+        """Attend from image and text to both."""
         parts = zip(self._of_picture(x), self._of_text(text), strict=True)
         n, tokens, width = x.shape
         y = nn.attend(*(wx.concat(pair, axis=1) for pair in parts))
@@ -91,20 +93,19 @@ class Projections(nn.Module):
 
 
 def _norms(width: int, normed: bool) -> list[nn.RMSNorm | nn.Identity]:
-    """Norms of queries and keys, which 3.5 has."""
+    """Make the norms of queries and keys, which 3.5 has."""
     return [nn.RMSNorm(width, EPS) if normed else nn.Identity() for _ in range(2)]
 
 
 class JointBlock(nn.Module):
-    """Attention of picture and text over both, and feed-forward of each.
+    """Attention of image and text to both, and a feed-forward network for each.
 
     Parameters
     ----------
-    width, heads : int
     last : bool
-        Of the last block, which leaves the text as it is.
+        Whether it is the last block, which does not change the text.
     dual : bool
-        Whether picture tokens attend to themselves once more, as in 3.5 medium.
+        Whether image tokens have a second self-attention, as in 3.5 medium.
     normed : bool
         Whether queries and keys are normalised.
     """
@@ -124,7 +125,7 @@ class JointBlock(nn.Module):
         self.ff_context = None if last else FeedForward(width, "gelu-approximate")
 
     def __call__(self, x: wx.Array, text: wx.Array, time: wx.Array) -> tuple[wx.Array, wx.Array]:
-        """Picture and text, (n, tokens, width) each, behind the block."""
+        """Map image and text, each (n, tokens, width), to the same shapes."""
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate, *second = self.norm1.vectors(time)
         plain = self.norm1.norm(x)
         given, vectors = self._text(text, time)
@@ -142,29 +143,30 @@ class JointBlock(nn.Module):
         return x, text + mlp_gate * y
 
     def _text(self, text: wx.Array, time: wx.Array) -> tuple[wx.Array, list[wx.Array]]:
-        """Text as attention reads it, and the vectors that are left."""
+        """Return the modulated text, and the remaining vectors."""
         vectors = self.norm1_context.vectors(time)
-        if self.ff_context is None:  # the last one's are the other way round
+        # The last block has scale and shift in the reverse order.
+        if self.ff_context is None:
             vectors = vectors[::-1]
         shift, scale, *left = vectors
         return modulated(self.norm1_context.norm(text), shift, scale), left
 
 
 class TimeAndText(nn.Module):
-    """The time, and the text in a vector, as one."""
+    """The embedding of timestep and pooled text as one vector."""
 
     def __init__(self, width: int, pooled: int) -> None:
         self.timestep_embedder = TimeEmbedding(SINUSOIDS, width)
         self.text_embedder = TimeEmbedding(pooled, width)
 
     def __call__(self, timestep: wx.Array, pooled: wx.Array) -> wx.Array:
-        """(n,) and (n, pooled) to (n, width)."""
+        """Map (n,) and (n, pooled) to (n, width)."""
         times = nn.timestep_embedding(timestep, SINUSOIDS, True, 0)
         return self.timestep_embedder(times) + self.text_embedder(pooled)
 
 
 class Patches(nn.Module):
-    """Latents as tokens with their places: the middle of a stored table."""
+    """The embedding of patches, and their positions: the middle of a stored table."""
 
     def __init__(self, channels: int, width: int, patch: int, places: int) -> None:
         self.proj = nn.Conv2d(channels, width, patch, stride=patch)
@@ -172,7 +174,7 @@ class Patches(nn.Module):
         self._places = places
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to (n, patches, width)."""
+        """Map (n, height, width, channels) to (n, patches, width)."""
         y = self.proj(x)
         n, height, width, cols = y.shape
         y = y.reshape(n, height * width, cols)
@@ -191,7 +193,7 @@ class Patches(nn.Module):
 
 @nn.published("SD3Transformer2DModel")
 class SD3Transformer(Denoiser):
-    """Stable Diffusion 3: velocity that latents have at a time.
+    """Stable Diffusion 3, which predicts the velocity of latents at a timestep.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""T5's encoder, also of version 1.1, whose feed-forward is gated.
+"""T5's encoder, also of version 1.1, whose feed-forward networks are gated.
 
 Raffel et al. 2020, "Exploring the Limits of Transfer Learning", §2.1; Shazeer 2020, "GLU Variants
 Improve Transformer".
@@ -15,7 +15,7 @@ from wgpu_backend.files.huggingface.settings import Settings
 
 
 class Attention(nn.Module):
-    """Attention with neither biases nor a scale; what is far counts less by a learned bias."""
+    """Attention without biases and scale, with a learned bias of scores by distance."""
 
     def __init__(self, settings: Settings, has_bias: bool) -> None:
         width, heads = settings.uint("d_model"), settings.uint("num_heads")
@@ -29,25 +29,25 @@ class Attention(nn.Module):
         self._heads = heads
 
     def __call__(self, x: wx.Array, bias: wx.Array) -> wx.Array:
-        """(n, tokens, width) and (1, heads, tokens, tokens) to (n, tokens, width)."""
+        """Map (n, tokens, width) and (1, heads, tokens, tokens) to (n, tokens, width)."""
         y = nn.attend(self.q(x), self.k(x), self.v(x), scale=1.0, mask=bias, heads=self._heads)
         return self.o(y)
 
 
 class AttentionLayer(nn.Module):
-    """Attention behind a norm, beside a residual."""
+    """Attention after a norm, plus the residual."""
 
     def __init__(self, settings: Settings, has_bias: bool) -> None:
         self.SelfAttention = Attention(settings, has_bias)
         self.layer_norm = _norm(settings)
 
     def __call__(self, x: wx.Array, bias: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         return x + self.SelfAttention(self.layer_norm(x), bias)
 
 
 class Gated(nn.Module):
-    """Two products multiplied with each other, one of them activated, and a third."""
+    """A gated feed-forward network."""
 
     def __init__(self, settings: Settings) -> None:
         width, inner = settings.uint("d_model"), settings.uint("d_ff")
@@ -55,16 +55,16 @@ class Gated(nn.Module):
         self.wi_0 = nn.Linear(width, inner, bias=False)
         self.wi_1 = nn.Linear(width, inner, bias=False)
         self.wo = nn.Linear(inner, width, bias=False)
-        # Version 1.1 says gelu and was trained with the approximation.
+        # Files of version 1.1 name gelu, and it was trained with the approximation by tanh.
         self._activation = nn.activation("gelu_new" if kind == "gelu" else kind)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         return self.wo(self._activation(self.wi_0(x)) * self.wi_1(x))
 
 
 class Plain(nn.Module):
-    """Two products with an activation between them."""
+    """Two linear layers with an activation between them."""
 
     def __init__(self, settings: Settings) -> None:
         width, inner = settings.uint("d_model"), settings.uint("d_ff")
@@ -73,12 +73,12 @@ class Plain(nn.Module):
         self._activation = nn.activation(settings.text("feed_forward_proj", default="relu"))
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         return self.wo(self._activation(self.wi(x)))
 
 
 class FeedForwardLayer(nn.Module):
-    """Feed-forward behind a norm, beside a residual."""
+    """Feed-forward after a norm, plus the residual."""
 
     def __init__(self, settings: Settings) -> None:
         gated = settings.text("feed_forward_proj", default="relu").startswith("gated-")
@@ -86,24 +86,24 @@ class FeedForwardLayer(nn.Module):
         self.layer_norm = _norm(settings)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         return x + self.DenseReluDense(self.layer_norm(x))
 
 
 class Block(nn.Module):
-    """Attention, then feed-forward."""
+    """A layer of attention, then feed-forward."""
 
     def __init__(self, settings: Settings, has_bias: bool) -> None:
         self.layer = (AttentionLayer(settings, has_bias), FeedForwardLayer(settings))
 
     def __call__(self, x: wx.Array, bias: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         attention, feed_forward = self.layer
         return feed_forward(attention(x, bias))
 
 
 class Encoder(nn.Module):
-    """The blocks, of which the first has the biases for all."""
+    """The sequence of blocks, of which the first has the biases for all."""
 
     def __init__(self, settings: Settings) -> None:
         self.block = [Block(settings, i == 0) for i in range(settings.uint("num_layers"))]
@@ -117,7 +117,7 @@ class T5Encoder(nn.Module):
     Parameters
     ----------
     settings : Settings
-        Of config.json.
+        Settings of config.json.
     """
 
     ignored = (r"encoder\.embed_tokens\.weight", r"decoder\..*", r"lm_head\.weight")
@@ -129,11 +129,12 @@ class T5Encoder(nn.Module):
         self._far = settings.uint("relative_attention_max_distance", default=128)
 
     def __call__(self, ids: NDArray[np.int64]) -> wx.Array:
-        """Encode texts; padding takes part, as pipelines have it.
+        """Encode texts; padding is attended to as well, as in diffusers' pipelines.
 
         Parameters
         ----------
         ids : (texts, tokens), int
+            Tokens.
 
         Returns
         -------
@@ -146,7 +147,7 @@ class T5Encoder(nn.Module):
         return self.encoder.final_layer_norm(x)
 
     def _bias(self, tokens: int) -> wx.Array:
-        """(1, heads, tokens, tokens) to be added to scores."""
+        """Return the bias of scores, (1, heads, tokens, tokens)."""
         places = np.arange(tokens)
         numbers = buckets(places[None] - places[:, None], self._buckets, self._far)
         table = self.encoder.block[0].layer[0].SelfAttention.relative_attention_bias
@@ -157,12 +158,12 @@ class T5Encoder(nn.Module):
 def buckets(distances: NDArray[np.int64], count: int, far: int) -> NDArray[np.int64]:
     """Return the bucket number of each distance: half of the buckets for each direction.
 
-    Near ones have a bucket each, others share them by their logarithm up to `far`.
+    Near distances have a bucket each, others share them by their logarithm up to `far`.
     """
     half = count // 2
     exact = half // 2
     steps = np.abs(distances)
-    # In f32, as where they were trained: borders between buckets lie on its roundings.
+    # In f32, as in training: borders between buckets are affected by its rounding.
     scaled = np.log(np.maximum(steps, 1).astype(np.float32) / np.float32(exact))
     scaled = scaled / np.float32(np.log(far / exact)) * np.float32(half - exact)
     shared = np.minimum(exact + scaled.astype(np.int64), half - 1)

@@ -1,6 +1,6 @@
 """TAESD: a small autoencoder for previews, of convolutions alone (Bohan 2023, madebyollin/taesd).
 
-Pictures are (n, height, width, 3) from -1 to 1; it reads latents as diffusion has them.
+Images are (n, height, width, 3) from -1 to 1; latents are scaled as in diffusion.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Layer = Callable[[wx.Array], wx.Array]
 
 
 class Block(nn.Module):
-    """Three convolutions beside a residual."""
+    """Three convolutions plus the residual."""
 
     def __init__(self, channels: int, activation: str) -> None:
         act = nn.activation(activation)
@@ -23,7 +23,7 @@ class Block(nn.Module):
         self.conv: list[Layer] = [convs[0], act, convs[1], act, convs[2]]
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to the same."""
+        """Map (n, height, width, channels) to the same shape."""
         y = x
         for layer in self.conv:
             y = layer(y)
@@ -31,7 +31,7 @@ class Block(nn.Module):
 
 
 class Layers(nn.Module):
-    """One after another."""
+    """A sequence of layers."""
 
     def __init__(self, layers: list[Layer]) -> None:
         self.layers = layers
@@ -45,12 +45,12 @@ class Layers(nn.Module):
 
 @nn.published("AutoencoderTiny")
 class TAESD(nn.Module):
-    """Encoder and decoder.
+    """The encoder and decoder of TAESD.
 
     Parameters
     ----------
     settings : Settings
-        Of config.json.
+        Settings of config.json.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -58,11 +58,11 @@ class TAESD(nn.Module):
         self.decoder = Layers(_decoder(settings))
 
     def encode(self, picture: wx.Array) -> wx.Array:
-        """Latents of a picture (n, height, width, 3)."""
+        """Return the latents of an image (n, height, width, 3)."""
         return self.encoder((picture + 1.0) * 0.5)
 
     def decode(self, z: wx.Array) -> wx.Array:
-        """Picture of latents (n, h, w, channels), squashed to -3 to 3 before."""
+        """Return the image of latents (n, h, w, channels), which are first squashed to -3 to 3."""
         return self.decoder(wx.tanh(z * (1 / 3)) * 3.0) * 2.0 - 1.0
 
 

@@ -26,7 +26,7 @@ KINDS = ("CrossAttnDownBlock2D", "DownBlock2D", "CrossAttnUpBlock2D", "UpBlock2D
 
 
 class TransformerBlock(nn.Module):
-    """Attention over pixels, over the text, and feed-forward."""
+    """Self-attention of pixels, attention to the text, and feed-forward."""
 
     def __init__(self, width: int, heads: int, context: int) -> None:
         self.norm1 = nn.LayerNorm(width)
@@ -37,14 +37,14 @@ class TransformerBlock(nn.Module):
         self.ff = FeedForward(width)
 
     def __call__(self, x: wx.Array, context: wx.Array) -> wx.Array:
-        """(n, pixels, width) and the text to (n, pixels, width)."""
+        """Map (n, pixels, width) and the text to (n, pixels, width)."""
         x = x + self.attn1(self.norm1(x))
         x = x + self.attn2(self.norm2(x), context)
         return x + self.ff(self.norm3(x))
 
 
 class Transformer(nn.Module):
-    """Transformer blocks over the pixels of a picture, beside a residual."""
+    """Transformer blocks over the pixels of an image, plus the residual."""
 
     def __init__(self, shape: _Shape, width: int, heads: int, depth: int) -> None:
         self.norm = nn.GroupNorm(shape.groups, width, 1e-6, pytorch_compatible=True)
@@ -56,7 +56,7 @@ class Transformer(nn.Module):
         self.proj_out = made(width, width)
 
     def __call__(self, x: wx.Array, context: wx.Array) -> wx.Array:
-        """(n, height, width, channels) and the text to the same."""
+        """Map (n, height, width, channels) and the text to the same shape."""
         n, height, width, channels = x.shape
         y = self.proj_in(self.norm(x)).reshape(n, height * width, channels)
         for block in self.transformer_blocks:
@@ -69,16 +69,15 @@ def _one_pixel(inputs: int, outputs: int) -> nn.Conv2d:
 
 
 class Block(nn.Module):
-    """Residual blocks, each with attention behind it or not, and a change of size.
+    """Residual blocks, each maybe followed by attention, and a change of size.
 
     Parameters
     ----------
     shape : _Shape
     widths : sequence of pairs of int
         Channels into and out of each residual block.
-    heads : int
     depth : int
-        Transformer blocks behind each residual block; 0 for no attention.
+        Transformer blocks after each residual block; 0 for no attention.
     """
 
     def __init__(
@@ -90,27 +89,27 @@ class Block(nn.Module):
         self.upsamplers: list[Upsample] = []
 
     def layer(self, i: int, x: wx.Array, time: wx.Array, context: wx.Array) -> wx.Array:
-        """Residual block `i`, and its attention."""
+        """Apply residual block `i` and its attention."""
         x = self.resnets[i](x, time)
         return self.attentions[i](x, context) if self.attentions else x
 
 
 class Middle(nn.Module):
-    """Attention between two residual blocks."""
+    """Two residual blocks with attention between them."""
 
     def __init__(self, shape: _Shape, width: int, heads: int, depth: int) -> None:
         self.attentions = [Transformer(shape, width, heads, depth)]
         self.resnets = [shape.resnet(width, width) for _ in range(2)]
 
     def __call__(self, x: wx.Array, time: wx.Array, context: wx.Array) -> wx.Array:
-        """(n, height, width, channels) to the same."""
+        """Map (n, height, width, channels) to the same shape."""
         x = self.attentions[0](self.resnets[0](x, time), context)
         return self.resnets[1](x, time)
 
 
 @nn.published("UNet2DConditionModel")
 class UNet(Denoiser):
-    """Noise, or velocity, that latents have at a time.
+    """The UNet, which predicts the noise or velocity of latents at a timestep.
 
     Attributes
     ----------
@@ -150,18 +149,20 @@ class UNet(Denoiser):
         pooled: wx.Array | None = None,
         numbers: wx.Array | None = None,
     ) -> wx.Array:
-        """Predict what latents have been mixed with.
+        """Predict the noise or velocity of latents.
 
         Parameters
         ----------
         x : (n, height, width, channels)
+            Noisy latents.
         timestep : (n,) or (1,)
+            Training step, from 0.
         context : (n, tokens, width)
-            The text.
+            States of the text.
         pooled : (n, width) or None
-            The text in a vector, for SDXL.
+            The pooled text, for SDXL.
         numbers : (n, 6) or None
-            Original height and width, crop's top and left, target height and width, for SDXL.
+            Original height and width, top and left of the crop, target height and width, for SDXL.
 
         Returns
         -------
@@ -188,7 +189,7 @@ class UNet(Denoiser):
     def _time(
         self, timestep: wx.Array, pooled: wx.Array | None, numbers: wx.Array | None
     ) -> wx.Array:
-        """(n or 1, times): the time as a vector, with what else is known of the picture."""
+        """Embed the timestep, and SDXL's further conditions: (n or 1, times)."""
         width = self.time_embedding.linear_1.weight.shape[1]
         time = self.time_embedding(nn.timestep_embedding(timestep, width, self._flip, self._shift))
         if self.add_embedding is None or pooled is None or numbers is None:
@@ -203,7 +204,7 @@ class UNet(Denoiser):
 
 
 class _Shape:
-    """What settings say, by levels: from the finest to the coarsest."""
+    """The sizes of each level, from the finest to the coarsest."""
 
     def __init__(self, settings: Settings) -> None:
         _require_known(settings)
@@ -211,7 +212,7 @@ class _Shape:
         levels = len(self.widths)
         self.down = settings.texts("down_block_types")
         self.up = settings.texts("up_block_types")
-        # Old files call the number of heads their width, and new ones keep to it.
+        # Old files have the number of heads under the key of their width, and new ones still do.
         key = "num_attention_heads" if "num_attention_heads" in settings else "attention_head_dim"
         self.heads = _for_levels(settings, key, 8, levels)
         self.depths = _for_levels(settings, "transformer_layers_per_block", 1, levels)
@@ -241,7 +242,7 @@ def _down_blocks(shape: _Shape) -> list[Block]:
 
 
 def _up_blocks(shape: _Shape) -> list[Block]:
-    """Blocks back up, which also read what those on the way down gave, the last of them first."""
+    """Make the upward blocks, which also read the outputs of the downward ones in reverse order."""
     skips = [shape.widths[0]]
     for i, width in enumerate(shape.widths):
         skips += [width] * (shape.layers + (i < len(shape.widths) - 1))
@@ -261,7 +262,7 @@ def _up_blocks(shape: _Shape) -> list[Block]:
 
 
 def _for_levels(settings: Settings, key: str, default: int, levels: int) -> list[int]:
-    """Numbers of a key that may have one for all."""
+    """Return the numbers of a key, which may have one for all levels."""
     value = settings.value(key)
     if isinstance(value, list):
         found = settings.uints(key)
@@ -272,7 +273,7 @@ def _for_levels(settings: Settings, key: str, default: int, levels: int) -> list
 
 
 def _require_known(settings: Settings) -> None:
-    """Refuse what other networks of this class have and this one has not."""
+    """Refuse settings of this class's other networks, which are not supported."""
     for name in ("down_block_types", "up_block_types"):
         for kind in settings.texts(name):
             if kind not in KINDS:

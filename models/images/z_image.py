@@ -1,9 +1,9 @@
 """The transformer of Z-Image: Cai et al. 2025, "Z-Image".
 
-Text and picture pass some blocks each alone, then all others as one row of tokens.
+Text and image pass through a few separate blocks, then through all others as one sequence.
 
-Latents are (1, height, width, channels); a token is a square of 2 x 2. Both rows of tokens are
-filled up to multiples of 32 by learned tokens, which take part.
+Latents are (1, height, width, channels); a token is a square of 2 x 2. Both sequences are padded to
+multiples of 32 with learned tokens, which are attended to.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from .modulation import plain_norm
 from .networks import Denoiser
 from .original_names import Z_IMAGE
 
-SINUSOIDS = 256  # width of a time before its products
-INNER = 1024  # width of a time between them
-MOST = 256  # width of a time behind them, in wider networks
-MULTIPLE = 32  # of tokens
+# Width of a timestep's sinusoids, of the layer between, and at most of the result.
+SINUSOIDS = 256
+INNER = 1024
+MOST = 256
+# Tokens are padded to multiples of this.
+MULTIPLE = 32
 PATCH = 2
-HEAD_EPS = 1e-5  # of norms of heads
+# Epsilon of the norms of heads.
+HEAD_EPS = 1e-5
 
 
 class Attention(nn.Module):
-    """Attention of tokens over themselves."""
+    """Self-attention."""
 
     def __init__(self, width: int, heads: int, normed: bool) -> None:
         self.to_q, self.to_k, self.to_v = (nn.Linear(width, width, bias=False) for _ in range(3))
@@ -40,13 +43,13 @@ class Attention(nn.Module):
         self._heads = heads
 
     def __call__(self, x: wx.Array, rope: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         q, k, v = (heads_apart(p(x), self._heads) for p in (self.to_q, self.to_k, self.to_v))
         return self.to_out[0](attend_rotated(self.norm_q(q), self.norm_k(k), v, rope))
 
 
 class FeedForward(nn.Module):
-    """Two products, of which one gates the other, and a third (Shazeer 2020)."""
+    """A gated feed-forward network (Shazeer 2020)."""
 
     def __init__(self, width: int) -> None:
         inner = int(width / 3 * 8)
@@ -55,18 +58,17 @@ class FeedForward(nn.Module):
         self.w3 = nn.Linear(width, inner, bias=False)
 
     def __call__(self, x: wx.Array) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         return self.w2(nn.silu(self.w1(x)) * self.w3(x))
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each between two norms; the time scales and gates them.
+    """Attention and feed-forward, each between two norms, scaled and gated by the timestep.
 
     Parameters
     ----------
-    settings : Settings
     modulated : bool
-        Whether the time does so.
+        Whether the timestep scales and gates them.
     """
 
     def __init__(self, settings: Settings, modulated: bool) -> None:
@@ -79,7 +81,7 @@ class Block(nn.Module):
         self.adaLN_modulation = [nn.Linear(min(width, MOST), 4 * width)] if modulated else []
 
     def __call__(self, x: wx.Array, rope: wx.Array, time: wx.Array | None = None) -> wx.Array:
-        """(n, tokens, width) to the same."""
+        """Map (n, tokens, width) to the same shape."""
         if time is None:
             x = x + self.attention_norm2(self.attention(self.attention_norm1(x), rope))
             return x + self.ffn_norm2(self.feed_forward(self.ffn_norm1(x)))
@@ -92,13 +94,13 @@ class Block(nn.Module):
 
 
 class TimeEmbedding(nn.Module):
-    """Two products with silu between them."""
+    """Two linear layers with SiLU between them."""
 
     def __init__(self, width: int) -> None:
         self.mlp = [nn.Linear(SINUSOIDS, INNER), nn.SiLU(), nn.Linear(INNER, width)]
 
     def __call__(self, time: wx.Array) -> wx.Array:
-        """(n,) to (n, width)."""
+        """Map (n,) to (n, width)."""
         y = nn.timestep_embedding(time, SINUSOIDS, True, 0)
         for part in self.mlp:
             y = part(y)
@@ -106,7 +108,7 @@ class TimeEmbedding(nn.Module):
 
 
 class LastLayer(nn.Module):
-    """A norm that the time scales, and the product that makes squares of tokens."""
+    """A norm that the timestep scales, and the linear layer from tokens to squares."""
 
     def __init__(self, width: int, outputs: int) -> None:
         self.linear = nn.Linear(width, outputs)
@@ -114,14 +116,14 @@ class LastLayer(nn.Module):
         self._norm = plain_norm(width)
 
     def __call__(self, x: wx.Array, time: wx.Array) -> wx.Array:
-        """(n, tokens, width) to (n, tokens, outputs)."""
+        """Map (n, tokens, width) to (n, tokens, outputs)."""
         silu, linear = self.adaLN_modulation
         return self.linear(self._norm(x) * (1.0 + linear(silu(time))[:, None]))
 
 
 @nn.published("ZImageTransformer2DModel")
 class ZImageTransformer(Denoiser):
-    """Z-Image: picture minus noise, the other way round than elsewhere."""
+    """Z-Image, which predicts image minus noise; other networks predict noise minus image."""
 
     originals = Z_IMAGE
 
@@ -155,18 +157,19 @@ class ZImageTransformer(Denoiser):
         self._scale = settings.number("t_scale", default=1000.0)
 
     def rope(self, height: int, width: int, text_tokens: int) -> Table:
-        """Cosines and sines of the places of a picture's tokens and a text's, filled up.
+        """Return cosines and sines of the positions of an image's tokens and a text's, padded.
 
         Parameters
         ----------
         height, width : int
-            Of latents.
+            Height and width of the latents.
         text_tokens : int
+            Number of tokens of the text.
 
         Raises
         ------
         ShapeError
-            A place lies beyond those the network knows.
+            A position is beyond the largest one that the network supports.
         """
         places = _places(height // PATCH, width // PATCH, text_tokens)
         furthest = places.max(0).tolist()
@@ -178,15 +181,18 @@ class ZImageTransformer(Denoiser):
         return axial_rope(places, self._widths, self._theta)
 
     def __call__(self, x: wx.Array, timestep: wx.Array, text: wx.Array, rope: wx.Array) -> wx.Array:
-        """Predict picture minus noise.
+        """Predict image minus noise.
 
         Parameters
         ----------
         x : (1, height, width, channels)
-        timestep : (1,), 0 for noise to 1 for the picture
+            Noisy latents.
+        timestep : (1,)
+            0 for noise to 1 for the image.
         text : (1, tokens, width)
-            Without padding.
+            States of the text, without padding.
         rope : (all tokens, pairs, 2)
+            Rotations of all positions.
 
         Returns
         -------
@@ -217,7 +223,7 @@ def _width(settings: Settings) -> int:
 
 
 def _squares(x: wx.Array) -> wx.Array:
-    """Latents (1, height, width, channels) as tokens (1, squares, PATCH² · channels)."""
+    """Pack latents (1, height, width, channels) into tokens (1, squares, PATCH² · channels)."""
     _, height, width, channels = x.shape
     squares = x.reshape(1, height // PATCH, PATCH, width // PATCH, PATCH, channels)
     ordered = wx.permute_dims(squares, (0, 1, 3, 2, 4, 5))
@@ -225,7 +231,7 @@ def _squares(x: wx.Array) -> wx.Array:
 
 
 def _filled(x: wx.Array, filler: wx.Array) -> wx.Array:
-    """Tokens (1, tokens, width) up to a multiple, with others behind them."""
+    """Pad tokens (1, tokens, width) to a multiple."""
     missing = -x.shape[1] % MULTIPLE
     if not missing:
         return x
@@ -233,7 +239,7 @@ def _filled(x: wx.Array, filler: wx.Array) -> wx.Array:
 
 
 def _places(rows: int, columns: int, text_tokens: int) -> Places:
-    """Places of all tokens; a picture lies behind its text, what fills it up at the origin."""
+    """Return the positions of all tokens; an image follows its text, padding is at the origin."""
     text = text_tokens + -text_tokens % MULTIPLE
     picture = grid_places((text + 1, 0, 0), (1, rows, columns))
     filled = np.zeros((-len(picture) % MULTIPLE, 3), np.int64)
