@@ -70,6 +70,7 @@ def resolve_range(subject: str, binding: Binding, pool: Pool) -> Range:
         raise DeviceError(f"{subject}: {buffer} is of another device")
     if not buffer.alive:
         raise DeviceError(f"{subject}: {buffer} is used after its release")
+    # 0 means up to the end.
     nbytes = binding.nbytes or buffer.nbytes - offset
     if offset < 0 or nbytes < 1 or offset + nbytes > buffer.nbytes:
         raise DeviceError(
@@ -103,6 +104,7 @@ def make_copy(source: Binding, target: Binding, pool: Pool, queue: Queue) -> Cop
     """
     buffer, offset, nbytes = check_copy("copy", source, pool)
     into, at, room = check_copy("copy", target, pool)
+    # WebGPU copies whole words, and not within one buffer.
     if nbytes != room or nbytes % 4 or buffer is into:
         raise DeviceError(
             f"copy: {nbytes} bytes into {room}, needs as many, whole words, of another buffer"
@@ -180,6 +182,7 @@ class Binder:
         for decl, binding in zip(declared, dispatch.bindings, strict=True):
             subject = f"{dispatch.name}: {decl.name}"
             ranges.append(self._range(subject, binding, decl.access))
+            # WebGPU allows no second use of a buffer that a dispatch writes.
             if uses.setdefault(id(binding.buffer), decl.access) != decl.access and "read_write" in (
                 uses[id(binding.buffer)],
                 decl.access,

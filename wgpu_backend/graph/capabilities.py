@@ -77,6 +77,7 @@ class GroupSizes:
     items_per_thread: int = 1
 
 
+# Read-only, since all capabilities without tuned tiles share it.
 def _nothing() -> Mapping[str, Tile]:
     return MappingProxyType({})
 
@@ -153,6 +154,7 @@ class Capabilities:
     few_registers: bool = False
     integer_dot: bool = False
     timestamps: bool = False
+    # These limits are the least that WebGPU promises.
     max_binding_nbytes: int = 128 << 20
     max_uniform_nbytes: int = 64 << 10
     max_buffer_nbytes: int = 256 << 20

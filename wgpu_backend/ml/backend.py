@@ -117,6 +117,7 @@ def make_executor(name: str, params: BackendParams) -> Executor:
     BackendError
         There is no such kind.
     """
+    # Plug-ins are imported only when asked for.
     if name not in _BACKENDS:
         plugins.load("wgpu_backend.backends", name)
     try:
@@ -342,6 +343,7 @@ class Backend:
         OutOfMemory
             The weights do not fit.
         """
+        # Progress is divided by it, also for a file without tensors.
         total = sum(info.nbytes for info in self.file.tensors.values()) or 1
         done = 0
         limit = self.executor.capabilities.max_binding_nbytes
@@ -466,6 +468,7 @@ def _wgpu(params: BackendParams) -> Executor:
             executor, profile, self_test=params.self_test, progress=params.progress
         )
         executor = executor.as_if(known)
+        # Without the kernels that this driver computes wrongly.
         executor.rules = fusions(
             params.fusion, exact=params.exact, coarse=params.coarse, without=wrong
         )

@@ -141,6 +141,7 @@ class Method(Generic[P]):
         self._op = op
 
     def __set_name__(self, owner: type, name: str) -> None:
+        # A plain function, so that help() shows the op's signature.
         setattr(owner, name, make_method(self._op, owner, name))
 
     if TYPE_CHECKING:
@@ -309,6 +310,7 @@ class Tensor(Node):
         return dump(self.numpy(), precision=precision, threshold=threshold, edge_items=edge_items)
 
     def _repr_html_(self) -> str:
+        # Showing a tensor in a notebook computes nothing.
         done = self.builder is not None and self.launch is None and self.source is None
         return as_html(repr(self), self.numpy() if done else None)
 
@@ -330,6 +332,7 @@ class Tensor(Node):
 
     def _view(self, spec: Spec) -> Tensor:
         if self.builder is None:
+            # A weight belongs to no context, and neither do views of it.
             return self.beside(spec)
         return cast("Tensor", self.builder.view(self, spec))
 
@@ -402,6 +405,7 @@ class Tensor(Node):
         return _apply(arithmetic.sub, self, other)
 
     def __rsub__(self, other: Operand) -> Tensor:
+        # One `scale` needs no constant on the device.
         if isinstance(other, int | float) and self.dtype in FLOATS:
             return cast("Tensor", arithmetic.scale(self, factor=-1.0, bias=other))
         return _apply(arithmetic.sub, other, self)

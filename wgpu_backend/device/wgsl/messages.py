@@ -22,6 +22,7 @@ _OPERATORS = {
     "ShiftLeft": "<<", "ShiftRight": ">>",
 }  # fmt: skip
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+# What HLSL, Metal, CUDA and C call these.
 _FOREIGN = {
     "float": "f32", "half": "f16", "int": "i32", "uint": "u32", "float2": "vec2<f32>",
     "float3": "vec3<f32>", "float4": "vec4<f32>", "fabs": "abs", "sine": "sin", "cosine": "cos",
@@ -37,8 +38,10 @@ _NAMES = (
     "workgroupBarrier "
 )
 _BUILTINS = _NAMES.split()
+# Numbers of functions and expressions are naga's own, and say nothing to a reader.
 _INNER = re.compile(r"(Entry point \w+ at Compute|Function \[\d+\] '\w+') is invalid; ")
 _EXPRESSION = re.compile(r"(Expression|Call to) \[\d+\] is invalid; ")
+# naga prints types as structs of Rust.
 _SCALAR = re.compile(r"Scalar ?\{ kind: (\w+), width: (\d) \}")
 _ABSTRACT = {"{AbstractFloat}": "a number with a point", "{AbstractInt}": "a whole number"}
 

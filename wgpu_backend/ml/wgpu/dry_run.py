@@ -26,6 +26,7 @@ from wgpu_backend.ml.wgpu.dispatch import kernels
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 from wgpu_backend.ml.wgpu.storage import Part, intermediate
 
+# As if each weight fitted one binding.
 _WHOLE = (Part(0, 1, {}),)
 
 
@@ -72,6 +73,7 @@ class DryRunExecutor:
         for node, launch in recorded.plan.steps:
             assert node.call is not None
             for kernel in kernels(node.call.op, launch, self.capabilities, lambda _: _WHOLE):
+                # Layers have the same shaders.
                 if kernel.shader not in self._seen:
                     self._seen.add(kernel.shader)
                     self._found(kernel.shader)

@@ -164,6 +164,7 @@ class WgpuRecorded:
         """Put the inputs into one buffer: named ones first, which a run rewrites with one write."""
         nodes = [n for _, launch in self.plan.steps for n in launch.operands.values()]
         found = {n.storage: n for n in [*nodes, *outputs] if n.storage.kind == "input"}
+        # Named ones first: they are one range, which each run writes.
         storages = sorted(found, key=lambda s: s.label == "")
         if not storages:
             return None
@@ -400,6 +401,7 @@ class WgpuExecutor:
             dtype, pieces = self._sources[storage]
             rows = Rows(pieces, dtype.nbytes(storage.layout.cols))
             store = WeightStore(self.device, shared=False)
+            # Kernels that read planes get a second copy, made when first needed.
             store.unfold(dtype, rows, part, storage.label)
         return part.planes[plane]
 
@@ -461,6 +463,7 @@ class WgpuExecutor:
 
     def read(self, node: Node) -> Array:
         """Return the values of a computed node or a weight."""
+        # Weights have other layouts on the device; their source has the values.
         if node.storage in self._sources:
             return weight_values(*self._sources[node.storage], node.spec)
         if node.storage.handle is None:

@@ -73,6 +73,7 @@ def heads_put(
         Queries, keys and values are parts of several tensors.
     """
     require(
+        # They share a binding: with three there would be more than every device has.
         len({x.storage for x in (q, k, v)}) == 1,
         ShapeError,
         f"{NAME}: queries {q.spec.shape}, keys {k.spec.shape} and values {v.spec.shape} lie in "

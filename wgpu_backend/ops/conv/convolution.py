@@ -113,6 +113,7 @@ def convolve(
             "out": out.shape[:4],
             "kernel": (1, *weight.spec.shape[1:4]),
             "step": (1, *strides),
+            # Negative padding crops; u32 arithmetic wraps around as it should.
             "before": (0, *(before % 2**32 for before, _ in sides)),
             "dilation": (1, *dilations),
             "spread": (1, *spread),
@@ -138,6 +139,7 @@ def convolve_reference(
     flipped: bool = False,
 ) -> Array:
     """Sum, over taps, shifted pixels times the tap's matrix, group by group."""
+    # A transposed convolution spreads the values, with zeros between them.
     padded = padded_by(apart(x, spread), paddings)
     # A transposed convolution is one with the kernel turned around.
     weight = weight[:, ::-1, ::-1, ::-1] if flipped else weight

@@ -55,12 +55,14 @@ def pool(
     threads = out.size // 4 if vector else out.size
     return Launch(
         out,
+        # A binding has one element type: VECTOR says which of the two is read.
         {"x": x, "vec4s": x},
         threads=threads,
         params={
             "count": threads,
             "blocks": channels // 4 if vector else channels,
             "channels": channels,
+            # It changes neither a maximum nor a sum.
             "none": -math.inf if kind == "max" else 0.0,
             "size": (1, *x.spec.shape[1:4]),
             "out": out.shape[:4],
@@ -88,8 +90,10 @@ def pool_reference(
     windows = _windows(x.astype(np.float32), kernel, strides, paddings, beyond)
     if kind == "max":
         return windows.max(axis=(-3, -2, -1))
+    # PyTorch's `count_include_pad`: padding counts as values, or does not.
     ones = _windows(np.ones_like(x, np.float32), kernel, strides, paddings, float(count_padding))
     counts = ones.sum(axis=(-3, -2, -1))
+    # A window may lie in the padding alone.
     return windows.sum(axis=(-3, -2, -1)) / np.maximum(counts, 1)
 
 
@@ -174,6 +178,7 @@ def _pool(
         len(around) == axes, ShapeError, f"{name}: {len(around)} paddings, x has {axes} axes for it"
     )
     require_paddings(around)
+    # One kernel for one to three axes: a missing one has a single value.
     missing = 3 - axes
     ones = (1,) * missing
     y = pool(

@@ -67,6 +67,7 @@ def _floor_divide(a: Array, b: Array) -> Array:
 def _power(a: Array, b: Array) -> Array:
     """Compute powers in f64: NumPy's own of f32 is off by some units where a result is small."""
     if a.dtype.kind in "iu":
+        # NumPy refuses negative exponents of integers.
         found = np.power(a, np.maximum(b, 0))
         return np.where((b >= 0) | (np.abs(a) == 1), np.where(b < 0, a ** (b & 1), found), 0)
     return a.astype(np.float64) ** b.astype(np.float64)

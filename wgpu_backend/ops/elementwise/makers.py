@@ -66,6 +66,7 @@ class OpMaker(Generic[P]):
         record: Any = partial(self._launch, name)
         record.__name__ = record.__qualname__ = name
         record.__module__ = self._launch.__module__
+        # Ops of one maker have the same operands and errors, and so share their text.
         operands = (inspect.getdoc(self._launch) or "").partition("\n\n")[2]
         record.__doc__ = "\n\n".join(part for part in (summary, details, operands) if part)
         shader = self._shader or f"ops/elementwise/{name}"

@@ -15,6 +15,7 @@ import numpy as np
 from wgpu_backend.ops.elementwise.makers import binary_op, in_f64, unary_op
 from wgpu_backend.ops.reference import Array
 
+# NumPy has no error function.
 _erf: Callable[[Array], Array] = np.vectorize(math.erf, otypes=[np.float64])
 _erfc: Callable[[Array], Array] = np.vectorize(math.erfc, otypes=[np.float64])
 
@@ -23,8 +24,10 @@ def erfinv_reference(x: Array) -> Array:
     """Invert erf by Halley's steps, on the complement where that is small."""
     p = np.abs(x.astype(np.float64))
     q = 1 - p
+    # Near 1, the complement keeps digits that erf loses.
     small = q < 0.5
     y: Array = np.where(small, np.sqrt(-np.log(np.clip(q, 1e-300, 1))), p)
+    # Each step triples the digits, so that 12 are enough for f64.
     for _ in range(12):
         off = np.where(small, q - _erfc(y), _erf(y) - p)
         step = off * np.exp(np.minimum(y * y, 700)) * math.sqrt(math.pi) / 2

@@ -85,6 +85,7 @@ def rows_widened(x: Node, ids: Node) -> Launch:
     n, cols = x.spec.shape[-2:]
     out = Spec.dense((*ids.spec.shape, cols), F32)
     params = {"size": out.size, "cols": cols, "rows": n}
+    # Only dense batches can be seen as one tall matrix.
     if len(x.spec.shape) > 2 and not x.spec.is_dense:
         return Launch(
             out,

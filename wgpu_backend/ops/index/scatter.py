@@ -51,6 +51,7 @@ def put_at(dst: Node, x: Node, *ids: Node, axes: Sequence[int], window: Shape) -
     require_writable("scatter", dst)
     # The kernel binds four tensors of ids and reads COUNT of them.
     given = [*ids, *[ids[0]] * (4 - len(ids))]
+    # The kernel has four axes, and those of the tensor are the last.
     missing = 4 - len(dst.spec.shape)
     return Launch(
         dst.spec,
@@ -128,6 +129,7 @@ def put_along_reference(dst: Array, x: Array, ids: Array, *, axis: int) -> Array
     """Write values at ids, an id for each."""
     for at in np.ndindex(*ids.shape):
         extent = dst.shape[axis]
+        # Negative ids count from the end, as in NumPy.
         place = int(ids[at]) + (extent if ids[at] < 0 else 0)
         if 0 <= place < extent:
             dst[(*at[:axis], place, *at[axis + 1 :])] = x[at]
@@ -150,6 +152,7 @@ def _put_windows(
         ShapeError,
         f"{name}: windows are {window}, x is {x.spec.shape}, needs no more along any axis",
     )
+    # The operand keeps its values.
     whole = fresh(x)
     flat = reshape_node(updates, (updates.spec.shape[0], math.prod(window)))
     written = put_at(whole, flat, *ids, axes=found, window=window)
@@ -270,6 +273,7 @@ def put_along_axis(x: Node, ids: Node, values: Node, axis: int) -> Node:
         f"put_along_axis: values is {values.spec.shape}, ids is {ids.spec.shape}",
     )
     shape = x.spec.shape
+    # Three axes do for any tensor: those before, the axis, those after.
     outer, inner = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
     whole, given, own = (
         reshape_node(node, (outer, node.spec.shape[axis], inner)) for node in (x, values, ids)

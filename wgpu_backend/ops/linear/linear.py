@@ -354,6 +354,7 @@ def _in_groups(weight: Node, x: object) -> bool:
     spec = weight.spec
     if len(spec.shape) != 2 or x.spec.shape[-1:] != spec.shape[1:]:
         return False
+    # Kernels read whole groups, from a multiple of their size on.
     whole = spec.shape[1] % GROUP == 0 and spec.offset % GROUP == 0 and spec.is_dense
     return whole and (spec.dtype.quantised or spec.dtype in FLOATS)
 
@@ -509,6 +510,7 @@ def matmul_strided_reference(a: Array, x: Array) -> Array:
     """Return ``x @ a.T``, batches of `a` repeated to those of `x`."""
     batch = a.shape[:-2]
     for axis, wanted in zip(range(-3, -3 - len(batch), -1), reversed(x.shape[:-2]), strict=False):
+        # Each batch several times in a row: a head of keys serves a group of heads of queries.
         a = np.repeat(a, wanted // a.shape[axis], axis=axis)
     return np.matmul(x, np.swapaxes(a, -1, -2)).reshape(*x.shape[:-1], a.shape[-2])
 

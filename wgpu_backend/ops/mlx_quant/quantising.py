@@ -37,6 +37,7 @@ def affine_scales(w: Node, *, group_size: int, bits: int) -> Launch:
     return Launch(
         out,
         {"w": w},
+        # A thread writes both numbers of a group.
         threads=out.size // 2,
         params={"count": out.size // 2, "group_size": group_size, "bins": 2**bits - 1},
         work=w.spec.nbytes,
@@ -53,6 +54,7 @@ def affine_scales_reference(w: Array, *, group_size: int, bits: int) -> Array:
     size = np.maximum((high - low) / np.float32(2**bits - 1), np.float32(1e-7))
     edge = typing.cast("Array", np.where(below, low, high))
     scale = typing.cast("Array", np.where(below, size, -size))
+    # As MLX does: by this scale the far end is a whole number of steps.
     code = np.rint(edge / scale)
     met = code != 0
     scale = np.where(met, edge / np.where(met, code, 1), scale)
@@ -78,6 +80,7 @@ def affine_packed(w: Node, scales: Node, *, group_size: int, bits: int) -> Launc
     return Launch(
         Spec.dense((*batch, values * bits // 32), U32),
         {"w": w, "scales": scales},
+        # 32 codes of any width fill whole words.
         threads=w.spec.size // 32,
         params={"count": w.spec.size // 32, "group_size": group_size, "bins": 2**bits - 1},
         choices={"BITS": bits},
@@ -112,6 +115,7 @@ def float_scales(w: Node, *, mode: str) -> Launch:
     return Launch(
         out,
         {"w": w},
+        # A thread writes one word of four scales.
         threads=ceil_div(out.size, 4),
         params={"count": out.size},
         choices={"GROUP": coding.group_size, "BITS": coding.bits},
@@ -128,6 +132,7 @@ def float_scales_reference(w: Array, *, mode: str) -> Array:
     scale = groups.max(axis=-1) / np.float32(6 if coding.bits == 4 else 448)
     if mode == "nvfp4":
         return to_e4m3(scale)
+    # Rounded up to a power of two, so that no value is above the largest code.
     half, power = np.frexp(scale)
     return np.where(scale == 0, 127, power + 127 - (half == 0.5)).astype(np.uint8)
 
@@ -166,10 +171,12 @@ def float_packed_reference(w: Array, scales: Array, *, mode: str) -> Array:
     coding = get_coding("float_packed", mode, None, None)
     groups = split_groups(w, coding.group_size)
     by = _scales(scales, mode)[..., None]
+    # A group of zeros may have a scale of 0.
     values = np.where(by == 0, 0, groups / np.where(by == 0, 1, by)).reshape(w.shape)
     if coding.bits == 8:
         return pack_codes(to_e4m3(values), 8)
     apart = np.abs(values[..., None] - E2M1)
+    # Of two as near, the first has the smaller magnitude.
     return pack_codes(np.argmin(apart, axis=-1), 4)
 
 
@@ -266,6 +273,7 @@ def affine_quantise(w: Node, group_size: int = 64, bits: int = 4) -> tuple[Node,
     _require_groups("affine_quantise", w, coding)
     both = affine_scales(w, group_size=group_size, bits=bits)
     packed = affine_packed(w, both, group_size=group_size, bits=bits)
+    # Scales and biases alternate; the first axis tells them apart, and each is a view.
     planes = permute(both.spec, (len(both.spec.shape) - 1, *range(len(both.spec.shape) - 1)))
     kind, shape = w.spec.dtype, both.spec.shape[:-1]
     scales, biases = (
@@ -371,6 +379,7 @@ def dequantised_array(
     return unpacked(packed, scales, biases, **coding._asdict(), dtype=dtype)
 
 
+# A sign, two bits of exponent, one of fraction: OCP Microscaling Formats 1.0.
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, 0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 _BYTES = np.arange(256)
 # E4M3: four bits of exponent with bias 7, three of fraction; exponent 0 is subnormal.
@@ -384,6 +393,7 @@ E4M3 = np.where(_BYTES & 128, -_SIZES, _SIZES).astype(np.float32)
 
 def unpack_codes(packed: Array, bits: int) -> Array:
     """Unpack the codes of a row from words that hold them from the low bits on."""
+    # Little-endian on every host, as files and devices are.
     octets = np.ascontiguousarray(packed, np.dtype("<u4")).view(np.uint8)
     ones = np.unpackbits(octets, axis=-1, bitorder="little")
     apart = ones.reshape(*packed.shape[:-1], packed.shape[-1] * 32 // bits, bits)
@@ -409,6 +419,7 @@ def split_groups(w: Array, size: int) -> Array:
 def to_e4m3(values: Array) -> Array:
     """Return the bits of the nearest E4M3, ties to even, at most 448."""
     size = np.abs(values)
+    # Below 2⁻⁶ numbers are subnormal: their step is that of 2⁻⁶.
     exponent = np.maximum(np.floor(np.log2(np.where(size == 0, 1, size))), -6)
     step = 2.0 ** (exponent - 3)
     rounded = np.minimum(np.rint(size / step) * step, 448).astype(np.float32)
@@ -420,6 +431,7 @@ def to_e4m3(values: Array) -> Array:
 def _scales(scales: Array, mode: str) -> Array:
     if mode == "nvfp4":
         return E4M3[scales]
+    # E8M0: an exponent alone, with bias 127.
     return (2.0 ** (scales.astype(np.float64) - 127)).astype(np.float32)
 
 

@@ -76,6 +76,7 @@ def expert_sum(
         out,
         {
             "x": x,
+            # A binding needs a buffer even if the kernel does not read it.
             "weights": x if weights is None else weights,
             "addend": x if addend is None else addend,
         },
@@ -166,6 +167,7 @@ def _fits(x: Node) -> bool:
 @expert_sum.fuses("add")
 def fuse_addend(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a sum of experts with an addend: a residual, or a shared expert."""
+    # Sums commute, so the experts may be either operand.
     for own, other in (("a", "b"), ("b", "a")):
         found = graph.single_use_producer(node.operands[own], SUM)
         addend = node.operands[other]

@@ -169,6 +169,7 @@ def linear_by_expert_reference(
     """Multiply each row with its expert; zeros for an id outside."""
     rows = x if prologue.form == "values" else q8_values(x)
     if activation is not None:
+        # Two stacks of matrices, or gates above projections in one.
         gates, ups = weights if weights.ndim == 4 else np.split(weights, 2, axis=1)
         return get_reference(activation)(each_expert(gates, rows, ids)) * each_expert(
             ups, rows, ids
@@ -446,6 +447,7 @@ def each_expert(weights: Array, x: Array, ids: Array) -> Array:
     """Return the products of each token with its experts, (tokens, used, rows)."""
     tokens, used = ids.shape
     rows = np.broadcast_to(x, (tokens, used, x.shape[-1]))
+    # An id outside chooses no expert and leaves zeros.
     y = np.zeros((tokens, used, weights.shape[1]), np.float32)
     for expert, matrix in enumerate(weights):
         chosen = ids == expert
@@ -458,6 +460,7 @@ def _by_tiles(weights: Array, x: Array, tiles: Array, bias: Array | None, used: 
     rows = np.broadcast_to(x, (len(x), used, x.shape[-1])).reshape(-1, x.shape[-1])
     y = np.zeros((len(rows), weights.shape[1]), np.float32)
     for expert, *pairs in tiles[tiles[:, 0] >= 0]:
+        # -1 fills up a tile.
         some = [pair for pair in pairs if pair >= 0]
         y[some] = rows[some] @ weights[expert].T + (0 if bias is None else bias[expert])
     return y.reshape(len(x), used, -1)

@@ -108,6 +108,7 @@ def random_gaussian(
         Between which numbers are drawn, before that.
     """
     low, size = gaussian_range(least, most)
+    # WGSL compilers may assume that no number is infinite.
     ends = (max(least, -LARGEST), min(most, LARGEST))
     params = {"low": low, "range": size, "least": ends[0], "most": ends[1]}
     return _draw("random_gaussian", key, shape, dtype, {**params, "loc": loc, "scale": scale})
@@ -126,6 +127,7 @@ def random_gaussian_reference(
 ) -> Array:
     """Draw normal numbers."""
     low, size = (np.float32(end) for end in gaussian_range(least, most))
+    # Uniform numbers between the error functions of the ends, inverted.
     normal = math.sqrt(2) * erfinv_reference(fractions(key, shape) * size + low)
     return np.clip(normal, least, most) * scale + loc
 
@@ -236,6 +238,7 @@ def random_laplace_reference(
     """Draw numbers of a Laplace distribution."""
     low = np.float32(OPEN_LOW)
     side: Array = (fractions(key, shape) * (np.float32(1) - low) + low).astype(np.float64)
+    # The inverse of the distribution function, exact also near the middle.
     return np.sign(side) * np.log1p(-np.abs(side)) * scale + loc
 
 
@@ -268,6 +271,7 @@ def random_randint(
         dtype in (*SIGNED, *UNSIGNED), DTypeError, f"random_randint: {dtype}, needs an integer type"
     )
     number = I32 if dtype in SIGNED else U32
+    # Draws have 32 bits, so wide types get the range of narrow ones.
     kind = {I64: I32, U64: U32}.get(dtype, dtype).numpy
     assert kind is not None
     ends = np.iinfo(kind.name)
@@ -293,6 +297,7 @@ def random_randint_reference(
     key: Array, low: int, high: int, shape: Sequence[int] = (), dtype: DType = I32
 ) -> Array:
     """Draw random integers."""
+    # The upper word of a product (Lemire 2019), without his second draws for a fair share.
     bits = words(key, math.prod(shape)).astype(np.uint64)
     return (bits * np.uint64(high - low) >> np.uint64(32)).astype(np.int64).reshape(
         tuple(shape)
@@ -302,4 +307,5 @@ def random_randint_reference(
 def fractions(key: Array, shape: Sequence[int], dtype: DType = F32) -> Array:
     """Draw numbers from 0 up to 1, f32."""
     bits = words(key, math.prod(shape)).astype(np.float32) * np.float32(2**-32)
+    # Rounding to the type could give 1.
     return np.minimum(bits, np.float32(BELOW_ONE[dtype])).reshape(tuple(shape))

@@ -69,6 +69,7 @@ def short_conv(
             f"short_conv: bias is {bias.spec.shape}, x has {channels} channels",
         )
     choices = {"BIASED": bias is not None, "ACTIVATED": silu}
+    # A binding needs a buffer even if the kernel does not read it.
     return _launch("short_conv", x, weight, x if bias is None else bias, state, runs, taps, choices)
 
 
@@ -134,6 +135,7 @@ def token_shift(x: Node, state: Node, runs: Node) -> Launch:
     """
     require_rank("token_shift", "x", x, 2, 2)
     require_dtype("token_shift", "x", x, FLOATS)
+    # A convolution of two taps that takes only the earlier value.
     return _launch("token_shift", x, x, x, state, runs, 2, {"SHIFT": True})
 
 
@@ -163,6 +165,7 @@ def _launch(
     return Launch(
         Spec.dense((tokens, channels), F32),
         {"x": x, "weight": weight, "bias": bias, "state": state, "runs": runs},
+        # Steps of a sequence depend on each other, channels do not.
         threads=sequences * channels,
         params={
             "size": sequences * channels,

@@ -80,7 +80,9 @@ def rms_norm(x: Node, weight: Node | None = None, *, eps: float) -> Launch:
         ShapeError,
         f"rms_norm: values of a row lie {x.spec.strides[-1]} apart, need 1; call contiguous()",
     )
+    # A binding needs a buffer even if the kernel does not read it.
     rows, scale = row_count(x.spec), x if weight is None else weight
+    # Every row must begin with a whole vector.
     aligned = all(stride % 4 == 0 for stride in x.spec.strides[:-1])
     return Launch(
         Spec.dense(x.spec.shape, F32),
@@ -159,6 +161,7 @@ def rms_norm_add_reference(
 @rms_norm_add.fuses("add")
 def residual_behind_the_norm(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a norm with a residual added to it."""
+    # Sums commute, so the norm may be either operand.
     for own, other in (("a", "b"), ("b", "a")):
         found = graph.single_use_producer(node.operands[own], "rms_norm")
         addend = node.operands[other]

@@ -24,6 +24,7 @@ from wgpu_backend.ops.sampling.host.sampling_params import SamplingParams
 
 # So many fit into 16 KiB of workgroup memory, with room for values that tie.
 MAX_K = 256
+# Columns: the fields of `SamplingParams`.
 SAMPLING = 8
 PENALISE_COLUMNS = 2048
 # Each part pays for sorting its winners, so they are few, and long.
@@ -52,6 +53,7 @@ def top_k(x: Node, *, k: int) -> Node:
     require_rank("top_k", "x", x, 2, 2)
     cols = x.spec.shape[1]
     part = max(-(-cols // PARTS), SHORTEST_PART)
+    # With one part, a second pass would find the same winners.
     if cols <= part:
         return top_k_of_parts(x, k=k, part=cols)
     winners = top_k_of_parts(x, k=k, part=part)
@@ -118,6 +120,7 @@ def top_k_of_ids_reference(x: Array, ids: Array, *, k: int) -> Array:
     """Return the ids of the largest among given values of each row."""
     y = np.full((len(x), k), -1, np.int32)
     for row, values, columns in zip(y, x, ids, strict=True):
+        # By id, so that the first of equal values wins, as in `top_k`.
         columns = np.sort(columns[(columns >= 0) & (columns < x.shape[1])])
         places = _best(values[columns], k, 0)
         row[:] = np.where(places < 0, -1, columns[places] if len(columns) else -1)
@@ -184,6 +187,7 @@ def penalise(x: Node, history: Node, sampling: Node) -> Launch:
         Spec.dense((rows, cols), F32),
         {"x": x, "history": history, "sampling": sampling},
         groups=(-(-cols // PENALISE_COLUMNS), rows, 1),
+        # A zero that the compiler does not know: it cannot fuse a product and a sum then.
         params={"cols": cols, "length": history.spec.shape[1], "zero": 0},
         choices={"COLUMNS": f"{PENALISE_COLUMNS}u"},
         work=2 * x.spec.nbytes,
@@ -408,6 +412,7 @@ def _best(values: Array, k: int, first: int) -> Array:
 def _chosen(logits: Array, ids: Array, sampling: SamplingParams, draw: int) -> int:
     # -1 fills up rows with fewer candidates.
     ids = ids[ids >= 0].astype(np.int64)
+    # The likeliest comes first: if it is not finite, there is nothing to choose from.
     if not np.isfinite(logits[ids[0]]):
         return -1
     return transforms.pick(Candidates(ids, logits[ids]), sampling, draw)

@@ -152,6 +152,7 @@ def linspace(
             "steps": steps,
             "start": value_bits(start, F32),
             "stop": value_bits(stop, F32),
+            # Computed in f64, and rounded once.
             "step": value_bits((float(stop) - float(start)) / steps, F32),
         },
         work=4 * num,
@@ -183,6 +184,7 @@ def full(*, shape: Sequence[int], value: complex, dtype: DType = F32) -> Launch:
         The type cannot hold `value`.
     """
     out = Spec.dense(shape, dtype)
+    # Two words, for types of 64 bits.
     high, low = divmod(_held_bits("full", value, dtype), 2**32)
     return Launch(
         out,
@@ -197,6 +199,7 @@ def full(*, shape: Sequence[int], value: complex, dtype: DType = F32) -> Launch:
 @full.reference
 def full_reference(*, shape: Sequence[int], value: complex, dtype: DType = F32) -> Array:
     """Fill an array with one value."""
+    # NumPy has no bf16.
     kind = np.float32 if dtype == BF16 else dtype.numpy
     return np.full(tuple(shape), bool(value) if dtype == BOOL else value, kind)
 

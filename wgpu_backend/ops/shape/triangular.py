@@ -17,6 +17,7 @@ from wgpu_backend.ops.shape.shapes import swap_last
 # Diagonals are i32 in the shader.
 FAR = 2**31 - 1
 # Lowest and highest column - row that is kept.
+# In the order of ggml's `ggml_tri_type`.
 KINDS = {0: (0, FAR), 1: (1, FAR), 2: (-FAR, 0), 3: (-FAR, -1)}
 
 
@@ -198,6 +199,7 @@ def solve_columns(a: Node, b: Node, *, lower: bool, unit_diagonal: bool) -> Laun
     n, cols = b.spec.shape[-2:]
     batch = broadcast("solve_tri", _batch(a), _batch(b))
     out = Spec.dense((*batch, n, cols), F32)
+    # A thread solves one column: rows depend on each other, columns do not.
     columns = out.size // n if n else 0
     return Launch(
         out,
@@ -221,6 +223,7 @@ def solve_columns_reference(a: Array, b: Array, *, lower: bool, unit_diagonal: b
     """Solve by substitution, row after row."""
     n = b.shape[-2]
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    # In f64, since errors of a row grow in later ones.
     a = np.broadcast_to(a, (*batch, n, n)).astype(np.float64)
     y = np.broadcast_to(b, (*batch, *b.shape[-2:])).astype(np.float64)
     for row in range(n) if lower else range(n - 1, -1, -1):
@@ -275,6 +278,7 @@ def solve_tri(
     )
     if left:
         return solve_columns(a, b, lower=lower, unit_diagonal=unit_diagonal)
+    # x a = b is aᵀ xᵀ = bᵀ, and aᵀ has the other triangle.
     turned = solve_columns(
         swap_last(a, -2), swap_last(b, -2), lower=not lower, unit_diagonal=unit_diagonal
     )

@@ -52,6 +52,7 @@ def build_chain(
     if options.mirostat:
         how = seed, options.mirostat_tau, options.mirostat_eta
         last = MirostatV2(*how) if options.mirostat == 2 else Mirostat(vocabulary, *how)
+        # As in llama.cpp, Mirostat replaces all samplers but the temperature.
         return [Temp(options.temperature), last]
     if options.dries and breakers is None:
         raise OptionError(
@@ -227,6 +228,7 @@ class Sampler:
 
 def _probable(found: Candidates, sharpness: float) -> Candidates:
     """Return candidates with log probabilities as logits."""
+    # Less the largest, so that nothing overflows.
     powers = (found.logits.astype(np.float64) - found.logits[0]) * sharpness
     powers -= np.log2(np.exp2(powers).sum())
     return Candidates(found.ids, (powers * np.log(2)).astype(np.float32))

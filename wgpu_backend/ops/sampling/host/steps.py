@@ -258,6 +258,7 @@ class TopNSigma(SamplerStep):
         found = choice.sort_candidates()
         if self.n <= 0 or len(found) < 2:
             return choice.restrict(found)
+        # Tokens that are ruled out have -inf, and would make the deviation NaN.
         finite = found.logits[np.isfinite(found.logits)]
         least = finite[0] - self.n * finite.std(dtype=np.float64)
         return choice.restrict(found.first(int(np.count_nonzero(found.logits >= least))))
@@ -307,6 +308,7 @@ class TempExt(Temp):
         if self.delta <= 0 or len(found) < 2:
             return super().apply(choice.restrict(found))
         p = probabilities(found)
+        # As a share of the largest possible, log n.
         entropy = -float(np.sum(p[p > 0] * np.log(p[p > 0]))) / log(len(found))
         low, high = max(0.0, self.t - self.delta), self.t + self.delta
         heat = low + (high - low) * entropy**self.exponent
@@ -388,6 +390,7 @@ class Penalties(SamplerStep):
 
 def probabilities(found: Candidates) -> NDArray[np.float64]:
     """Return the probabilities of candidates, the likeliest first."""
+    # Less the largest, so that nothing overflows.
     powers = np.exp(found.logits.astype(np.float64) - found.logits[0])
     return powers / powers.sum()
 
