@@ -4,7 +4,7 @@ from wgpu_backend.engine.batching.completion import ModelInfo, Ticket
 from wgpu_backend.engine.batching.constrained import Constrained
 from wgpu_backend.engine.batching.generation import Mailbox
 from wgpu_backend.engine.batching.request import Request
-from wgpu_backend.engine.generation import TokenStream
+from wgpu_backend.engine.sessions import TokenStream
 
 
 class Letters:

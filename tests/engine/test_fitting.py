@@ -3,7 +3,7 @@
 import pytest
 
 import wgpu_backend
-from wgpu_backend.engine.fitting import fitted
+from wgpu_backend.engine.prompt import fitted
 from wgpu_backend.errors import ContextFull
 
 

@@ -7,8 +7,8 @@ from tests.builders import Dims, tiny_model
 from tests.engine.streams import token_stream, tokens_of
 from wgpu_backend import nn
 from wgpu_backend.dtypes import F32
-from wgpu_backend.engine.generation import Session
 from wgpu_backend.engine.runner import Head, Runner
+from wgpu_backend.engine.sessions import Session
 from wgpu_backend.errors import ContextError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend

@@ -10,8 +10,8 @@ from tests.builders import tiny_model
 from tests.engine.streams import Letters, token_stream, tokens_of
 from wgpu_backend.dtypes import F32
 from wgpu_backend.engine.batching import loop
-from wgpu_backend.engine.generation import Session
 from wgpu_backend.engine.runner import BatchedSubmit, Head, Runner, Work
+from wgpu_backend.engine.sessions import Session
 from wgpu_backend.engine.step_sampler import MOST_AHEAD
 from wgpu_backend.errors import BackendError, CacheFull, ContextFull, OptionError, OutOfMemory
 from wgpu_backend.files.gguf.reader import open_gguf

@@ -46,8 +46,7 @@ def test_weights_of_attention_make_of_the_values_what_the_layer_does(model, monk
 
 def values_of(model, tokens, seen):
     """Values of the layer, and what it gave, of a pass of the same tokens."""
-    from wgpu_backend.engine.encoding import runner_of
-    from wgpu_backend.engine.runner import Head
+    from wgpu_backend.engine.runner import Head, runner_of
     from wgpu_backend.nn.batch import Work
 
     runner = runner_of(model.model, model.cache)

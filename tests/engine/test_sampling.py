@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from wgpu_backend.dtypes import I32
-from wgpu_backend.engine.sampling import build, checked, inputs
+from wgpu_backend.engine.step_sampler import (
+    DRAWS,
+    HISTORY,
+    NEUTRAL,
+    NOWHERE,
+    SAMPLING,
+    build,
+    checked,
+)
 from wgpu_backend.errors import BackendError
 from wgpu_backend.ml.backend import BackendParams, make_executor
 from wgpu_backend.ml.context import Context
@@ -51,6 +59,21 @@ KINDS = {
     "peaked": lambda rng, shape: np.sort(rng.exponential(size=shape) ** 2 * 4),
     "flat": lambda rng, shape: np.round(rng.normal(size=shape)) / 4,
 }
+
+
+def inputs(samplers, histories, slots, plan, rows=0):
+    """Inputs of one step; draws a random number from each sampler."""
+    count = max(rows, len(samplers))
+    sampling = np.tile(NEUTRAL, (count, 1))
+    draws = np.tile(np.array([0, NOWHERE], np.uint32), (count, 1))
+    history = np.full((count, plan.history), -1, np.int32)
+    for row, (sampler, seen) in enumerate(zip(samplers, histories, strict=True)):
+        sampling[row] = sampler.sampling.array()
+        draws[row] = sampler.draw(), slots[row]
+        recent = sampler.recent(seen)
+        history[row, : len(recent)] = recent
+    values = {SAMPLING: sampling, DRAWS: draws}
+    return {**values, HISTORY: history} if plan.history else values
 
 
 @pytest.fixture(scope="module", params=["cpu", "full", "baseline"])

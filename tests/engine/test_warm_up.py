@@ -7,7 +7,7 @@ import pytest
 import wgpu_backend
 from tests.builders import tiny_model
 from wgpu_backend.dtypes import F16
-from wgpu_backend.engine import warm_up
+from wgpu_backend.engine import loading
 from wgpu_backend.errors import ContextError, ModelError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend, LoadCancelled
@@ -59,12 +59,12 @@ def test_a_cancelled_load_compiles_no_further(tiny):
 
 def test_a_model_that_does_not_fit_together_is_told_once(tiny, monkeypatch):
     found = []
-    monkeypatch.setattr(warm_up._LOG, "debug", lambda *args: found.append(args))
+    monkeypatch.setattr(loading._LOG, "debug", lambda *args: found.append(args))
 
     def refuse(*_):
         raise ModelError("tiny: not today")
 
-    monkeypatch.setattr("wgpu_backend.engine.warm_up.Runner", refuse)
+    monkeypatch.setattr("wgpu_backend.engine.loading.Runner", refuse)
     monkeypatch.setattr("wgpu_backend.engine.language_model.runner_of", refuse)
     with pytest.raises(ModelError, match="not today"):
         wgpu_backend.load(tiny)
@@ -74,7 +74,7 @@ def test_a_model_that_does_not_fit_together_is_told_once(tiny, monkeypatch):
 def test_on_numpy_there_is_nothing_to_compile(tiny):
     with wgpu_backend.load(tiny, device="cpu") as model:
         kind = type(model.model)
-        with warm_up.warm_up(model.backend, kind, F16):
+        with loading.warm_up(model.backend, kind, F16):
             assert not [t for t in threading.enumerate() if "compiler" in t.name]
 
 

@@ -8,8 +8,7 @@ import numpy as np
 
 from tests.models.related import SOURCE
 from wgpu_backend.dtypes import F32, DType
-from wgpu_backend.engine.encoding import runner_of
-from wgpu_backend.engine.runner import HIDDEN, Head, Work
+from wgpu_backend.engine.runner import HIDDEN, Head, Work, runner_of
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.ml.backend import Backend
 from wgpu_backend.ml.executor import Executor

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 
 from wgpu_backend.cli.console import human_seconds, is_terminal, print_text
 from wgpu_backend.cli.interrupts import Interrupts
-from wgpu_backend.engine.generation import Stats
+from wgpu_backend.engine.sessions import Stats
 from wgpu_backend.text.output_parsers import Content, OutputParser, Part, Thinking
 
 _WORDS = re.compile(r"\n|[^\S\n]+|\S+")

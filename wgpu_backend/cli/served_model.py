@@ -10,8 +10,8 @@ from contextlib import closing
 from typing import Any, cast
 
 from wgpu_backend.cli.server_client import request_json, server_headers, server_url
-from wgpu_backend.engine.generation import DoneReason, Stats
 from wgpu_backend.engine.prompt import Message
+from wgpu_backend.engine.sessions import DoneReason, Stats
 from wgpu_backend.errors import ModelNotFound, StoreError
 from wgpu_backend.text.grammar import Grammar
 from wgpu_backend.text.output_parsers import Content, Part, Thinking

@@ -10,10 +10,8 @@ from typing import Literal, overload
 from wgpu_backend.engine.arguments import Asked, Options, asked, conversation, text, token_ids
 from wgpu_backend.engine.batching.request import Request
 from wgpu_backend.engine.batching.results import Event
-from wgpu_backend.engine.fitting import fitted
-from wgpu_backend.engine.generation import Session, Stats
-from wgpu_backend.engine.prompt import Message, Prompter
-from wgpu_backend.engine.sessions import Sessions
+from wgpu_backend.engine.prompt import Message, Prompter, fitted
+from wgpu_backend.engine.sessions import Session, Sessions, Stats
 from wgpu_backend.text.grammar import Grammar, GrammarVocabulary, Matcher
 from wgpu_backend.text.tokenizer import Tokenizer
 

@@ -17,13 +17,11 @@ from wgpu_backend.engine.answers import Answers, Conversation
 from wgpu_backend.engine.arguments import texts as checked_texts
 from wgpu_backend.engine.arguments import token_ids
 from wgpu_backend.engine.batching.completion import ModelInfo
-from wgpu_backend.engine.encoding import runner_of
-from wgpu_backend.engine.generation import Stats
 from wgpu_backend.engine.graph_facts import Pass, described
 from wgpu_backend.engine.pooling import pooled, pooling_of, unit
 from wgpu_backend.engine.prompt import Prompter
-from wgpu_backend.engine.runner import HIDDEN, SHORTEST, Head, Runner, bucket
-from wgpu_backend.engine.sessions import Neighbour, Sessions
+from wgpu_backend.engine.runner import HIDDEN, SHORTEST, Head, Runner, bucket, runner_of
+from wgpu_backend.engine.sessions import Neighbour, Sessions, Stats
 from wgpu_backend.errors import (
     ContextFull,
     ModelError,

@@ -9,6 +9,11 @@ A step may also choose the tokens after several draft tokens at once. Each choic
 number of its position, so the accepted tokens are those that single steps would choose::
 
     behind ─ submit ─ verified
+
+The graph that `build` records serves all tokens, seeds and options that its plan covers; only the
+arrays of a step's inputs differ. The tokens stay on the device, in slots of a state that steps
+share. So a step can be submitted before the host knows the previous token: it refers to the slot
+instead, with `wgpu_backend.ops.sampling.sampling.reference`.
 """
 
 from __future__ import annotations
@@ -17,20 +22,95 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.dtypes import I32
-from wgpu_backend.engine.sampling import DRAWS, HISTORY, SAMPLING, build, checked
+from wgpu_backend.dtypes import F32, I32, U32
+from wgpu_backend.errors import BackendError
+from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.ml.tensor import Tensor
 from wgpu_backend.nn.batch import Batch
 from wgpu_backend.nn.model import Model
-from wgpu_backend.ops.sampling.host import Breakers, Plan, Sampler, SamplingOptions, plan
+from wgpu_backend.ops.sampling.host import (
+    Breakers,
+    Plan,
+    Sampler,
+    SamplingOptions,
+    SamplingParams,
+    make_sampling_params,
+    plan,
+)
 from wgpu_backend.ops.sampling.host.candidates import Candidates
 from wgpu_backend.ops.sampling.host.plan import HOST
-from wgpu_backend.ops.sampling.sampling import reference
+from wgpu_backend.ops.sampling.sampling import reference, resolve_tokens, sample_into
+
+SAMPLING, HISTORY, DRAWS = "sampling_params", "sampling_history", "sampling_draws"
+# A slot outside every state: the token is not written.
+NOWHERE = (1 << 32) - 1
+
+
+def build(context: Context, logits: Tensor, plan: Plan, token_slots: Tensor) -> Tensor:
+    """Add the ops that choose a token for each row of logits.
+
+    Parameters
+    ----------
+    logits : (rows, vocab), f32
+    plan : Plan
+        A plan for the device.
+    token_slots : (slots,), i32
+        State that receives each row's token in its slot.
+
+    Returns
+    -------
+    (slots,), i32
+        `token_slots` after the write, for `checked`.
+
+    Raises
+    ------
+    BackendError
+        The plan is to sample on the host.
+    """
+    if plan.kind == "host":
+        raise BackendError(
+            "sampling graph: the plan is to sample on the host; read the logits back"
+        )
+    rows = logits.dim(0)
+    sampling = context.input(SAMPLING, (rows, len(SamplingParams._fields)), F32)
+    draws = context.input(DRAWS, (rows, 2), U32)
+    if plan.history:
+        history = resolve_tokens(context.input(HISTORY, (rows, plan.history), I32), token_slots)
+        logits = logits.penalise(history, sampling)
+    chosen = sample_into(token_slots, logits, logits.top_k(k=plan.candidates), sampling, draws)
+    return cast("Tensor", chosen)
+
+
+def checked(tokens: Array) -> list[int]:
+    """Convert tokens that the device chose, and check them.
+
+    Parameters
+    ----------
+    tokens : (rows,), int32
+        Content of the token slots; -1 marks logits that are not finite.
+
+    Raises
+    ------
+    BackendError
+        The logits of one were NaN or infinite.
+    """
+    found = [int(token) for token in tokens]
+    if min(found, default=0) < 0:
+        raise BackendError(
+            f"sample: the largest logit of row {found.index(-1)} is not finite, needs finite; "
+            "if device 'cpu' says so, too, the model's file is damaged"
+        )
+    return found
+
+
+NEUTRAL = make_sampling_params(SamplingOptions(temperature=0.0, repeat_last_n=0)).array()
+
 
 # Tokens in flight at most: each has a slot of its own.
 MOST_AHEAD = 8

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wgpu_backend.dtypes import F16, DType, named
-from wgpu_backend.engine.encoding import runner_of
-from wgpu_backend.engine.lora import checked as checked_lora
+from wgpu_backend.engine.adapters import checked as checked_lora
 from wgpu_backend.engine.pooling import BY_NUMBER, pooled
-from wgpu_backend.engine.runner import HIDDEN, NOTHING, Head
+from wgpu_backend.engine.runner import HIDDEN, NOTHING, Head, runner_of
 from wgpu_backend.errors import BackendError, CacheFull, ContextError, ContextFull, OptionError
 from wgpu_backend.files.gguf.reader import open_gguf
 from wgpu_backend.llama.batch import (

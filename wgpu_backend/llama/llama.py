@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.arguments import stops as stop_texts
-from wgpu_backend.engine.generation import pieces
 from wgpu_backend.engine.pooling import unit
+from wgpu_backend.engine.stop_texts import StopTexts
 from wgpu_backend.errors import BackendError, ContextFull, OptionError
 from wgpu_backend.graph.capabilities import DeviceInfo
 from wgpu_backend.llama.arguments import (
@@ -801,12 +801,25 @@ class Llama:
         # generate() ends by itself only by a stopping criterion.
         stats.done_reason = "stop"
 
+    def _generate_texts(self, request: CompletionRequest) -> Generator[str]:
+        """Yield the text, held back while it may begin a stop text."""
+        texts, detokenizer = StopTexts(request.stop), self.model.tokenizer.stream()
+        with closing(self._generate_tokens(request)) as tokens:
+            for token in tokens:
+                ready = texts.push(detokenizer.push(token))
+                if ready:
+                    yield ready
+                if texts.found is not None:
+                    request.stats.done_reason = "stop"
+                    return
+        # A character that is cut at the end is left out, as in llama-cpp-python.
+        if rest := texts.flush():
+            yield rest
+
     def _generate_chunks(self, request: CompletionRequest) -> Generator[Json]:
         logprobs = Logprobs(self.model, request)
-        stream = self.model.tokenizer.stream()
         echoed = not request.echo
-        tokens = self._generate_tokens(request)
-        for text in pieces(tokens, stream, request.stop, request.stats, unfinished=False):
+        for text in self._generate_texts(request):
             # Logits of the prompt are there only when the first token is.
             if not echoed:
                 yield request.make_chunk(request.prompt_text, logprobs.describe_prompt(self._rows))

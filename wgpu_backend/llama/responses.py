@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wgpu_backend.engine.generation import Stats
+from wgpu_backend.engine.sessions import Stats
 from wgpu_backend.llama.model import Model
 
 Json = dict[str, Any]

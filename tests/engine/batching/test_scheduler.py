@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wgpu_backend.engine.batching.scheduler import fair_shares, step_shares
+from wgpu_backend.engine.batching.loop import fair_shares, step_shares
 
 counts = st.lists(st.integers(0, 5000), max_size=33)
 

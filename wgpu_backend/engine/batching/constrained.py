@@ -19,7 +19,7 @@ import numpy as np
 
 from wgpu_backend.dtypes import F32, U32
 from wgpu_backend.engine.runner import Runner, TimedResult, bucket
-from wgpu_backend.engine.sampling import build
+from wgpu_backend.engine.step_sampler import build
 from wgpu_backend.errors import BackendError
 from wgpu_backend.graph.spec import Spec
 from wgpu_backend.ml.context import Context

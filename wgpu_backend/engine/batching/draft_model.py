@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.batching.drafts import Wanted
+from wgpu_backend.engine.batching.loop import fair_shares
 from wgpu_backend.engine.batching.prefix_cache import NUMBERS
-from wgpu_backend.engine.batching.scheduler import fair_shares
 from wgpu_backend.engine.batching.step import choice_inputs, work_of
 from wgpu_backend.engine.language_model import LanguageModel
 from wgpu_backend.engine.runner import Head, Runner, TimedResult

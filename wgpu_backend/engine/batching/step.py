@@ -12,8 +12,16 @@ from wgpu_backend.engine.batching.completion import Completion
 from wgpu_backend.engine.batching.constrained import NOWHERE as NO_ROW
 from wgpu_backend.engine.batching.constrained import Constrained
 from wgpu_backend.engine.runner import NOTHING, SHORTEST, Head, Runner, TimedResult, bucket
-from wgpu_backend.engine.sampling import DRAWS, HISTORY, NEUTRAL, NOWHERE, SAMPLING
-from wgpu_backend.engine.step_sampler import KEPT, PICKED, NextTokens
+from wgpu_backend.engine.step_sampler import (
+    DRAWS,
+    HISTORY,
+    KEPT,
+    NEUTRAL,
+    NOWHERE,
+    PICKED,
+    SAMPLING,
+    NextTokens,
+)
 from wgpu_backend.errors import BackendError, CacheFull
 from wgpu_backend.ml.executor import Array
 from wgpu_backend.nn.batch import BatchShape, Work

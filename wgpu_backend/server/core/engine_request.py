@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from wgpu_backend.engine.arguments import conversation
 from wgpu_backend.engine.batching.request import Request, RequestFields
-from wgpu_backend.engine.fitting import PARTS, fitted
+from wgpu_backend.engine.prompt import PARTS, fitted
 from wgpu_backend.errors import ContextFull
 from wgpu_backend.ops.sampling.host.options import whole_number
 from wgpu_backend.server.api.openai.messages import get_begun_answer, place_system

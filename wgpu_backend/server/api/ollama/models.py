@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from wgpu_backend.engine.lora import checked
+from wgpu_backend.engine.adapters import checked
 from wgpu_backend.errors import BackendError, StoreError
 from wgpu_backend.files.gguf.reader import PART_NAME, open_gguf
 from wgpu_backend.files.store.files import draft, settle, sha256
