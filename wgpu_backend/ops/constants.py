@@ -94,8 +94,10 @@ class Operands:
         others = [given.get(name) for name in self._constants]
         types = [node.spec.dtype for node in others if isinstance(node, Node)]
         arrays = {name: as_array(self._op, given[name]) for name in numbers}
+        # Numbers take the type of a tensor, as NumPy's Python scalars do.
         dtype = types[0] if types else default_dtype(np.result_type(*arrays.values()))
         for name, values in arrays.items():
+            # A first operand sets the type of the result; others keep their digits in f32.
             exact = name == self._constants[0] or dtype not in FLOATS
             subject = f"{self._op}: {name}"
             given[name] = constant(builder, subject, values, dtype if exact else F32)
@@ -157,6 +159,7 @@ def constant(builder: Builder, subject: str, values: Array, dtype: DType) -> Nod
             f"{subject} is {describe(values.tolist())} beside {dtype}, needs integers; cast the "
             "tensor to f32 first"
         )
+    # NumPy has no bf16.
     fitting = convert_values(subject, values, F32 if dtype == BF16 else dtype)
     stored = f32_to_bf16(fitting) if dtype == BF16 else fitting
     return builder.constant(stored.tobytes(), dtype, cast("tuple[int, ...]", values.shape))

@@ -93,6 +93,7 @@ class Op(Generic[P]):
         self._dense = frozenset(dense)
         self._operands = Operands(name, record, constants)
         self._names = self._operands.names
+        # So that help() shows the function that was decorated.
         update_wrapper(self, record)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Node:
@@ -111,6 +112,7 @@ class Op(Generic[P]):
 
     def add_to(self, builder: Builder, /, *args: P.args, **kwargs: P.kwargs) -> Node:
         """Add the op's node to a given graph, for ops without operands."""
+        # A type may be given by name, or as NumPy's.
         if "dtype" in kwargs:
             kwargs["dtype"] = as_dtype(kwargs["dtype"])
         if self._dense:
@@ -258,9 +260,11 @@ def fusions(
             known = ", ".join(sorted(names))
             raise OptionError(f"fusion: no rule is called {strange[0]!r}, there are {known}")
         names &= set(wanted)
+        # Who names a rule wants it, whatever it rounds.
         coarse = True
     elif not wanted:
         names = set[str]()
+    # These compute wrong values on the device.
     names -= set(without)
     return {
         name: [

@@ -82,6 +82,7 @@ INSTEAD_OF_BYTES = {t.rule for family in FAMILIES for t in family.cases if not t
 
 def cases() -> Iterator[tuple[str, Make]]:
     """Yield the graphs that every model needs, without fusion."""
+    # No tile or vector divides these sizes, so that borders are tried, too.
     yield "matrix product", lambda c, r: normal(c, r, 65, 96).mulmat(normal(c, r, 37, 96))
     yield "strided product", lambda c, r: normal(c, r, 7, 33).mulmat(normal(c, r, 5, 33))
     for dtype in (dtypes.Q8_0, dtypes.Q4_0, dtypes.Q5_1):
@@ -362,6 +363,7 @@ class Run:
         self, wanted: Sequence[Case], find: Callable[[Executor, Case], Finding]
     ) -> list[Finding]:
         """Return the results of the comparisons, in their order."""
+        # Each device takes the next case when it is done: kernels differ much in compilation time.
         waiting = deque(enumerate(wanted))
         found: dict[int, Finding] = {}
         before = self._done
@@ -382,6 +384,7 @@ class Run:
 
         first, *others = self._executors
         with ThreadPoolExecutor(max(len(others), 1), "wgpu_backend self-test") as pool:
+            # Only this thread calls `progress`, which need not be thread-safe.
             helping = [pool.submit(work, other, lambda: None) for other in others]
             try:
                 work(first, tell)
@@ -390,6 +393,7 @@ class Run:
                     each.result()
                     tell()
             finally:
+                # After a failure, the other threads find no more cases.
                 waiting.clear()
         return [found[number] for number in range(len(wanted))]
 

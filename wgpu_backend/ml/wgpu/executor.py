@@ -250,9 +250,11 @@ class WgpuRecorded:
         """Return the binding of an operand, one of its planes, its texture, or the result."""
         operand, plane = decl.name, ""
         if operand != "y" and operand not in launch.operands:
+            # The binding of a plane is named after operand and plane.
             operand, _, plane = operand.rpartition("_")
         target = node if operand == "y" else launch.operands[operand]
         parts, _ = find_part(target, self._get_parts(target))
+        # Operands of one part serve every part of a weight.
         part = parts[min(index, len(parts) - 1)]
         return self._bound(target.storage, part, plane, decl.access)
 

@@ -186,6 +186,7 @@ def _extents(q: Node, v: Node, out: Spec) -> dict[str, int]:
         "heads": heads,
         "group": heads // kv_heads,
         "rows": tokens * heads // kv_heads,
+        # Kernels that take several keys at once change it.
         "step": 1,
         "k_cols": cols,
         "v_cols": v_cols,
@@ -391,6 +392,7 @@ def _splits(q: Node, v: Node, window: int) -> int:
     if cols % 4:
         return 1
     tiles = -(-tokens // QUERIES)
+    # A window hides all earlier keys from a tile of queries.
     return useful_splits(min(keys, window + QUERIES) if window else keys, batch * heads * tiles)
 
 
@@ -428,6 +430,7 @@ def _up_projected(y: Node, vmla: Node) -> Node:
     batch, tokens, heads, cols = y.spec.shape
     assert y.builder is not None
     call = Call(creation.arange, (), {"start": 0, "stop": heads, "dtype": I32})
+    # `arange` has no operands, so the builder is given.
     own = y.builder.add(call, creation.arange.record(start=0, stop=heads, dtype=I32))
     require_rank("attention", "vmla", vmla, 3, 3)
     require(

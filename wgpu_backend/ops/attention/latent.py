@@ -478,6 +478,7 @@ def before_latent_attention(node: OpNode, graph: Graph) -> Node | None:
         return None
     weight = write.operands["weight"] if write.launch.choices["WEIGHTED"] else None
     parts = queries.operands["first"], queries.operands["second"], latents, shared
+    # The kernel normalises keys only.
     if queries.launch.choices["NORMED"] or not fits_both(*parts, keys, table, weight):
         return None
     if not graph.absorb(write, node):

@@ -58,6 +58,7 @@ def rope_put(
     """
     tokens, heads, cols = q.spec.shape
     kv_heads, v_cols = v.spec.shape[1:]
+    # Threads of queries, of keys and of values, in this order.
     counts = (heads * cols // OCTET, kv_heads * cols // OCTET, kv_heads * v_cols // OCTET)
     total = sum(counts)
     return Launch(
@@ -124,6 +125,7 @@ def before_attention(node: OpNode, graph: Graph) -> Node | None:
     alike = table is key.operands["table"] and turn == key.launch.choices["INTERLEAVED"]
     same = alike and slots is put_values.operands["ids"]
     keys, values = put_keys.launch.into, put_values.launch.into
+    # WebGPU allows no second binding of a buffer that a kernel writes.
     if keys is None or values is None or v is None or not same or keys.storage is values.storage:
         return None
     if not fits(q, k, v, table, keys, values):

@@ -85,11 +85,13 @@ def fold_sorted_reference(
     y = lines.reshape(math.prod(lines.shape[:-1]), extent).copy()
     values = given.reshape(len(y), ids.shape[-1])
     own, places = (np.broadcast_to(given, values.shape) for given in (ids, order))
+    # Negative ids count from the end, as in NumPy.
     wrapped = np.where(own < 0, own.astype(np.int64) + extent, own)
     inside = (wrapped >= 0) & (wrapped < extent)
     row = np.broadcast_to(np.arange(len(y))[:, None], values.shape)
     taken = np.take_along_axis(values, places, 1) if values.size else values
     with np.errstate(all="ignore"):
+        # `at` folds repeated places one after the other, in the order of the sorted ids.
         JOINS[kind].at(y, (row[inside], wrapped[inside]), taken[inside])
     return np.moveaxis(y.reshape(lines.shape), -1, axis)
 
@@ -168,6 +170,7 @@ def fold_along_axis(x: Node, ids: Node, values: Node, axis: int, mode: str = "ad
         ShapeError,
         f"fold_along_axis: values is {values.spec.shape}, ids is {ids.spec.shape}",
     )
+    # Ids of a line are sorted along the last axis.
     last = swap_last(x, axis)
     shape, lines = last.spec.shape, math.prod(last.spec.shape[:-1])
     flat, own, given = (

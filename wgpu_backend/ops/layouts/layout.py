@@ -91,6 +91,7 @@ class WeightLayout:
     def most_rows(self, capabilities: Capabilities) -> int:
         """Return the most rows that one binding of a device covers."""
         texture, buffer = MAX_TEXEL_ROWS * TEXEL_ROW_NBYTES, capabilities.max_binding_nbytes
+        # Only whole tiles can be addressed.
         nbytes = texture if self.home == "texture" else buffer
         return nbytes // self.tile_nbytes * self.tile_rows
 
@@ -114,6 +115,7 @@ class WeightLayout:
         self, rows: WeightRows, first: int, count: int, chunk_nbytes: int
     ) -> Iterator[tuple[Bytes, int, Bytes]]:
         """Yield rows of about `chunk_nbytes`, and the offset and bytes of their packed form."""
+        # Chunks begin at a whole tile and a whole row of texels, so each is written alone.
         step = max(1, chunk_nbytes // (rows.shape[1] * self.step_rows)) * self.step_rows
         for start in range(0, count, step):
             chunk = rows[first + start : first + min(start + step, count)]

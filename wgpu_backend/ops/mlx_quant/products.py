@@ -71,6 +71,7 @@ def packed_matmul(
     values = words * 32 // bits
     n, k = (rows, values) if transpose else (values, rows)
     batch = lhs.spec.shape[0]
+    # Small floats have scales alone.
     planes = {} if biases is None else {"biases": biases}
     launch = Launch(
         Spec.dense((batch, m, n), F32),
@@ -176,6 +177,7 @@ def gathered_matmul(a: Node, b: Node, lhs: Node, rhs: Node) -> Launch:
 @gathered_matmul.reference
 def gathered_matmul_reference(a: Array, b: Array, lhs: Array, rhs: Array) -> Array:
     """Multiply selected matrices."""
+    # As the kernel does it: ids outside choose the last matrix, also negative ones.
     left, right = (ids.astype(np.uint32).clip(max=len(m) - 1) for ids, m in ((lhs, a), (rhs, b)))
     return np.matmul(a[left].astype(np.float32), b[right].astype(np.float32))
 

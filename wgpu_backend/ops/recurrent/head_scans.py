@@ -132,10 +132,12 @@ def gated_delta_reference(
     """Apply the gated delta rule."""
     heads, beta = v.shape[1], beta.reshape(len(v), -1)
     if unit is not None:
+        # As transformers' Qwen3-Next: eps is added to the sum of squares.
         q, k = (a / np.sqrt(np.sum(a * a, -1, keepdims=True) + np.float32(unit)) for a in (q, k))
     if logits:
         beta = sigmoid_reference(beta)
     if rate is not None and bias is not None:
+        # A softplus is a step's length, as in Mamba; rates are negative.
         decay = rate * np.logaddexp(decay + bias, np.float32(0))
     q = q * np.float32(scale)
     if tiled:
@@ -147,6 +149,7 @@ def gated_delta_reference(
 
     def step(token: int, now: Array) -> tuple[Array, Array]:
         now = now * factors[token][..., None]
+        # The delta rule writes what the state lacks of the value of this key.
         change = beta[token][:, None] * (v[token] - _read(now, k[token]))
         now += k[token][..., None] * change[:, None]
         return _read(now, q[token]), now
@@ -250,6 +253,7 @@ def gated_linear_reference(
     def step(token: int, now: Array) -> tuple[Array, Array]:
         added = k[token][..., None] * v[token][:, None]
         after = now * factors[token][..., None] + added
+        # RWKV-6 reads the state before a token, and adds the token with a bonus.
         seen = after if bonus is None else now + bonus[..., None] * added
         return _read(seen, q[token]), after
 
@@ -341,6 +345,7 @@ def selective_scan(x: Node, dt: Node, a: Node, b: Node, c: Node, state: Node, ru
     groups, states = b.spec.shape[1:]
     for name in ("b", "c"):
         _require_shape("selective_scan", name, operands[name], (tokens, groups, states))
+    # Mamba 1 has a rate for each state, Mamba 2 one for each head.
     own = a.spec.shape != (heads, 1, 1)
     choices = {"OWN_DECAY": own}
     params = {

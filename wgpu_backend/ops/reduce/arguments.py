@@ -126,6 +126,7 @@ def _argument(name: str, x: Node, axis: int | None, keep_dims: bool, *, smallest
     else:
         found = x.spec.axis(axis, name)
         left = (*shape[:found], *((1,) if keep_dims else ()), *shape[found + 1 :])
+        # A dense tensor has few axes: neighbours that lie in order are merged.
         if len(split_axes(x.spec, (found,))[0].shape) > AXES:
             x = contiguous(x)
     require(

@@ -307,6 +307,7 @@ def _norm_steps(
     how = {"norm": name, "eps": norm.options["eps"], **own}
     if norm.op != "rms_norm_add":
         return (), [], how
+    # The sum with the residual becomes the first step.
     addend = norm.operands["addend"]
     view = Node(replace(Spec.dense(across, F32), offset=addend.spec.offset), addend.storage)
     return (Step("add", (0, 1)),), [view], how
@@ -349,6 +350,7 @@ def two_norms(node: OpNode, graph: Graph) -> Node | None:
     for number, normed in enumerate(operands):
         norm = graph.producer(normed, "rms_norm")
         alone = norm and graph.read_by(normed.storage, node) and _once(normed, operands)
+        # The kernel has one eps.
         if norm is None or not alone or norm.options["eps"] != how["eps"]:
             continue
         weight = norm.operands["weight"] if norm.launch.choices["WEIGHTED"] else None

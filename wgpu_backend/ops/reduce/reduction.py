@@ -147,6 +147,7 @@ def _logical(name: str, kind: str, x: Node, axes: Axes, keep_dims: bool) -> Node
     # NaN is true, as in NumPy, and a maximum of floats would not say so.
     truth = x if x.spec.dtype == BOOL else cast(x, dtype=BOOL)
     found = normalise_axes(name, x.spec, axes)
+    # Any is the largest truth value, all the smallest.
     result = reshape_node(fold(truth, kind, found), _kept_shape(x.spec.shape, found, keep_dims))
     return cast(result, dtype=BOOL)
 

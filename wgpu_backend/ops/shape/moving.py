@@ -54,6 +54,7 @@ def roll(x: Node, shifts: int | Sequence[int], axes: Axes = None) -> Node:
         return x
     starts = [0] * len(x.spec.shape)
     for axis, shift in zip(found, by, strict=True):
+        # A shift by 1 begins with the last value.
         starts[axis] = (starts[axis] - shift) % x.spec.shape[axis]
     return take_window(x, starts, x.spec.shape, repeated=True)
 
@@ -126,6 +127,7 @@ def _repeat(
     )
     axes: list[tuple[int, int]] = []
     for count, extent, stride in zip(counts, shape, strides, strict=True):
+        # An axis of step 0 repeats: the one that comes first, the whole; the one after, each value.
         own = [(count, 0), (extent, stride)]
         axes += own if whole else own[::-1]
     seen = Spec(tuple(n for n, _ in axes), x.spec.dtype, tuple(s for _, s in axes), x.spec.offset)
@@ -160,6 +162,7 @@ def diagonal(x: Node, k: int = 0, axis1: int = 0, axis2: int = 1) -> Node:
     down, right = max(-k, 0), max(k, 0)
     length = max(min(spec.shape[rows] - down, spec.shape[cols] - right), 0)
     kept = [a for a in range(len(spec.shape)) if a not in (rows, cols)]
+    # An empty diagonal may lie outside the storage.
     start = down * spec.strides[rows] + right * spec.strides[cols] if length else 0
     return make_view(
         x,
