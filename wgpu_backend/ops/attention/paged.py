@@ -20,7 +20,13 @@ from wgpu_backend.ops.attention.paged_checks import (
 )
 from wgpu_backend.ops.attention.paged_kernels import select_tiles
 from wgpu_backend.ops.attention.paged_options import Scores, Temperature
-from wgpu_backend.ops.attention.splits import attention_merge, in_first_split, useful_splits
+from wgpu_backend.ops.attention.splits import (
+    ENOUGH_GROUPS,
+    ENOUGH_GROUPS_OF_A_PROMPT,
+    attention_merge,
+    in_first_split,
+    useful_splits,
+)
 from wgpu_backend.ops.op import op
 from wgpu_backend.ops.reference import Array, takes_f16
 from wgpu_backend.ops.shape.copying import concat, contiguous
@@ -114,8 +120,9 @@ def in_one_buffer(nodes: Mapping[str, Node]) -> dict[str, Node]:
 TILE_ROWS = 8
 # Operands that may be missing, and the parameters that say they are there.
 OPTIONAL = {"ends": "ENDED", "sinks": "SINKS", "bias": "BIASED"}
-# Bytes and operations of one dispatch, which nothing cuts any more: half of what a submit may hold.
-MOST_WORK = 1 << 34
+# Bytes and operations of one dispatch, which nothing cuts any more: 0.7 s of a GPU with 100 G/s,
+# where drivers allow 2 s. Fewer leave a large card idle: 32 tokens behind 32,768 positions.
+MOST_WORK = 1 << 36
 
 
 def attention(
@@ -262,7 +269,9 @@ def attend_in_splits(
     groups = max(scores.kv_heads, 1) * -(-tokens * heads // (max(scores.kv_heads, 1) * TILE_ROWS))
     # Tables of windows begin where a pass does: a split would take other blocks of a sequence.
     moves = bool(scores.window or scores.chunk) and tokens > pages.table.spec.shape[0]
-    splits = 1 if moves else useful_splits(seen, groups)
+    prompt = tokens > pages.table.spec.shape[0]
+    enough = ENOUGH_GROUPS_OF_A_PROMPT if prompt else ENOUGH_GROUPS
+    splits = 1 if moves else useful_splits(seen, groups, enough)
     places = pages.operands
     operands = (q, k, v, *(places.pop(name) for name in (*PLACES, "table")))
     others = {**places, **terms}

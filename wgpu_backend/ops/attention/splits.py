@@ -20,12 +20,14 @@ SPLIT_POSITIONS = 128
 UNSPLIT_POSITIONS = 512
 # With so many work groups a device is busy without splitting.
 ENOUGH_GROUPS = 256
+# Groups of a prompt compute long: a large card holds four of them on each of its cores.
+ENOUGH_GROUPS_OF_A_PROMPT = 1024
 
 
-def useful_splits(seen: int, groups: int) -> int:
+def useful_splits(seen: int, groups: int, enough: int = ENOUGH_GROUPS) -> int:
     """Return how many ranges to cut `seen` positions into, with `groups` groups each."""
     worth = seen // SPLIT_POSITIONS if seen >= UNSPLIT_POSITIONS else 1
-    return max(min(worth, ENOUGH_GROUPS // max(groups, 1)), 1)
+    return max(min(worth, enough // max(groups, 1)), 1)
 
 
 @op(trusted=True)
