@@ -17,6 +17,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 STORY     := wgpu_backend/bundled/story.gguf
 PICTURES  := wgpu_backend/bundled/pictures
 SECOND    := $(VENV)/swiftshader
+DAWN      := $(VENV)/dawn
 
 # The recipes read these as shell variables, and as they were typed, so that no quote or dollar sign in
 # a prompt can break a command line.
@@ -83,6 +84,17 @@ test-all: $(DEV_STAMP) ## Run all cases that `make test` leaves out, and those f
 	share rest "All others"; \
 	if [ -n "$$failed" ]; then echo "failed shares of the tests:$$failed" >&2; exit 1; fi; \
 	if [ -z "$$ran" ]; then echo "no test matched" >&2; exit 5; fi
+
+# Apart from the environment, where it would be listed, and loaded, by every other test.
+$(DAWN)/wgpudawn: pyproject.toml | $(DEV_STAMP)
+	@$(PY) -m pip install -q --disable-pip-version-check --upgrade --no-deps --target $(DAWN) "wgpudawn>=0.32.0.4,<0.33"
+	@touch $@
+
+.PHONY: test-dawn
+test-dawn: $(DAWN)/wgpudawn ## Run the device's tests on Dawn, the other implementation of WebGPU
+	@$(PY) .ci/gpu_driver.py
+	@PYTHONPATH="$(abspath $(DAWN))" WGPU_BACKEND_IMPLEMENTATION=dawn \
+		$(PYTEST) tests/device tests/kernels/gpu/test_matrix.py $(ARGS)
 
 .PHONY: lint
 lint: $(DEV_STAMP) ## Look for mistakes and departures from the style (ruff)

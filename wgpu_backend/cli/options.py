@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
@@ -18,9 +19,11 @@ from wgpu_backend.cli.parameters import MAX_CONTEXT, PARAMETERS, parse_parameter
 from wgpu_backend.cli.parameters import options as parameter_options
 
 DEVICE_VARIABLE = "WGPU_BACKEND_DEVICE"
+IMPLEMENTATION_VARIABLE = "WGPU_BACKEND_IMPLEMENTATION"
 HISTORY_VARIABLES = ["WGPU_BACKEND_NO_HISTORY", "OLLAMA_NOHISTORY"]
 
 ProfileName = Literal["full", "baseline"]
+ImplementationName = Literal["auto", "wgpu", "dawn"]
 CacheType = Literal["f16", "f32", "q8_0", "q4_0"]
 Result = TypeVar("Result")
 
@@ -80,6 +83,14 @@ Profile = Annotated[
         "--profile",
         metavar="NAME",
         help="`full`, or `baseline` with WebGPU's default limits and no features.",
+    ),
+]
+Implementation = Annotated[
+    ImplementationName | None,
+    typer.Option(
+        "--implementation",
+        metavar="NAME",
+        help="WebGPU implementation: `wgpu`, `dawn` (needs the extra `dawn`), or `auto`.",
     ),
 ]
 Cache = Annotated[
@@ -223,6 +234,7 @@ def _make_settings(
     num_ctx: Context = None,
     device: Device = None,
     profile: Profile = "full",
+    implementation: Implementation = None,
     kv: Cache = "f16",
     exact: Exact = False,
     coarse: Coarse = False,
@@ -241,6 +253,9 @@ def _make_settings(
         _parse_scaled("--control-vector-scaled", control_vector, control_vector_scaled),
         control_layers,
     )
+    if implementation is not None:
+        # The library reads it, also in the processes that a server starts.
+        os.environ[IMPLEMENTATION_VARIABLE] = implementation
     if exact and coarse:
         raise UsageError("--exact keeps activations in f32, --coarse rounds them; give one")
     return ModelSettings(

@@ -71,6 +71,7 @@ def _info(adapter: wgpu.GPUAdapter, number: int, implementation: str) -> DeviceI
         limits={str(k): int(v) for k, v in sorted(adapter.limits.items())},
         features=tuple(dawn.features(adapter)),
         implementations=(implementation,),
+        matrix=dawn.find_matrix_unit(adapter) if implementation == "dawn" else None,
     )
 
 
@@ -98,7 +99,7 @@ def _add_dawn(infos: Sequence[DeviceInfo]) -> list[DeviceInfo]:
         same = next((other for other in left if _is_one(info, other)), None)
         if same is not None:
             left.remove(same)
-            info = replace(info, implementations=IMPLEMENTATIONS)
+            info = replace(info, implementations=IMPLEMENTATIONS, matrix=same.matrix)
         result.append(info)
     return [*result, *left]
 
@@ -365,7 +366,8 @@ def read_capabilities(info: DeviceInfo, gpu: wgpu.GPUDevice) -> Capabilities:
         max_workgroup_invocations=limits["max-compute-invocations-per-workgroup"],
         max_groups=limits["max-compute-workgroups-per-dimension"],
         binding_alignment=alignment,
-        matrix=dawn.find_matrix_unit(gpu) if info.implementation == "dawn" else None,
+        # The baseline profile has no features.
+        matrix=info.matrix if "shader-f16" in gpu.features else None,
     )
 
 

@@ -287,13 +287,13 @@ class DawnMapping:
         return data
 
 
-def find_matrix_unit(gpu: Any) -> MatrixUnit | None:
-    """Return the largest shape of f16 matrices, with sums in f32, that a device multiplies."""
-    if not set(_MATRIX_FEATURES) <= set(gpu.features):
+def find_matrix_unit(adapter: Any) -> MatrixUnit | None:
+    """Return the largest shape of f16 matrices, with sums in f32, that an adapter multiplies."""
+    if not set(_MATRIX_FEATURES) <= set(adapter.features):
         return None
     from wgpudawn.backends.dawn import extras
 
-    properties: dict[str, Any] = extras.get_adapter_properties(gpu.adapter)
+    properties: dict[str, Any] = extras.get_adapter_properties(adapter)
     return pick_matrix_unit(properties.get("subgroup_matrix_configs", ()))
 
 

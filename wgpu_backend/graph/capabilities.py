@@ -201,6 +201,8 @@ class DeviceInfo:
         WebGPU implementations that can open it: ``wgpu`` (wgpu-native), ``dawn``, or both.
     implementation : str
         The one that opened it; empty in a list of devices.
+    matrix : MatrixUnit or None
+        The matrix unit that ``dawn`` offers, if that is installed and the adapter has one.
     """
 
     id: str
@@ -216,6 +218,7 @@ class DeviceInfo:
     features: tuple[str, ...] = ()
     implementations: tuple[str, ...] = ()
     implementation: str = ""
+    matrix: MatrixUnit | None = None
 
     def __repr__(self) -> str:
         facts = [self.id, self.name, self.kind, self.api, self.driver]

@@ -24,6 +24,12 @@ def devices(as_json: Json = False, debug: Debug = False) -> None:
         return
     columns = ("id", "name", "kind", "API", "driver", "memory")
     print_table(columns, [_make_row(info) for info in found], right=("memory",))
+    for info in found:
+        if info.matrix is not None:
+            unit = f"{info.matrix.m}x{info.matrix.n}x{info.matrix.k}"
+            note(f"{info.id}: matrix units f16 {unit} with sums in f32, by --implementation dawn")
+        elif "dawn" in info.implementations:
+            note(f"{info.id}: --implementation dawn opens it; it lists no matrix units")
     # NumPy's device comes last, so it is the first only if there is no adapter.
     if found[0].kind == "cpu":
         note(f"no GPU adapter; {suggest_driver()}")
