@@ -35,13 +35,14 @@ def units():
     best = Devices()[0]
     if "dawn" not in best.implementations or not dawn.is_installed():
         pytest.skip("needs wgpudawn and an adapter that it opens")
-    with Device.open(best, implementation="dawn") as device:
-        if device.capabilities.matrix is None:
-            pytest.skip(f"{best.name} has no matrix units (lavapipe has them from Mesa 26 on)")
-        known = dataclasses.replace(
-            device.capabilities, software=False, lanes=0, fused=False, integer_dot=False
-        )
-        yield WgpuExecutor(device).as_if(complete(known))
+    if best.matrix is None:
+        pytest.skip(f"{best.name} has no matrix units (lavapipe has them from Mesa 26 on)")
+    executor = WgpuExecutor(Device.open(best, implementation="dawn"))
+    known = dataclasses.replace(
+        executor.device.capabilities, software=False, lanes=0, fused=False, integer_dot=False
+    )
+    yield executor.as_if(complete(known))
+    executor.close()
 
 
 @pytest.mark.parametrize("shape", [(3, 64), (1, 32), (2, 5, 96), (200, 256)])
