@@ -45,7 +45,7 @@ class AutoencoderFlux2(AutoencoderKL):
         ----------
         picture : (n, height, width, 3)
         """
-        mean, logvar = (_squares(part) for part in super().encode(picture))
+        mean, logvar = (_pack_squares(part) for part in super().encode(picture))
         return self.bn(mean), logvar - wx.log(self._variances())
 
     def decode(self, z: wx.Array) -> wx.Array:
@@ -55,7 +55,9 @@ class AutoencoderFlux2(AutoencoderKL):
         ----------
         z : (n, h, w, channels)
         """
-        return super().decode(_latents(z * wx.sqrt(self._variances()) + self.bn.running_mean))
+        return super().decode(
+            _unpack_squares(z * wx.sqrt(self._variances()) + self.bn.running_mean)
+        )
 
     def _variances(self) -> wx.Array:
         return self.bn.running_var + self.bn.eps
@@ -64,7 +66,7 @@ class AutoencoderFlux2(AutoencoderKL):
 _WIDTHS = "block_out_channels"
 
 
-def _squares(x: wx.Array) -> wx.Array:
+def _pack_squares(x: wx.Array) -> wx.Array:
     """Pack latents (n, h, w, c) into squares (n, h / 2, w / 2, 4 c)."""
     n, height, width, channels = x.shape
     parts = x.reshape(n, height // SIDE, SIDE, width // SIDE, SIDE, channels)
@@ -72,7 +74,7 @@ def _squares(x: wx.Array) -> wx.Array:
     return ordered.reshape(n, height // SIDE, width // SIDE, channels * SIDE**2)
 
 
-def _latents(x: wx.Array) -> wx.Array:
+def _unpack_squares(x: wx.Array) -> wx.Array:
     """Unpack squares (n, h, w, 4 c) to latents (n, 2 h, 2 w, c)."""
     n, height, width, channels = x.shape
     parts = x.reshape(n, height, width, channels // SIDE**2, SIDE, SIDE)

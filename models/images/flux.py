@@ -17,8 +17,8 @@ from wgpu_backend.files.huggingface.settings import Settings
 
 from .axial_rope import Table, axial_rope, grid_places
 from .blocks import FeedForward, TimeEmbedding
-from .joint_attention import EPS, JointBlock, attend_rotated, heads_apart
-from .modulation import ModulatedNorm, Modulation, modulated, plain_norm
+from .joint_attention import EPS, JointBlock, attend_rotated, split_heads
+from .modulation import ModulatedNorm, Modulation, make_plain_norm, modulate
 from .networks import TokenDenoiser
 from .original_names import FLUX
 
@@ -42,7 +42,7 @@ class DoubleBlock(JointBlock):
     ) -> tuple[wx.Array, wx.Array]:
         """Map image and text, each (n, tokens, width), to the same shapes."""
         vectors = self.norm1(time), self.norm1_context(time)
-        return self.both((x, text), vectors, (self.ff, self.ff_context), rope)
+        return self.apply_both((x, text), vectors, (self.ff, self.ff_context), rope)
 
 
 class SingleAttention(nn.Module):
@@ -55,7 +55,7 @@ class SingleAttention(nn.Module):
 
     def __call__(self, x: wx.Array, rope: wx.Array) -> wx.Array:
         """Map (n, tokens, width) to the same shape."""
-        q, k, v = (heads_apart(p(x), self._heads) for p in (self.to_q, self.to_k, self.to_v))
+        q, k, v = (split_heads(p(x), self._heads) for p in (self.to_q, self.to_k, self.to_v))
         return attend_rotated(self.norm_q(q), self.norm_k(k), v, rope)
 
 
@@ -67,12 +67,12 @@ class SingleBlock(nn.Module):
         self.proj_mlp = nn.Linear(width, 4 * width)
         self.proj_out = nn.Linear(5 * width, width)
         self.attn = SingleAttention(width, heads)
-        self._norm = plain_norm(width)
+        self._norm = make_plain_norm(width)
 
     def __call__(self, x: wx.Array, time: wx.Array, rope: wx.Array) -> wx.Array:
         """Map (n, tokens, width) to the same shape."""
         shift, scale, gate = self.norm(time)
-        y = modulated(self._norm(x), shift, scale)
+        y = modulate(self._norm(x), shift, scale)
         inner = nn.gelu_approx(self.proj_mlp(y))
         return x + gate * self.proj_out(wx.concat([self.attn(y, rope), inner], axis=-1))
 

@@ -18,8 +18,8 @@ from wgpu_backend.array import nn
 from wgpu_backend.files.huggingface.settings import Settings
 
 from .axial_rope import Table, axial_rope, grid_places
-from .joint_attention import EPS, JointBlock, attend_rotated, heads_apart
-from .modulation import ModulatedNorm, Modulation, modulated, plain_norm
+from .joint_attention import EPS, JointBlock, attend_rotated, split_heads
+from .modulation import ModulatedNorm, Modulation, make_plain_norm, modulate
 from .networks import TokenDenoiser
 from .original_names import FLUX2
 
@@ -36,10 +36,10 @@ class FeedForward(nn.Module):
 
     def __call__(self, x: wx.Array) -> wx.Array:
         """Map (n, tokens, width) to the same shape."""
-        return self.linear_out(gated(self.linear_in(x)))
+        return self.linear_out(gate_halves(self.linear_in(x)))
 
 
-def gated(x: wx.Array) -> wx.Array:
+def gate_halves(x: wx.Array) -> wx.Array:
     """Multiply the second half of rows by the SiLU of the first half."""
     gate, values = x.split(2, axis=-1)
     return nn.silu(gate) * values
@@ -63,7 +63,7 @@ class DoubleBlock(JointBlock):
     ) -> tuple[wx.Array, wx.Array]:
         """Map image and text, each (n, tokens, width), to the same shapes."""
         feeds = self.ff, self.ff_context
-        return self.both((x, text), (vectors, text_vectors), feeds, rope)
+        return self.apply_both((x, text), (vectors, text_vectors), feeds, rope)
 
 
 class ParallelAttention(nn.Module):
@@ -78,9 +78,9 @@ class ParallelAttention(nn.Module):
     def __call__(self, x: wx.Array, rope: wx.Array) -> wx.Array:
         """Map (n, tokens, width) to the same shape."""
         *parts, inner = self.to_qkv_mlp_proj(x).split([i * self._width for i in (1, 2, 3)], axis=-1)
-        q, k, v = (heads_apart(p, self._heads) for p in parts)
+        q, k, v = (split_heads(p, self._heads) for p in parts)
         y = attend_rotated(self.norm_q(q), self.norm_k(k), v, rope)
-        return self.to_out(wx.concat([y, gated(inner)], axis=-1))
+        return self.to_out(wx.concat([y, gate_halves(inner)], axis=-1))
 
 
 class SingleBlock(nn.Module):
@@ -88,12 +88,12 @@ class SingleBlock(nn.Module):
 
     def __init__(self, width: int, heads: int, inner: int) -> None:
         self.attn = ParallelAttention(width, heads, inner)
-        self._norm = plain_norm(width)
+        self._norm = make_plain_norm(width)
 
     def __call__(self, x: wx.Array, vectors: list[wx.Array], rope: wx.Array) -> wx.Array:
         """Map (n, tokens, width) to the same shape."""
         shift, scale, gate = vectors
-        return x + gate * self.attn(modulated(self._norm(x), shift, scale), rope)
+        return x + gate * self.attn(modulate(self._norm(x), shift, scale), rope)
 
 
 class TimeEmbedding(nn.Module):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 
-from .modulation import modulated, plain_norm
+from .modulation import make_plain_norm, modulate
 
 # Epsilon of the norms of heads.
 EPS = 1e-6
@@ -49,27 +49,29 @@ class JointAttention(nn.Module):
         rope : (tokens of text and image, pairs, 2)
             Rotations of all positions.
         """
-        q = self._joined(
-            self.norm_added_q(self._apart(self.add_q_proj(text))),
-            self.norm_q(self._apart(self.to_q(x))),
+        q = self._join_streams(
+            self.norm_added_q(self._split_heads(self.add_q_proj(text))),
+            self.norm_q(self._split_heads(self.to_q(x))),
         )
-        k = self._joined(
-            self.norm_added_k(self._apart(self.add_k_proj(text))),
-            self.norm_k(self._apart(self.to_k(x))),
+        k = self._join_streams(
+            self.norm_added_k(self._split_heads(self.add_k_proj(text))),
+            self.norm_k(self._split_heads(self.to_k(x))),
         )
-        v = self._joined(self._apart(self.add_v_proj(text)), self._apart(self.to_v(x)))
+        v = self._join_streams(
+            self._split_heads(self.add_v_proj(text)), self._split_heads(self.to_v(x))
+        )
         y = attend_rotated(q, k, v, rope)
         count = text.shape[1]
         return self.to_out[0](y[:, count:]), self.to_add_out(y[:, :count])
 
-    def _apart(self, x: wx.Array) -> wx.Array:
-        return heads_apart(x, self._heads)
+    def _split_heads(self, x: wx.Array) -> wx.Array:
+        return split_heads(x, self._heads)
 
-    def _joined(self, text: wx.Array, x: wx.Array) -> wx.Array:
+    def _join_streams(self, text: wx.Array, x: wx.Array) -> wx.Array:
         return wx.concat([text, x], axis=1)
 
 
-def heads_apart(x: wx.Array, heads: int) -> wx.Array:
+def split_heads(x: wx.Array, heads: int) -> wx.Array:
     """Split (n, tokens, width) into (n, tokens, heads, width / heads)."""
     n, tokens, width = x.shape
     return x.reshape(n, tokens, heads, width // heads)
@@ -93,9 +95,9 @@ class JointBlock(nn.Module):
 
     def __init__(self, width: int, heads: int, bias: bool = True) -> None:
         self.attn = JointAttention(width, heads, bias)
-        self._norm = plain_norm(width)
+        self._norm = make_plain_norm(width)
 
-    def both(
+    def apply_both(
         self,
         streams: tuple[wx.Array, wx.Array],
         vectors: tuple[Sequence[wx.Array], Sequence[wx.Array]],
@@ -116,15 +118,15 @@ class JointBlock(nn.Module):
             Rotations of all positions.
         """
         x, text = (
-            modulated(self._norm(y), *own[:2]) for y, own in zip(streams, vectors, strict=True)
+            modulate(self._norm(y), *own[:2]) for y, own in zip(streams, vectors, strict=True)
         )
         attended = self.attn(x, text, rope)
-        x, text = map(self._fed, streams, attended, vectors, feeds)
+        x, text = map(self._feed, streams, attended, vectors, feeds)
         return x, text
 
-    def _fed(
+    def _feed(
         self, x: wx.Array, attended: wx.Array, vectors: Sequence[wx.Array], feed: Feed
     ) -> wx.Array:
         gate, shift, scale, feed_gate = vectors[2:]
         x = x + gate * attended
-        return x + feed_gate * feed(modulated(self._norm(x), shift, scale))
+        return x + feed_gate * feed(modulate(self._norm(x), shift, scale))

@@ -35,19 +35,19 @@ class ModulatedNorm(nn.Module):
 
     def __init__(self, width: int, bias: bool = True) -> None:
         self.linear = nn.Linear(width, 2 * width, bias)
-        self._norm = plain_norm(width)
+        self._norm = make_plain_norm(width)
 
     def __call__(self, x: wx.Array, time: wx.Array) -> wx.Array:
         """Map (n, tokens, width) and (n, width) to (n, tokens, width)."""
         scale, shift = self.linear(nn.silu(time))[:, None].split(2, axis=-1)
-        return modulated(self._norm(x), shift, scale)
+        return modulate(self._norm(x), shift, scale)
 
 
-def modulated(x: wx.Array, shift: wx.Array, scale: wx.Array) -> wx.Array:
+def modulate(x: wx.Array, shift: wx.Array, scale: wx.Array) -> wx.Array:
     """Normalise tokens, then scale and shift them."""
     return x * (1.0 + scale) + shift
 
 
-def plain_norm(width: int) -> nn.LayerNorm:
+def make_plain_norm(width: int) -> nn.LayerNorm:
     """Make a layer norm without weights."""
     return nn.LayerNorm(width, EPS, affine=False)

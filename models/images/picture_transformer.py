@@ -49,16 +49,16 @@ class Block(nn.Module):
         parts = (control + self.offset).split(9, axis=1)
         shift, scale, gate = parts[:3]
         q, k, v = self.qkv(self._norm(x) * (1.0 + scale) + shift).split(3, axis=-1)
-        x = x + gate * self.out(self._attended(q, k, v))
+        x = x + gate * self.out(self._attend(q, k, v))
         shift, scale, gate = parts[3:6]
         q = self.look(self._norm(x) * (1.0 + scale) + shift)
         k, v = self.seen(patches).split(2, axis=-1)
-        x = x + gate * self.looked(self._attended(q, k, v))
+        x = x + gate * self.looked(self._attend(q, k, v))
         shift, scale, gate = parts[6:]
         inner, up = self.gate_up(self._norm(x) * (1.0 + scale) + shift).split(2, axis=-1)
         return x + gate * self.down(nn.silu(inner) * up)
 
-    def _attended(self, q: wx.Array, k: wx.Array, v: wx.Array) -> wx.Array:
+    def _attend(self, q: wx.Array, k: wx.Array, v: wx.Array) -> wx.Array:
         q, k, v = (x.reshape(*x.shape[:2], self._heads, -1) for x in (q, k, v))
         mixed = nn.attend(self._head_norm(q), self._head_norm(k), v, scale=SHARPNESS)
         return mixed.reshape(*mixed.shape[:2], -1)
@@ -97,7 +97,7 @@ class Painter(nn.Module):
                 x = nn.resized(x, 2 * x.shape[1], 2 * x.shape[2])
             x = nn.silu(step(x))
         places = self.leave(x).reshape(x.shape[0], -1, LEAVES**2)
-        return nn.sigmoid(joined(places, LEAVES, self._side))
+        return nn.sigmoid(join_patches(places, LEAVES, self._side))
 
 
 @nn.published("PictureTransformer")
@@ -163,14 +163,14 @@ class PictureTransformer(Network):
         waves = nn.timestep_embedding(noise * 1000.0, self._waves, True, 0.0)
         time = nn.silu(self.time(waves))
         control = self.control(time).reshape(1, 9, -1)
-        patches = self.enter(cut(noisy, self._patch)) + self.patch_place
+        patches = self.enter(cut_patches(noisy, self._patch)) + self.patch_place
         patches = self._norm(patches + self.near(nn.silu(patches + time[:, None])))
         glances = nn.silu(self.glance(patches)).reshape(patches.shape[0], -1)
         things = self.things + self.overview(glances).reshape(-1, *self.things.shape)
         x = wx.concat([things, self.read(words)], axis=1)
         for block in self.blocks:
             x = block(x, patches, control)
-        return self.composed(self._norm(x[:, : self.things.shape[0]]))
+        return self.compose(self._norm(x[:, : self.things.shape[0]]))
 
     def read(self, words: wx.Array) -> wx.Array:
         """Embed words (n, words), each with the two before it: (n, words, width)."""
@@ -180,7 +180,7 @@ class PictureTransformer(Network):
         before = [wx.concat([nothing[:, :k], word[:, : count - k]], axis=1) for k in (1, 2)]
         return word + self.neighbours(wx.concat([word, *before], axis=-1)) + self.word_place
 
-    def composed(self, tokens: wx.Array) -> wx.Array:
+    def compose(self, tokens: wx.Array) -> wx.Array:
         """Draw the things over the background: (n, 1 + things, width) to (n, side, side, 3)."""
         n, count, width = tokens.shape
         colours = self.colour(tokens)[:, :, None, None]
@@ -190,7 +190,7 @@ class PictureTransformer(Network):
         return (behind + (covered * (colours[:, 1:] - behind)).sum(axis=1, keepdims=True))[:, 0]
 
 
-def cut(picture: wx.Array, patch: int) -> wx.Array:
+def cut_patches(picture: wx.Array, patch: int) -> wx.Array:
     """Cut square images (n, side, side, c) into patches (n, patches, patch · patch · c)."""
     n, side, _, channels = picture.shape
     across = side // patch
@@ -198,8 +198,8 @@ def cut(picture: wx.Array, patch: int) -> wx.Array:
     return rows.swapaxes(2, 3).reshape(n, across * across, patch * patch * channels)
 
 
-def joined(patches: wx.Array, patch: int, side: int) -> wx.Array:
-    """Join the patches of `cut`: (n, patches, patch · patch · c) to (n, side, side, c)."""
+def join_patches(patches: wx.Array, patch: int, side: int) -> wx.Array:
+    """Join the patches of `cut_patches`: (n, patches, patch · patch · c) to (n, side, side, c)."""
     n, _, values = patches.shape
     across = side // patch
     rows = patches.reshape(n, across, across, patch, values // patch)

@@ -45,7 +45,7 @@ class Block(JointBlock):
     ) -> tuple[wx.Array, wx.Array]:
         """Map image and text, each (n, tokens, width), to the same shapes."""
         vectors = _vectors(self.img_mod, time), _vectors(self.txt_mod, time)
-        return self.both((x, text), vectors, (self.img_mlp, self.txt_mlp), rope)
+        return self.apply_both((x, text), vectors, (self.img_mlp, self.txt_mlp), rope)
 
 
 def _vectors(modulation: Sequence[nn.SiLU | nn.Linear], time: wx.Array) -> list[wx.Array]:

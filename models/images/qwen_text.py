@@ -15,7 +15,7 @@ import wgpu_backend.array as wx
 from wgpu_backend.array import nn
 from wgpu_backend.files.huggingface.settings import Settings
 
-from .joint_attention import heads_apart
+from .joint_attention import split_heads
 
 Ids = NDArray[np.int64]
 
@@ -45,9 +45,9 @@ class Attention(nn.Module):
 
     def __call__(self, x: wx.Array, rope: wx.Array, mask: wx.Array | None) -> wx.Array:
         """Map (1, tokens, width) to the same shape."""
-        q = self.q_norm(heads_apart(self.q_proj(x), self._heads))
-        k = self.k_norm(heads_apart(self.k_proj(x), self._kv_heads))
-        v = heads_apart(self.v_proj(x), self._kv_heads)
+        q = self.q_norm(split_heads(self.q_proj(x), self._heads))
+        k = self.k_norm(split_heads(self.k_proj(x), self._kv_heads))
+        v = split_heads(self.v_proj(x), self._kv_heads)
         q, k = nn.rotated(q, rope), nn.rotated(k, rope)
         y = nn.attend(q, k, v, mask=mask, causal=mask is None)
         return self.o_proj(y.reshape(1, x.shape[1], q.shape[2] * q.shape[3]))
@@ -100,7 +100,7 @@ class Layers(nn.Module):
         self.layers = [Layer(settings, normed) for _ in range(count)]
         self.norm = nn.RMSNorm(width, settings.number("rms_norm_eps", default=1e-6))
         self._cols, self._theta = head_cols(settings), _theta(settings)
-        self._sections = _sections(settings)
+        self._sections = _count_sections(settings)
 
     def __call__(
         self, x: wx.Array, places: Ids, mask: NDArray[np.int64] | None = None
@@ -117,7 +117,7 @@ class Layers(nn.Module):
             Padding follows the tokens and attends to them; no token attends to padding.
         """
         rope = wx.array(self._rope(places))
-        seen = None if mask is None else wx.array(_seen(mask))
+        seen = None if mask is None else wx.array(_find_visible(mask))
         states = [x]
         for layer in self.layers:
             states.append(layer(states[-1], rope, seen))
@@ -137,7 +137,7 @@ class Layers(nn.Module):
         return np.stack([np.cos(angles), np.sin(angles)], -1).astype(np.float32)
 
 
-def _seen(mask: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _find_visible(mask: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which keys each query sees: (tokens, tokens)."""
     return np.tri(len(mask), dtype=np.bool_) & (mask > 0)
 
@@ -156,7 +156,7 @@ def _theta(settings: Settings) -> float:
     return within.number("rope_theta", default=settings.number("rope_theta", default=1e6))
 
 
-def _sections(settings: Settings) -> list[int]:
+def _count_sections(settings: Settings) -> list[int]:
     """Return the number of pairs that each of the three positions rotates, in order."""
     older = settings.section("rope_scaling").uints("mrope_section", default=[16, 24, 24])
     found = settings.section("rope_parameters").uints("mrope_section", default=older)

@@ -43,7 +43,7 @@ class Modulated(nn.Module):
         return self.linear(nn.silu(time))[:, None].split(self._count, axis=-1)
 
 
-def modulated(x: wx.Array, shift: wx.Array, scale: wx.Array) -> wx.Array:
+def modulate(x: wx.Array, shift: wx.Array, scale: wx.Array) -> wx.Array:
     """Normalise tokens, then scale and shift them."""
     return x * (1.0 + scale) + shift
 
@@ -65,29 +65,31 @@ class Projections(nn.Module):
         self.to_add_out = nn.Linear(width, width) if joint and text_goes_on else None
         self._heads = heads
 
-    def alone(self, x: wx.Array) -> wx.Array:
+    def attend_image(self, x: wx.Array) -> wx.Array:
         """Attend among image tokens."""
-        y = nn.attend(*self._of_picture(x))
+        y = nn.attend(*self._project_image(x))
         return self.to_out[0](y.reshape(x.shape))
 
-    def together(self, x: wx.Array, text: wx.Array) -> tuple[wx.Array, wx.Array | None]:
+    def attend_both(self, x: wx.Array, text: wx.Array) -> tuple[wx.Array, wx.Array | None]:
         """Attend from image and text to both."""
-        parts = zip(self._of_picture(x), self._of_text(text), strict=True)
+        parts = zip(self._project_image(x), self._project_text(text), strict=True)
         n, tokens, width = x.shape
         y = nn.attend(*(wx.concat(pair, axis=1) for pair in parts))
         y = y.reshape(n, tokens + text.shape[1], width)
         of_text = None if self.to_add_out is None else self.to_add_out(y[:, tokens:])
         return self.to_out[0](y[:, :tokens]), of_text
 
-    def _of_picture(self, x: wx.Array) -> tuple[wx.Array, wx.Array, wx.Array]:
-        q, k, v = (self._apart(p(x)) for p in (self.to_q, self.to_k, self.to_v))
+    def _project_image(self, x: wx.Array) -> tuple[wx.Array, wx.Array, wx.Array]:
+        q, k, v = (self._split_heads(p(x)) for p in (self.to_q, self.to_k, self.to_v))
         return self.norm_q(q), self.norm_k(k), v
 
-    def _of_text(self, x: wx.Array) -> tuple[wx.Array, wx.Array, wx.Array]:
-        q, k, v = (self._apart(p(x)) for p in (self.add_q_proj, self.add_k_proj, self.add_v_proj))
+    def _project_text(self, x: wx.Array) -> tuple[wx.Array, wx.Array, wx.Array]:
+        q, k, v = (
+            self._split_heads(p(x)) for p in (self.add_q_proj, self.add_k_proj, self.add_v_proj)
+        )
         return self.norm_added_q(q), self.norm_added_k(k), v
 
-    def _apart(self, x: wx.Array) -> wx.Array:
+    def _split_heads(self, x: wx.Array) -> wx.Array:
         n, tokens, width = x.shape
         return x.reshape(n, tokens, self._heads, width // self._heads)
 
@@ -128,28 +130,28 @@ class JointBlock(nn.Module):
         """Map image and text, each (n, tokens, width), to the same shapes."""
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate, *second = self.norm1.vectors(time)
         plain = self.norm1.norm(x)
-        given, vectors = self._text(text, time)
-        y, of_text = self.attn.together(modulated(plain, shift, scale), given)
+        given, vectors = self._modulate_text(text, time)
+        y, of_text = self.attn.attend_both(modulate(plain, shift, scale), given)
         x = x + gate * y
         if self.attn2 is not None:
             shift2, scale2, gate2 = second
-            x = x + gate2 * self.attn2.alone(modulated(plain, shift2, scale2))
-        x = x + mlp_gate * self.ff(modulated(self.norm2(x), mlp_shift, mlp_scale))
+            x = x + gate2 * self.attn2.attend_image(modulate(plain, shift2, scale2))
+        x = x + mlp_gate * self.ff(modulate(self.norm2(x), mlp_shift, mlp_scale))
         if self.ff_context is None or of_text is None:
             return x, text
         gate, mlp_shift, mlp_scale, mlp_gate = vectors
         text = text + gate * of_text
-        y = self.ff_context(modulated(self.norm2_context(text), mlp_shift, mlp_scale))
+        y = self.ff_context(modulate(self.norm2_context(text), mlp_shift, mlp_scale))
         return x, text + mlp_gate * y
 
-    def _text(self, text: wx.Array, time: wx.Array) -> tuple[wx.Array, list[wx.Array]]:
+    def _modulate_text(self, text: wx.Array, time: wx.Array) -> tuple[wx.Array, list[wx.Array]]:
         """Return the modulated text, and the remaining vectors."""
         vectors = self.norm1_context.vectors(time)
         # The last block has scale and shift in the reverse order.
         if self.ff_context is None:
             vectors = vectors[::-1]
         shift, scale, *left = vectors
-        return modulated(self.norm1_context.norm(text), shift, scale), left
+        return modulate(self.norm1_context.norm(text), shift, scale), left
 
 
 class TimeAndText(nn.Module):
@@ -178,9 +180,9 @@ class Patches(nn.Module):
         y = self.proj(x)
         n, height, width, cols = y.shape
         y = y.reshape(n, height * width, cols)
-        return y + self._middle(height, width).reshape(1, height * width, cols)
+        return y + self._crop_middle(height, width).reshape(1, height * width, cols)
 
-    def _middle(self, height: int, width: int) -> wx.Array:
+    def _crop_middle(self, height: int, width: int) -> wx.Array:
         side = self._places
         if max(height, width) > side:
             raise ShapeError(
@@ -245,7 +247,7 @@ class SD3Transformer(Denoiser):
         for block in self.transformer_blocks:
             tokens, text = block(tokens, text, time)
         scale, shift = self.norm_out.vectors(time)
-        rows = self.proj_out(modulated(self.norm_out.norm(tokens), shift, scale))
+        rows = self.proj_out(modulate(self.norm_out.norm(tokens), shift, scale))
         p = self.patch
         patches = rows.reshape(n, height // p, width // p, p, p, self.outputs)
         return wx.permute_dims(patches, (0, 1, 3, 2, 4, 5)).reshape(n, height, width, self.outputs)

@@ -16,8 +16,8 @@ from wgpu_backend.errors import ShapeError
 from wgpu_backend.files.huggingface.settings import Settings
 
 from .axial_rope import Places, Table, axial_rope, grid_places
-from .joint_attention import attend_rotated, heads_apart
-from .modulation import plain_norm
+from .joint_attention import attend_rotated, split_heads
+from .modulation import make_plain_norm
 from .networks import Denoiser
 from .original_names import Z_IMAGE
 
@@ -44,7 +44,7 @@ class Attention(nn.Module):
 
     def __call__(self, x: wx.Array, rope: wx.Array) -> wx.Array:
         """Map (n, tokens, width) to the same shape."""
-        q, k, v = (heads_apart(p(x), self._heads) for p in (self.to_q, self.to_k, self.to_v))
+        q, k, v = (split_heads(p(x), self._heads) for p in (self.to_q, self.to_k, self.to_v))
         return self.to_out[0](attend_rotated(self.norm_q(q), self.norm_k(k), v, rope))
 
 
@@ -113,7 +113,7 @@ class LastLayer(nn.Module):
     def __init__(self, width: int, outputs: int) -> None:
         self.linear = nn.Linear(width, outputs)
         self.adaLN_modulation = [nn.SiLU(), nn.Linear(min(width, MOST), width)]
-        self._norm = plain_norm(width)
+        self._norm = make_plain_norm(width)
 
     def __call__(self, x: wx.Array, time: wx.Array) -> wx.Array:
         """Map (n, tokens, width) to (n, tokens, outputs)."""
@@ -171,7 +171,7 @@ class ZImageTransformer(Denoiser):
         ShapeError
             A position is beyond the largest one that the network supports.
         """
-        places = _places(height // PATCH, width // PATCH, text_tokens)
+        places = _make_places(height // PATCH, width // PATCH, text_tokens)
         furthest = places.max(0).tolist()
         if any(place >= most for place, most in zip(furthest, self._most, strict=True)):
             raise ShapeError(
@@ -200,11 +200,11 @@ class ZImageTransformer(Denoiser):
         """
         _, height, width, channels = x.shape
         time = self.t_embedder(timestep * self._scale)
-        tokens = self.all_x_embedder[self._kind](_squares(x))
+        tokens = self.all_x_embedder[self._kind](_pack_squares(x))
         made = tokens.shape[1]
-        tokens = _filled(tokens, self.x_pad_token)
+        tokens = _pad(tokens, self.x_pad_token)
         norm, linear = self.cap_embedder
-        text = _filled(linear(norm(text)), self.cap_pad_token)
+        text = _pad(linear(norm(text)), self.cap_pad_token)
         count = tokens.shape[1]
         for block in self.noise_refiner:
             tokens = block(tokens, rope[:count], time)
@@ -222,7 +222,7 @@ def _width(settings: Settings) -> int:
     return settings.uint("dim", default=3840)
 
 
-def _squares(x: wx.Array) -> wx.Array:
+def _pack_squares(x: wx.Array) -> wx.Array:
     """Pack latents (1, height, width, channels) into tokens (1, squares, PATCH² · channels)."""
     _, height, width, channels = x.shape
     squares = x.reshape(1, height // PATCH, PATCH, width // PATCH, PATCH, channels)
@@ -230,7 +230,7 @@ def _squares(x: wx.Array) -> wx.Array:
     return ordered.reshape(1, height // PATCH * (width // PATCH), PATCH**2 * channels)
 
 
-def _filled(x: wx.Array, filler: wx.Array) -> wx.Array:
+def _pad(x: wx.Array, filler: wx.Array) -> wx.Array:
     """Pad tokens (1, tokens, width) to a multiple."""
     missing = -x.shape[1] % MULTIPLE
     if not missing:
@@ -238,7 +238,7 @@ def _filled(x: wx.Array, filler: wx.Array) -> wx.Array:
     return wx.concat([x, wx.broadcast_to(filler[None], (1, missing, x.shape[2]))], axis=1)
 
 
-def _places(rows: int, columns: int, text_tokens: int) -> Places:
+def _make_places(rows: int, columns: int, text_tokens: int) -> Places:
     """Return the positions of all tokens; an image follows its text, padding is at the origin."""
     text = text_tokens + -text_tokens % MULTIPLE
     picture = grid_places((text + 1, 0, 0), (1, rows, columns))
