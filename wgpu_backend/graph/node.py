@@ -20,6 +20,7 @@ from wgpu_backend.graph.wgsl_source import Source
 StorageKind = Literal["intermediate", "input", "weight", "state"]
 Groups = tuple[int, int, int]
 ParamValue = int | float | Sequence[int]
+# Ops run in the order in which their nodes were made.
 _sequence = itertools.count()
 
 

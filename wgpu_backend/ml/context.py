@@ -252,6 +252,7 @@ class Context:
                 f"context: node {self._nodes}, it was made for {self._max_nodes}; "
                 "ask new_context_size for more"
             )
+        # The result of a write is the storage that it writes.
         if launch.into is not None:
             return Tensor(launch.out, launch.into.storage, builder=self, call=call, launch=launch)
         storage = Storage(stored_nbytes(launch.out), "intermediate")
@@ -381,6 +382,7 @@ class Context:
         if storage.kind == "state" and tensor.launch is None:
             self._executor.write(tensor, data)
         elif storage.kind == "input" and len(data) == storage.nbytes and not storage.label:
+            # A copy, since the caller may change its buffer.
             storage.handle = bytes(data)
         else:
             raise ContextError(f"assign: {spec.shape} is the result of an op or a named input")

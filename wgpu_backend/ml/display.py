@@ -141,9 +141,11 @@ def _references(path: str | Path) -> dict[str, NDArray[np.generic]]:
 def _likeness(name: str, tensor: Shown, reference: NDArray[np.generic]) -> Likeness:
     if tensor.shape != reference.shape:
         return Likeness(name, tensor.shape, reference.shape, float("nan"), float("nan"))
+    # In f64, so that the sums add no error of their own.
     a = tensor.numpy().astype(np.float64).reshape(-1)
     b = reference.astype(np.float64).reshape(-1)
     scale = float(np.linalg.norm(a) * np.linalg.norm(b))
+    # Zeros have no direction: only zeros are like them.
     cosine = float(a @ b) / scale if scale else float(np.array_equal(a, b))
     largest = float(np.max(np.abs(a - b), initial=0.0))
     return Likeness(name, tensor.shape, reference.shape, cosine, largest)

@@ -117,6 +117,7 @@ def _check_types(op: str, launch: Launch, shader: Shader) -> None:
     wrong = [b for b in _list_floats(shader) if b.name in dtypes and dtypes[b.name] not in b.holds]
     of_y = [(dtypes["y"], b.holds) for b in wrong if b.name == "y"]
     alike = [b for b in wrong if [(dtypes[b.name], b.holds)] == of_y]
+    # Operands and result of one wrong type: values are moved, and keep their bits.
     moved = len(alike) > 1 and dtypes["y"].block_nbytes >= F32.block_nbytes
     for binding in wrong:
         if not (moved and binding in alike):
@@ -143,6 +144,7 @@ def _strip_comments(text: str) -> str:
 def _find_floats(text: str, origins: Sequence[str]) -> Iterator[_Floats]:
     lines = _strip_comments(text).splitlines()
     files = [origin.rpartition(":")[0] for origin in origins]
+    # A file that casts bits reads those of other types on purpose.
     casting = {f for line, f in zip(lines, files, strict=False) if "bitcast<" in line}
     for number, (line, file) in enumerate(zip(lines, files, strict=False), 1):
         found = _TYPED.search(line)

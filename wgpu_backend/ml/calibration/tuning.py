@@ -286,6 +286,7 @@ def _case(executor: WgpuExecutor, weight: Tensor, x: Array, product: _Product) -
         assert launch is not None
         asked = _Asked()
         default = select(linear, launch, replace(executor.capabilities, tuned=asked))
+    # The name that the kernel looked up is the one it is tuned by.
     name = asked.last
     tiles = candidates(name, executor.capabilities)
     first = _find_tile(default) or tiles[:1]

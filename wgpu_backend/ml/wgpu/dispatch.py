@@ -49,6 +49,7 @@ def kernels(
             shader.pack(_params(op, launch, shader, part, specs)) if shader.params else b"",
             _groups(launch, rows, width),
             index,
+            # Parts have about as many rows each.
             launch.work // len(parts),
         )
 

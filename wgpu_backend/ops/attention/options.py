@@ -132,6 +132,7 @@ class RopeOptions:
             raise ShapeError(f"rope: {factors.shape} factors, {pairs} pairs are rotated")
         # Infinities and NaN are refused below, with a message of ours.
         with np.errstate(all="ignore"):
+            # Su et al. 2021, "RoFormer", §3.2.2.
             own = self.base ** -self._exponents(pairs)
             own = own if factors is None else own / factors
             mix = self.extrapolation * self._ramp(pairs) if self.extrapolation else 0.0
@@ -177,6 +178,7 @@ class RopeOptions:
         if self.sectioning != "vision" or not self.sections:
             return pair / pairs
         begins = np.cumsum((0, *self.sections[:-1]))
+        # Each section begins with the fastest turn again.
         return 2 * (pair % sum(self.sections) - begins[self.axes]) / pairs
 
     def _ramp(self, pairs: int) -> NDArray[np.float64]:
@@ -191,5 +193,6 @@ class RopeOptions:
 
     def _find_pair(self, rotations: float) -> float:
         """Return the (fractional) pair that turns this often within the original context."""
+        # Peng et al. 2023, "YaRN", §3.2.
         turns = self.original_context / (rotations * 2 * math.pi)
         return self.dims * math.log(max(turns, 1e-9)) / (2 * math.log(self.base))

@@ -247,6 +247,7 @@ def _most_tokens(q: Node, v: Node, scores: Scores, seen: int) -> int:
     """Return how many tokens one dispatch may take."""
     heads, cols = q.spec.shape[1:]
     v_cols = scores.v_cols or v.spec.shape[1] // max(scores.kv_heads, 1)
+    # A product and a sum for each value of a key and of its value.
     each = 2 * heads * seen * (cols + v_cols)
     return max(MOST_WORK // max(each, 1) // 4 * 4, 4)
 
@@ -289,6 +290,7 @@ def paged_launch(operands: Mapping[str, Node | None], *, scores: Scores, splits:
     require_buffers(given)
     q, table_width = given["q"], given["table"].spec.shape[1]
     tokens, heads, cols = q.spec.shape
+    # A split adds its largest score and its total, in a vector of four.
     shape = (tokens, heads, v_cols) if splits == 1 else (tokens, heads, splits, v_cols + 4)
     seen = scores.seen(table_width * scores.block)
     return Launch(
@@ -412,6 +414,7 @@ def paged_attention_reference(
     tokens, heads, _ = q.shape
     kv_heads, block = scores.kv_heads, scores.block
     keys = k.reshape(len(k), kv_heads, -1)
+    # In latent attention, values are the first columns of keys.
     values = keys[..., : scores.v_cols] if scores.v_cols else v.reshape(len(v), kv_heads, -1)
     # Tokens at position -1 (padding) see nothing and keep zeros.
     y = np.zeros((tokens, heads, values.shape[-1]), np.float32)
@@ -527,6 +530,7 @@ def _factor(position: int, scores: Scores) -> np.float32:
     heat = scores.temperature
     if heat is None:
         return np.float32(scores.scale)
+    # As Llama 4's attention temperature: by whole lengths.
     steps = (position + heat.offset) // heat.length
     return np.float32(scores.scale * (1 + heat.factor * np.log1p(steps)))
 

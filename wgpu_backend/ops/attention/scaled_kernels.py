@@ -31,6 +31,7 @@ def by_queries(launch: Launch, width: int) -> Launch:
     lane_vec4s = max(-(-launch.operands["v"].spec.shape[3] // (4 * width)), 1)
     vec4s = -(-cols // (4 * QUERY_STEP)) * QUERY_STEP
     fitting = min(LANE_VECTORS // lane_vec4s, QUERY_NBYTES // (16 * vec4s))
+    # One or four: each number would be a kernel to compile.
     queries = 1 if tokens == 1 or fitting < QUERIES else QUERIES
     tiles = max(-(-tokens // queries), 1)
     return replace(

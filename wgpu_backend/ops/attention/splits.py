@@ -62,6 +62,7 @@ def attention_merge_reference(x: Array) -> Array:
     # Each split is relative to its own largest score.
     factor = np.exp(x[..., cols] - x[..., cols].max(axis=-1, keepdims=True))
     total = (x[..., cols + 1] * factor).sum(axis=-1)
+    # A total of 0 is that of a token that sees nothing; its sums are 0, too.
     return (x[..., :cols] * factor[..., None]).sum(axis=-2) / np.maximum(total, 1e-37)[..., None]
 
 

@@ -17,6 +17,7 @@ Padding = int | tuple[int, int]
 
 def wide_extents(x: Shape, spread: Sequence[int]) -> Shape:
     """Return the extents of values with zeros between them; `spread` is the step between values."""
+    # No zeros follow the last value.
     return tuple((n - 1) * s + 1 if n else 0 for n, s in zip(x, spread, strict=True))
 
 

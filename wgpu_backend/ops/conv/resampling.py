@@ -131,6 +131,7 @@ def interpolate_reference(x: Array, shape: Sequence[int], mode: str = "nearest")
     for axis, want in enumerate(shape):
         have = x.shape[axis]
         if mode == "nearest" or axis < x.ndim - 2:
+            # PyTorch's `nearest` rounds indices down.
             x = np.take(x, np.arange(want) * have // want, axis=axis)
             continue
         # Pixels have their values in their middle ("half-pixel centres").

@@ -27,6 +27,7 @@ def unary(
     require_dtype(name, "x", x, allowed)
     out = Spec.dense(x.spec.shape, result or x.spec.dtype)
     if x.spec.dtype in WIDE:
+        # One kernel for one and for two operands: the second binding needs a buffer, too.
         return wide(name, x, x, out)
     params = {
         "size": out.size,
@@ -72,6 +73,7 @@ def binary(
     require_rank(name, "a", a, 0)
     require_dtype(name, "a", a, allowed)
     require_rank(name, "b", b, 0)
+    # Registers hold all floats as f32, so these may be mixed.
     require_dtype(name, "b", b, FLOATS if mixed and a.spec.dtype in FLOATS else (a.spec.dtype,))
     out = Spec.dense(broadcast(name, a.spec, b.spec), result or a.spec.dtype)
     if a.spec.dtype in WIDE:
@@ -119,6 +121,7 @@ def wraps(spec: Spec, shape: Shape) -> bool:
     own = spec.shape
     while own and own[0] == 1:
         own = own[1:]
+    # Then a place modulo the operand's size is the place in it, without strides.
     is_end = own == shape[len(shape) - len(own) :] and spec.shape != shape
     return spec.is_dense and is_end and spec.size % 4 == 0 and spec.size > 0
 

@@ -110,6 +110,7 @@ def factor_length(length: int) -> list[int] | None:
     if rest > 1:
         return None
     found: list[int] = []
+    # Large primes first: small ones fill up radices.
     for prime in reversed(primes):
         fits = [i for i, radix in enumerate(found) if radix * prime <= MOST_RADIX]
         if fits:
@@ -287,6 +288,7 @@ class _Lines:
         turns %= size
         if not turns:
             return name
+        # Quarter turns are exchanges and signs.
         if 4 * turns == size:
             return self.let(f"vec2<f32>({name}.y, -{name}.x)")
         if 2 * turns == size:
@@ -310,6 +312,7 @@ class _Lines:
             d = self._rotate(d, 1, 4)
             (w, y), (x, z) = self._prime([a, b]), self._prime([c, d])
             return [w, x, y, z]
+        # Roots j and size - j are conjugate: sums and differences halve the products.
         half = range(1, size // 2 + 1)
         sums = [self.let(f"{names[j]} + {names[size - j]}") for j in half]
         gaps = [self.let(f"{names[j]} - {names[size - j]}") for j in half]
@@ -326,4 +329,5 @@ class _Lines:
 
 
 def _number(value: float) -> str:
+    # Up to 1, f32 has no more than nine decimals; parentheses, for a minus sign.
     return f"({value:.9f})"

@@ -84,6 +84,7 @@ def compact_by(mask: Node, ends: Node, *, count: int) -> Launch:
     return Launch(
         Spec.dense((count,), I32),
         {"mask": mask, "ends": ends},
+        # One for each value, and one for each place of the result, which may have more.
         threads=max(length, count),
         params={"length": length, "count": count},
         work=mask.spec.nbytes + ends.spec.nbytes,

@@ -83,6 +83,7 @@ def take_along_axis(x: Node, ids: Node, axis: int) -> Launch:
 def take_along_axis_reference(x: Array, ids: Array, axis: int) -> Array:
     """Gather along an axis with an id for every value."""
     extent = x.shape[axis]
+    # A further zero stands for all ids outside.
     pad = [(0, int(a == axis % x.ndim)) for a in range(x.ndim)]
     return np.take_along_axis(np.pad(x, pad), _inside(ids, extent), axis)
 

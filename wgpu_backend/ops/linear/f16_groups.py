@@ -49,6 +49,7 @@ def f16_weighted_reference(
 ) -> Array:
     """Apply `f16_activations` to weighted rows, with the squares of the unweighted rows."""
     groups = _round(in_groups(x * weight), nibbles)
+    # A norm's factor is of the rows before its weight.
     groups[..., 19:] = sum_squares(in_groups(x)).view(np.uint32)
     return _laid_out(groups, planar)
 
@@ -73,6 +74,7 @@ def _round(groups: Array, nibbles: bool) -> Array:
     # Sums are of the rounded values, as products see them: a minimum is multiplied by the sum.
     stood_for = _values(halves.astype(np.float32), nibbles)
     sums = [stood_for[..., :n].sum(axis=-1, keepdims=True) for n in (32, 16)]
+    # A group with NaN or an infinity gives NaN.
     given = np.where(largest >= _INFINITY, np.float32(np.nan), scale)
     tail = np.concatenate([given, *(s * scale for s in sums), sum_squares(groups)], axis=-1)
     return np.concatenate([halves.view(np.uint32), tail.astype("f4").view(np.uint32)], axis=-1)
@@ -80,6 +82,7 @@ def _round(groups: Array, nibbles: bool) -> Array:
 
 def _for_nibbles(halves: Array) -> Array:
     """Return the factors of nibbles and of bytes, instead of those of two nibbles."""
+    # Kernels multiply the low nibble by `first`, and the whole byte, low + 16 high, by `second`.
     second = (halves[..., 16:].astype(np.float32) / 16).astype(np.float16)
     first = halves[..., :16].astype(np.float32) - second.astype(np.float32)
     return np.concatenate([first.astype(np.float16), second], axis=-1)

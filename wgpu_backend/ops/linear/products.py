@@ -46,9 +46,11 @@ def matmul(a: Node, b: Node) -> Node:
         f"{rows.spec.shape[-1]} values, columns of b have {columns.spec.shape[-2]}",
     )
     batch = _batch(rows, columns)
+    # `mulmat` repeats a weight for the batches of x, and not x.
     rows = expand(rows, (*batch, *rows.spec.shape[-2:]))
     y = mulmat(_transpose(columns, rows), rows)
     shape = list(y.spec.shape)
+    # NumPy drops the axis that made a matrix of a vector.
     if len(b.spec.shape) == 1:
         shape.pop(-1)
     if len(a.spec.shape) == 1:

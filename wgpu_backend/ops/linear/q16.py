@@ -130,11 +130,13 @@ def _round(groups: Array) -> Array:
     """Round groups to (..., 20) words."""
     # By their bits, so that a NaN is the largest magnitude.
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
+    # Smaller values count as zeros: the inverse of their scale could overflow.
     plain = (largest >= _SMALLEST) & (largest < _INFINITY)
     magnitude = np.where(plain, largest, np.float32(1).view(np.uint32)).view(np.float32)
     scale = np.where(plain, magnitude * np.float32(1 / 32639), np.float32(0))
     quants = np.rint(np.where(plain, groups, np.float32(0)) * (_STEPS / magnitude)).astype(np.int32)
     sums = [quants[..., :count].sum(axis=-1, keepdims=True, dtype=np.int32) for count in (32, 16)]
+    # A group with NaN or an infinity gives NaN.
     given = np.where(largest >= _INFINITY, np.float32(np.nan), scale)
     parts = [given, *(s.astype(np.float32) * scale for s in sums), sum_squares(groups)]
     # Rounded to the nearest, so that what remains is a signed byte.

@@ -32,10 +32,8 @@ from wgpu_backend.ops.linear.q8_rounding import rounded_spec as rounded_spec
 FORMATS = (
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, IQ4_XS, MXFP4,
 )  # fmt: skip
-ROW, PLANAR = (
-    "lib/q8/packed_column",
-    "lib/q8/planar_column",
-)  # how groups of x lie
+# The order of the words of x: group by group, or plane by plane.
+ROW, PLANAR = "lib/q8/packed_column", "lib/q8/planar_column"
 
 
 def fits_q8(weight: Node) -> bool:

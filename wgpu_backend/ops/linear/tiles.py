@@ -63,6 +63,7 @@ def candidates(name: str, capabilities: Capabilities) -> tuple[Tile, ...]:
     found = TILES[shader]
     tiles = [t for c in CLASSES if rest.endswith(f" {c}") for t in found.by_class.get(c, ())]
     most = capabilities.max_workgroup_invocations
+    # Every device runs the default.
     others = (t for t in tiles[1:] if t.threads <= most and found.fits(t, capabilities))
     return (*tiles[:1], *others)
 

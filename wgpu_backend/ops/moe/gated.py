@@ -16,6 +16,7 @@ from wgpu_backend.ops.moe.experts import NAME, is_bare, linear_by_expert
 def gate_and_projection(node: OpNode, graph: Graph) -> Node | None:
     """Fuse products of few tokens whose weights are neighbours, per expert or as a whole."""
     a, b = (node.operands[name] for name in "ab")
+    # Gates and projections are halves of the rows of one matrix.
     if a.storage is b.storage:
         return _halves(node, graph)
     gate, up = (graph.single_use_producer(x, NAME) for x in (a, b))

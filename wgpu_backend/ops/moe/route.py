@@ -147,6 +147,7 @@ def route_reference(
         :, : ids.size // len(given)
     ]
     ids[...] = best.reshape(ids.shape)
+    # The bias balances the choice and is no part of the weights: DeepSeek-V3, §2.1.2.
     found = np.take_along_axis(given, best, axis=1)
     if weights == "sum":
         found = found / np.sum(found, axis=1, keepdims=True)

@@ -68,5 +68,6 @@ def sparse_mixer_reference(x: Array, ids: Array, *, margin: float) -> Array:
     scores = x.astype(np.float32)[:, None]
     best = np.take_along_axis(scores[:, 0], ids, axis=1)[..., None]
     below = best - scores
+    # As Phi-3.5-MoE's `sparsemixer`: scores outside the margin do not count.
     counts = (below >= 0) & (below <= np.float32(margin) * np.maximum(np.abs(scores), best))
     return 1 / np.where(counts, np.exp(-np.abs(below)), np.float32(0)).sum(-1)

@@ -113,6 +113,7 @@ def threefry(key: Array, first: Words, second: Words) -> tuple[Words, Words]:
     keys = (k0, k1, k0 ^ k1 ^ np.uint32(_PARITY))
     with np.errstate(over="ignore"):
         a, b = first + k0, second + k1
+        # Words of the key are added after every four rounds.
         for group in range(5):
             for turn in _ROTATIONS[group % 2]:
                 a = a + b

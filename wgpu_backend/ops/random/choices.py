@@ -54,6 +54,7 @@ def random_bernoulli(key: Node, p: float | Node = 0.5, shape: Sequence[int] | No
     else:
         shape = extents("random_bernoulli: shape", () if shape is None else shape)
     u = random_uniform(key, (math.prod(shape),))
+    # Draws are below 1, so that a probability of 1 is always met.
     return reshape_node(less(u, chances), shape)
 
 
@@ -109,6 +110,7 @@ def random_categorical(
             f"random_categorical: {num_samples} samples, needs 0 or more",
         )
         shape = (*shape, num_samples)
+        # Each sample has noise of its own.
         logits = expand(reshape_node(logits, (*shape[:-1], 1)), shape)
     # The Gumbel-max trick: the index of the largest sum is drawn with those probabilities.
     noise = random_gumbel(key, (math.prod(shape),))
@@ -130,4 +132,5 @@ def random_permutation(key: Node, n: int) -> Node:
     -------
     (n,), i32.
     """
+    # Among equal words, which are rare, the order stays: the sort is stable.
     return argsort(random_bits(key, (n,)))

@@ -147,6 +147,7 @@ def ssm_scan_reference(
     b, c = (np.repeat(m, heads // parts, axis=2) for m in (b, c))
     # Ids outside are clamped, as kernels do.
     now = state[np.clip(ids, 0, len(state) - 1)].astype(np.float32)
+    # The softplus is part of ggml's op, too.
     steps = np.logaddexp(dt, np.float32(0))
     y = np.zeros(x.shape, np.float32)
     for t in range(x.shape[1]):

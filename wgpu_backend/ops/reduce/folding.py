@@ -286,9 +286,8 @@ def fold(
 # Sums of floats are in f64 here, so that they tell how exact a device's are.
 NUMPY_REDUCTIONS: dict[str, Callable[..., Array]] = {
     "sum": np.add.reduce,
-    "running_sum": partial(
-        np.add.reduce, initial=-0.0
-    ),  # 0.0, NumPy's, would lose the sign of -0.0
+    # NumPy begins with 0.0, which loses the sign of -0.0.
+    "running_sum": partial(np.add.reduce, initial=-0.0),
     "squares": np.add.reduce,
     "prod": np.multiply.reduce,
     "logaddexp": np.logaddexp.reduce,

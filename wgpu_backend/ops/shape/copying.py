@@ -114,6 +114,7 @@ def flip(x: Node, *, axes: int | Sequence[int] | None = None) -> Launch:
     """
     found = normalise_axes("flip", x.spec, axes)
     strides = tuple(-s if a in found else s for a, s in enumerate(x.spec.strides))
+    # Reversed axes are read from their last value backwards.
     start = sum((x.spec.shape[a] - 1) * x.spec.strides[a] for a in found)
     return _by_axes("flip", x, strides, start if x.spec.size else 0)
 
@@ -241,6 +242,7 @@ def _bounds(dtype: DType) -> dict[str, str]:
     """Return the choices that keep numbers within an integer type."""
     assert dtype.numpy is not None
     info = np.iinfo(dtype.numpy.name)
+    # What fits a register of that type needs no bounds.
     if dtype.block_nbytes == 4:
         return {}
     return {"MOST": f"{info.max}"} | ({"LEAST": f"{info.min}"} if info.min else {})

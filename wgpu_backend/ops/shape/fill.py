@@ -57,6 +57,7 @@ def fill_reference(x: Array, value: float) -> Array:
 def _require_held(value: float, dtype: DType) -> None:
     """Raise DTypeError if a type cannot hold a number."""
     assert dtype.numpy is not None
+    # BF16 is stored as u16 on the host, yet takes fractions.
     if dtype == BF16 or dtype.numpy.kind not in "biu":
         convert_values("fill", np.asarray(value), F32 if dtype == BF16 else dtype)
         return

@@ -183,6 +183,7 @@ class SamplingOptions:
             self._set("dry_sequence_breakers", _breakers(self.dry_sequence_breakers))
         if self.samplers is not None:
             self._set("samplers", names := _samplers(self.samplers))
+            # Samplers that are not named do nothing.
             for off in (neutral for name, neutral in SAMPLERS.items() if name not in names):
                 for name, value in off.items():
                     self._set(name, value)
@@ -212,6 +213,7 @@ class SamplingOptions:
         """Return whether a chain of samplers on the host chooses."""
         if self.mirostat or self.dries or self.top_n_sigma > 0 or self.dynatemp_range > 0:
             return True
+        # Above 0.5, one token at most is over the threshold, and XTC keeps one.
         excludes = self.xtc_probability > 0 and self.xtc_threshold <= 0.5
         return excludes or self.min_keep > 1 or not self._in_order
 
