@@ -104,9 +104,9 @@ def _decode_image(name: str, text: str) -> bytes | None:
     """Decode a picture in base64; pipelines report errors in its bytes."""
     if not text:
         return None
-    _, _, behind = text.partition("base64,") if text.startswith("data:") else ("", "", text)
+    _, _, encoded = text.partition("base64,") if text.startswith("data:") else ("", "", text)
     try:
-        return base64.b64decode(behind, validate=True)
+        return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError):
         raise RequestError(400, f"{name}: is no base64") from None
 

@@ -86,7 +86,7 @@ def has_thinking(fields: Fields) -> bool:
     return fields.has("enable_thinking") or "enable_thinking" in given
 
 
-def apply_peer_fields(fields: Fields, wanted: CompletionRequest) -> CompletionRequest:
+def apply_peer_fields(fields: Fields, request: CompletionRequest) -> CompletionRequest:
     """Add the fields of vLLM, SGLang and llama-server to a completion request.
 
     Raises
@@ -94,20 +94,20 @@ def apply_peer_fields(fields: Fields, wanted: CompletionRequest) -> CompletionRe
     RequestError
         A value cannot be right, or two fields say different things of what the text has to be.
     """
-    said = (wanted.grammar, *_read_grammars(fields))
+    said = (request.grammar, *_read_grammars(fields))
     # Without duplicates: clients send one grammar under the old and the new name of vLLM.
     shapes = list(dict.fromkeys(each for each in said if each is not None))
     if len(shapes) > 1:
         named = ", ".join(_list_constraints(fields)) or "response_format"
         raise RequestError(400, f"{named}: {len(shapes)} of what the text has to be, needs one")
     switch = fields.get("enable_thinking", bool)
-    asks = switch is not None and wanted.think is None
+    asks = switch is not None and request.think is None
     given: dict[str, Any] = fields.get("chat_template_kwargs", dict) or {}
     return replace(
-        wanted,
+        request,
         grammar=shapes[0] if shapes else None,
         engine={
-            **wanted.engine,
+            **request.engine,
             "max_seconds": llama_sampling.read_time_limit(fields),
             "lora": llama_sampling.read_lora(fields),
             "min_tokens": fields.get("min_tokens", int) or 0,
@@ -115,9 +115,9 @@ def apply_peer_fields(fields: Fields, wanted: CompletionRequest) -> CompletionRe
             "ignore_eos": fields.switch("ignore_eos", default=False),
         },
         spelled=not fields.switch("skip_special_tokens", default=True),
-        think=switch if asks else wanted.think,
-        optional_think="enable_thinking" if asks else wanted.optional_think,
-        template={**wanted.template, **given},
+        think=switch if asks else request.think,
+        optional_think="enable_thinking" if asks else request.optional_think,
+        template={**request.template, **given},
     )
 
 

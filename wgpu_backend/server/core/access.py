@@ -75,9 +75,9 @@ class AccessControl:
             known = not origin or self._is_known(origin, host, name)
             # Browsers send preflights without the key, so this comes before the check of the key.
             if scope["method"] == "OPTIONS" and origin:
-                wanted = headers.get("access-control-request-headers", "")
+                requested = headers.get("access-control-request-headers", "")
                 await _send_answer(
-                    send, 200, b"", _make_preflight_headers(origin, wanted) if known else _VARIES
+                    send, 200, b"", _make_preflight_headers(origin, requested) if known else _VARIES
                 )
                 return
             if not known:
@@ -89,8 +89,8 @@ class AccessControl:
             api = self._get_api(scope)
             get_record().reason = str(error)
             body = json.dumps(make_error_body(api, error.status, str(error))).encode()
-            beside = (*_make_refusal_headers(error.status, origin), *_make_id_header(api))
-            await _send_answer(send, error.status, body, beside)
+            extra = (*_make_refusal_headers(error.status, origin), *_make_id_header(api))
+            await _send_answer(send, error.status, body, extra)
             return
         extra = (*_make_cors_headers(origin), *_make_id_header(self._get_api(scope)))
         if "transfer-encoding" in headers and "content-length" in headers:

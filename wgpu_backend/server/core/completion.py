@@ -122,25 +122,25 @@ class Completion:
         The queue is full, the prompt is too long, or an option is wrong.
     """
 
-    def __init__(self, loaded: Loaded, wanted: CompletionRequest) -> None:
+    def __init__(self, loaded: Loaded, request: CompletionRequest) -> None:
         engine = require_engine(loaded)
         self._tokenizer = engine.model.tokenizer
-        request = make_engine_request(loaded, wanted)
-        self._texts = _make_texts(loaded, wanted, request)
+        engine_request = make_engine_request(loaded, request)
+        self._texts = _make_texts(loaded, request, engine_request)
         finds_stops = self._texts[0].spells
-        if finds_stops or wanted.one_call:
+        if finds_stops or request.one_call:
             # An end that is found here, not by the engine, reports the usage from progress events.
-            stop = () if finds_stops else request.stop
-            request = replace(request, stop=stop, progress=True)
-        self.request = request
-        self._loaded, self._slot = loaded, wanted.slot
-        self._progress = wanted.engine.get("progress", False)
-        self._best = wanted.best
-        self._reports_logprobs = wanted.engine.get("logprobs") is not None
+            stop = () if finds_stops else engine_request.stop
+            engine_request = replace(engine_request, stop=stop, progress=True)
+        self.request = engine_request
+        self._loaded, self._slot = loaded, request.slot
+        self._progress = request.engine.get("progress", False)
+        self._best = request.best
+        self._reports_logprobs = request.engine.get("logprobs") is not None
         self.tokens = [*self.request.tokens]
         self._record = get_record()
         self._record.prompt += len(self.tokens)
-        self.echo = wanted.echo
+        self.echo = request.echo
         self.prompt_logprobs: list[TokenLogprob] = []
         self.generation: Generation = engine.submit(self.request)
 
@@ -218,9 +218,9 @@ def _compute_mean_logprob(choice: CompletionOutput) -> float:
     return sum(each.logprob for each in choice.logprobs) / max(1, len(choice.logprobs))
 
 
-async def begin_completion(loaded: Loaded, wanted: CompletionRequest) -> Completion:
+async def begin_completion(loaded: Loaded, request: CompletionRequest) -> Completion:
     """Begin a completion; a thread tokenizes the prompt, since a long one takes seconds."""
-    task = asyncio.ensure_future(run_in_threadpool(Completion, loaded, wanted))
+    task = asyncio.ensure_future(run_in_threadpool(Completion, loaded, request))
     try:
         # The request may be cancelled meanwhile; the callback then cancels the generation.
         return await asyncio.shield(task)
@@ -231,12 +231,12 @@ async def begin_completion(loaded: Loaded, wanted: CompletionRequest) -> Complet
 
 @asynccontextmanager
 async def begin_completions(
-    loaded: Loaded, wanted: Sequence[CompletionRequest]
+    loaded: Loaded, requests: Sequence[CompletionRequest]
 ) -> AsyncGenerator[list[Completion]]:
     """Begin completions together, and cancel them at the end of the block or if one fails."""
     answers: list[Completion] = []
     try:
-        for each in wanted:
+        for each in requests:
             answers.append(await begin_completion(loaded, each))  # noqa: PERF401 what is begun is ended
         yield answers
     finally:
@@ -249,21 +249,23 @@ def _cancel_abandoned(task: asyncio.Future[Completion]) -> None:
         task.result().generation.cancel()
 
 
-def _make_texts(loaded: Loaded, wanted: CompletionRequest, request: Request) -> list[_ChoiceText]:
+def _make_texts(
+    loaded: Loaded, request: CompletionRequest, engine_request: Request
+) -> list[_ChoiceText]:
     """Make the text of each choice, with a parser for the model's tags."""
-    template = "" if wanted.messages is None else get_template(loaded)
-    raw = loaded.defaults.raw_thoughts if wanted.raw_thoughts is None else wanted.raw_thoughts
+    template = "" if request.messages is None else get_template(loaded)
+    raw = loaded.defaults.raw_thoughts if request.raw_thoughts is None else request.raw_thoughts
     template = strip_reasoning(template) if raw else template
-    ending = decode_ending(loaded, wanted, request.tokens)
+    ending = decode_ending(loaded, request, engine_request.tokens)
     return [
         _ChoiceText(
-            parser_for(template, tools=wanted.tools, prompt=ending),
+            parser_for(template, tools=request.tools, prompt=ending),
             loaded.model.tokenizer,
-            request,
-            spelled=wanted.spelled,
-            one_call=wanted.one_call,
+            engine_request,
+            spelled=request.spelled,
+            one_call=request.one_call,
         )
-        for _ in range(request.n)
+        for _ in range(engine_request.n)
     ]
 
 

@@ -57,7 +57,7 @@ class ModelDefaults:
 
 
 def make_template_variables(
-    defaults: ModelDefaults, wanted: CompletionRequest, think: bool | str | None, template: str
+    defaults: ModelDefaults, request: CompletionRequest, think: bool | str | None, template: str
 ) -> dict[str, Any]:
     """Return the variables of a request for its model's chat template.
 
@@ -68,15 +68,15 @@ def make_template_variables(
     template : str
         Jinja that is rendered.
     """
-    found = supply_variables(template, wanted.tools)
+    found = supply_variables(template, request.tools)
     if think is not None:
         # Templates read one or the other name.
         found |= dict.fromkeys(("enable_thinking", "thinking"), bool(think))
     if isinstance(think, str):
         found["reasoning_effort"] = think
-    if wanted.think is None:
+    if request.think is None:
         found |= defaults.variables
-    return {**found, **wanted.template}
+    return {**found, **request.template}
 
 
 def supply_variables(template: str, tools: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def require_engine(loaded: Loaded) -> EngineInterface:
     return loaded.engine
 
 
-def tokenize_prompt(loaded: Loaded, wanted: CompletionRequest) -> list[int]:
+def tokenize_prompt(loaded: Loaded, request: CompletionRequest) -> list[int]:
     """Return the prompt tokens of a completion request.
 
     Raises
@@ -53,8 +53,8 @@ def tokenize_prompt(loaded: Loaded, wanted: CompletionRequest) -> list[int]:
         The model does not support the request.
     """
     require_engine(loaded)
-    think = _check_capabilities(loaded, wanted)
-    return [*check_tokens(wanted.before, loaded), *_tokenize(loaded, wanted, None, think)]
+    think = _check_capabilities(loaded, request)
+    return [*check_tokens(request.before, loaded), *_tokenize(loaded, request, None, think)]
 
 
 def check_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
@@ -73,7 +73,7 @@ def check_tokens(given: Sequence[object], loaded: Loaded) -> list[int]:
     return cast("list[int]", [*given])
 
 
-def make_engine_request(loaded: Loaded, wanted: CompletionRequest) -> Request:
+def make_engine_request(loaded: Loaded, request: CompletionRequest) -> Request:
     """Make the engine's request: apply defaults, render the template, tokenize.
 
     Raises
@@ -83,9 +83,9 @@ def make_engine_request(loaded: Loaded, wanted: CompletionRequest) -> Request:
     BackendError
         The prompt is too long, or an option is wrong.
     """
-    think = _check_capabilities(loaded, wanted)
+    think = _check_capabilities(loaded, request)
     # The later ones override the earlier ones.
-    sources = (loaded.stored.parameters, wanted.usual, loaded.defaults.sampling, wanted.options)
+    sources = (loaded.stored.parameters, request.usual, loaded.defaults.sampling, request.options)
     options = {name: value for each in sources for name, value in drop_meaningless(each).items()}
     # It was used when the model was loaded.
     options.pop("num_ctx", None)
@@ -94,38 +94,38 @@ def make_engine_request(loaded: Loaded, wanted: CompletionRequest) -> Request:
     stop = options.pop("stop", None) or ()
     limit = options.pop("num_predict", None)
     limit = None if limit is None else whole_number("num_predict", limit)
-    tokens = [*check_tokens(wanted.before, loaded), *_tokenize(loaded, wanted, limit, think)]
-    if wanted.cut:
+    tokens = [*check_tokens(request.before, loaded), *_tokenize(loaded, request, limit, think)]
+    if request.cut:
         tokens = _cut_middle(tokens, keep, loaded.model.num_ctx)
-    logprobs = wanted.engine.get("logprobs")
+    logprobs = request.engine.get("logprobs")
     fields: RequestFields = {
-        **wanted.engine,
+        **request.engine,
         "options": options,  # pyright: ignore[reportAssignmentType] checked by `Request`
         "max_tokens": limit,
         "stop": stop,
         # Choices are compared by their log probabilities.
-        "logprobs": 0 if wanted.best and logprobs is None else logprobs,
-        "prompt_logprobs": wanted.echo and logprobs is not None,
-        "when_full": "shift" if wanted.shift else "stop",
-        "keep": keep if wanted.shift else 0,
-        "grammar": _make_grammar(loaded, wanted, tokens, think),
-        "lora": _choose_lora_scales(loaded, wanted.engine.get("lora")),
+        "logprobs": 0 if request.best and logprobs is None else logprobs,
+        "prompt_logprobs": request.echo and logprobs is not None,
+        "when_full": "shift" if request.shift else "stop",
+        "keep": keep if request.shift else 0,
+        "grammar": _make_grammar(loaded, request, tokens, think),
+        "lora": _choose_lora_scales(loaded, request.engine.get("lora")),
     }
     return Request.of(tokens, **fields)
 
 
-def _check_capabilities(loaded: Loaded, wanted: CompletionRequest) -> bool | str | None:
+def _check_capabilities(loaded: Loaded, request: CompletionRequest) -> bool | str | None:
     """Check that the model supports the request; return whether or how much it reasons."""
     name, template = loaded.stored.entry.name, get_template(loaded)
-    think = loaded.defaults.choose_thinking(wanted.think)
-    if wanted.tools and not calls_tools(template):
+    think = loaded.defaults.choose_thinking(request.think)
+    if request.tools and not calls_tools(template):
         raise RequestError(400, f'"{name}" does not support tools')
     if not think or thinks(template):
         return think
     why = f'"{name}" does not support thinking'
-    if not wanted.optional_think:
+    if not request.optional_think:
         raise RequestError(400, why)
-    ignore(wanted.optional_think, why)
+    ignore(request.optional_think, why)
     return None
 
 
@@ -135,29 +135,29 @@ def get_template(loaded: Loaded) -> str:
     return "" if template is None else template.source
 
 
-def decode_ending(loaded: Loaded, wanted: CompletionRequest, tokens: Sequence[int]) -> str:
+def decode_ending(loaded: Loaded, request: CompletionRequest, tokens: Sequence[int]) -> str:
     """Return the end of a rendered prompt, in which its template may open the reasoning."""
-    if wanted.messages is None:
+    if request.messages is None:
         return ""
     return loaded.model.tokenizer.decode(tokens[-_TAIL:], skip_special=False)
 
 
 def _make_grammar(
     loaded: Loaded,
-    wanted: CompletionRequest,
+    request: CompletionRequest,
     tokens: Sequence[int],
     think: bool | str | None,
 ) -> Grammar | None:
     """Return the grammar of the whole answer, including the model's tags."""
-    if wanted.grammar is None and not wanted.must_call:
+    if request.grammar is None and not request.must_call:
         return None
-    template = "" if wanted.messages is None else get_template(loaded)
-    ending = decode_ending(loaded, wanted, tokens)
+    template = "" if request.messages is None else get_template(loaded)
+    ending = decode_ending(loaded, request, tokens)
     tag = partial(tag_id, loaded.model.tokenizer)
     setting = Setting(template, ending, tag, thinks=think is not False)
-    if wanted.must_call:
-        return call_grammar(wanted.must_call, setting)
-    return wanted.grammar and answer_grammar(wanted.grammar, setting, wanted.tools)
+    if request.must_call:
+        return call_grammar(request.must_call, setting)
+    return request.grammar and answer_grammar(request.grammar, setting, request.tools)
 
 
 def _choose_lora_scales(
@@ -201,19 +201,19 @@ def require_short(text: str, loaded: Loaded) -> None:
 
 
 def _tokenize(
-    loaded: Loaded, wanted: CompletionRequest, limit: int | None, think: bool | str | None
+    loaded: Loaded, request: CompletionRequest, limit: int | None, think: bool | str | None
 ) -> list[int]:
     prompter = loaded.model.prompter
-    if wanted.messages is None:
-        given = wanted.prompt
+    if request.messages is None:
+        given = request.prompt
         if not isinstance(given, str):
             return check_tokens(given, loaded)
         require_short(given, loaded)
         return prompter.raw(given)
-    kwargs = make_template_variables(loaded.defaults, wanted, think, get_template(loaded))
-    messages = prompter.checked(conversation([*wanted.messages]))
+    kwargs = make_template_variables(loaded.defaults, request, think, get_template(loaded))
+    messages = prompter.checked(conversation([*request.messages]))
     # Earlier messages may be dropped later; the last one must fit.
-    texts = [each.get("content") for each in (messages[-1:] if wanted.truncate else messages)]
+    texts = [each.get("content") for each in (messages[-1:] if request.truncate else messages)]
     require_short("".join(text for text in texts if isinstance(text, str)), loaded)
     begun = get_begun_answer(messages)
     if begun:
@@ -221,21 +221,21 @@ def _tokenize(
         messages = messages[:-1]
         # A begun answer has passed the point where the model could reason.
         kwargs.setdefault("enable_thinking", False)
-    behind = prompter.tokenizer.encode(begun, add_special=False) if begun else []
+    begun_tokens = prompter.tokenizer.encode(begun, add_special=False) if begun else []
 
     def render(messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        tools = [*wanted.tools] or None
+        tools = [*request.tools] or None
         messages = _place_system(messages, prompter.template)
         found = prompter.chat(messages, tools=tools, chat_template_kwargs=kwargs)
-        return [*found, *(behind or _close_reasoning(found, loaded, think))]
+        return [*found, *(begun_tokens or _close_reasoning(found, loaded, think))]
 
-    if not wanted.truncate:
+    if not request.truncate:
         return render(messages)
     try:
         # A negative limit stands for an answer of any length.
         return fitted(messages, render, loaded.model.num_ctx, -1 if limit is None else limit).tokens
     except ContextFull:
-        if not wanted.cut:
+        if not request.cut:
             raise
     return render(messages)
 

@@ -51,8 +51,8 @@ def make_error_body(
     match api:
         case "Anthropic":
             details = error.details if isinstance(error, RequestError) else None
-            beside = {"details": {**details}} if details else {}
-            return {"type": "error", "error": {"type": kind, "message": message, **beside}}
+            extra = {"details": {**details}} if details else {}
+            return {"type": "error", "error": {"type": kind, "message": message, **extra}}
         case "OpenAI" | "Jina" | "llama-cpp-python":
             code = "model_not_found" if isinstance(error, ModelNotFound) else None
             # OpenAI's code, by which agents know that they have to shorten the conversation.

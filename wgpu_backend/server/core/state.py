@@ -248,10 +248,10 @@ class State:
         # Reading manifests and files blocks, so it happens in a thread.
         stored = await run_in_threadpool(self._resolve_usable, name)
         keep = None if keep_alive is None else parse_keep_alive(keep_alive)
-        wanted = stored.parameters.get("num_ctx") if num_ctx is None else num_ctx
-        if isinstance(wanted, int):
-            wanted = await run_in_threadpool(_limit_context, stored, wanted)
-        async with self.pool.using(stored, wanted, keep) as found:
+        context = stored.parameters.get("num_ctx") if num_ctx is None else num_ctx
+        if isinstance(context, int):
+            context = await run_in_threadpool(_limit_context, stored, context)
+        async with self.pool.using(stored, context, keep) as found:
             defaults = self.settings.defaults
             if defaults != ModelDefaults() and found.defaults is not defaults:
                 # Compiling a template blocks, so it happens in a thread.
@@ -335,10 +335,10 @@ def read_options(fields: Fields) -> dict[str, Any]:
         for name in given.keys() - KNOWN_PARAMETERS:
             ignore(f"options.{name}", "no such option")
         given = {name: value for name, value in given.items() if name in KNOWN_PARAMETERS}
-    beside = {
+    extra = {
         name: fields.get(name, *ANYTHING.kinds) for name in KNOWN_PARAMETERS if fields.has(name)
     }
-    return {**beside, **given}
+    return {**extra, **given}
 
 
 def read_num_ctx(fields: Fields) -> int | None:

@@ -72,7 +72,7 @@ def main(handle: str) -> None:
     _serve(first[0], source, sender)
 
 
-def _serve(wanted: Message, source: BufferedReader, sender: EventSender) -> None:
+def _serve(first: Message, source: BufferedReader, sender: EventSender) -> None:
     """Load a model, serve it, and end the process when it is no longer needed."""
     endings: SimpleQueue[Exception | None] = SimpleQueue()
     inbox: SimpleQueue[Message] = SimpleQueue()
@@ -80,7 +80,7 @@ def _serve(wanted: Message, source: BufferedReader, sender: EventSender) -> None
         target=_read_messages, args=(source, inbox), name="reader", daemon=True
     ).start()
     try:
-        spec = from_plain(LoadSpec, wanted["spec"])
+        spec = from_plain(LoadSpec, first["spec"])
         model, engine = _load(spec, _report_loading(sender))
     except Exception as error:
         # The server reports it to the client.
@@ -225,9 +225,9 @@ class Service:
         for each in [key for key, (_, box) in self._under_way.items() if box.ended]:
             del self._under_way[each]
         try:
-            wanted = from_plain(Request, request)
-            box = ForwardingMailbox(number, wanted.n, self._sender)
-            self._under_way[number] = self._require_engine().submit(wanted, box), box
+            parsed = from_plain(Request, request)
+            box = ForwardingMailbox(number, parsed.n, self._sender)
+            self._under_way[number] = self._require_engine().submit(parsed, box), box
         except Exception as error:
             # The server reports it to the client.
             self._sender.send_error(number, error)

@@ -69,16 +69,16 @@ def endpoints(state: State) -> list[Endpoint]:
     """Return the endpoints for the models of a state."""
 
     async def messages(request: Request, fields: Fields) -> Response:
-        name, wanted = fields.require("model"), _make_request(fields)
+        name, chat_request = fields.require("model"), _make_request(fields)
         if fields.switch("stream", default=False):
-            lines = _stream_events(state, name, wanted)
+            lines = _stream_events(state, name, chat_request)
             return await start_stream(request, lines, "text/event-stream", _make_error_event)
-        return JSONResponse(await cancel_when_gone(request, _answer(state, name, wanted)))
+        return JSONResponse(await cancel_when_gone(request, _answer(state, name, chat_request)))
 
     async def count(_: Request, fields: Fields) -> Response:
-        wanted = _make_request(fields)
+        chat_request = _make_request(fields)
         async with state.using(fields.require("model"), "any") as loaded:
-            found = await run_in_threadpool(tokenize_prompt, loaded, wanted)
+            found = await run_in_threadpool(tokenize_prompt, loaded, chat_request)
         return JSONResponse({"input_tokens": len(found)})
 
     path, sse = "/v1/messages", "text/event-stream"
@@ -106,7 +106,7 @@ def _make_request(fields: Fields) -> CompletionRequest:
     if may and messages[-1]["role"] == "assistant":
         # The answer has begun, after the point where the model could reason.
         think = False
-    wanted = CompletionRequest(
+    request = CompletionRequest(
         messages,
         options=options,
         usual=USUAL,
@@ -118,7 +118,7 @@ def _make_request(fields: Fields) -> CompletionRequest:
         one_call=choice.switch("disable_parallel_tool_use", default=False),
         truncate=False,
     )
-    return peer_fields.apply_peer_fields(fields, wanted)
+    return peer_fields.apply_peer_fields(fields, request)
 
 
 def _require_whole(fields: Fields) -> None:
@@ -213,11 +213,11 @@ def _make_head(name: str) -> dict[str, Any]:
 
 
 def _make_end(
-    finish: Finish, blocks: list[dict[str, Any]], wanted: CompletionRequest
+    finish: Finish, blocks: list[dict[str, Any]], request: CompletionRequest
 ) -> dict[str, Any]:
     """Return the reason of the end; a stop text of the model's own counts as the end of a turn."""
     reason = "end_turn"
-    stop = finish.stop if finish.stop in wanted.options.get("stop", ()) else None
+    stop = finish.stop if finish.stop in request.options.get("stop", ()) else None
     if finish.reason == "length":
         reason = "model_context_window_exceeded" if finish.context_full else "max_tokens"
     elif any(block["type"] == "tool_use" for block in blocks):
@@ -238,9 +238,9 @@ def _make_usage(prompt: int, cached: int, made: int) -> dict[str, Any]:
     }
 
 
-async def _answer(state: State, name: str, wanted: CompletionRequest) -> dict[str, Any]:
+async def _answer(state: State, name: str, request: CompletionRequest) -> dict[str, Any]:
     async with state.using(name) as loaded:
-        answer, blocks, finish = await begin_completion(loaded, wanted), _Blocks([]), None
+        answer, blocks, finish = await begin_completion(loaded, request), _Blocks([]), None
         async for output in answer:
             for part in output.parts:
                 blocks.push(part)
@@ -249,17 +249,17 @@ async def _answer(state: State, name: str, wanted: CompletionRequest) -> dict[st
     assert finish is not None
     used, prompt = finish.usage, len(answer.request.tokens)
     usage = _make_usage(prompt, used.cached_tokens, used.completion_tokens)
-    end = _make_end(finish, blocks.done, wanted)
+    end = _make_end(finish, blocks.done, request)
     return {**_make_head(name), "content": blocks.done, **end, "usage": usage}
 
 
 async def _stream_events(
-    state: State, name: str, wanted: CompletionRequest
+    state: State, name: str, request: CompletionRequest
 ) -> AsyncGenerator[bytes]:
     """Yield the events of a streamed answer."""
     began = False
     async with state.using(name) as loaded:
-        answer, blocks = await begin_completion(loaded, wanted), _Blocks([])
+        answer, blocks = await begin_completion(loaded, request), _Blocks([])
         prompt = len(answer.request.tokens)
         async for output in answer:
             if not began:
@@ -274,7 +274,7 @@ async def _stream_events(
             if output.finish is not None:
                 for event in [
                     *blocks.close(),
-                    *_make_last_events(output.finish, blocks, prompt, wanted),
+                    *_make_last_events(output.finish, blocks, prompt, request),
                 ]:
                     yield encode_event(event)
 
@@ -285,11 +285,11 @@ def _make_error_event(status: int, message: str) -> bytes:
 
 
 def _make_last_events(
-    finish: Finish, blocks: _Blocks, prompt: int, wanted: CompletionRequest
+    finish: Finish, blocks: _Blocks, prompt: int, request: CompletionRequest
 ) -> list[dict[str, Any]]:
     used = finish.usage
     usage = _make_usage(prompt, used.cached_tokens, used.completion_tokens)
-    delta = _make_end(finish, blocks.done, wanted)
+    delta = _make_end(finish, blocks.done, request)
     return [{"type": "message_delta", "delta": delta, "usage": usage}, {"type": "message_stop"}]
 
 

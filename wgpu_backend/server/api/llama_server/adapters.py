@@ -26,12 +26,12 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def set_scales(request: Request, _: Fields) -> Response:
         given = await read_objects(request, ADAPTER)
-        wanted = [(each.get("id", int), each.get("scale", float) or 0.0) for each in given]
+        pairs = [(each.get("id", int), each.get("scale", float) or 0.0) for each in given]
         fields = Fields(dict(request.query_params))
         async with state.using(state.get_model_name(fields), "any") as loaded:
             own = [scale for _, scale in loaded.loras]
             # An engine's request checks the scales of a completion, so it checks these as well.
-            scales = EngineRequest([0], lora=wanted).scales(own)
+            scales = EngineRequest([0], lora=pairs).scales(own)
             if scales is not None:
                 await run_in_threadpool(loaded.set_lora_scales, scales)
         return JSONResponse({"success": True})

@@ -151,11 +151,11 @@ async def _answer(state: State, request: Request, fields: Fields, given: Any) ->
 
 
 async def _answer_all(
-    wanted: Sequence[CompletionRequest], loaded: Loaded, asked: _TextOptions
+    requests: Sequence[CompletionRequest], loaded: Loaded, asked: _TextOptions
 ) -> list[list[dict[str, Any]]]:
     """Answer several prompts at once; where one fails, all end."""
     tokenizer = loaded.model.tokenizer
-    async with begin_completions(loaded, wanted) as answers:
+    async with begin_completions(loaded, requests) as answers:
         return await asyncio.gather(*(_collect(answer, asked, tokenizer) for answer in answers))
 
 
@@ -188,7 +188,7 @@ def _make_request(
     fields: Fields, loaded: Loaded, asked: _TextOptions, tokens: Sequence[int]
 ) -> CompletionRequest:
     own = loaded.stored.parameters
-    wanted = CompletionRequest(
+    request = CompletionRequest(
         None,
         tokens,
         asked.options,
@@ -205,7 +205,7 @@ def _make_request(
         },
         slot=schema.parse_slot(fields.get("id_slot", int)),
     )
-    return peer_fields.apply_peer_fields(fields, wanted)
+    return peer_fields.apply_peer_fields(fields, request)
 
 
 @dataclass(slots=True)
@@ -269,8 +269,8 @@ async def _stream_events(
     """Yield the events of a streamed text."""
     async with state.using(asked.name) as loaded:
         found, _ = await run_in_threadpool(given, fields, loaded)
-        wanted = [_make_request(fields, loaded, asked, each) for each in found]
-        async with begin_completions(loaded, wanted) as answers:
+        requests = [_make_request(fields, loaded, asked, each) for each in found]
+        async with begin_completions(loaded, requests) as answers:
             made = [
                 [
                     _Text(loaded.model.tokenizer, Pace.from_fields(fields))
@@ -296,13 +296,13 @@ def _make_pieces(
     """Return the objects of an output: a piece, and the end."""
     news, found = text.add(output), list[dict[str, Any]]()
     content, prompt = news.content, len(answer.request.tokens)
-    beside = text.pace.get_fields(prompt, output)
+    extra = text.pace.get_fields(prompt, output)
     if output.reading is not None:
-        return [{"content": "", "tokens": [], "stop": False, **beside}] if beside else []
+        return [{"content": "", "tokens": [], "stop": False, **extra}] if extra else []
     if content or news.tokens:
         piece: dict[str, Any] = {"content": content, "tokens": news.tokens, "stop": False}
         piece |= {"id_slot": asked.slot}
-        piece |= beside
+        piece |= extra
         piece |= {"tokens_predicted": len(text.output.tokens), "tokens_evaluated": prompt}
         if asked.probabilities:
             piece["completion_probabilities"] = _format_probabilities(news.logprobs, asked)

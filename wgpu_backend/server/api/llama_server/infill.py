@@ -26,8 +26,8 @@ def infill(tokenizer: Tokenizer, prefix: str, suffix: str) -> list[int]:
         The vocabulary has no tokens for that.
     """
     _require_roles(tokenizer)
-    before, behind = _tokenize(tokenizer, prefix), _tokenize(tokenizer, suffix)
-    return [*_begin_text(tokenizer), *_surround(tokenizer, before, behind)]
+    before, after = _tokenize(tokenizer, prefix), _tokenize(tokenizer, suffix)
+    return [*_begin_text(tokenizer), *_surround(tokenizer, before, after)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ class Gap:
         batch = min(_BATCH, max(room - kept, room // 2))
         begun, bos = _tokenize(tokenizer, self.begun), _begin_text(tokenizer)
         before = _tokenize(tokenizer, self.prefix[-most:])[-max(3 * (batch // 4) - len(bos), 1) :]
-        behind = _tokenize(tokenizer, self.suffix[:most])[: max(batch // 4 - 3 - len(begun), 0)]
-        around = _surround(tokenizer, [*before, *begun], behind)
+        after = _tokenize(tokenizer, self.suffix[:most])[: max(batch // 4 - 3 - len(begun), 0)]
+        around = _surround(tokenizer, [*before, *begun], after)
         left = room - kept - len(bos) - len(around)
         return [
             *bos,
@@ -103,9 +103,9 @@ def _require_roles(tokenizer: Tokenizer) -> None:
         raise RequestError(400, f"the model does not infill: its vocabulary has no {needed} token")
 
 
-def _surround(tokenizer: Tokenizer, before: Sequence[int], behind: Sequence[int]) -> list[int]:
+def _surround(tokenizer: Tokenizer, before: Sequence[int], after: Sequence[int]) -> list[int]:
     prefix, suffix, middle = (tokenizer.special_ids[role] for role in _ROLES)
-    return [prefix, *before, suffix, *behind, middle]
+    return [prefix, *before, suffix, *after, middle]
 
 
 def _tokenize(tokenizer: Tokenizer, text: str) -> list[int]:

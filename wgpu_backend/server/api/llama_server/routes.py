@@ -165,13 +165,13 @@ def _render(fields: Fields, loaded: Loaded) -> str:
     own = ("messages", "tools", "add_generation_prompt")
     if taken := [name for name in own if name in kwargs]:
         raise RequestError(400, f"chat_template_kwargs: has {taken[0]}, needs it beside them")
-    wanted = make_chat_request(fields)
-    messages = prompter.checked(conversation([*(wanted.messages or ())]))
+    request = make_chat_request(fields)
+    messages = prompter.checked(conversation([*(request.messages or ())]))
     asks = fields.switch("add_generation_prompt", default=True)
     begun = get_begun_answer(messages) if asks else ""
-    source, tools = prompter.template.source, [*wanted.tools] or None
-    think = loaded.defaults.choose_thinking(wanted.think)
-    variables = make_template_variables(loaded.defaults, wanted, think, source)
+    source, tools = prompter.template.source, [*request.tools] or None
+    think = loaded.defaults.choose_thinking(request.think)
+    variables = make_template_variables(loaded.defaults, request, think, source)
     if begun:
         messages = messages[:-1]
         variables.setdefault("enable_thinking", False)

@@ -175,13 +175,13 @@ def _make_transfer_endpoints(state: State) -> list[Endpoint]:
 
     async def make(request: Request, fields: Fields) -> Response:
         name = await run_in_threadpool(_require_free_name, state, _read_name(fields))
-        wanted = await run_in_threadpool(_make_modelfile, state, fields)
+        modelfile = await run_in_threadpool(_make_modelfile, state, fields)
 
         def work(send: Send, _: threading.Event) -> None:
             def report(status: str) -> None:
                 send({"status": status})
 
-            create(state.store, name, wanted, Path("/"), report, fits=checked)
+            create(state.store, name, modelfile, Path("/"), report, fits=checked)
 
         return await _run_in_background(request, work, fields)
 
@@ -401,9 +401,9 @@ async def _receive_blob(state: State, request: Request, path: Path) -> None:
             await run_in_threadpool(file.write, chunk)
         file.close()
         found = await run_in_threadpool(sha256, written)
-        wanted = digest_hex(request.path_params["digest"])
-        if found != wanted:
-            raise StoreError(f"blob: its SHA-256 is {found}, its name says {wanted}")
+        expected = digest_hex(request.path_params["digest"])
+        if found != expected:
+            raise StoreError(f"blob: its SHA-256 is {found}, its name says {expected}")
         # The blob gets its name at last, so no other request can find half of it.
         await run_in_threadpool(settle, written, path)
 

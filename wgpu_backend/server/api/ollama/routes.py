@@ -107,7 +107,7 @@ class _Route:
         Whether the last line has the tokens that a next request can continue from.
     """
 
-    wanted: Callable[[Fields, Loaded], CompletionRequest]
+    make_request: Callable[[Fields, Loaded], CompletionRequest]
     shape: Shape
     context: bool = False
 
@@ -191,7 +191,7 @@ async def _answer(state: State, request: Request, fields: Fields, way: _Route) -
         begin = time.monotonic()
         async with state.using(name, read_num_ctx(fields), keep) as loaded:
             start = _Start.after_loading(begin)
-            answer = await begin_completion(loaded, way.wanted(fields, loaded))
+            answer = await begin_completion(loaded, way.make_request(fields, loaded))
             [whole] = await answer.collect()
             end = _make_end(fields, way, whole.finish, answer, start)
             return {**make_head(name), **_shape(way, whole, 0), **end}
@@ -207,7 +207,7 @@ async def _stream_lines(
     keep = fields.get("keep_alive", int, float, str)
     async with state.using(name, read_num_ctx(fields), keep) as loaded:
         start = _Start.after_loading(begin)
-        answer = await begin_completion(loaded, way.wanted(fields, loaded))
+        answer = await begin_completion(loaded, way.make_request(fields, loaded))
         async for line in _make_lines(fields, way, answer, start):
             yield encode_line({**make_head(name), **line})
 

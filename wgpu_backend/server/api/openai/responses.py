@@ -85,10 +85,10 @@ def endpoints(state: State) -> list[Endpoint]:
 
     async def respond(request: Request, fields: Fields) -> Response:
         spaces = Namespaces(fields.objects("tools"))
-        wanted = _make_request(fields, spaces)
+        completion_request = _make_request(fields, spaces)
         asked = _ResponseRequest(
             state.get_model_name(fields),
-            wanted,
+            completion_request,
             _echo_fields(fields),
             Pace.from_fields(fields),
             spaces,
@@ -110,7 +110,7 @@ class _ResponseRequest:
     """A request: its model, its completion request, and the fields that the response repeats."""
 
     name: str
-    wanted: CompletionRequest
+    request: CompletionRequest
     echoed: dict[str, Any]
     pace: Pace
     spaces: Namespaces
@@ -157,8 +157,8 @@ def _echo_fields(fields: Fields) -> dict[str, Any]:
 def _echo_text(fields: Fields) -> dict[str, Any]:
     text = Fields(fields.get("text", dict) or {}, _TEXT, "text.")
     verbosity = text.get("verbosity", str)
-    beside = {} if verbosity is None else {"verbosity": verbosity}
-    return {"format": text.get("format", dict) or {"type": "text"}, **beside}
+    extra = {} if verbosity is None else {"verbosity": verbosity}
+    return {"format": text.get("format", dict) or {"type": "text"}, **extra}
 
 
 def _read_logprobs(fields: Fields) -> int | None:
@@ -179,7 +179,7 @@ def _make_request(fields: Fields, spaces: Namespaces) -> CompletionRequest:
     messages = read_messages(fields)
     if not fields.get("input", str, list):
         raise RequestError(400, "input: needs at least one item")
-    wanted = CompletionRequest(
+    completion_request = CompletionRequest(
         messages,
         options=_read_options(fields),
         usual=USUAL,
@@ -192,7 +192,7 @@ def _make_request(fields: Fields, spaces: Namespaces) -> CompletionRequest:
         truncate=fields.text("truncation") == "auto",
         engine={"logprobs": _read_logprobs(fields), "progress": needs_progress(fields)},
     )
-    return peer_fields.apply_peer_fields(fields, wanted)
+    return peer_fields.apply_peer_fields(fields, completion_request)
 
 
 def _read_options(fields: Fields) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def _finish_response(
 async def _answer(state: State, asked: _ResponseRequest) -> dict[str, Any]:
     async with state.using(asked.name) as loaded:
         answer, items, finish = (
-            await begin_completion(loaded, asked.wanted),
+            await begin_completion(loaded, asked.request),
             Items(asked.spaces),
             None,
         )
@@ -274,17 +274,17 @@ async def _make_events(
 ) -> AsyncGenerator[dict[str, Any]]:
     began = False
     async with state.using(asked.name) as loaded:
-        answer, items = await begin_completion(loaded, asked.wanted), Items(asked.spaces)
+        answer, items = await begin_completion(loaded, asked.request), Items(asked.spaces)
         async for output in answer:
             for kind in () if began else ("response.created", "response.in_progress"):
                 yield {"type": kind, "response": head}
             began = True
-            beside = asked.pace.get_fields(len(answer.request.tokens), output)
-            if output.reading is not None and beside:
-                yield {"type": "response.in_progress", "response": head, **beside}
+            extra = asked.pace.get_fields(len(answer.request.tokens), output)
+            if output.reading is not None and extra:
+                yield {"type": "response.in_progress", "response": head, **extra}
             items.add_logprobs(output.logprobs)
             for event in [event for part in output.parts for event in items.push(part)]:
-                yield {**event, **beside}
+                yield {**event, **extra}
             if output.finish is not None:
                 *closing, last = _make_last_events(head, items, output.finish, answer)
                 for event in closing:

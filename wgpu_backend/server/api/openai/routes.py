@@ -53,13 +53,13 @@ def endpoints(state: State) -> list[Endpoint]:
         # llama-server's first piece has null as its text.
         own = request.url.path == "/chat/completions"
         form = _Chat(None if own else "")
-        wanted = make_chat_request(fields)
-        return await _answer(state, request, fields, lambda _: [wanted], form)
+        chat_request = make_chat_request(fields)
+        return await _answer(state, request, fields, lambda _: [chat_request], form)
 
     async def count(_: Request, fields: Fields) -> Response:
-        wanted = make_chat_request(fields)
+        chat_request = make_chat_request(fields)
         async with state.using(state.get_model_name(fields), "any") as loaded:
-            tokens = await run_in_threadpool(tokenize_prompt, loaded, wanted)
+            tokens = await run_in_threadpool(tokenize_prompt, loaded, chat_request)
         return JSONResponse({"input_tokens": len(tokens)})
 
     async def completions(request: Request, fields: Fields) -> Response:
@@ -121,8 +121,8 @@ def _list_models(state: State) -> list[dict[str, Any]]:
     entries = [*fixed, *state.store.entries()]
     found = [_describe_model(str(entry.name), entry.modified) for entry in entries]
     if (state.settings.aliases or state.settings.tags) and (own := state.find_default()):
-        name, beside = str(own.entry.name), _list_aliases(state)
-        found = [{**each, **beside} if each["id"] == name else each for each in found]
+        name, extra = str(own.entry.name), _list_aliases(state)
+        found = [{**each, **extra} if each["id"] == name else each for each in found]
     return [*found, *(_describe_model(*each) for each in state.image_queue.models().items())]
 
 
@@ -230,7 +230,7 @@ async def _answer(
     state: State,
     request: Request,
     fields: Fields,
-    wanted: _MakeRequests,
+    make_requests: _MakeRequests,
     form: _Chat | CompletionObjects,
 ) -> Response:
     name = state.get_model_name(fields)
@@ -245,13 +245,13 @@ async def _answer(
         counts = options.switch("include_usage", default=False)
         # With usage requested, all pieces but the last have it as null.
         head |= {"object": form.chunk, **({"usage": None} if counts else {})}
-        lines = _stream_events(state, fields, wanted, form, head, counts=counts)
+        lines = _stream_events(state, fields, make_requests, form, head, counts=counts)
         return await start_stream(request, lines, "text/event-stream", _make_error_event)
 
     async def collect() -> dict[str, Any]:
         async with (
             state.using(name) as loaded,
-            begin_completions(loaded, await run_in_threadpool(wanted, loaded)) as answers,
+            begin_completions(loaded, await run_in_threadpool(make_requests, loaded)) as answers,
         ):
             made = [(answer, each) for answer in answers for each in await answer.collect()]
         choices = [
@@ -286,7 +286,7 @@ def _make_llama_fields(
 async def _stream_events(
     state: State,
     fields: Fields,
-    wanted: _MakeRequests,
+    make_requests: _MakeRequests,
     form: _Chat | CompletionObjects,
     head: dict[str, Any],
     *,
@@ -302,28 +302,28 @@ async def _stream_events(
 
     async with (
         state.using(state.get_model_name(fields)) as loaded,
-        begin_completions(loaded, await run_in_threadpool(wanted, loaded)) as answers,
+        begin_completions(loaded, await run_in_threadpool(make_requests, loaded)) as answers,
     ):
         async for answer, choice, output in _iterate_in_order(answers):
             first = None if choice in began else form.first(choice, answer)
             began.add(choice)
             if first is not None:
                 yield event([first])
-            beside = paces[choice].get_fields(len(answer.request.tokens), output)
+            extra = paces[choice].get_fields(len(answer.request.tokens), output)
             says = output.content or output.thinking or output.tool_calls or output.logprobs
-            if says or (output.reading and beside):
+            if says or (output.reading and extra):
                 piece = form.piece(choice, output, calls[choice])
-                yield event([{**piece, "finish_reason": None}], **beside)
+                yield event([{**piece, "finish_reason": None}], **extra)
             calls[choice] += len(output.tool_calls)
             if output.finish is not None:
                 usages.append(output.finish.usage)
                 last = form.piece(choice, CompletionOutput(choice), 0)
                 reason = _make_finish_reason(output, called=bool(calls[choice]))
-                beside = _make_llama_fields(answer, usages, fields, state)
-                yield event([{**last, "finish_reason": reason}], **beside)
+                extra = _make_llama_fields(answer, usages, fields, state)
+                yield event([{**last, "finish_reason": reason}], **extra)
     if counts:
-        beside = _make_llama_fields(answers[-1], usages, fields, state)
-        yield event([], usage=_make_usage(answers, usages), **beside)
+        extra = _make_llama_fields(answers[-1], usages, fields, state)
+        yield event([], usage=_make_usage(answers, usages), **extra)
     # OpenAI ends streams with this line, which is not JSON.
     yield b"data: [DONE]\n\n"
 

@@ -130,7 +130,7 @@ def make_chat_request(fields: Fields) -> CompletionRequest:
     # OpenRouter's object, and OpenAI's field.
     effort = reasoning.text("effort") or fields.text("reasoning_effort") or None
     choices, best = _read_choices(fields)
-    wanted = CompletionRequest(
+    request = CompletionRequest(
         messages,
         options=_read_options(fields, "n_predict", "max_tokens", "max_completion_tokens"),
         usual=USUAL,
@@ -155,7 +155,7 @@ def make_chat_request(fields: Fields) -> CompletionRequest:
         best=best,
         slot=schema.parse_slot(fields.get("id_slot", int)),
     )
-    return peer_fields.apply_peer_fields(fields, wanted)
+    return peer_fields.apply_peer_fields(fields, request)
 
 
 def make_completion_request(fields: Fields) -> CompletionRequest:
@@ -163,7 +163,7 @@ def make_completion_request(fields: Fields) -> CompletionRequest:
     fields.refuse("suffix", "inserting is not supported")
     choices, best = _read_choices(fields)
     echo = fields.switch("echo", default=False)
-    wanted = CompletionRequest(
+    request = CompletionRequest(
         None,
         "",
         _read_options(fields, "n_predict", "max_tokens"),
@@ -178,7 +178,7 @@ def make_completion_request(fields: Fields) -> CompletionRequest:
         best=best,
         slot=schema.parse_slot(fields.get("id_slot", int)),
     )
-    return peer_fields.apply_peer_fields(fields, wanted)
+    return peer_fields.apply_peer_fields(fields, request)
 
 
 def _read_choices(fields: Fields) -> tuple[int, int]:
@@ -194,7 +194,7 @@ def _read_choices(fields: Fields) -> tuple[int, int]:
 
 
 def make_prompt_requests(
-    fields: Fields, wanted: CompletionRequest, loaded: Loaded
+    fields: Fields, request: CompletionRequest, loaded: Loaded
 ) -> list[CompletionRequest]:
     """Build a completion request for each prompt, in which control tokens may be spelled.
 
@@ -210,4 +210,4 @@ def make_prompt_requests(
     for text in [given] if isinstance(given, str) else given:
         if isinstance(text, str):
             require_short(text, loaded)
-    return [replace(wanted, prompt=tokens) for tokens in parse_prompts(given, tokenizer)[0]]
+    return [replace(request, prompt=tokens) for tokens in parse_prompts(given, tokenizer)[0]]
