@@ -111,7 +111,7 @@ def test_parameters_are_set_and_shown(chat: Terminal) -> None:
     chat.line("/set parameter num_ctx 100")
     chat.expect("num_ctx is 100")
     chat.line("/set parameter")
-    chat.expect("top_k +7 +0 or more +Choose among")
+    chat.expect("top_k +7 +0 or more +Sample from")
     chat.expect("num_ctx +100 ")
 
 
