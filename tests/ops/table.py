@@ -348,7 +348,8 @@ add("col2im", Operand("n 5 8 18"), call=method("col2im", (7, 9), (3, 2)), ops=("
 for name in ("max_pool", "avg_pool"):
     add(name, IMAGE, call=method(name, 3, 2, 1), ops=("pool",), extents=BY_CHANNEL)
 add("avg_pool2d", IMAGE, call=method("avg_pool2d", 3, 2, 1), extents=BY_CHANNEL)
-add("interpolate", Operand("a 7 9"), call=lambda x, mode: x.interpolate((x.shape[0], 5, 12), mode),
+add("interpolate", Operand("n 7 9"), extents=BY_CHANNEL,
+    call=lambda x, mode: x.interpolate((x.shape[0], 5, 12), mode),
     options=[{"mode": mode} for mode in ("nearest", "bilinear")])  # fmt: skip
 add("resize", IMAGE, call=lambda x, mode: x.resize(5, 12, mode), ops=("resample",),
     options=[{"mode": m} for m in ("nearest", "area", "bilinear", "bicubic")],
