@@ -307,6 +307,7 @@ class Graph:
                 self.nodes.append(node)
             else:
                 self._replace([node, *self._absorbed], answer)
+        # By identity: `==` would compare the values of tensors.
         changed = len(self.nodes) != len(before) or any(map(is_not, self.nodes, before))
         self._drop_dead()
         return changed

@@ -156,6 +156,7 @@ def _place(
             (i for i, lived in enumerate(tenants) if reuse and not any(map(life.overlaps, lived))),
             len(sizes),
         )
+        # No slot is free for that long.
         if slot == len(sizes):
             sizes.append(_round_up(storage.nbytes, granularity))
             tenants.append([])

@@ -299,6 +299,7 @@ class Context:
     def _run(self, tensors: Sequence[Tensor], notify: Callable[[], None]) -> None:
         self._check()
         wanted = [*tensors, *self._take_forward(tensors)]
+        # Inputs, weights and states have their values already.
         wanted = [t for t in wanted if t.storage.kind == "intermediate" or t.launch is not None]
         if not wanted:
             notify()

@@ -34,6 +34,7 @@ def index_spec(spec: Spec, index: Any) -> Spec:  # noqa: ANN401
     for item in items:
         if item is None:
             shape.append(1)
+            # Never taken: the new axis has one value.
             strides.append(0)
             continue
         start, stop, step = _bounds(item, spec.shape[axis])
@@ -62,6 +63,7 @@ def _bounds(item: Any, extent: int) -> tuple[int, int, int]:  # noqa: ANN401
     if isinstance(item, slice):
         return _range(cast("slice[Any, Any, Any]", item), extent)
     try:
+        # `operator.index` would take True as 1.
         place = None if isinstance(item, bool | Node) else operator.index(item)
     except TypeError:
         place = None

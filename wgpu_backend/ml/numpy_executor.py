@@ -229,6 +229,7 @@ def execute(node: Node, launch: Launch, call: Call) -> None:
         )
     if launch.into is None:
         node.storage.handle = _narrow(result, launch.out)
+    # The reference wrote into a copy in f32.
     elif launch.into.spec.dtype == BF16:
         view_stored(launch.into)[...] = f32_to_bf16(result)
 

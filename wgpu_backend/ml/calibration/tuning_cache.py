@@ -45,6 +45,7 @@ def remember(
     path = cache or cache_file(REMEMBERED)
     everything = read(path)
     name = device_key(executor, profile)
+    # Taken out and added at the end, since a full file drops its first entries.
     known = _mapping(everything.pop(name, {}))
     tiles = {key: [tile.rows, tile.columns, tile.threads] for key, tile in found.winners.items()}
     measured = {c.key: c.chosen for c in found.rounding}
@@ -86,6 +87,7 @@ def add_tuning(
 def _products(known: Mapping[str, object], field: str) -> frozenset[str]:
     names = known.get(field)
     found = cast("list[object]", names) if isinstance(names, list) else []
+    # Other versions may have written other names.
     return EVERY_PRODUCT.intersection(str(name) for name in found)
 
 

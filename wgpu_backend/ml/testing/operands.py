@@ -117,6 +117,7 @@ def _blocks(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> A
     count = dtype.nbytes(int(np.prod(shape))) // dtype.block_nbytes
     made = rng.integers(0, 256, (2 * count + 16, dtype.block_nbytes), np.uint8)
     with np.errstate(all="ignore"):
+        # Scales of random bits may be NaN, infinite, or so large that sums overflow.
         finite = np.abs(decode_blocks(dtype, made)).max(axis=1) < 1e3
     chosen = np.resize(made[finite], (count, dtype.block_nbytes))
     return chosen.reshape(*shape[:-1], dtype.nbytes(shape[-1]))
@@ -183,7 +184,8 @@ def _mix_nonfinite(context: Context, values: Array, dtype: DType) -> Tensor:
     if dtype not in FLOATS:
         return dense(context, values, dtype)
     mixed = values.copy().reshape(-1)
-    places = mixed[::7]  # a view
+    # A view, so that this sets values of `mixed`.
+    places = mixed[::7]
     places[:] = np.resize(SPECIAL, places.shape)
     return dense(context, mixed.reshape(values.shape), dtype)
 

@@ -92,8 +92,9 @@ def run_in_red_zones(
     with ExitStack() as stack:
         zones = _Zones(executor, stack)
         for operand in launch.operands.values():
+            # Blocks are read where they lie, plane by plane.
             if operand.spec.dtype.quantised:
-                continue  # read where it lies, plane by plane
+                continue
             zones.add(operand.storage, _read_bytes(executor, operand.storage), OPERAND_POISON)
         if launch.into is not None:
             zones.add(node.storage, _read_bytes(executor, node.storage), RESULT_POISON)

@@ -181,10 +181,12 @@ class WgpuRecorded:
         """Place an input: a named one in the bytes that runs write, too; write another one now."""
         self._parts[storage] = (Part(0, 1, {"": at}),)
         if not storage.label:
+            # A constant keeps its values, so they are written once.
             self._device.write(at.buffer, storage.handle, at.offset)
             return
         spec: Spec = storage.handle
         for turn, row in zip(self.turns, values, strict=True):
+            # A view: what callers put into it is what a run writes.
             turn[storage.label] = np.ndarray(spec.shape, spec.dtype.numpy, row.data, at.offset)
 
     def _get_parts(self, node: Node) -> tuple[Part, ...]:

@@ -144,6 +144,7 @@ class WeightStore:
         ModelError
             A scale, or a value of a plain type, is NaN or infinite.
         """
+        # Bindings need a buffer, also of a weight without values.
         if not spec.size:
             return (self._part(spec.dtype, 0, 0, 0, label),)
         rows, row_nbytes = source.shape

@@ -48,6 +48,7 @@ class Rows:
         return flat.reshape(rows, row_nbytes)
 
     def _read(self, pieces: list[Source], begin: int, nbytes: int) -> Bytes:
+        # One buffer for all: a slice is valid until the next is read.
         if len(self._memory) < nbytes:
             self._memory = np.empty(nbytes, np.uint8)
         out, at, end = self._memory[:nbytes], 0, begin + nbytes

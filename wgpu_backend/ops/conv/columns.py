@@ -98,6 +98,7 @@ def im2col_reference(
         ]
         for kh, kw in itertools.product(*map(range, kernel))
     ]
+    # Taps before channels, in the order of a convolution's weight.
     return np.concatenate(taps, axis=-1)
 
 
@@ -184,5 +185,6 @@ def col2im_reference(
         rows = slice(top, top + strides[0] * (height - 1) + 1, strides[0])
         cols = slice(left, left + strides[1] * (width - 1) + 1, strides[1])
         y[:, rows, cols] += taps[:, :, :, kh, kw]
+    # The padding is cut off again.
     top, left = max(sides[0][0], 0), max(sides[1][0], 0)
     return y[:, top : top + shape[0], left : left + shape[1]]

@@ -137,15 +137,18 @@ def _transpose_conv(
             AXES[-axes:], weight.spec.shape[1:-1], *numbers.values(), strict=True
         )
     ]
+    # One kernel for one to three axes: a missing one has a single value.
     missing, ones = 3 - axes, (1,) * (3 - axes)
     y = convolve(
         with_axes(x, missing),
         with_axes(weight, missing),
+        # The strides spread the operand instead: the gradient of a convolution.
         strides=(1, 1, 1),
         paddings=(*(0,) * missing, *margins),
         dilations=(*ones, *dilations),
         groups=groups,
         spread=(*ones, *strides),
+        # The gradient runs through the kernel from its other end.
         flipped=True,
     )
     return without_axes(y, missing)

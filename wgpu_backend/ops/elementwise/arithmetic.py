@@ -52,6 +52,7 @@ def _float_or_whole_op(name: str, a: Node, b: Node) -> Launch:
     """
     if a.spec.dtype not in INTEGERS:
         return binary(name, a, b, NUMBERS)
+    # Quotients round down, which depends on signs.
     launch = binary(name, a, b, NUMBERS, {"SIGNED": is_signed(a.spec.dtype)})
     return replace(launch, shader=f"ops/elementwise/{name}_whole")
 

@@ -255,6 +255,7 @@ def slice_update(
     rank = len(x.spec.shape)
     strides = [1] * rank if steps is None else list(steps)
     ends = stops
+    # Without stops, the update says where the slice ends.
     if stops is None and len(update.spec.shape) == len(starts) == len(strides):
         ends = [
             s + (n - 1) * d + 1 for s, n, d in zip(starts, update.spec.shape, strides, strict=True)

@@ -184,6 +184,7 @@ def q8_pair_reference(x: Array, *, planar: bool = False) -> Array:
 @linear.fuses("linear", name="linear_q8", coarse=True)
 def product(node: OpNode, graph: Graph) -> Node | None:
     """Round the activations of a product to eight bits, if its weight has an integer form."""
+    # Logits have "full": eight bits may change which token is the likeliest.
     if get_attributes(node.launch).precision != "default":
         return None
     return _in_eight_bits(node, graph, q8_activations, Q8)

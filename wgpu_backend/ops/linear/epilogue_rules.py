@@ -56,6 +56,7 @@ def is_bare(product: OpNode) -> bool:
 @linear.fuses("add", name="linear_add")
 def sum_in_the_product(node: OpNode, graph: Graph) -> Node | None:
     """Fuse a product with a bias, or a residual, if nothing else reads the product."""
+    # Sums commute, so the product may be either operand.
     for product, addend in (("a", "b"), ("b", "a")):
         found, other = (
             graph.single_use_producer(node.operands[product], "linear"),

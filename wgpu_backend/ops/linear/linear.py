@@ -175,8 +175,10 @@ def linear_reference(
 ) -> Array:
     """Decode `x` by the prologue, multiply, and apply the epilogue."""
     rows = _rows(x, weight.shape[-1], prologue) if gain is None else _norm(x, gain, prologue)
+    # The parts of a row add up to it.
     y = np.matmul(rows.sum(axis=-2) if prologue.parts > 1 else rows, weight.T)
     if epilogue.activation is not None:
+        # The rows of the gate come first, as models store them.
         gate, up = np.split(y, 2, axis=-1)
         y = get_reference(epilogue.activation)(gate) * up
     y = y if addend is None else y + addend

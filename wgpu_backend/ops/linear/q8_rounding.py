@@ -154,6 +154,7 @@ def _round(x: Array) -> Array:
     groups = in_groups(x)
     # By their bits, so that a NaN is the largest magnitude.
     largest = np.abs(groups).view(np.uint32).max(axis=-1, keepdims=True)
+    # Smaller values count as zeros: the inverse of their scale could overflow.
     plain = (largest >= _SMALLEST) & (largest < _INFINITY)
     magnitude = np.where(plain, largest, np.float32(1).view(np.uint32)).view(np.float32)
     # Multiplied, not divided, as in the shader: division there may be off by 2.5 ULP.

@@ -14,6 +14,7 @@ from wgpu_backend.errors import OptionError, ShapeError
 from wgpu_backend.graph.node import Node
 from wgpu_backend.ops.check import FLOATS, require, require_dtype
 
+# Those that MLX has.
 AFFINE_BITS, AFFINE_GROUPS = (2, 3, 4, 5, 6, 8), (32, 64, 128)
 # Group size and bits of the modes that have no choice.
 FIXED: Mapping[str, tuple[int, int]] = {"mxfp4": (32, 4), "mxfp8": (32, 8), "nvfp4": (16, 4)}
@@ -88,6 +89,7 @@ def require_packed(
     """
     affine = coding.mode == "affine"
     require_dtype(name, "packed", packed, (U32,))
+    # Bytes are bits of E8M0 or E4M3.
     require_dtype(name, "scales", scales, FLOATS if affine else (U8,))
     require(
         (biases is not None) == affine,

@@ -207,6 +207,7 @@ def random_gumbel(key: Node, shape: Sequence[int], dtype: DType = F32) -> Launch
 @random_gumbel.reference
 def random_gumbel_reference(key: Array, shape: Sequence[int], dtype: DType = F32) -> Array:
     """Draw numbers of the Gumbel distribution."""
+    # A draw of 0 gives minus infinity.
     with np.errstate(divide="ignore"):
         return -np.log(-np.log(fractions(key, shape).astype(np.float64)))
 

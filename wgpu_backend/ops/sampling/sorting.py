@@ -570,6 +570,7 @@ def sort_keys(x: Array, descending: bool) -> Array:
     sign = np.uint32(0x80000000)
     if x.dtype.kind in "iu" and x.dtype.itemsize == 8:
         least = np.uint64(0 if x.dtype.kind == "u" else 1 << 63)
+        # With the sign inverted, negative numbers come first.
         keys = x.view(np.uint64) ^ least
     elif x.dtype.kind in "ub":
         keys = x.astype(np.uint32)
@@ -582,4 +583,5 @@ def sort_keys(x: Array, descending: bool) -> Array:
         keys = np.where(bits > sign, ~bits, bits | sign)
         # Whatever its sign, a NaN is above all numbers, as in NumPy.
         keys = np.where(np.isnan(x), np.uint32(0xFFFFFFFF), keys)
+    # Inverted keys and no reversed order: equal values keep theirs.
     return ~keys if descending else keys

@@ -107,6 +107,7 @@ def arange_reference(*, start: float, stop: float, step: float = 1.0, dtype: DTy
 
 
 def _bits(value: float, number: DType) -> int:
+    # Negative integers wrap around in u32.
     return value_bits(value, number) if number == F32 else int(value) % 2**32
 
 

@@ -198,4 +198,5 @@ def numpy_diag(x: Node, k: int = 0) -> Node:
     if len(x.spec.shape) == 2:
         return diagonal(x, k)
     square = diag(x)
+    # Zeros before the rows or the columns move the diagonal.
     return pad_ext(square, (max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))) if k else square

@@ -76,6 +76,7 @@ class Dry(SamplerStep):
         if self.multiplier == 0 or self.base < 1 or len(self._seen) <= max(1, self.allowed_length):
             return choice
         most = since_breaker(self._seen, self._breakers)
+        # No repetition goes across a breaker, and shorter ones cost nothing.
         if most < self.allowed_length:
             return choice
         found = repetitions(np.array(self._seen), most)
@@ -105,6 +106,7 @@ def repetitions(seen: NDArray[np.int64], most: int) -> dict[int, int]:
     while len(ends) and length < min(most, FEW):
         length += 1
         found.update(dict.fromkeys(seen[ends + 1].tolist(), length))
+        # The others begin at the first token, and cannot be longer.
         ends = ends[ends >= length]
         ends = ends[seen[ends - length] == seen[len(seen) - 1 - length]]
     if len(ends) and length < most:

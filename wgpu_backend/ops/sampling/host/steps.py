@@ -281,6 +281,7 @@ class Temp(SamplerStep):
         """Set the temperature of the choice."""
         if self.t <= 0:
             return choice.restrict(choice.sort_candidates(1))
+        # Pending: `Dist` divides by it in one rounding, as devices do.
         return replace(choice, temperature=choice.temperature * self.t)
 
 

@@ -53,9 +53,11 @@ def typical_p(candidates: Candidates, share_kept: float) -> Candidates:
     logits = candidates.logits.astype(np.float64)
     powers = np.exp(logits - logits[0])
     probabilities = powers / powers.sum()
+    # From logits, since a probability may be 0 in f64.
     surprise = np.log(powers.sum()) - (logits - logits[0])
     possible = probabilities > 0
     expected = np.sum(probabilities[possible] * surprise[possible])
+    # The nearest to the expected surprise first, of equally near ones the likelier.
     order = np.argsort(np.abs(surprise - expected), kind="stable")
     reached = np.cumsum(probabilities[order]) > share_kept
     count = int(np.argmax(reached)) + 1 if reached.any() else len(order)
@@ -81,6 +83,7 @@ def top_p(candidates: Candidates, share_kept: float) -> Candidates:
 def min_p(candidates: Candidates, gap: float) -> Candidates:
     """Keep candidates whose logit is at most `gap` below the largest."""
     with np.errstate(over="ignore"):
+        # A ratio of probabilities is a difference of logits.
         near = candidates.logits[0] - candidates.logits <= np.float32(gap)
     return candidates.first(int(np.count_nonzero(near)))
 
@@ -105,5 +108,6 @@ def pick(candidates: Candidates, sampling: SamplingParams, draw: int) -> int:
     """
     found = cut(candidates, sampling)
     reached = np.cumsum(weights(found.logits, sampling.sharpness))
+    # Sums of whole numbers are exact, and so the same on every device.
     at = share(int(reached[-1]), draw)
     return int(found.ids[np.searchsorted(reached, at, side="right")])
