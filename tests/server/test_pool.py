@@ -27,6 +27,9 @@ class Model(WorkerModel):
     def lost(self):
         return self.gone
 
+    def set_lora_scales(self, scales):
+        self.scales = scales
+
     def close(self):
         self.closed = True
 
@@ -249,12 +252,14 @@ def test_a_lost_model_is_loaded_again_by_itself_while_its_requests_still_fail():
         expiring = asyncio.create_task(pool.expire())
         async with busy(pool, "a") as found:
             found.keep_seconds = 5
+            found.set_lora_scales([0.5])
             found.model.gone = BackendError("gone")
             while len(machine.opened) < 2:
                 await asyncio.sleep(0.01)
         await used(pool, "a")
         assert len(machine.opened) == 2
         assert pool.list_models()[0].keep_seconds == 5
+        assert machine.opened[1].scales == pool.list_models()[0].lora_scales == [0.5]
         expiring.cancel()
 
     run(test)

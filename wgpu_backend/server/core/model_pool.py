@@ -334,9 +334,11 @@ class ModelPool:
         if before.seconds_left == 0:
             return
         try:
-            self._loaded[key] = await self._load(before.stored, before.asked)
+            renewed = await self._load(before.stored, before.asked)
             if before.lora_scales is not None:
-                await asyncio.to_thread(self._loaded[key].set_lora_scales, before.lora_scales)
+                # Before it is in the pool, so that no request runs with other scales.
+                await asyncio.to_thread(renewed.set_lora_scales, before.lora_scales)
+            self._loaded[key] = renewed
         except Exception as error:
             # The next request fails with the same error, and reports it to a client.
             _LOG.warning("%s: not loaded again: %s", key, error)

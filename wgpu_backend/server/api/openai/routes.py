@@ -428,8 +428,8 @@ def _make_columns(found: Iterable[TokenLogprob], offsets: Iterable[int]) -> _Col
 def _spell_token(each: TokenLogprob) -> tuple[str, float]:
     """Return a token's text and log probability; incomplete characters become bytes in hex."""
     # OpenAI spells incomplete characters as ``bytes:\xe2``.
-    told = format_logprob(each)
+    found = format_logprob(each)
     try:
-        return each.piece.decode(), told["logprob"]
+        return each.piece.decode(), found["logprob"]
     except UnicodeDecodeError:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in each.piece), told["logprob"]
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in each.piece), found["logprob"]
