@@ -57,7 +57,7 @@ def test_gate_and_up_may_lie_side_by_side(gpu, check, rng, layout):
     check(gpu, gated, limit=1e-12)
 
 
-def test_silu_alpha_limit_bounds_the_gate_above_and_up_on_both_sides(gpu):
+def test_silu_alpha_limit_bounds_gate_and_up(gpu):
     with Context(gpu) as ctx:
         x, up = ctx.from_floats([90, 1, 1, -90]), ctx.from_floats([0, 90, -90, 0])
         got = x.silu_alpha_limit(up, 1.0, 7.0).numpy()

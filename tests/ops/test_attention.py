@@ -306,7 +306,7 @@ def test_splits_of_a_cache_in_blocks(full, check, rng, options):
 
 
 @pytest.mark.parametrize("tokens", [1, 3])
-def test_a_cache_in_blocks_fits_the_bindings_of_every_device(gpu, check, rng, tokens):
+def test_a_cache_in_blocks_fits_every_devices_bindings(gpu, check, rng, tokens):
     """Two bindings for keys, two for values: `attention` joins positions and sequences."""
     case = Case.random(rng, lengths=(9, 40), tokens=tokens)
 

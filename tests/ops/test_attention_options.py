@@ -198,7 +198,7 @@ def test_sinks_of_any_size_take_their_share(any_gpu, check, rng):
 
 
 @rare_on("wide")
-def test_a_token_that_sees_nothing_gives_zeros_beside_a_sink(any_gpu, rng):
+def test_a_token_that_sees_only_a_sink_gives_zeros(any_gpu, rng):
     case = Case.random(rng, lengths=(20, 3), tokens=1)
     case.positions[1] = -1
     with Context(any_gpu) as ctx:
@@ -274,7 +274,7 @@ def test_attention_takes_all_that_the_op_takes(gpu, check, rng):
     check(gpu, attended, limit=LIMIT)
 
 
-def test_attention_of_shared_values_needs_no_tensor_of_them(gpu, check, rng):
+def test_shared_values_need_no_tensor_of_their_own(gpu, check, rng):
     case = Case.random(rng, lengths=(40, 33), heads=4, kv_heads=1, cols=96, tokens=3)
 
     def attended(ctx):

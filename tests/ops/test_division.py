@@ -78,7 +78,7 @@ def test_quotients_of_floats_are_whole_numbers_of_numpy(gpu, rng, dtype):
     np.testing.assert_array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
 
 
-def test_quotients_by_the_largest_numbers_are_as_close_as_others(gpu):
+def test_quotients_by_the_largest_numbers_are_close(gpu):
     """The inverse of what is beyond 2¹²⁶ is below normal numbers, which a device takes as zero."""
     ends = np.float32([2.0**125, 2.0**126, 1.5 * 2.0**126, 2.0**127, np.finfo("f4").max])
     a, b = pairs(np.concatenate([ends, -ends, np.float32([1, 0, 3e37, np.inf, np.nan])]))

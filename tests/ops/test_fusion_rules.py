@@ -74,7 +74,7 @@ def test_an_activation_times_something_is_a_gated_one(full, monkeypatch, rng, ac
 
 
 @pytest.mark.parametrize("rows", [1, 5])
-def test_gate_and_projection_that_lie_side_by_side_are_one_product(gpu, monkeypatch, rng, rows):
+def test_gate_and_projection_in_one_tensor_are_one(gpu, monkeypatch, rng, rows):
     both, x = rng.standard_normal((64, 96), "f4"), rng.standard_normal((rows, 96), "f4")
 
     def build(context):

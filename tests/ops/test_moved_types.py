@@ -117,7 +117,7 @@ def test_values_are_written_as_they_are(executor, rng, write, dtype):
 
 
 @pytest.mark.parametrize("dtype", PLAIN, ids=str)
-def test_values_of_one_word_are_written_by_different_threads(executor, rng, dtype):
+def test_threads_write_values_of_one_word(executor, rng, dtype):
     data, new = anything(rng, dtype, (4001,)), anything(rng, dtype, (4001,))
     ids = rng.permutation(4001)
     ids[::3] = 5000  # outside: written nowhere

@@ -67,9 +67,7 @@ def test_integers_of_any_size_cast_as_in_numpy(executor, source, target) -> None
 
 @pytest.mark.parametrize("source", [dtypes.F32, dtypes.F16, dtypes.BF16, dtypes.F64], ids=str)
 @pytest.mark.parametrize("target", INTEGERS, ids=str)
-def test_floats_beyond_an_integer_become_the_nearest_and_nan_becomes_zero(
-    executor, source, target
-) -> None:
+def test_floats_beyond_integers_become_the_nearest(executor, source, target) -> None:
     powers = 2.0 ** np.array([7, 8, 15, 16, 31, 32, 63, 64, 100])
     near = np.concatenate([powers, powers * (1 - 2**-8), [0.99, 1.5, 300, 0]]).astype(np.float32)
     values = np.concatenate([near, -near, [np.nan, -np.nan, np.inf, -np.inf]]).astype(np.float32)

@@ -113,14 +113,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     sys.path.remove(str(site))
 
 
-def test_an_op_of_a_package_is_found_by_its_name_and_imported_only_then():
+def test_an_op_of_a_package_is_imported_when_named():
     assert "plugin_halve" not in REGISTRY
     found = find("plugin_halve")
     with Context(NumpyExecutor()) as context:
         assert found(context.from_numpy([3.0])).numpy().tolist() == [1.5]
 
 
-def test_a_broken_package_is_one_warning_that_names_it_and_the_rest_works():
+def test_a_broken_package_is_one_warning():
     # Before any device is opened in this process: that asks for all ops, and says it, too.
     with pytest.warns(plugins.PluginWarning) as found:
         plugins.load("wgpu_backend.ops")
@@ -159,7 +159,7 @@ def test_a_backend_of_a_package_is_made():
 
 
 @pytest.mark.slow
-def test_the_command_line_says_of_a_broken_package_in_one_line(tmp_path, site):
+def test_the_command_line_warns_of_broken_packages(tmp_path, site):
     info = tmp_path / "odd_parts-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: odd-parts\nVersion: 1.0\n")
@@ -189,7 +189,7 @@ def test_the_command_line_says_of_a_broken_package_in_one_line(tmp_path, site):
     )
 
 
-def test_a_backend_that_cannot_be_imported_is_a_warning_and_then_unknown():
+def test_a_broken_backend_is_a_warning_then_unknown():
     with (
         pytest.warns(plugins.PluginWarning, match="No module named 'plugin_parts.gone'"),
         pytest.raises(BackendError, match=r"'plugin-gone': known are cpu, .*plugin-kind, wgpu"),
@@ -210,7 +210,7 @@ def test_an_unknown_op_is_an_error_with_the_known_ones():
         ('@wb.architecture("llama")\n', ":3: ModelError: architecture llama: already registered"),
     ],
 )
-def test_a_file_is_told_of_itself_where_the_package_is_fresh(tmp_path, head: str, said: str):
+def test_a_file_is_told_of_itself(tmp_path, head: str, said: str):
     # In a process of its own: what the file asks for first, the package registers meanwhile.
     path = tmp_path / "own.py"
     text = "import wgpu_backend as wb\n\n{}class Own(wb.Decoder):\n    layer = wb.nn.Layer\n"
@@ -310,7 +310,7 @@ def test_a_slip_in_an_ops_wgsl_is_an_error_with_the_line(inline, old: str, new: 
         ("y[id.x] = absx(x[id.x]);", 8, 11, "identifier: `absx`; did you mean `abs`?"),
     ],
 )
-def test_a_slip_of_types_is_told_in_wgsl_with_line_and_caret(inline, body, line, column, message):
+def test_a_mistake_of_types_is_shown_in_the_wgsl(inline, body, line, column, message):
     source = PLAIN.replace("    if id.x < params.size { y[id.x] = -x[id.x]; }", body)
     with pytest.raises(ShaderError) as found:
         inline(source)
@@ -328,7 +328,7 @@ def test_a_slip_of_types_is_told_in_wgsl_with_line_and_caret(inline, body, line,
         ("fn aply(x: vec4<f32>) -> vec4<f32> { return x; }", "inline_op:2: no definition in scope"),
     ],
 )
-def test_a_formula_that_does_not_fit_its_library_is_told_at_the_formula(inline, formula, place):
+def test_a_wrong_formula_is_reported_at_its_line(inline, formula, place):
     with pytest.raises(ShaderError, match=r"\n2 │ fn ap") as found:
         inline(f"// @import lib/elementwise/unary\n{formula}\n")
     assert place in str(found.value)
@@ -353,7 +353,7 @@ fn apply(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return a + b; }
         (OF_TWO, 2, "// @import lib/elementwise/binary"),
     ],
 )
-def test_a_binding_that_an_import_brings_is_told_at_the_ops_own_line(inline, source, line, shown):
+def test_an_imported_binding_is_reported_at_its_op(inline, source, line, shown):
     with pytest.raises(ShaderError, match=f"inline_op.*:{line}: binding .* is not an op") as found:
         inline(source)
     assert str(found.value).splitlines()[1] == f"{line} │ {shown}"
@@ -421,7 +421,7 @@ def test_an_op_that_needs_options_says_how_to_try_it():
 
 
 @pytest.mark.slow
-def test_the_battery_takes_an_op_of_the_package_with_two_operands_that_broadcast(full):
+def test_the_battery_takes_operands_that_broadcast(full):
     cases = check_op(find("add"), "rows cols", "rows cols", broadcast=True, executors={"f": full})
     assert {shape for case in cases for shape in case.shapes} >= {(1, 1), (33,), (257, 1)}
 
@@ -434,7 +434,7 @@ def file_model(folder: Path, name: str) -> Path:
     return path
 
 
-def test_a_file_is_imported_by_its_path_once_and_finds_modules_beside_it(tmp_path):
+def test_a_file_is_imported_by_its_path_once(tmp_path):
     path = file_model(tmp_path, "file-arch")
     module = plugins.import_file(path)
     assert architectures()["file-arch"] is module.PluginModel
@@ -452,7 +452,7 @@ def test_a_file_is_imported_by_its_path_once_and_finds_modules_beside_it(tmp_pat
         ("x = 1\n", r"own.py: it registers nothing, needs a class under @wgpu_backend.architec"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_an_error_with_the_place(tmp_path, text, message):
+def test_an_unusable_file_is_an_error_with_the_place(tmp_path, text, message):
     path = tmp_path / "own.py"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(PluginError, match=message):
@@ -470,7 +470,7 @@ def test_what_is_no_python_file_is_named_as_what_it_is(tmp_path):
             plugins.import_file(tmp_path / name)
 
 
-def test_an_unknown_architecture_says_how_one_of_ones_own_becomes_known():
+def test_an_unknown_architecture_says_how_to_add_it():
     config = Config("x.gguf", {"general.architecture": "nobodys"})
     with pytest.raises(ModelError, match=r"'nobodys' is unknown; README") as found:
         model_class(config)
@@ -496,7 +496,7 @@ def tried(executor, record, source, *shapes, reference=None, dense=(), **how) ->
     return ""
 
 
-def test_an_op_on_lib_unary_needs_its_formula_and_threads_alone(full):
+def test_an_op_on_lib_unary_needs_only_its_formula(full):
     def soft_sign(x: Node) -> Launch:
         out = Spec.dense(x.spec.shape, x.spec.dtype)
         return Launch(out, {"x": x}, threads=ceil_div(out.size, 4))
@@ -542,7 +542,7 @@ fn main(@builtin(workgroup_id) id: vec3<u32>, @builtin(num_workgroups) groups: v
 
 
 @pytest.mark.parametrize("spread_out", [True, False])
-def test_the_battery_finds_a_grid_that_is_too_long_for_one_dimension(full, spread_out):
+def test_the_battery_finds_grids_of_too_many_groups(full, spread_out):
     def row_twice(x: Node) -> Launch:
         rows, cols = x.spec.shape
         groups = grid_for(rows) if spread_out else (rows, 1, 1)
@@ -557,7 +557,7 @@ def test_the_battery_finds_a_grid_that_is_too_long_for_one_dimension(full, sprea
         assert "takes 0 to 65535; groups=grid_for(count) in the Launch" in said
 
 
-def test_a_launch_that_says_nothing_of_its_size_is_an_error_at_once():
+def test_a_launch_without_a_size_is_an_error():
     @op(source=PLAIN)
     def sizeless(x: Node) -> Launch:
         return Launch(Spec.dense(x.spec.shape, F32), {"x": x}, params={"size": x.spec.size})
@@ -591,7 +591,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         ("params.x_offset + params.size + 6u", r"x\[\d+\], 7 past the end of its storage of"),
     ],
 )
-def test_a_read_from_behind_an_operand_is_told_with_its_name_and_place(full, where, message):
+def test_a_read_past_an_operand_is_reported_by_name(full, where, message):
     def reads_on(x: Node) -> Launch:
         out = Spec.dense(x.spec.shape, F32)
         return Launch(out, {"x": x}, threads=out.size)

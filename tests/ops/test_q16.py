@@ -155,7 +155,7 @@ def test_those_of_many_columns_stay_in_two_parts(device, monkeypatch, rng):
     assert names == ["rms_norm_pair", "linear q8_pair full"]
 
 
-def test_they_pay_for_few_columns_where_bytes_are_multiplied(device):
+def test_they_pay_where_bytes_are_multiplied(device):
     known = device.capabilities
     assert pays_in_q16(Q4_0, 1, known)
     assert pays_in_q16(Q2_K, PLANAR_COLUMNS, known)

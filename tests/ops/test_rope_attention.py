@@ -309,7 +309,7 @@ def test_norms_that_the_kernel_does_not_make_stay_apart(able, seed, monkeypatch,
     same_but_for_fused_sums(got, want)
 
 
-def test_a_device_that_shows_too_few_buffers_makes_norms_apart(able, seed, monkeypatch):
+def test_too_few_bindings_keep_norms_apart(able, seed, monkeypatch):
     ten, nine = (
         able.as_if(dataclasses.replace(able.capabilities, max_storage_bindings=most))
         for most in (10, 9)

@@ -96,7 +96,7 @@ def test_stands_in_front_of_attention(full, seed, monkeypatch):
     np.testing.assert_array_equal(got[0], want[0])
 
 
-def test_queries_and_keys_that_turn_in_other_ways_stay_apart(full, seed, monkeypatch):
+def test_queries_and_keys_of_other_rotations_stay_apart(full, seed, monkeypatch):
     def build(context):
         q, *rest = attended(context, np.random.default_rng(seed), interleaved=True)
         return [q.paged_attention(*rest, scores=SCORES)]

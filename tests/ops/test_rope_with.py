@@ -99,7 +99,7 @@ def test_interleaved_sections_alternate_while_they_last(executor, rng):
     near(got, turned(x, at[axis].T * powers(16)))
 
 
-def test_vision_sections_have_frequencies_from_the_first_on(executor, rng):
+def test_vision_sections_begin_at_the_first_frequency(executor, rng):
     x, at = rng.standard_normal((5, 3, 32), "f4"), of_four(rng, 5)
     axis = np.repeat([0, 1], 8)
     with Context(executor) as ctx:

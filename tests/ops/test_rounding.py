@@ -94,14 +94,14 @@ def test_a_norm_that_logits_alone_read_is_split_in_one_op(full, monkeypatch, rng
 
 
 @pytest.mark.parametrize("columns", [1, 8, 64])
-def test_formats_of_four_bits_and_more_are_rounded_where_bytes_multiply_at_once(columns):
+def test_formats_of_four_bits_multiply_in_bytes(columns):
     fast = Capabilities(integer_dot=True)
     assert all(is_faster(dtype, columns, fast) for dtype in (Q4_0, IQ4_XS, Q6_K, Q8_0))
     assert not any(is_faster(dtype, columns, fast) for dtype in (Q2_K, IQ2_S, F16))
     assert not is_faster(Q4_0, columns, Capabilities())
 
 
-def test_what_was_measured_outranks_what_is_taken_for_granted():
+def test_measurements_outrank_defaults():
     one = frozenset({rounding_key(Q4_0, 1)})
     assert not is_faster(Q4_0, 1, Capabilities(integer_dot=True, unrounded=one))
     assert is_faster(Q4_0, 8, Capabilities(integer_dot=True, unrounded=one))

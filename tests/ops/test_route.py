@@ -204,7 +204,7 @@ def test_what_is_no_number_goes_through(any_gpu, monkeypatch, rng, recipe):
     np.testing.assert_allclose(weights, wanted, rtol=1e-5)
 
 
-def test_ids_that_are_read_before_the_weights_are_made_stay(full, monkeypatch, rng):
+def test_ids_read_before_the_weights_stay(full, monkeypatch, rng):
     monkeypatch.setattr(full, "rules", fusions(["route"], exact=True))
     logits, _ = drawn(rng, 3, 16)
     with Context(full) as context:

@@ -176,7 +176,7 @@ def test_a_mask_is_added_and_broadcasts(gpu, check, rng, shape, dtype):
     check(gpu, attended(heads(rng, batch=3), mask=mask, mask_dtype=dtype), limit=LIMIT)
 
 
-def test_keys_are_weighed_alike_where_a_mask_hides_all_by_the_lowest_number(any_gpu, rng):
+def test_a_mask_of_lowest_numbers_weighs_keys_alike(any_gpu, rng):
     q, k, v = heads(rng, tokens=2, keys=600)
     mask = np.full((2, 600), np.finfo("f4").min)
     mask[1, 7] = 0

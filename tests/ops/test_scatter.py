@@ -88,7 +88,7 @@ def test_put_along_axis_is_numpys(executor, rng, axis, dtype):
     np.testing.assert_array_equal(got, want)
 
 
-def test_halves_of_one_word_are_written_by_different_threads(any_executor, check, rng):
+def test_threads_write_halves_of_one_word(any_executor, check, rng):
     x, ids = integers(rng, 4001), rng.permutation(4001)
     values = integers(rng, 4001)
     for dtype in (F16, BF16):

@@ -85,7 +85,7 @@ def test_padding_gives_zeros_and_touches_no_state(any_executor, rng):
     np.testing.assert_array_equal(np.delete(after, 2, axis=0), np.delete(before, 2, axis=0))
 
 
-def test_silu_neither_overflows_nor_drops_what_is_not_a_number(any_executor, rng):
+def test_silu_neither_overflows_nor_drops_nan(any_executor, rng):
     x = np.array([[-200, -80, 0, 80, 200, np.nan]], "f4")
     weight = np.tile(np.array([0, 1], "f4"), (6, 1))
     build = conv(x, weight, silu=True)

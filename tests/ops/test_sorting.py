@@ -117,7 +117,7 @@ def test_top_k_of_sorted_rows_and_of_equal_ones(any_gpu, order):
 
 
 @pytest.mark.slow
-def test_lowest_integers_are_found_before_the_end_of_the_row(gpu):
+def test_lowest_integers_are_found_in_order(gpu):
     x = np.full((1, 9001), -(2**31), "i4")
     x[0, 8990] = 7
     with Context(gpu) as ctx:

@@ -71,7 +71,7 @@ def test_a_function_is_within_some_units_of_numpy(gpu, rng, name):
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_is_small_stays_itself_and_zero_keeps_its_sign(executor, name):
+def test_small_values_stay_and_zero_keeps_its_sign(executor, name):
     x = np.array([1e-30, -1e-30, 1e-12, -1e-9, 0.0, -0.0], "f4")
     got = computed(executor, name, x)
     want = x * np.float32(2 / np.sqrt(np.pi)) if name == "erf" else x
@@ -79,7 +79,7 @@ def test_what_is_small_stays_itself_and_zero_keeps_its_sign(executor, name):
     np.testing.assert_array_equal(np.signbit(got), np.signbit(x))
 
 
-def test_whole_powers_of_two_and_their_logarithms_are_exact(gpu):
+def test_powers_of_two_and_logarithms_are_exact(gpu):
     n = np.arange(-126, 128).astype("f4")
     np.testing.assert_array_equal(computed(gpu, "exp2", n), 2.0 ** n.astype("f8"))
     np.testing.assert_array_equal(computed(gpu, "log2", (2.0 ** n.astype("f8")).astype("f4")), n)
@@ -91,7 +91,7 @@ def test_the_reference_of_erfinv_inverts_erf(rng):
     np.testing.assert_allclose(erfinv(erf(y)), y, rtol=1e-12, atol=1e-12)
 
 
-def test_logaddexp_neither_overflows_nor_cancels_more_than_its_result_does(gpu, rng):
+def test_logaddexp_neither_overflows_nor_cancels(gpu, rng):
     a, b = (v.reshape(-1) for v in np.meshgrid(SPECIAL, SPECIAL))
     a = np.concatenate([a, rng.uniform(-90, 90, 4000)]).astype("f4")
     b = np.concatenate([b, a[-4000:] + rng.uniform(-20, 20, 4000)]).astype("f4")

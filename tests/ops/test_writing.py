@@ -72,7 +72,7 @@ def test_neighbours_of_a_slice_stay(any_executor, rng, size, dtype):
     np.testing.assert_array_equal(got, np.concatenate([x[:1], update, x[-1:]]))
 
 
-def test_updates_of_an_intermediate_leave_other_readers_alone(executor, rng):
+def test_updates_leave_other_readers_alone(executor, rng):
     x, update = integers(rng, (4, 5)), integers(rng, (2, 5))
 
     with Context(executor) as ctx:

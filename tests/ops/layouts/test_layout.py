@@ -76,7 +76,7 @@ def weight(executor, values):
 
 @pytest.mark.parametrize("rows", [1, 3, 33, 257])
 @pytest.mark.usefixtures("family")
-def test_a_family_packs_weights_into_buffers_for_its_kernels(full, rng, monkeypatch, rows):
+def test_a_family_packs_weights_for_its_kernels(full, rng, monkeypatch, rows):
     monkeypatch.setattr("wgpu_backend.ml.wgpu.storage.CHUNK_NBYTES", 256)
     values = rng.random((rows, 5), "f4")
     matrix = weight(full, values)
@@ -109,7 +109,7 @@ def test_families_are_asked_in_order(family, monkeypatch):
     assert select_layout(Spec.dense((2, 2, 5), F32), caps, rounded=False) is None
 
 
-def test_slices_are_shown_from_the_rows_on_where_tiles_begin(family):
+def test_slices_begin_at_rows_where_tiles_begin(family):
     spec = Spec.dense((8, 5), F32)
     layout = pairs_of_rows(spec, Capabilities(), rounded=False)
     matrix = leaf(spec, None)
@@ -119,7 +119,7 @@ def test_slices_are_shown_from_the_rows_on_where_tiles_begin(family):
     assert not layout.shows(Spec.dense((4, 10), F32))
 
 
-def test_chunks_are_whole_tiles_and_their_bytes_follow_each_other():
+def test_chunks_are_whole_tiles_in_order():
     layout = pairs_of_rows(Spec.dense((7, 5), F32), Capabilities(), rounded=False)
     data = np.arange(35, dtype="f4")
     found = list(layout.chunks(Rows(memoryview(data.tobytes()), 20), 0, 7, 60))

@@ -23,7 +23,7 @@ def dequantised(dtype, blocks):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_blocks_are_counted_that_dequantise_to_what_is_not_finite(rng, dtype):
+def test_blocks_of_nonfinite_values_are_counted(rng, dtype):
     # Random bits have every kind of float in every field; a K-quant's zero scale hides none, as
     # 0 · NaN is NaN.
     blocks = rng.integers(0, 256, (5000, dtype.block_nbytes), np.uint8)

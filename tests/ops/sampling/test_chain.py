@@ -88,14 +88,14 @@ def test_dry_is_what_its_definition_says():
     assert np.exp(broken.chances(LOGITS).logits) == pytest.approx([0.2] * 5)
 
 
-def test_a_dynamic_temperature_goes_by_entropy_also_at_zero():
+def test_a_dynamic_temperature_goes_by_entropy():
     flat = Sampler(SamplingOptions(**{**NEUTRAL, "temperature": 0, "dynatemp_range": 0.7}), 4)
     assert {flat.sample(np.zeros(4)) for _ in range(60)} == {0, 1, 2, 3}
     sure = Sampler(SamplingOptions(**{**NEUTRAL, "temperature": 0, "dynatemp_range": 0.7}), 4)
     assert {sure.sample(np.array([0, 9, 0, 0])) for _ in range(60)} == {1}
 
 
-def test_what_xtc_draws_says_nothing_of_which_token_is_drawn():
+def test_the_draw_of_xtc_is_independent_of_the_token():
     """With one stream for both, tokens far down would never follow where XTC leaves some out."""
     options = {**NEUTRAL, "xtc_probability": 0.5, "xtc_threshold": 0.2}
     sampler = Sampler(SamplingOptions(**options), 12)

@@ -56,7 +56,7 @@ def test_a_seed_repeats_itself_and_reset_begins_anew(rng: np.random.Generator) -
 
 
 @pytest.mark.parametrize("seed", [None, -1])
-def test_without_a_seed_one_is_drawn_that_can_be_used_again(seed: int | None) -> None:
+def test_without_a_seed_one_is_drawn(seed: int | None) -> None:
     logits = np.zeros(1000, np.float32)
     one, other = (Sampler(SamplingOptions(seed=seed), 1000) for _ in range(2))
     again = Sampler(SamplingOptions(seed=one.seed), 1000)

@@ -138,7 +138,7 @@ def test_penalties_move_probability_to_unseen_tokens(
     np.testing.assert_allclose(powers / powers.sum(), expected, atol=1e-5)
 
 
-def test_penalties_divide_positive_logits_and_multiply_the_others() -> None:
+def test_penalties_divide_or_multiply_by_sign() -> None:
     logits = np.array([3, -3, 0, 5], np.float32)
     options = {"repeat_penalty": 2.0, "presence_penalty": 0.25, "frequency_penalty": 0.5}
 
@@ -175,7 +175,7 @@ def test_temperature_applies_after_the_cuts(draw: float, expected: int) -> None:
     assert pick(candidates(FOUR), sampling(temperature=0.5), int(draw * 2**32)) == expected
 
 
-def test_top_p_looks_at_the_probabilities_before_temperature() -> None:
+def test_top_p_comes_before_temperature() -> None:
     # At temperature 10 the four are nearly equal, and three of them would be needed for 0.7.
     hot = sampling(temperature=10.0, top_p=0.69)
 
