@@ -65,6 +65,7 @@ class SingleBlock(nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         self.norm = Modulation(width, 3)
         self.proj_mlp = nn.Linear(width, 4 * width)
+        # One matrix for attention's output and the feed-forward network's, next to each other.
         self.proj_out = nn.Linear(5 * width, width)
         self.attn = SingleAttention(width, heads)
         self._norm = make_plain_norm(width)
@@ -94,6 +95,7 @@ class TimeAndText(nn.Module):
 
 
 def _waves(x: wx.Array) -> wx.Array:
+    # Training counted 1,000 steps; a call has the share of noise.
     return nn.timestep_embedding(x * 1000.0, SINUSOIDS, True, 0)
 
 
@@ -127,6 +129,7 @@ class FluxTransformer(TokenDenoiser):
 
     def rope(self, grid: tuple[int, int], text_tokens: int) -> Table:
         """Return the rotations of positions; all tokens of a text are at the origin."""
+        # The order of a text is in the states of its encoder.
         text = np.zeros((text_tokens, 3), np.int64)
         places = np.concatenate([text, grid_places((0, 0, 0), (1, *grid))])
         return axial_rope(places, self._widths, THETA)
@@ -149,4 +152,5 @@ class FluxTransformer(TokenDenoiser):
         x = wx.concat([text, x], axis=1)
         for block in self.single_transformer_blocks:
             x = block(x, time, rope)
+        # The text is dropped: only the image's tokens have a velocity.
         return self.proj_out(self.norm_out(x[:, count:], time))

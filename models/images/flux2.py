@@ -140,6 +140,7 @@ class Flux2Transformer(TokenDenoiser):
         if settings.uint("patch_size", default=1) != 1:
             raise settings.error("patch_size", f"is {settings.uint('patch_size')}, known is 1")
         self.channels = settings.uint("in_channels", default=128)
+        # The autoencoder already makes squares, so that any size of latents will do.
         self.patch = 1
         self.guided = settings.flag("guidance_embeds", default=True)
         waves = settings.uint("timestep_guidance_channels", default=256)
@@ -193,4 +194,5 @@ class Flux2Transformer(TokenDenoiser):
         single = self.single_stream_modulation(time)
         for block in self.single_transformer_blocks:
             x = block(x, single, rope)
+        # The text is dropped: only the image's tokens have a velocity.
         return self.proj_out(self.norm_out(x[:, count:], time))

@@ -63,6 +63,7 @@ class Time(nn.Module):
 
     def __call__(self, timestep: wx.Array) -> wx.Array:
         """Map (n,) to (n, width)."""
+        # Scaled after the frequencies, as in diffusers: in f32 the order changes the last bits.
         waves = nn.timestep_embedding(timestep, SINUSOIDS, True, 0, scale=1000)
         return self.timestep_embedder(waves)
 
@@ -97,6 +98,7 @@ class QwenImageTransformer(TokenDenoiser):
             grid_places((i, rows // 2 - rows, columns // 2 - columns), (1, rows, columns))
             for i, (rows, columns) in enumerate(grids)
         ]
+        # After the last row or column of the largest image, so that no position is used twice.
         start = max(max(grid) // 2 for grid in grids)
         text = np.repeat(start + np.arange(text_tokens)[:, None], 3, 1)
         return axial_rope(np.concatenate([text, *pictures]), self._widths, THETA)

@@ -132,6 +132,7 @@ class Layers(nn.Module):
         if places.ndim == 1:
             angles = places[:, None].astype(np.float32) * frequencies
         else:
+            # Sections may be listed for both halves of a head, so that the three axes repeat.
             axis = np.repeat(np.arange(len(self._sections)) % 3, self._sections)
             angles = places[:, axis].astype(np.float32) * frequencies
         return np.stack([np.cos(angles), np.sin(angles)], -1).astype(np.float32)
@@ -139,6 +140,7 @@ class Layers(nn.Module):
 
 def _find_visible(mask: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return which keys each query sees: (tokens, tokens)."""
+    # Padding is at the end, where it may see tokens: its states are not read.
     return np.tri(len(mask), dtype=np.bool_) & (mask > 0)
 
 
@@ -160,6 +162,7 @@ def _count_sections(settings: Settings) -> list[int]:
     """Return the number of pairs that each of the three positions rotates, in order."""
     older = settings.section("rope_scaling").uints("mrope_section", default=[16, 24, 24])
     found = settings.section("rope_parameters").uints("mrope_section", default=older)
+    # Qwen3 has no sections: one position rotates all pairs.
     return found if sum(found) == head_cols(settings) // 2 else [head_cols(settings) // 2]
 
 

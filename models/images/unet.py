@@ -174,6 +174,7 @@ class UNet(Denoiser):
         for block in self.down_blocks:
             for i in range(len(block.resnets)):
                 x = block.layer(i, x, time, context)
+                # Every output of the way down is an input of the way up.
                 skips.append(x)
             for downsample in block.downsamplers:
                 x = downsample(x)
@@ -183,6 +184,7 @@ class UNet(Denoiser):
             for i in range(len(block.resnets)):
                 x = block.layer(i, wx.concat([x, skips.pop()], axis=-1), time, context)
             for upsample in block.upsamplers:
+                # To the size of the next input: odd sizes were rounded up on the way down.
                 x = upsample(x, skips[-1].shape[1:3])
         return self.conv_out(nn.silu(self.conv_norm_out(x)))
 
@@ -221,6 +223,7 @@ class _Shape:
         self.eps = settings.number("norm_eps", default=1e-5)
         self.context = settings.uint("cross_attention_dim", default=1280)
         self.linear = settings.flag("use_linear_projection", default=False)
+        # As in the published code, which has no setting for it.
         self.times = 4 * self.widths[0]
         is_xl = settings.text("addition_embed_type", default="") == "text_time"
         self.number_width = settings.uint("addition_time_embed_dim") if is_xl else 0
@@ -245,11 +248,13 @@ def _up_blocks(shape: _Shape) -> list[Block]:
     """Make the upward blocks, which also read the outputs of the downward ones in reverse order."""
     skips = [shape.widths[0]]
     for i, width in enumerate(shape.widths):
+        # Every level but the last also has the output of its downsampling.
         skips += [width] * (shape.layers + (i < len(shape.widths) - 1))
     blocks: list[Block] = []
     x = shape.widths[-1]
     for i, width in enumerate(reversed(shape.widths)):
         pairs: list[tuple[int, int]] = []
+        # One more than on the way down, for the input of the level.
         for _ in range(shape.layers + 1):
             pairs.append((x + skips.pop(), width))
             x = width

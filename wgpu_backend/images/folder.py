@@ -250,6 +250,7 @@ def _components(index: Settings) -> Iterable[tuple[str, str]]:
         if name.startswith("_") or not isinstance(value, list):
             continue
         pair = cast("list[object]", value)
+        # A name must not lead out of the folder.
         if len(pair) != 2 or Path(name).name != name or name == "..":
             raise index.error(name, f"is {str(pair)[:60]}, needs a library and a class")
         if isinstance(pair[1], str):

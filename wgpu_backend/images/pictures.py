@@ -86,6 +86,7 @@ def _decode(name: str, file: Any) -> Image.Image:  # noqa: ANN401  a file, or by
         with warnings.catch_warnings():
             # Pillow warns of large images, whose size is checked below.
             warnings.simplefilter("ignore")
+            # Only these formats: Pillow starts a program for some others, such as EPS.
             image = Image.open(file, formats=_FORMATS)
         _require_size(name, image.size)
         image.load()
@@ -140,6 +141,7 @@ def _convert(image: Image.Image, mode: str) -> Image.Image:
 def _flat(image: Image.Image) -> Image.Image:
     """Remove transparency, and reduce to eight bits a channel."""
     if image.mode.startswith("I;16") or image.mode == "I":
+        # Values of 16 bits; Pillow would clip them.
         return Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
     if image.mode == "LAB":
         return _from_lab(image)

@@ -268,6 +268,7 @@ def _clip(files: TokenizerFiles, length: int | None) -> PromptTokenizer:
     unknown = files.model.get("unk_token") or "<|endoftext|>"
     merges = [_pair(files, item) for item in cast("list[Any]", files.model.get("merges") or [])]
     encoder = ClipTokenizer(ids, merges, special, str(unknown))
+    # CLIP's number of positions, for files without a limit.
     return PromptTokenizer(encoder, (start,), (end,), pad, length or 77)
 
 

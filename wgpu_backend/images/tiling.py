@@ -119,6 +119,7 @@ def _place(
         first = scale(begin[axis])
         slices.append(slice(first, first + side))
         shared = scale(tile // OVERLAP)
+        # From the middle of the first pixel, so that no weight is 0 and sums can be divided.
         ramp = (np.arange(side, dtype=np.float32) + 0.5) / shared
         front = ramp if begin[axis] else np.ones_like(ramp)
         back = ramp[::-1] if begin[axis] + tile < extents[axis] else np.ones_like(ramp)

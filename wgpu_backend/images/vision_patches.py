@@ -68,6 +68,7 @@ def _scale(pixels: Bytes, length: int, axis: int) -> Bytes:
         bits += 1
     whole = np.trunc(weights * 2.0**bits + np.copysign(0.5, weights)).astype(np.int32)
     rows = np.moveaxis(pixels, axis, 0)
+    # Half of a unit, so that the shift rounds.
     sums = np.full((length, *rows.shape[1:]), 1 << (bits - 1), np.int32)
     for place, weight in zip(places, whole, strict=True):
         sums += rows[place].astype(np.int32) * weight.reshape(-1, 1, 1)

@@ -408,12 +408,9 @@ def test_many_spans_without_an_end_are_read_in_bounded_time():
     assert parsed("<tool_call>", [text]).content == text
 
 
-@pytest.mark.parametrize("name", [name for name in WRITERS if name not in ("LFM2", "gpt-oss")])
-def test_a_call_that_is_there_as_a_whole_is_read_in_few_steps(name):
-    # Steps are calls of Python functions: 20 MB/s of calls of 250 bytes leave some 50 of them.
-    template, write = WRITERS[name]
-    text = "\n".join(write("w", x="some words", y="more of them") for _ in range(50))
-    parsed(template, [text])  # patterns are compiled
+def steps_to_read(template, pieces):
+    """Calls of Python functions; patterns are compiled before."""
+    parsed(template, pieces)
     parser, steps = parser_for(template, tools=TOOLS), 0
 
     def count(frame, event, arg):
@@ -422,11 +419,31 @@ def test_a_call_that_is_there_as_a_whole_is_read_in_few_steps(name):
 
     sys.setprofile(count)
     try:
-        parts = parser.push(text) + parser.finish()
+        parts = [part for piece in pieces for part in parser.push(piece)] + parser.finish()
     finally:
         sys.setprofile(None)
-    assert len(whole(parts).tool_calls) == 50
+    return steps, len(whole(parts).tool_calls)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_call_that_is_there_as_a_whole_is_read_in_few_steps(name):
+    # 20 MB/s of calls of 250 bytes leave some 50 of them.
+    template, write = WRITERS[name]
+    text = "\n".join(write("w", x="some words", y="more of them") for _ in range(50))
+    steps, calls = steps_to_read(template, [text])
+    assert calls == 50
     assert steps <= 45 * 50
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_call_in_pieces_is_read_in_few_steps_more(name):
+    template, write = WRITERS[name]
+    said = "one {'a': [x, \"b\"]} and another\n" * 5
+    text = "\n".join(write("w", x=said, y="more of them") for _ in range(50))
+    pieces = [text[at : at + 64] for at in range(0, len(text), 64)]
+    steps, calls = steps_to_read(template, pieces)
+    assert calls == 50
+    assert steps <= 45 * 50 + 3 * len(pieces), steps / 50
 
 
 def test_a_call_of_mistral_is_given_when_the_next_one_begins():

@@ -84,6 +84,8 @@ def _calls_reader(closing: str) -> SpanReader:
 
     def read(body: Body) -> Reader[None]:
         text = body.text
+        # A call is emitted when it is complete, so that nothing is lost by waiting for its last
+        # tag.
         if not text.ended and text.text.find(closing, text.at) < 0:
             yield arrived
         if (simple := _match_simple_call(text.text, text.at)) is not None:

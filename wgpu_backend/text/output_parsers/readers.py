@@ -38,9 +38,12 @@ _NUMBERED = re.compile(r":\d+$")
 _FENCED = re.compile(r"[\w]*")
 _FENCE = "```"
 _SPACES = re.compile(r"\s*+")
-# An object with a key, whose end is not a brace before an escaped line break of a string.
-_JSON = re.compile(r'\{\s*+(?:"|\Z)')
-_JSON_END = re.compile(r"\}(?!\\)")
+# The beginning of an object or a list of them, and the end: not before a word, or an escape of a
+# string.
+_JSON = re.compile(r'(\[?+)\s*+\{\s*+(?:"|\Z)')
+_JSON_END = re.compile(r"\}(?=\s*+(?:[}\],;<\[{`|]|\Z))")
+_LIST_END = re.compile(r"\](?=\s*+(?:[;<\[{`|]|\Z))")
+_MAX_DECODES = 4
 # Closing tags up to which a text is parsed, each time from its beginning.
 _MAX_CLOSINGS = 8
 
@@ -98,19 +101,31 @@ def read_json(text: IncomingText) -> Reader[object]:
     ValueError
         It is not JSON.
     """
-    if _JSON.match(text.text, text.at) is not None:
-        # Most values are decoded at once when their last bracket has come.
-        if _JSON_END.search(text.text, text.at) is None and not text.ended:
-            yield _may_end_json
-        found = decode_json_at(text.text, text.at)
-        if found is not None:
-            text.at = found[1]
-            return found[0]
+    begun = _JSON.match(text.text, text.at)
+    if begun is not None:
+        # Most values are decoded at once when their last bracket has come. A bracket of a string
+        # may look like it: after some of those the value is read as it comes.
+        end, arrived = (_LIST_END, _may_end_list) if begun[1] else (_JSON_END, _may_end_json)
+        seen = 0
+        for _ in range(_MAX_DECODES):
+            if end.search(text.text, text.at + seen) is None and not text.ended:
+                yield arrived
+            found = decode_json_at(text.text, text.at)
+            if found is not None:
+                text.at = found[1]
+                return found[0]
+            seen = len(text.text) - text.at
+            if text.ended:
+                break
     return decode_json((yield from text.read_brackets()))
 
 
 def _may_end_json(piece: str) -> bool:
     return "}" in piece and _JSON_END.search(piece) is not None
+
+
+def _may_end_list(piece: str) -> bool:
+    return "]" in piece and _LIST_END.search(piece) is not None
 
 
 def skip_to_json(text: IncomingText) -> Reader[str]:
@@ -187,6 +202,7 @@ def section_reader(call: str, separators: Sequence[str], end: str, *closings: st
     def read(body: Body) -> Reader[None]:
         text = body.text
         while True:
+            # Name and tags are matched by one pattern if they have arrived.
             if text.text.find("{", text.at) < 0:
                 yield from text.fill(HEADER_CHARS)
             found = text.skip(begun)
@@ -265,6 +281,8 @@ def python_reader(closing: str) -> SpanReader:
             try:
                 body.give((yield from _read_python(body, closing)))
             except (ValueError, RecursionError):
+                # Again from the beginning of the span, whose strings may contain unescaped
+                # quotation marks.
                 text.rewind()
                 text.mark()
             else:

@@ -119,6 +119,7 @@ class OutputParser(ABC):
         """Take the next piece of the answer, and return the parts that are certain by now."""
         self._waiting.append(text)
         wanted = self._wanted
+        # Pieces in which the reader could not go on are only collected: resuming it costs more.
         arrived = wanted in text if isinstance(wanted, str) else wanted(text)
         return self._go_on() if arrived else []
 
@@ -345,6 +346,8 @@ class SpanParser(OutputParser):
         try:
             yield from read(body)
         except (ValueError, RecursionError) as error:
+            # An answer that ended early may still be read leniently; one that follows another
+            # grammar is text.
             if not (isinstance(error, FormatMismatch) and text.ended):
                 rest = text.end_mark()
                 self._parts += self._content.push(rest if body.given else opening + rest)
