@@ -265,6 +265,18 @@ def test_a_lost_model_is_loaded_again_by_itself_while_its_requests_still_fail():
     run(test)
 
 
+def test_scales_of_adapters_stay_when_a_request_has_a_model_loaded_again():
+    async def test(pool, machine):
+        async with busy(pool, "a") as found:
+            found.set_lora_scales([0.5])
+            found.model.gone = BackendError("gone")
+        await used(pool, "a")
+        await used(pool, "a", num_ctx=128)
+        assert [each.scales for each in machine.opened] == [[0.5]] * 3
+
+    run(test)
+
+
 def test_a_lost_model_that_cannot_be_loaded_again_is_left_alone(caplog):
     async def test(pool, machine):
         expiring = asyncio.create_task(pool.expire())

@@ -243,14 +243,15 @@ class ModelPool:
 
     async def _load_or_reload(self, stored: Stored, num_ctx: int | None) -> Loaded:
         key = str(stored.entry.name)
-        if key in self._loaded:
+        before = self._loaded.get(key)
+        if before is not None:
             # A context that cannot be loaded must not unload the model that is there.
             if num_ctx is not None and num_ctx < 1:
                 raise OptionError(f"num_ctx: {num_ctx}, needs at least 1")
             if self._measure is not None:
                 _require_possible(stored, await asyncio.to_thread(self._measure, stored, num_ctx))
             await self._unload(key)
-        self._loaded[key] = await self._load(stored, num_ctx)
+        self._loaded[key] = await self._load(stored, num_ctx, before)
         return self._loaded[key]
 
     async def _evict(self) -> None:
@@ -269,7 +270,8 @@ class ModelPool:
         await asyncio.to_thread(leaving.close)
         del self._loaded[key]
 
-    async def _load(self, stored: Stored, num_ctx: int | None) -> Loaded:
+    async def _load(self, stored: Stored, num_ctx: int | None, before: Loaded | None) -> Loaded:
+        """Load a model; if its file was loaded before, with the adapters' scales of that time."""
         begin = time.monotonic()
         await self._make_room(stored, num_ctx)
         while True:
@@ -282,7 +284,13 @@ class ModelPool:
                     raise
                 await self._evict()
         seconds = time.monotonic() - begin
-        return Loaded(stored, model, seconds, self._keep_seconds, asked=num_ctx)
+        loaded = Loaded(stored, model, seconds, self._keep_seconds, asked=num_ctx)
+        if before is None or before.lora_scales is None:
+            return loaded
+        # Another file may have other adapters.
+        if before.stored.entry.digest == stored.entry.digest:
+            await asyncio.to_thread(loaded.set_lora_scales, before.lora_scales)
+        return loaded
 
     async def _make_room(self, stored: Stored, num_ctx: int | None) -> None:
         while len(self._loaded) >= self._most:
@@ -334,11 +342,7 @@ class ModelPool:
         if before.seconds_left == 0:
             return
         try:
-            renewed = await self._load(before.stored, before.asked)
-            if before.lora_scales is not None:
-                # Before it is in the pool, so that no request runs with other scales.
-                await asyncio.to_thread(renewed.set_lora_scales, before.lora_scales)
-            self._loaded[key] = renewed
+            self._loaded[key] = await self._load(before.stored, before.asked, before)
         except Exception as error:
             # The next request fails with the same error, and reports it to a client.
             _LOG.warning("%s: not loaded again: %s", key, error)
