@@ -7,7 +7,7 @@
 
 Each band is one layer's output, a column for each of its numbers, orange above zero and blue below,
 in units of the layer's own mean square. The newest token is the lowest row of each band. Bright
-columns are numbers that stay the same whatever is said. Options: ``--prompt``, ``--device``, and
+columns are numbers that are the same for every token. Options: ``--prompt``, ``--device``, and
 ``--frames``, ``--screenshot``, ``--offscreen``.
 """
 

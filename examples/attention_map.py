@@ -5,10 +5,10 @@
     $ python examples/attention_map.py
     Once upon a time …
 
-One square a head: a row is a token, a column is a token before it, and what is bright is looked at.
-The weights are those of the model: softmax of q·k, computed by the model's own modules in a graph
-of its own, over all tokens so far. (The kernel that answers never writes them down.) Their square
-root is shown, which brings out the faint ones. Options: ``--layer``, ``--prompt``, ``--device``,
+Each square is a head: a row is a token, a column an earlier token, and bright cells have large
+weights. The weights are the softmax of q·k, computed by the model's own modules in a separate
+graph, over all tokens so far. (The fused attention kernel does not write them to memory.) The
+image shows their square root, which makes small weights visible. Options: ``--layer``, ``--prompt``, ``--device``,
 and ``--frames``, ``--screenshot``, ``--offscreen``.
 """
 

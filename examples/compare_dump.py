@@ -9,8 +9,8 @@
     10 of 10 are alike on llvmpipe (LLVM 15.0.6, 256 bits)
 
 The dump may come from any program that writes safetensors: ``--dump file.safetensors`` compares
-with the tensors that the file has, by the names above. ``--model`` takes a GGUF file of Llama's
-kind, ``--device`` what devices.py lists.
+with the tensors that the file has, by the names above. ``--model`` takes a GGUF file of the
+Llama architecture, ``--device`` an id that devices.py lists.
 """
 
 import argparse

@@ -7,7 +7,7 @@
     logits of 12 tokens against NumPy: NMSE 8.8e-14
     the same tokens greedily on both sides: [202, 20, 194, 51, 221, 16, 102, 201]
 
-"story-parallel" is Llama with attention and feed-forward side by side after one norm, as in GPT-J
+"story-parallel" is Llama with parallel attention and feed-forward after one norm, as in GPT-J
 and PaLM (Chowdhery et al. 2022, §2). The weights are random, so the text would be noise. A device
 as the only argument (``cpu``) runs it there.
 """

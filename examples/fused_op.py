@@ -6,7 +6,7 @@
     (a - b)² runs as square_apart
     NMSE of 10007 values: 0.0e+00
 
-The op builds on ``lib/elementwise/binary`` and needs nothing but its formula. A device as the
+The op builds on ``lib/elementwise/binary`` and defines only its formula. A device as the
 only argument runs it there; ``cpu``, which has no rules, computes the two.
 """
 

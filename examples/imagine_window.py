@@ -1,12 +1,12 @@
-"""A window in which pictures form out of noise, step by step, with the bundled picture model.
+"""Show in a window how images form from noise, step by step, with the bundled picture model.
 
 ::
 
     $ python examples/imagine_window.py "a red circle left of a blue square"
     a red circle left of a blue square: seeds 1 to 6
 
-The squares are pictures of one prompt with several seeds. A thread makes them and hands over what
-the pipeline's callback previews each step; the window shows it as it comes. Options:
+The squares are images of one prompt with several seeds. A thread generates them and queues a
+preview after each step, in the pipeline's callback; the window shows it as it comes. Options:
 ``--model`` for another pipeline's folder, ``--count``, ``--steps``, ``--seed``, ``--device``, and
 ``--frames``, ``--screenshot``, ``--offscreen``.
 """

@@ -1,4 +1,4 @@
-"""A language model in MLX's style: its file is written as mlx-lm's are, with two imports changed.
+"""A language model in MLX's style: code as in mlx-lm, with two imports changed.
 
     $ python examples/mlx_model.py tests/data/mlx_qwen3 --ids 3,60,17,99,5,44,81,2,120,63,7
     45 47 91 4 102 69 88 69 4 69 22 43 98 43 69 104

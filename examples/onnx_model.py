@@ -3,7 +3,7 @@
     python examples/onnx_model.py MODEL.onnx [--device DEVICE]
 
 Needs the package ``onnx``, which reads the file. Shapes are computed on the host while the graph is
-traced; what remains for the device is replayed. Pictures come as ONNX has them, channels first.
+traced; the work of the device is replayed. Images have ONNX's layout, channels first.
 """
 
 from __future__ import annotations

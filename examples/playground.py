@@ -6,9 +6,9 @@
     examples/playground/reaction.wgsl: edit it while the window is open
 
 Drops grow into a labyrinth. ``playground/mandelbrot.wgsl`` and ``playground/life.wgsl`` are two
-more files to start from, and any file of your own will do: the shader is an op from outside the
-package, whose operand is the picture before. A mistake is shown with file, line and caret, and the
-picture stays. Options: ``--device``, ``--side``, ``--steps``, and ``--frames``, ``--screenshot``,
+more files to start from, and your own file works as well: the shader is an op defined outside the
+package, whose operand is the previous image. An error is shown with file, line and caret, and the
+image stays. Options: ``--device``, ``--side``, ``--steps``, and ``--frames``, ``--screenshot``,
 ``--offscreen``.
 """
 
