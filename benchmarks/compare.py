@@ -6,10 +6,10 @@
     python benchmarks/compare.py --peer build/bin/llama-bench -p 64 -n 8 --rounds 3 \
         --json out.json --plot out.svg model.gguf
 
-The peer is llama-bench, built with its Vulkan backend; its CPU backend runs as well, as what the
-machine could do without a GPU API. The sides take turns, a process each, and a ratio is taken
-within a round, so that what else the machine does hits both alike. Each process warms up before
-it measures. Any GGUF file will do.
+The peer is llama-bench, built with its Vulkan backend; its CPU backend runs as well, for the
+machine's speed without a GPU API. The sides take turns, a process each, and a ratio is taken within
+a round, so that other load affects both. Each process warms up before it measures. Any GGUF file
+will do.
 
 Both sides go through the same Vulkan loader; ``--driver FILE`` names the driver's manifest for
 both. ``--peer-device`` is the index of the device in llama.cpp, which needs it for a software

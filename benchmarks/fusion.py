@@ -5,8 +5,8 @@
     python benchmarks/fusion.py MODEL.gguf
     python benchmarks/fusion.py MODEL.gguf --rounds 5 --prompt 64 --json OUT.json
 
-Graphs of every choice are recorded first and then run in turns, so that what else the machine does
-hits all alike; the fastest of the rounds counts. "Without" is relative to all rules.
+Graphs of every choice are recorded first and then run in turns, so that other load affects all of
+them; the fastest of the rounds counts. "Without" is relative to all rules.
 """
 
 from __future__ import annotations

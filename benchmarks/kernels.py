@@ -7,8 +7,8 @@
     python benchmarks/kernels.py --experts                  by the chosen expert, as in gpt-oss
 
 All times are of one run in one process: the kernels of a format take turns with the roofs, and the
-fastest of some repetitions counts, so that other work on the machine hits all alike. Of `q8` the
-product alone is timed, not the rounding of activations before it. A multiply-add counts as one.
+fastest of some repetitions counts, so that other load affects all of them. Of `q8` the product
+alone is timed, not the rounding of activations before it. A multiply-add counts as one.
 """
 
 from __future__ import annotations

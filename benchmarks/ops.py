@@ -6,7 +6,7 @@
     python benchmarks/ops.py --device vulkan:1 --repetitions 20 --only sum,argsort
     python benchmarks/ops.py --json ops.json
 
-What the columns say:
+Columns:
 
     in+out    bytes of operands and result, each counted once however often an op passes over
               them, per second, as a share of what `plain_copy` reaches, a thread a vector
@@ -14,13 +14,13 @@ What the columns say:
     aim       what one of the two is to reach: `passes` for sorts, `in+out` for all others
     far copy  in+out as a share of `far_copy`'s: each thread copies many vectors, so that starting
               threads costs nothing; no aim, but what memory could give
-    of NumPy  how many times faster than the NumPy twin
+    of NumPy  how many times faster than the NumPy reference
 
 A sort moves every key once or twice for each digit, on any device; held against in+out its aim
 would ask for more than the memory has, so it is held against what its passes move.
 
-Kernels take turns with the copies, and the fastest of some repetitions counts, so that other work
-on the machine hits all alike.
+Kernels take turns with the copies, and the fastest of some repetitions counts, so that other load
+affects all of them.
 """
 
 from __future__ import annotations

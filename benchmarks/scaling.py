@@ -12,14 +12,14 @@ decode step of several sequences; and a whole prompt into an empty cache. A cont
 taking places in the cache without computing what belongs there, which costs attention the same.
 
 The exponent is the slope over the last points on logarithmic scales. All but the whole prompt,
-whose attention is quadratic, are linear at most; what grows faster is said below the tables and
-makes the exit code 1. A sweep ends where its next point would not fit into its share of
-``--budget``. Of a decode step it is also told what it costs after 4096 positions relative to 256:
-at most 2 is the aim for models of half a billion weights and more; with fewer, attention is most of
-a step.
+whose attention is quadratic, are linear at most; steeper sweeps are listed below the tables and
+make the exit code 1. A sweep ends where its next point would not fit into its share of
+``--budget``. For a decode step the cost after 4096 positions relative to 256 is shown as well: at
+most 2 is the aim for models of half a billion weights and more; with fewer, attention is most of a
+step.
 
 A software rasteriser computes in this process, so there the processor time of the process is taken,
-which hardly depends on what else the machine does; elsewhere the time on the wall.
+which hardly depends on other load; on other devices the wall-clock time.
 """
 
 from __future__ import annotations

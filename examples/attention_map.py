@@ -8,8 +8,8 @@
 Each square is a head: a row is a token, a column an earlier token, and bright cells have large
 weights. The weights are the softmax of q·k, computed by the model's own modules in a separate
 graph, over all tokens so far. (The fused attention kernel does not write them to memory.) The
-image shows their square root, which makes small weights visible. Options: ``--layer``, ``--prompt``, ``--device``,
-and ``--frames``, ``--screenshot``, ``--offscreen``.
+image shows their square root, which makes small weights visible. Options: ``--layer``,
+``--prompt``, ``--device``, and ``--frames``, ``--screenshot``, ``--offscreen``.
 """
 
 import argparse

@@ -4,20 +4,20 @@
 
     python -m benchmarks.gpu_costs                                  all that the baseline has
     python -m benchmarks.gpu_costs --op linear --formats q4_k_m     products with weights
-    python -m benchmarks.gpu_costs --graph decode1 --lint           what accesses ask of memory
+    python -m benchmarks.gpu_costs --graph decode1 --lint           memory accesses
     python -m benchmarks.gpu_costs --model others                   experts, states, convolutions
-    python -m benchmarks.gpu_costs --family bmg                     what Intel's compiler says
+    python -m benchmarks.gpu_costs --family bmg                     Intel's compiler
     python -m benchmarks.gpu_costs --check                          fails where one became worse
 
 ``python -m benchmarks.gpu_costs.page`` writes a page of them and llama.cpp's figures.
 
 The graphs of decode steps and prompts are recorded for a model without weights, and Mesa's RADV
-(for Intel's GPUs its ANV) compiles each kernel for a card that is not there: the same figures every
-time. It needs a C compiler and Mesa 25 or newer, the system's or one unpacked in the folder that
-the environment variable MESA names; where there is neither it says so, and that is no failure.
+(for Intel's GPUs its ANV) compiles each kernel for a card that does not exist: the same figures
+every time. It needs a C compiler and Mesa 25 or newer, the system's or one unpacked in the folder
+that the environment variable MESA names; without them it prints that and exits with 0.
 
-What it cannot tell: caches, clocks, gaps between dispatches, and other vendors' compilers. What was
-measured on a card outranks all of it.
+Not included: caches, clocks, gaps between dispatches, and other vendors' compilers. Measurements
+on a card are more reliable.
 """
 
 from __future__ import annotations

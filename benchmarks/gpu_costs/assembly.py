@@ -1,8 +1,8 @@
 """Assembly of ACO and Intel's compiler: blocks, loops and executed instructions per lane.
 
-A static count says little of a kernel whose loop is a tenth of its text and nine tenths of its
+A static count says little about a kernel whose loop is a tenth of its text and nine tenths of its
 time. So each block is weighted by how often it runs: once outside of loops, else as often as the
-trips of its loop tell (`nir_run.Trips`, computed from the launch's sizes). Loops of the assembly
+trips of its loop (`nir_run.Trips`, computed from the launch's sizes). Loops of the assembly
 are those of the NIR it was made of, in the same order. Within a loop, blocks up to the first that
 may leave it run once for every time that its head is reached, the others once for every time that
 the body is completed. Both arms of a branch count: a wave whose lanes differ runs both.

@@ -1,9 +1,9 @@
 """Comparison of figures with a baseline.
 
-The baseline keeps only what is compared, a list a kernel. Kernels are known by family, model, op,
-and types and shapes of operands, so the graph and the format need not be named; where several
-are alike the largest figures count. Another version of Mesa compiles otherwise, so the baseline
-says which it is from.
+The baseline has only the compared figures, a list per kernel. The key of a kernel is its family,
+model, op, and types and shapes of operands, so graph and format are not needed; of several kernels
+with one key the largest figures count. The baseline names the version of Mesa that it is from,
+since versions compile differently.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Check the memory accesses of kernels: lines that 32 lanes touch, cycles of banks.
 
-A GPU fetches lines of 128 bytes, so 32 lanes that read 16 bytes each want four of them when
-neighbours read neighbouring words, and 32 when they stand far apart. Workgroup memory has 32 banks
+A GPU fetches lines of 128 bytes, so 32 lanes that read 16 bytes each need four of them if
+neighbours read neighbouring words, and 32 if the words are far apart. Workgroup memory has 32 banks
 of four bytes; lanes whose words lie in one bank wait for each other, unless it is the same word.
 Accesses of 8 and 16 bytes are served by halves and quarters of the lanes. The compiler's estimates
-know neither.
+include neither.
 
 Addresses are computed, not recorded: `nir_run.Run` evaluates the index expressions of one work
 group with the launch's own parameters. The first iterations of a loop stand for all of them.

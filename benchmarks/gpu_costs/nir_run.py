@@ -1,8 +1,8 @@
 """Run the index arithmetic of one work group: counts of loops, and touched addresses.
 
-All threads of the group go in step, an array entry each. Only what conditions (and, where somebody
-watches, addresses) depend on is computed; what comes out of buffers is unknown, but for parameters
-and what `Setting.contents` assumes.
+All threads of the group go in step, an array entry each. Only the values are computed that
+conditions depend on, and addresses if requested. Contents of buffers are unknown, except parameters
+and those that `Setting.contents` assumes.
 """
 
 from __future__ import annotations

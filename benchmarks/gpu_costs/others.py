@@ -1,7 +1,7 @@
 """Graphs of ops that Llama lacks: experts, states, latent attention, masks, convolutions.
 
-Sizes are those of published models. Beside them stand the graphs of the self-test, one for each
-fusion rule, so that each op which rules make is compiled at least once.
+Sizes are those of published models. The graphs of the self-test are included, one for each fusion
+rule, so that each op that rules produce is compiled at least once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The C compiler and the Mesa drivers that the figures need, and a process that uses them.
 
-RADV's null device compiles for a card that is not there. It is Mesa's own driver, the system's or
+RADV's null device compiles for a card that does not exist. It is Mesa's own driver, the system's or
 the one unpacked in the folder that the environment variable ``MESA`` names, and `nullgpu.c` as a
 Vulkan layer gives it what programs ask a device for. ANV, Intel's driver, has no such device;
 `drm_shim.c` answers for the kernel's driver, and the layer does the rest.
