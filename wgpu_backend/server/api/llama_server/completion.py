@@ -108,12 +108,10 @@ def _read_gap(fields: Fields, loaded: Loaded) -> tuple[list[list[int]], bool]:
 
 @dataclass(frozen=True, slots=True)
 class _TextOptions:
-    """The options of a request, in addition to its prompts."""
+    """The fields of a request that shape its answer, and its sampling options."""
 
     name: str
     options: Mapping[str, Any]
-    probabilities: int | None
-    sampled: bool
     tokens: bool
     paths: Sequence[str]
     slot: int
@@ -124,8 +122,6 @@ async def _answer(state: State, request: Request, fields: Fields, given: Any) ->
     asked = _TextOptions(
         state.get_model_name(fields),
         options,
-        sampling.read_probabilities(fields),
-        fields.switch("post_sampling_probs", default=False),
         fields.switch("return_tokens", default=False),
         fields.texts("response_fields"),
         -1 if (slot := fields.get("id_slot", int)) is None else slot,
@@ -195,12 +191,12 @@ def _make_request(
         # The parameters of the model's file come before llama-server's defaults.
         {name: value for name, value in DEFAULTS.items() if name not in own},
         engine={
-            "logprobs": asked.probabilities,
+            "logprobs": sampling.read_probabilities(fields),
             "logit_bias": parse_biases(
                 fields.get("logit_bias", list, dict), loaded.model.tokenizer
             ),
             "n": fields.get("n_cmpl", int) or fields.get("n", int) or 1,
-            "sampled": asked.sampled,
+            "sampled": fields.switch("post_sampling_probs", default=False),
             "progress": needs_progress(fields),
         },
         slot=schema.parse_slot(fields.get("id_slot", int)),
@@ -254,8 +250,8 @@ async def _collect(
     for choice, each in enumerate(made):
         ended = _make_end(answer, asked, each, ends[choice])
         tokens = each.output.tokens if asked.tokens else list[int]()
-        if asked.probabilities:
-            ended["completion_probabilities"] = _format_probabilities(each.output.logprobs, asked)
+        if answer.request.logprobs:
+            ended["completion_probabilities"] = _format_probabilities(each.output.logprobs, answer)
         found.append({**ended, "content": each.output.content, "tokens": tokens})
     return found
 
@@ -304,8 +300,8 @@ def _make_pieces(
         piece |= {"id_slot": asked.slot}
         piece |= extra
         piece |= {"tokens_predicted": len(text.output.tokens), "tokens_evaluated": prompt}
-        if asked.probabilities:
-            piece["completion_probabilities"] = _format_probabilities(news.logprobs, asked)
+        if answer.request.logprobs:
+            piece["completion_probabilities"] = _format_probabilities(news.logprobs, answer)
         found.append(piece)
     if output.finish is not None:
         ended: dict[str, Any] = {
@@ -364,10 +360,12 @@ def _make_settings(answer: Completion) -> dict[str, Any]:
 
 
 def _format_probabilities(
-    found: Sequence[TokenLogprob], asked: _TextOptions
+    found: Sequence[TokenLogprob], answer: Completion
 ) -> list[dict[str, Any]]:
     many, one = (
-        ("top_probs", _format_probability) if asked.sampled else ("top_logprobs", _format_logprob)
+        ("top_probs", _format_probability)
+        if answer.request.sampled
+        else ("top_logprobs", _format_logprob)
     )
     return [{**one(each), many: [one(other) for other in each.top]} for each in found]
 
