@@ -12,6 +12,7 @@ from wgpu_backend.dtypes import ALL, BF16, BOOL, F16, F32, Q6_K, DType, f32_to_b
 from wgpu_backend.ml.context import Context
 from wgpu_backend.ml.executor import Executor
 from wgpu_backend.ml.tensor import Tensor
+from wgpu_backend.ml.testing import operands as layouts
 from wgpu_backend.ml.wgpu.executor import WgpuExecutor
 
 FLOATS = (F32, F16, BF16)
@@ -23,12 +24,17 @@ PLAIN = tuple(dtype for dtype in ALL if not dtype.quantised)
 ROUNDED = {F32: 1e-12, F16: 1e-8, BF16: 1e-6}
 
 
+def without_fractions(values: np.ndarray, dtype: DType) -> np.ndarray:
+    """The values as a type holds them: whole if it is one of integers."""
+    whole = dtype.numpy is not None and dtype.numpy.kind in "iu"
+    return np.trunc(values) if whole else values
+
+
 def tensor(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
     """Dense tensor of a plain type; integers are without the fractions of the values."""
     if dtype == BF16:
         return ctx.from_bytes(BF16, f32_to_bf16(values).tobytes(), *values.shape)
-    whole = dtype.numpy is not None and dtype.numpy.kind in "iu"
-    return ctx.from_numpy(np.trunc(values) if whole else values, dtype)
+    return ctx.from_numpy(without_fractions(values, dtype), dtype)
 
 
 def anything(rng: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> np.ndarray:
@@ -55,36 +61,21 @@ def bits(found: Tensor) -> np.ndarray:
     return np.ascontiguousarray(values).view(f"u{found.dtype.block_nbytes}")
 
 
-def permuted(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
-    """Stored with its axes reversed."""
-    axes = range(values.ndim)[::-1]
-    return tensor(ctx, values.transpose(), dtype).permute(*axes)
-
-
-def sliced(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
-    """Cut out of a larger tensor, on the first axis and the last."""
-    if values.ndim == 0:
-        return tensor(ctx, np.stack([values + 1, values, values - 1]), dtype)[1]
-    wide = np.pad(values, [(1, 2), *[(0, 0)] * (values.ndim - 2), (3, 2)][-values.ndim :])
-    view = tensor(ctx, wide, dtype).slice(-1, 3, 3 + values.shape[-1])
-    return view if values.ndim == 1 else view.slice(0, 1, 1 + values.shape[0])
-
-
-def stepped(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
-    """Every third row of a tensor."""
-    if values.ndim == 0:
-        return tensor(ctx, values, dtype)
-    return tensor(ctx, np.repeat(values, 3, axis=0), dtype).slice(0, 1, 3 * len(values), 3)
-
-
-def shifted(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
-    """Dense, but beginning one value into its storage."""
-    flat = np.concatenate([np.full(1, 7, values.dtype), values.reshape(-1)])
-    return tensor(ctx, flat, dtype).slice(0, 1, flat.size).reshape(*values.shape)
-
-
 Layout = Callable[..., Tensor]
-LAYOUTS: dict[str, Layout] = {f.__name__: f for f in (tensor, permuted, sliced, stepped, shifted)}
+
+
+def laid_out(name: str) -> Layout:
+    """A layout of `wgpu_backend.testing`, of values that integers take without their fractions."""
+
+    def make(ctx: Context, values: np.ndarray, dtype: DType = F32) -> Tensor:
+        return layouts.LAYOUTS[name](ctx, without_fractions(values, dtype), dtype)
+
+    return make
+
+
+LAYOUTS: dict[str, Layout] = {"tensor": tensor} | {
+    name: laid_out(name) for name in ("permuted", "sliced", "stepped", "shifted")
+}
 # Each layout with a type in turn, for ops that `tests/ops/table.py` has no row of.
 VIEWS = tuple(zip(LAYOUTS, cycle(FLOATS), strict=False))
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, sliced, tensor
+from tests.ops.operands import FLOATS, LAYOUTS, ROUNDED, tensor
 from wgpu_backend.dtypes import BF16, F16, F32, I64, U8, bf16_to_f32, f32_to_bf16
 from wgpu_backend.errors import ShapeError
 from wgpu_backend.ml.context import Context
@@ -50,7 +50,11 @@ def test_concat_joins_along_every_axis(executor, check, rng, axis):
     shapes = [[2, 3, 5], [2, 3, 5]]
     shapes[1][axis] = 4
     a, b = (rng.standard_normal(shape, "f4") for shape in shapes)
-    check(executor, lambda ctx: tensor(ctx, a, F16).concat(sliced(ctx, b, F16), axis=axis), limit=0)
+    check(
+        executor,
+        lambda ctx: tensor(ctx, a, F16).concat(LAYOUTS["sliced"](ctx, b, F16), axis=axis),
+        limit=0,
+    )
 
 
 @pytest.mark.parametrize(("left", "right"), [(1, 1), (1, 33), (257, 3), (0, 3), (3, 0)])
@@ -66,7 +70,11 @@ def test_reshape_of_a_strided_tensor_copies(executor, check, rng):
 
 def test_slices_of_slices_read_the_right_values(executor, check, rng):
     x = rng.standard_normal((7, 33), "f4")
-    check(executor, lambda ctx: sliced(ctx, x)[1:6:2, 30:].permute(1, 0).contiguous(), limit=0)
+    check(
+        executor,
+        lambda ctx: LAYOUTS["sliced"](ctx, x)[1:6:2, 30:].permute(1, 0).contiguous(),
+        limit=0,
+    )
 
 
 def test_narrowing_matches_the_shader_on_the_host():
