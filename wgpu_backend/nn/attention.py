@@ -288,6 +288,7 @@ class SelfAttention(Module):
     @property
     def cached(self) -> CacheEntry:
         """Return the cache entry: sizes of keys and values, how long they stay, how they move."""
+        # A shift of the context moves cached keys to other positions.
         turn = keep_keys if self.rope is None else partial(self._rotate_keys, self.rope)
         return LayerShape(self.keys, self.values, window=self.window, chunk=self.chunk, turn=turn)
 

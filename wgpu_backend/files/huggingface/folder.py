@@ -95,6 +95,7 @@ class _Made:
     def read_into(self, out: memoryview, offset: int) -> None:
         """Fill `out` with the bytes from `offset` on."""
         row_nbytes = self._info.dtype.nbytes(self._values.cols)
+        # Rows are made as a whole, and cut to the bytes that are asked for.
         first, end = offset // row_nbytes, -(-(offset + out.nbytes) // row_nbytes)
         rows = self._values.read(first, end)
         if self._info.dtype == F32:
@@ -304,6 +305,7 @@ def _list_modules(modules: Path) -> Iterator[tuple[str, Path]]:
             raise ModelError(f"{modules}: module {number} is no object")
         settings = Settings(f"{modules}: module {number}", cast("dict[str, Any]", step))
         kind = settings.text("type").rsplit(".", 1)[-1]
+        # The model itself is in the folder of modules.json, with an empty path.
         folder = Path(settings.text("path", default=""))
         if folder.is_absolute() or ".." in folder.parts:
             raise settings.error("path", f"is {str(folder)[:80]!r}, needs a folder of the model's")
@@ -326,6 +328,7 @@ def _pooling(folder: Path) -> dict[str, Value]:
         which = f"names {', '.join(map(repr, unknown))}" if unknown else "is missing"
         raise settings.error("pooling_mode", f"{which}, known are {', '.join(_POOLINGS)}")
     if len(modes) == 1 and modes[0] in _NUMBERS:
+        # llama.cpp's key, where it can express the mode.
         return {"pooling_type": _NUMBERS[modes[0]]}
     return {"pooling": "+".join(sorted(modes, key=list(_POOLINGS).index))}
 

@@ -192,6 +192,7 @@ def tokenizer_keys(folder: Path, settings: Settings) -> dict[str, Value]:
 
 def _model_keys(files: TokenizerFiles) -> dict[str, Value]:
     path = files.folder / "tokenizer.model"
+    # Some folders have a file of this name in another format, next to tokenizer.json.
     if path.exists() and not (files.json and not is_sentencepiece(path)):
         return _sentencepiece(files, path)
     pieces = files.folder / "spiece.model"
@@ -226,6 +227,7 @@ def _put_added(table: Table, added: Mapping[int, tuple[str, bool]]) -> None:
         if special or _CONTROL.fullmatch(text):
             table.put(number, text, TokenType.CONTROL, _ADDED_SCORE)
         else:
+            # GGUF spells spaces of such tokens as they are.
             plain = text.replace("▁", " ")
             table.put(number, plain, TokenType.USER_DEFINED, _ADDED_SCORE)
 
@@ -251,6 +253,7 @@ def _sentencepiece(files: TokenizerFiles, path: Path) -> dict[str, Value]:
 def _extra(files: TokenizerFiles, pieces: int) -> dict[int, tuple[str, bool]]:
     """Return T5's sentinel tokens, which follow the pieces in reverse order."""
     count = files.given.uint("extra_ids", default=0)
+    # A folder may name any number; T5 has a hundred.
     return {pieces + count - 1 - i: (f"<extra_id_{i}>", True) for i in range(min(count, 1000))}
 
 
@@ -292,6 +295,7 @@ def _merges(files: TokenizerFiles) -> list[tuple[str, str]]:
         pair = cast("list[str]", item.split(" ") if isinstance(item, str) else item)
         if len(pair) != 2:
             raise TokenizerError(f"{files.json_path}: key 'model.merges' has {str(item)[:60]!r}")
+        # GGUF separates the two texts by a space, which no text may contain then.
         made.append((pair[0].replace(" ", "Ġ"), pair[1].replace(" ", "Ġ")))
     return made
 
@@ -302,6 +306,7 @@ def _character_pairs(files: TokenizerFiles) -> dict[str, Value]:
     ids = _vocabulary(files)
     for rank, (left, right) in enumerate(_merges(files)):
         number = ids.get((left + right).replace("Ġ", " "))
+        # A token's score is that of its first merge.
         if number is not None and not table.scores[number]:
             table.scores[number] = -1.0 - rank
     table.mark_bytes()

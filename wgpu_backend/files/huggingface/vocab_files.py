@@ -261,6 +261,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """Decode a number of seven bits per byte, the lowest first; return it and its end."""
     value = 0
+    # Ten bytes hold 64 bits; more would be a damaged file.
     for shift in range(0, 70, 7):
         byte = data[at]
         at += 1

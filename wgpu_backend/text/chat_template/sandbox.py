@@ -359,10 +359,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
             extensions=[_Generation, LoopControlExtension],
             optimized=False,
             finalize=self._check_output,
+            # A budget belongs to one rendering, and so must the template's code.
             cache_size=0,
         )
         self._budget = budget
         names = cast("dict[str, Value]", self.globals)  # pyright: ignore[reportUnknownMemberType]
+        # It writes random text, any number of paragraphs of it.
         names.pop("lipsum")
         names |= {"namespace": _Namespace, "dict": _Dict()}
         self.filters = meter_filters(budget, cast("dict[str, Value]", self.filters))  # pyright: ignore[reportUnknownMemberType]

@@ -200,6 +200,7 @@ class GrammarVocabulary:
         named: list[tuple[str, int]] = []
         for text in sorted(token_names(grammar.text)):
             ids = self._tokenizer.encode(text, add_special=False, parse_special=True)
+            # A text that becomes one token names it, whatever its spelling in the file.
             token = ids[0] if len(ids) == 1 else self._tokenizer.token_id(text)
             named += [] if token is None else [(text, token)]
         return Tokens(tuple(named), self._never, self._tokenizer.vocab_size)
